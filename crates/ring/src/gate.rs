@@ -215,12 +215,20 @@ impl Shares {
         })
     }
 
-    /// Notes that a device was found not to answer; returns its calls under way if it was not noted
-    /// before.
-    pub fn report(&mut self, device: Device) -> Option<usize> {
-        let at = self.find(device).ok()?;
-        let calls = Some(&mut self.devices[at]).filter(|calls| calls.count > 0)?;
-        (!core::mem::replace(&mut calls.is_reported, true)).then_some(calls.count)
+    /// Notes that a device was found not to answer, here or by others: [`end`](Self::end) tells its next answer.
+    /// Returns its calls under way.
+    pub fn report(&mut self, device: Device, now: Time) -> usize {
+        let at = self.find(device).unwrap_or_else(|at| self.insert(at, device, now));
+        self.devices[at].is_reported = true;
+        self.devices[at].count
+    }
+
+    /// The devices that have answered nothing for so long, and the calls of each that are under way.
+    pub fn silent(&self, now: Time, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
+        // Mostly there are no calls, and this is asked in each turn.
+        let devices = if self.taken == 0 { &[][..] } else { &self.devices };
+        let are_silent = move |calls: &&Calls| calls.count > 0 && calls.silence(now) >= patience;
+        devices.iter().filter(are_silent).map(|calls| (calls.device, calls.count))
     }
 }
 

@@ -32,6 +32,7 @@ use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::session::Http1;
 use crate::shell::kind;
+use crate::silence::Silences;
 use crate::worker::{Parts, Worker};
 use crate::{control_socket, listen, memory};
 
@@ -150,6 +151,7 @@ fn serve(
     // The rest is for buffers, sockets, and what else runs here.
     let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
     let devices = Arc::new(Devices::default());
+    let silences = Arc::new(Silences::default());
     let (mut workers, inboxes) = Workers::new(count);
     let metrics = Metrics::new(count);
     let digest = source.as_ref().and_then(|(_, loaded)| loaded.digest.as_deref());
@@ -174,6 +176,7 @@ fn serve(
             crowd: Arc::clone(&crowd),
             page_cache: Arc::clone(&page_cache),
             devices: Arc::clone(&devices),
+            silences: Arc::clone(&silences),
             descriptors,
         };
         let started = started.clone();
@@ -463,6 +466,7 @@ struct Seed {
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
     devices: Arc<Devices>,
+    silences: Arc<Silences>,
     /// Descriptors for connections and files.
     descriptors: usize,
 }
@@ -538,6 +542,7 @@ impl Seed {
             crowd: self.crowd,
             page_cache: self.page_cache,
             devices: self.devices,
+            silences: self.silences,
             descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
             logs: self.logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: self.metrics,

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::{Device, Ring, Time, Token};
 use sendfile::{Disk, DiskStats};
@@ -12,6 +13,7 @@ use crate::log::{Cut, Logs, Record, Recording, Sink};
 use crate::metrics::Meters;
 use crate::say::message;
 use crate::serving::{Serving, Snapshot};
+use crate::silence::{Silences, Verdict};
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -93,8 +95,7 @@ pub struct Shell {
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
     complained: [Option<Time>; 6],
-    /// The devices that do not answer, as the operator knows them.
-    silent: Vec<(Device, String)>,
+    silences: Arc<Silences>,
 }
 
 impl Shell {
@@ -105,9 +106,10 @@ impl Shell {
         logs: Logs,
         meters: Meters,
         notes: Sink,
+        silences: Arc<Silences>,
     ) -> Self {
-        let (cx, complained, silent) = (Context::new(serving), [None; 6], Vec::new());
-        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silent };
+        let (cx, complained) = (Context::new(serving), [None; 6]);
+        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences };
         shell.tick();
         shell
     }
@@ -120,13 +122,31 @@ impl Shell {
         }
     }
 
-    /// Tells the operator, once, that the device of a path has not answered for `timeout_disk`, if that
-    /// is so.
+    /// Returns whether a request for a device is refused, because that does not answer. In each `timeout_disk` one
+    /// request of all workers is not, and tries it.
+    pub(crate) fn refuses(&mut self, device: Device) -> bool {
+        let patience = self.cx.tuning.timeout_disk;
+        if self.ring.refuses(device, patience) {
+            return true;
+        }
+        match self.silences.judge(device, self.cx.now, patience) {
+            Verdict::Answers => false,
+            Verdict::Refused => true,
+            Verdict::Try => {
+                self.ring.report(device);
+                false
+            }
+        }
+    }
+
+    /// Tells the operator, unless another worker has, that the device of a path has not answered for `timeout_disk`,
+    /// if that is so.
     pub(crate) fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
-        if self.ring.silence(device) < self.cx.tuning.timeout_disk {
+        let silence = self.ring.silence(device);
+        if silence < self.cx.tuning.timeout_disk {
             return;
         }
-        let Some(calls) = self.ring.report(device) else { return };
+        let calls = self.ring.report(device);
         let number = match device.numbers() {
             Some((major, minor)) => format!(" (device {major}:{minor})"),
             None => String::new(),
@@ -135,18 +155,18 @@ impl Shell {
             Some(path) => format!("the disk of /{}{number}", String::from_utf8_lossy(path)),
             None => format!("a disk{number}"),
         };
-        let seconds = self.ring.silence(device).as_secs_f64();
-        self.note(&format!(
-            "{name} has not answered for {seconds:.0} s: {calls} calls wait for it; until it answers, \
-             requests for its files get a 503"
-        ));
-        self.silent.push((device, name));
+        if self.silences.begin(device, &name, silence, self.cx.now) {
+            let seconds = silence.as_secs_f64();
+            self.note(&format!(
+                "{name} has not answered for {seconds:.0} s: {calls} calls of one worker wait for it; until it \
+                 answers, requests for its files get a 503"
+            ));
+        }
     }
 
     #[cold]
     fn note_answer(&mut self, device: Device) {
-        if let Some(place) = self.silent.iter().position(|(silent, _)| *silent == device) {
-            let (_, name) = self.silent.swap_remove(place);
+        if let Some(name) = self.silences.end(device, self.cx.now) {
             self.note(&format!("{name} answers again"));
         }
     }
@@ -236,6 +256,7 @@ impl Shell {
         let length = self.ring.now().since(self.cx.now);
         self.meters.end_turn(stats, length);
         self.meters.show_devices((misses, ended), || self.disk.devices());
+        self.meters.show_unanswered(self.ring.silent(self.cx.tuning.timeout_disk));
     }
 }
 

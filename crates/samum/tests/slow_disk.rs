@@ -521,11 +521,14 @@ fn a_block_device_that_never_answers_harms_only_its_own_files() {
     });
 }
 
+/// The patience of a server that shows its metrics.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A server that shows its metrics.
 fn serve_with_metrics(driver: &str, threads: usize, dir: &Path) -> Server {
-    let config = tempfile::NamedTempFile::new().unwrap();
+    let (config, timeout) = (tempfile::NamedTempFile::new().unwrap(), TIMEOUT.as_secs());
     let text = format!(
-        "[server]\nthreads = {threads}\ndriver = '{driver}'\ntimeout-disk = 3\n\
+        "[server]\nthreads = {threads}\ndriver = '{driver}'\ntimeout-disk = {timeout}\n\
          [[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = {dir:?}\n\
          [[site.route]]\npath = '/metrics'\nmetrics = true\n"
     );
@@ -560,6 +563,58 @@ fn files_of_subvolumes_and_of_an_overlay_of_them_are_of_one_device() {
         let devices: Vec<_> =
             reads.map(|sample| (&sample.labels["device"], sample.value)).collect();
         assert!(devices.len() == 1 && devices[0].1 >= 4.0, "{devices:?}");
+    });
+}
+
+#[test]
+fn workers_speak_of_a_dead_file_system_with_one_voice() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        let server = serve_with_metrics(driver, 2, tree.path());
+        // So often that both workers know the device of both directories.
+        for _ in 0..64 {
+            assert_eq!(ask(&server, &format!("GET /{name}/hot/hot.txt")).body, b"hot");
+            assert_eq!(ask(&server, &format!("HEAD /{name}/cold/0.bin")).status, 200);
+        }
+        set_dead(&slow, true);
+        let mut asked = 0;
+        let mut ask_another = || {
+            asked += 1;
+            let mut client = connect(&server);
+            client.send(request(&format!("GET /{name}/cold/another{asked}.bin"))).unwrap();
+            client
+        };
+        let clients: Vec<_> = (0..16).map(|_| ask_another()).collect();
+        assert!(server.wait_for_stderr("has not answered", SOON).is_some());
+        for mut client in clients {
+            assert_eq!(client.response().unwrap().status, 503);
+        }
+        let unanswered = || metrics(&server).sum("samum_disk_calls_unanswered", &[]);
+        // A worker shows its numbers at the end of a turn.
+        assert!(common::wait_until(SOON, || unanswered() >= 16.0), "{}", unanswered());
+        let (before, began) = (unanswered(), Instant::now());
+        let mut clients = Vec::new();
+        while began.elapsed() < 3 * TIMEOUT {
+            clients.push(ask_another());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let tries = began.elapsed().as_secs_f64() / TIMEOUT.as_secs_f64() + 1.0;
+        let tried = unanswered() - before;
+        assert!((1.0..=tries).contains(&tried), "{tried} requests tried it");
+        for mut client in clients {
+            assert_eq!(client.response().unwrap().status, 503);
+        }
+        set_dead(&slow, false);
+        assert!(server.wait_for_stderr("answers again", SOON).is_some());
+        for _ in 0..64 {
+            let path = format!("GET /{name}/hot/hot.txt");
+            assert!(common::wait_until(SOON, || ask(&server, &path).status == 200));
+        }
+        assert!(common::wait_until(SOON, || unanswered() == 0.0), "{}", unanswered());
+        for text in ["has not answered", "answers again"] {
+            let said = server.stderr().iter().filter(|line| line.contains(text)).count();
+            assert_eq!(said, 1, "{:?}", server.stderr());
+        }
     });
 }
 

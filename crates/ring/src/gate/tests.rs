@@ -72,28 +72,33 @@ fn few_places_have_room_for_two_devices() {
 }
 
 #[test]
-fn a_silent_device_is_tried_once_in_a_while_and_reported_once() {
+fn a_silent_device_is_tried_once_in_a_while_and_its_next_answer_is_told() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let mut shares = Shares::new(PLACES);
-    assert!(!shares.refuses(A, at(0), PATIENCE) && shares.report(A).is_none());
+    assert!(!shares.refuses(A, at(0), PATIENCE) && shares.silent(at(0), PATIENCE).next().is_none());
     shares.begin(A, at(0));
     shares.begin(A, at(20_000));
     assert_eq!(shares.silence(A, at(29_999)), Duration::from_millis(29_999));
     assert!(!shares.refuses(A, at(29_999), PATIENCE));
     assert!(shares.refuses(A, at(30_000), PATIENCE));
-    assert_eq!((shares.report(A), shares.report(A)), (Some(2), None));
+    assert_eq!(shares.report(A, at(30_000)), 2);
+    assert_eq!(shares.silent(at(29_999), PATIENCE).count(), 0);
+    assert_eq!(shares.silent(at(30_000), PATIENCE).collect::<Vec<_>>(), [(A, 2)]);
     assert!(!shares.refuses(A, at(50_000), PATIENCE), "time for a probe");
     shares.begin(A, at(50_000));
     assert!(shares.refuses(A, at(50_001), PATIENCE));
     shares.begin(A, at(80_000));
     assert!(shares.refuses(A, at(999_000), PATIENCE), "it has all of its places");
     shares.end(A, at(999_000));
-    shares.report(A);
+    shares.report(A, at(999_000));
     assert!(shares.end(A, at(999_000)), "it answers again");
     assert!(!shares.refuses(A, at(999_000), PATIENCE));
     assert_eq!(shares.silence(A, at(999_002)), Duration::from_millis(2));
     assert!(!shares.end(A, at(999_002)) && !shares.end(A, at(999_002)));
     assert_eq!(shares.silence(A, at(1_099_000)), Duration::ZERO, "nothing is asked of it");
+    assert_eq!(shares.report(B, at(1_099_000)), 0, "others found it");
+    shares.begin(B, at(1_099_000));
+    assert!(shares.end(B, at(1_099_001)));
 }
 
 #[test]

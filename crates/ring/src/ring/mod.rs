@@ -245,10 +245,16 @@ impl Ring {
         self.common.gate.shares().refuses(device, self.woke_at, patience)
     }
 
-    /// Notes that a device was found not to answer; returns its operations under way if it was not
-    /// noted before. [`next_answered`](Self::next_answered) tells when it answers again.
-    pub fn report(&mut self, device: Device) -> Option<usize> {
-        self.common.gate.shares_mut().report(device)
+    /// Notes that a device was found not to answer, here or by others; returns its operations under way.
+    /// [`next_answered`](Self::next_answered) tells of its next answer.
+    pub fn report(&mut self, device: Device) -> usize {
+        self.common.gate.shares_mut().report(device, self.woke_at)
+    }
+
+    /// The devices that have answered nothing for so long, as of the end of the last [`wait`](Self::wait), and the
+    /// operations of each that are under way.
+    pub fn silent(&self, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
+        self.common.gate.shares().silent(self.woke_at, patience)
     }
 
     /// The next device that has answered since it was [reported](Self::report).

@@ -204,10 +204,9 @@ impl Content {
     /// The device of a path, if a load of it may begin: there is room in the line, and the device answers.
     /// If it does not, a request is answered at once, as a proxy answers for an upstream that is down: its
     /// client could wait for the whole timeout, and would only learn the same.
-    fn admits(&self, shell: &Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
+    fn admits(&self, shell: &mut Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
         let device = self.loader.device(shell, &self.trees, tree, path);
-        let is_silent = shell.ring.refuses(device, shell.cx.tuning.timeout_disk);
-        (!is_silent && !self.loader.line.is_full(device)).then_some(device)
+        (!self.loader.line.is_full(device) && !shell.refuses(device)).then_some(device)
     }
 
     /// Begins a load of a path.

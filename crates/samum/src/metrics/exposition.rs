@@ -9,12 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use ring::Device;
-use sendfile::DeviceStats;
-
 use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total, nanos};
 use super::series::{Labels, Series};
-use super::{Loads, Metrics, ServerNumbers, Stats, lock};
+use super::{DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
 
 /// The content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -398,35 +395,48 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
     write_loads(&lock(&metrics.loads), text)
 }
 
-fn write_devices(devices: &BTreeMap<Device, DeviceStats>, text: &mut String) -> fmt::Result {
+fn write_devices(
+    devices: &BTreeMap<Option<(u64, u64)>, DeviceNumbers>,
+    text: &mut String,
+) -> fmt::Result {
     let mut family =
-        |name: &str, kind, help, write: fn(&mut String, &str, &str, &DeviceStats) -> _| {
+        |name: &str, kind, help, write: fn(&mut String, &str, &str, &DeviceNumbers) -> _| {
             write_head(text, name, kind, help)?;
-            devices.iter().try_for_each(|(device, stats)| {
-                let device = match device.numbers() {
+            devices.iter().try_for_each(|(device, numbers)| {
+                let device = match device {
                     Some((major, minor)) => format!("device=\"{major}:{minor}\""),
                     None => "device=\"unknown\"".to_owned(),
                 };
-                write(text, name, &device, stats)
+                write(text, name, &device, numbers)
             })
         };
     family(
         "samum_disk_reads_total",
         Kind::Counter,
         "Reads of a device that have ended.",
-        |text, name, device, stats| write_sample(text, name, device, stats.ended),
+        |text, name, device, numbers| write_sample(text, name, device, numbers.reads.ended),
     )?;
     family(
         "samum_disk_read_seconds_total",
         Kind::Counter,
         "The time that these reads took, added up.",
-        |text, name, device, stats| write_sample(text, name, device, InSeconds(nanos(stats.time))),
+        |text, name, device, numbers| {
+            write_sample(text, name, device, InSeconds(nanos(numbers.reads.time)))
+        },
     )?;
     family(
         "samum_disk_reads_in_flight",
         Kind::Gauge,
         "Reads of a device that have begun and not ended.",
-        |text, name, device, stats| write_sample(text, name, device, stats.begun - stats.ended),
+        |text, name, device, numbers| {
+            write_sample(text, name, device, numbers.reads.begun - numbers.reads.ended)
+        },
+    )?;
+    family(
+        "samum_disk_calls_unanswered",
+        Kind::Gauge,
+        "Calls of all kinds that wait for a device which has answered none for so long that requests are refused.",
+        |text, name, device, numbers| write_sample(text, name, device, numbers.unanswered),
     )
 }
 

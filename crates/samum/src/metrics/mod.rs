@@ -47,6 +47,8 @@ struct Shown {
     longest_turn: Number,
     series: Mutex<BTreeMap<Labels, Arc<Series>>>,
     devices: Mutex<Vec<(Device, DeviceStats)>>,
+    /// Calls that devices have not answered for long.
+    unanswered: Mutex<Vec<(Device, usize)>>,
 }
 
 /// The numbers of one worker, as it writes them.
@@ -61,6 +63,16 @@ pub(crate) struct Meters {
     has_stale: bool,
     /// The reads that had begun and ended when those of each device were shown.
     shown_reads: (u64, u64),
+    /// True if calls are shown that devices have not answered.
+    has_unanswered: bool,
+}
+
+/// The numbers of a device, of all workers.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeviceNumbers {
+    reads: DeviceStats,
+    /// Calls that it has not answered for long.
+    unanswered: u64,
 }
 
 /// The configurations that were loaded.
@@ -112,6 +124,7 @@ impl Metrics {
             unshown: Vec::new(),
             has_stale: false,
             shown_reads: (0, 0),
+            has_unanswered: false,
         }
     }
 
@@ -136,15 +149,18 @@ impl Metrics {
         Exposition::new(self, servers)
     }
 
-    /// The reads of each device, by its number.
-    fn devices(&self) -> BTreeMap<Device, DeviceStats> {
-        let mut all: BTreeMap<_, DeviceStats> = BTreeMap::new();
+    /// The numbers of each device, by its own; those whose numbers are not known are one.
+    fn devices(&self) -> BTreeMap<Option<(u64, u64)>, DeviceNumbers> {
+        let mut all: BTreeMap<_, DeviceNumbers> = BTreeMap::new();
         for worker in &self.workers {
             for (device, stats) in lock(&worker.devices).iter() {
-                let sum = all.entry(*device).or_default();
+                let sum = &mut all.entry(device.numbers()).or_default().reads;
                 sum.begun += stats.begun;
                 sum.ended += stats.ended;
                 sum.time += stats.time;
+            }
+            for (device, calls) in lock(&worker.unanswered).iter() {
+                all.entry(device.numbers()).or_default().unanswered += *calls as u64;
             }
         }
         all
@@ -178,6 +194,7 @@ impl Shown {
             longest_turn: Number::default(),
             series: Mutex::default(),
             devices: Mutex::default(),
+            unanswered: Mutex::default(),
         }
     }
 }
@@ -234,6 +251,20 @@ impl Meters {
             shown.clear();
             shown.extend(devices());
             self.shown_reads = reads;
+        }
+    }
+
+    /// Shows the calls that devices have not answered for long.
+    #[inline]
+    pub(crate) fn show_unanswered(&mut self, calls: impl Iterator<Item = (Device, usize)>) {
+        let mut calls = calls.peekable();
+        let has_some = calls.peek().is_some();
+        if (has_some || self.has_unanswered)
+            && let Some(mut shown) = try_lock(&self.shown.unanswered)
+        {
+            shown.clear();
+            shown.extend(calls);
+            self.has_unanswered = has_some;
         }
     }
 

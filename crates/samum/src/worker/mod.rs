@@ -27,6 +27,7 @@ use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
+use crate::silence::Silences;
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
@@ -104,6 +105,8 @@ pub struct Parts {
     pub page_cache: Arc<PageCache>,
     /// The devices, as all workers know them.
     pub devices: Arc<Devices>,
+    /// Those that do not answer, as all workers find them.
+    pub silences: Arc<Silences>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
@@ -232,7 +235,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let (metrics, number) = parts.metrics;
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
-        let mut shell = Shell::new(parts.ring, disk, serving, logs, metrics.meters(number), notes);
+        let meters = metrics.meters(number);
+        let silences = parts.silences;
+        let mut shell = Shell::new(parts.ring, disk, serving, logs, meters, notes, silences);
         shell.cx.set_takes(network.takes());
         let mut worker = Self {
             handler: handler(&mut shell)?,

@@ -92,6 +92,7 @@ impl<H: Handler> Stage<H> {
             crowd: Crowd::new(1000),
             page_cache: Arc::default(),
             devices: Arc::default(),
+            silences: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             logs: Vec::new(),
             metrics: (samum::metrics::Metrics::new(1), 0),

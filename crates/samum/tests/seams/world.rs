@@ -79,6 +79,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         crowd: Crowd::new(1000),
         page_cache: Arc::default(),
         devices: Arc::default(),
+        silences: Arc::default(),
         descriptors_max: 64,
         logs: Vec::new(),
         metrics: (samum::metrics::Metrics::new(1), 0),

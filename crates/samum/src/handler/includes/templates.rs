@@ -127,8 +127,8 @@ impl Templates {
         if size > PAGE_BYTES_MAX {
             return Lookup::TooLarge;
         }
-        let is_silent = shell.ring.refuses(file.device(), shell.cx.tuning.timeout_disk);
-        if is_silent || self.readings.len() >= QUEUE_MAX || !self.has_pool(shell) {
+        let is_full = self.readings.len() >= QUEUE_MAX || !self.has_pool(shell);
+        if is_full || shell.refuses(file.device()) {
             return Lookup::Unavailable;
         }
         let key = self.readings.insert(Reading {

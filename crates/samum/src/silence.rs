@@ -1,0 +1,158 @@
+//! The devices that do not answer, as the workers of a process find them together: the operator is told once, and one
+//! call of all workers tries such a device at a time.
+//!
+//! Each worker's ring knows for itself how long a device has answered nothing. The lock here is taken only when it is so
+//! long that requests are given up, when such a device answers again, and for requests while there is such a device.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ring::{Device, Time};
+
+/// Devices that answer again and are remembered.
+const ANSWERING_MAX: usize = 64;
+
+/// The devices that do not answer, and some that have not answered before.
+#[derive(Debug, Default)]
+pub struct Silences {
+    /// The number of those that do not answer. It is a hint to leave the lock alone, so relaxed order is enough.
+    count: AtomicUsize,
+    known: Mutex<Vec<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    device: Device,
+    /// Its name for the operator.
+    name: String,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// It does not answer; when a call tried it last.
+    Silent(Option<Time>),
+    /// It answers again, since then.
+    Answers(Time),
+}
+
+/// What becomes of a request for a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The device answers, as far as is known.
+    Answers,
+    /// It does not, and the request may be the one that tries it.
+    Try,
+    /// It does not, and another request tries it.
+    Refused,
+}
+
+impl Silences {
+    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
+        // A panic cannot come between two changes that belong together.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker has had no answer of a device for `silence`. Returns whether that is news: no worker has said so, and
+    /// none has had an answer meanwhile.
+    pub(crate) fn begin(&self, device: Device, name: &str, silence: Duration, now: Time) -> bool {
+        let mut known = self.lock();
+        let state = State::Silent(None);
+        match known.iter_mut().find(|one| one.device == device) {
+            Some(Known { state: State::Silent(_), .. }) => return false,
+            Some(Known { state: State::Answers(at), .. }) if now.since(*at) < silence => {
+                return false;
+            }
+            Some(one) => one.state = state,
+            None => {
+                if known.len() >= self.count.load(Ordering::Relaxed) + ANSWERING_MAX {
+                    known.retain(|one| matches!(one.state, State::Silent(_)));
+                }
+                known.push(Known { device, name: name.to_owned(), state });
+            }
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// A worker has had an answer of a device. Returns the name of the device if it did not answer before.
+    pub(crate) fn end(&self, device: Device, now: Time) -> Option<String> {
+        let mut known = self.lock();
+        let one = known.iter_mut().find(|one| one.device == device)?;
+        let State::Silent(_) = one.state else { return None };
+        one.state = State::Answers(now);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(one.name.clone())
+    }
+
+    /// Decides on a request: in each `patience` one may try a device that does not answer.
+    pub(crate) fn judge(&self, device: Device, now: Time, patience: Duration) -> Verdict {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Verdict::Answers;
+        }
+        let mut known = self.lock();
+        let Some(one) = known.iter_mut().find(|one| one.device == device) else {
+            return Verdict::Answers;
+        };
+        let State::Silent(tried) = &mut one.state else { return Verdict::Answers };
+        if tried.is_some_and(|tried| now.since(tried) < patience) {
+            return Verdict::Refused;
+        }
+        *tried = Some(now);
+        Verdict::Try
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Device = Device::of(1);
+    const B: Device = Device::of(2);
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Time {
+        Time::default() + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn silence_begins_and_ends_once() {
+        let all = Silences::default();
+        assert!(all.begin(A, "a", PATIENCE, at(30)));
+        assert!(!all.begin(A, "another name", PATIENCE, at(31)), "another worker finds the same");
+        assert!(all.begin(B, "b", PATIENCE, at(31)));
+        assert_eq!(all.end(A, at(40)).as_deref(), Some("a"));
+        assert_eq!(all.end(A, at(41)), None);
+        assert!(!all.begin(A, "a", PATIENCE, at(42)), "another worker's calls are about to end");
+        assert!(all.begin(A, "a", PATIENCE, at(70)));
+    }
+
+    #[test]
+    fn one_request_at_a_time_tries_a_silent_device() {
+        let all = Silences::default();
+        let judge = |device, seconds| all.judge(device, at(seconds), PATIENCE);
+        assert_eq!(judge(A, 1), Verdict::Answers);
+        all.begin(A, "a", PATIENCE, at(30));
+        assert_eq!(
+            [judge(A, 30), judge(A, 31), judge(A, 59)],
+            [Verdict::Try, Verdict::Refused, Verdict::Refused]
+        );
+        assert_eq!([judge(A, 60), judge(A, 61)], [Verdict::Try, Verdict::Refused]);
+        assert_eq!(judge(B, 61), Verdict::Answers);
+        all.end(A, at(62));
+        assert_eq!(judge(A, 62), Verdict::Answers);
+    }
+
+    #[test]
+    fn few_devices_that_answer_again_are_remembered() {
+        let all = Silences::default();
+        all.begin(Device::of(0), "silent", PATIENCE, at(30));
+        for number in 1..1000 {
+            let device = Device::of(number);
+            assert!(all.begin(device, "a", PATIENCE, at(30)) && all.end(device, at(30)).is_some());
+            assert!(all.lock().len() <= ANSWERING_MAX + 1);
+        }
+        assert_eq!(all.judge(Device::of(0), at(31), PATIENCE), Verdict::Try);
+    }
+}
