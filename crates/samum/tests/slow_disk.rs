@@ -618,6 +618,39 @@ fn workers_speak_of_a_dead_file_system_with_one_voice() {
     });
 }
 
+#[test]
+fn tags_of_other_files_are_computed_beside_a_read_that_never_ends() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        for number in 0..COLD {
+            tree.write(format!("large{number}"), cold(number));
+        }
+        let server = serve(driver, tree.path(), &["--etag", "hash"]);
+        slow.set_delay(Op::Read, Duration::MAX);
+        for number in 0..COLD {
+            let path = format!("HEAD /{name}/cold/{number}.bin");
+            assert_eq!(ask(&server, &path).status, 200);
+        }
+        assert!(slow.wait_until_waiting(Op::Read, 1, SOON), "one is being hashed");
+        let has_tag = |path: &str| ask(&server, &format!("HEAD {path}")).header("ETag").is_some();
+        for number in 0..COLD {
+            assert!(common::wait_until(SOON, || has_tag(&format!("/large{number}"))));
+        }
+        let cold = format!("/{name}/cold/{}.bin", COLD - 1);
+        assert!(!has_tag(&cold));
+        assert_eq!(threads(&server, "tags"), 2, "one for each device");
+        slow.set_delay(Op::Read, Duration::ZERO);
+        assert!(common::wait_until(SOON, || has_tag(&cold)));
+    });
+}
+
+/// The number of the server's threads with a name.
+fn threads(server: &Server, name: &str) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");
+    let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
+    names.filter(|it| it.as_ref().is_ok_and(|it| it.trim_end() == name)).count()
+}
+
 /// A tracer of the server's only worker.
 struct Trace {
     strace: Child,

@@ -10,16 +10,18 @@
 //! and writes through a shared mapping set it only when a page becomes dirty.
 //!
 //! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
-//! computed on a thread beside the worker, one file after the other, at a limited rate; until then the
-//! file has no tag. Computed hashes are kept by inode and time of change.
+//! computed on a thread beside the worker, one file of a device after the other, at a limited rate; until then
+//! the file has no tag. A read that never ends keeps the files of its device waiting, and no others. Computed hashes
+//! are kept by inode and time of change.
 
+use core::ops::Bound;
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::time::Instant;
 
 use http::Coding;
-use ring::{Beside, Detached, Job, Ring, Stat};
+use ring::{Beside, Detached, Device, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
@@ -38,8 +40,12 @@ const RATE: u64 = 128 << 20;
 const PIECE: usize = 256 * 1024;
 /// Hashes kept, per worker: 6 MiB. The oldest goes.
 const KNOWN_MAX: usize = 64 * 1024;
-/// Resources whose hashes are to be computed; others are queued when they are asked for again.
+/// Resources whose hashes are to be computed, and of these those of one device; others are queued when they are
+/// asked for again.
 const QUEUE_MAX: usize = 16 * 1024;
+const QUEUE_OF_DEVICE_MAX: usize = QUEUE_MAX / 2;
+/// Threads of a worker. If so many devices do not answer at once, no further tags are computed.
+const THREADS_MAX: usize = 4;
 
 /// Length of the part of a hash that is in a tag.
 const HASH_LEN: usize = 16;
@@ -90,23 +96,26 @@ fn cut(hash: &blake3::Hash) -> Hash {
     *hash.as_bytes().first_chunk().expect("32 bytes")
 }
 
-/// The hashes of contents, and the thread that computes them.
+/// The hashes of contents, and the threads that compute them.
 #[derive(Debug, Default)]
 pub(super) struct Hashes {
     known: HashMap<State, Hash>,
     /// Those in `known`, the oldest first.
     order: VecDeque<State>,
-    /// Resources without tags.
-    queue: VecDeque<(TreeId, Path)>,
-    /// Some from the first job on.
-    thread: Option<Thread>,
+    /// Resources without tags, by device; no line is empty but that of a device with a job.
+    lines: BTreeMap<Device, VecDeque<(TreeId, Path)>>,
+    /// Those in all lines.
+    queued: usize,
+    /// The device of the last job; the next is another's, if others wait.
+    last: Device,
+    threads: Vec<Thread>,
 }
 
-/// The thread, which has at most one job.
+/// A thread, which has at most one job: for the first resource in the line of a device.
 #[derive(Debug)]
 struct Thread {
     beside: Beside<Hashing>,
-    is_busy: bool,
+    busy: Option<Device>,
 }
 
 /// The hash of one file is computed.
@@ -157,35 +166,97 @@ impl Hashes {
         library: &Library,
         (tree, path): (TreeId, Path),
     ) {
-        if self.queue.len() < QUEUE_MAX {
-            self.queue.push_back((tree, path));
-            self.hash_next(shell, trees, library);
+        let Some(resource) = library.get(tree, &path) else { return };
+        let Kind::File(files) = &resource.kind else { return };
+        let line = self.lines.entry(files.plain.stat.device).or_default();
+        if self.queued < QUEUE_MAX && line.len() < QUEUE_OF_DEVICE_MAX {
+            line.push_back((tree, path));
+            self.queued += 1;
+            self.hash_some(shell, trees, library);
         }
     }
 
-    /// Gives the thread its next job.
-    fn hash_next(&mut self, shell: &mut Shell, trees: &[Tree], library: &Library) {
-        if self.thread.is_none() && !self.queue.is_empty() {
-            match Thread::start(&mut shell.ring) {
-                Ok(thread) => self.thread = Some(thread),
-                Err(error) => {
-                    self.queue.clear();
-                    shell
-                        .note(&format!("cannot start a thread that computes entity tags: {error}"));
+    /// Gives the threads their next jobs, each of another device.
+    fn hash_some(&mut self, shell: &mut Shell, trees: &[Tree], library: &Library) {
+        while let Some(device) = self.next_device()
+            && let Some(index) = self.idle_thread(shell)
+        {
+            self.last = device;
+            let is_silent = shell.ring.silence(device) >= shell.cx.tuning.timeout_disk;
+            let job = if is_silent { None } else { self.first_job(shell, trees, library, device) };
+            let Some(job) = job else {
+                // Those of a device that does not answer are queued when they are found anew.
+                self.drop_line(device);
+                continue;
+            };
+            let thread = &mut self.threads[index];
+            if thread.beside.submit(job) {
+                thread.busy = Some(device);
+            } else {
+                self.threads.remove(index);
+                self.drop_line(device);
+            }
+        }
+    }
+
+    /// The next device in turn for which resources wait, and which has no job.
+    fn next_device(&self) -> Option<Device> {
+        let is_free = |device: &&Device| {
+            self.threads.iter().all(|thread| thread.busy.as_ref() != Some(*device))
+        };
+        let behind = (Bound::Excluded(self.last), Bound::Unbounded);
+        let behind = self.lines.range(behind).map(|(device, _)| device);
+        let before = self.lines.range(..=self.last).map(|(device, _)| device);
+        behind.chain(before).find(is_free).copied()
+    }
+
+    /// A thread without a job, started if there are few.
+    fn idle_thread(&mut self, shell: &mut Shell) -> Option<usize> {
+        let idle = self.threads.iter().position(|thread| thread.busy.is_none());
+        if idle.is_some() || self.threads.len() == THREADS_MAX {
+            return idle;
+        }
+        match shell.ring.beside("tags", kind::WAKE) {
+            Ok(beside) => self.threads.push(Thread { beside, busy: None }),
+            Err(error) => {
+                if self.threads.is_empty() {
+                    self.lines.clear();
+                    self.queued = 0;
                 }
+                shell.note(&format!("cannot start a thread that computes entity tags: {error}"));
+                return None;
             }
         }
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_busy) {
-            let Some((tree, path)) = self.queue.pop_front() else { return };
-            let Some(job) = self.job(&shell.ring, trees, library, tree, &path) else { continue };
-            // It may lack several.
-            self.queue.push_front((tree, path));
-            let thread = self.thread.as_mut().expect("just looked at");
-            thread.is_busy = thread.beside.submit(job);
-            if !thread.is_busy {
-                self.queue.clear();
+        Some(self.threads.len() - 1)
+    }
+
+    /// The job for the first resource in a line that lacks a tag and is still cached; it stays the first, because it
+    /// may lack several. Those before it leave the line.
+    fn first_job(
+        &mut self,
+        shell: &Shell,
+        trees: &[Tree],
+        library: &Library,
+        device: Device,
+    ) -> Option<Hashing> {
+        loop {
+            let (tree, path) = self.lines.get(&device)?.front()?.clone();
+            let job = self.job(&shell.ring, trees, library, tree, &path);
+            if job.is_some() {
+                return job;
             }
+            self.drop_first(device);
         }
+    }
+
+    fn drop_first(&mut self, device: Device) -> Option<(TreeId, Path)> {
+        let first = self.lines.get_mut(&device)?.pop_front()?;
+        self.queued -= 1;
+        Some(first)
+    }
+
+    fn drop_line(&mut self, device: Device) {
+        self.queued -= self.lines.remove(&device).map_or(0, |line| line.len());
     }
 
     /// The job for the first tag that a resource lacks, if it is still cached.
@@ -210,27 +281,43 @@ impl Hashes {
         Some(Hashing { state: State::from(&variant.stat), source, keep })
     }
 
-    /// The thread may have finished a job. Resources whose tags are all known now are evicted, to be
+    /// The threads may have finished jobs. Resources whose tags are all known now are evicted, to be
     /// found anew with them.
     pub(super) fn handle_wake(&mut self, shell: &mut Shell, trees: &[Tree], library: &mut Library) {
-        let Some(thread) = &mut self.thread else { return };
-        let Some((state, result)) = thread.beside.take() else { return };
-        thread.is_busy = false;
-        match result {
-            Ok(hash) => self.learn(state, hash),
-            // The file changed, or cannot be read: it is tried again when it is found anew.
-            Err(_) => drop(self.queue.pop_front()),
-        }
-        while let Some((tree, path)) = self.queue.front().cloned() {
-            if self.job(&shell.ring, trees, library, tree, &path).is_some() {
-                break;
+        for index in 0..self.threads.len() {
+            let thread = &mut self.threads[index];
+            let Some((state, result)) = thread.beside.take() else { continue };
+            let device = thread.busy.take().expect("it had a job");
+            match result {
+                Ok(hash) => self.learn(state, hash),
+                // The file changed, or cannot be read: it is tried again when it is found anew.
+                Err(_) => drop(self.drop_first(device)),
             }
-            self.queue.pop_front();
+            self.evict_tagged(shell, trees, library, device);
+        }
+        self.hash_some(shell, trees, library);
+    }
+
+    /// Evicts resources at the front of a line that lack no tag any more.
+    fn evict_tagged(
+        &mut self,
+        shell: &Shell,
+        trees: &[Tree],
+        library: &mut Library,
+        device: Device,
+    ) {
+        while let Some((tree, path)) =
+            self.lines.get(&device).and_then(|line| line.front()).cloned()
+        {
+            if self.job(&shell.ring, trees, library, tree, &path).is_some() {
+                return;
+            }
+            self.drop_first(device);
             if self.has_new_tag(library, tree, &path) {
                 library.evict(tree, &path);
             }
         }
-        self.hash_next(shell, trees, library);
+        self.lines.remove(&device);
     }
 
     fn has_new_tag(&self, library: &Library, tree: TreeId, path: &[u8]) -> bool {
@@ -239,12 +326,6 @@ impl Hashes {
         };
         let is_known = |stat: &Stat| self.known.contains_key(&State::from(stat));
         files.variants().any(|variant| variant.etag.is_empty() && is_known(&variant.stat))
-    }
-}
-
-impl Thread {
-    fn start(ring: &mut Ring) -> io::Result<Self> {
-        Ok(Self { beside: ring.beside("tags", kind::WAKE)?, is_busy: false })
     }
 }
 
