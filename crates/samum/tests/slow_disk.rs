@@ -4,7 +4,7 @@ mod common;
 
 use core::time::Duration;
 use std::fs;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -315,9 +315,7 @@ fn a_file_system_that_never_answers_harms_only_its_own_files() {
                 }
             }
             assert!(server.wait_for_stderr("has not answered", SOON).is_some());
-            let said =
-                |text: &str| server.stderr().iter().filter(|line| line.contains(text)).count();
-            assert_eq!(said("has not answered"), 1, "{:?}", server.stderr());
+            assert_eq!(said(&server, "has not answered"), 1, "{:?}", server.stderr());
             let began = Instant::now();
             for number in 0..20 {
                 // One of them may be the one that tries it.
@@ -558,11 +556,38 @@ fn files_of_subvolumes_and_of_an_overlay_of_them_are_of_one_device() {
         {
             cold(number).assert_is(&ask(&server, &format!("GET /{path}.bin")).body);
         }
+        // It comes when the file system has said its name, which no response waits for.
+        assert!(server.wait_for_stderr("files on overlay (device 0:", SOON).is_some());
+        assert_eq!(said(&server, "files on "), 1, "of a btrfs there is nothing to say");
         let metrics = metrics(&server);
         let reads = metrics.all("samum_disk_reads_total", &[]);
         let devices: Vec<_> =
             reads.map(|sample| (&sample.labels["device"], sample.value)).collect();
         assert!(devices.len() == 1 && devices[0].1 >= 4.0, "{devices:?}");
+    });
+}
+
+/// The number of lines for the operator that contain `text`.
+fn said(server: &Server, text: &str) -> usize {
+    server.stderr().iter().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn the_operator_is_told_once_of_a_file_system_whose_files_are_always_read() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        tree.write("large", cold(0));
+        let server = serve(driver, tree.path(), &["--threads", "2"]);
+        // So often that both workers meet both file systems.
+        for _ in 0..32 {
+            cold(0).assert_is(&ask(&server, "GET /large").body);
+            cold(1).assert_is(&ask(&server, &format!("GET /{name}/cold/1.bin")).body);
+        }
+        let device = fs::metadata(slow.path()).unwrap().dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let text = format!("files on fuse (device {major}:{minor}) are read for each response");
+        assert!(server.wait_for_stderr(&text, SOON).is_some(), "{:?}", server.stderr());
+        assert_eq!(said(&server, &text), 1, "{:?}", server.stderr());
     });
 }
 
@@ -612,8 +637,7 @@ fn workers_speak_of_a_dead_file_system_with_one_voice() {
         }
         assert!(common::wait_until(SOON, || unanswered() == 0.0), "{}", unanswered());
         for text in ["has not answered", "answers again"] {
-            let said = server.stderr().iter().filter(|line| line.contains(text)).count();
-            assert_eq!(said, 1, "{:?}", server.stderr());
+            assert_eq!(said(&server, text), 1, "{:?}", server.stderr());
         }
     });
 }

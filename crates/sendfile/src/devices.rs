@@ -1,4 +1,5 @@
-//! The spacing of streams on each device, as the workers of a process see it together.
+//! The devices as the workers of a process see them together: the spacing of streams on each, and file systems that the
+//! operator was told of.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,13 +8,21 @@ use pace::Spacing;
 use ring::{Device, Time};
 
 use crate::line::Wait;
+use crate::way::Unusual;
+
+/// File systems that the operator is told of; it should not be a flood.
+const TOLD_MAX: usize = 64;
 
 /// The devices on which streams are spaced, for all [`Disk`](crate::Disk)s of a process. Spacing is of use only if no
 /// worker reads without it.
 ///
 /// A lock is taken when a read begins or ends, and when a stream that goes on wants to read; never for resident files.
 #[derive(Debug, Default)]
-pub struct Devices(Mutex<Known>);
+pub struct Devices {
+    known: Mutex<Known>,
+    /// Devices and types of file systems that the operator was told of.
+    told: Mutex<Vec<(Device, u64)>>,
+}
 
 /// The devices that were read from. There are few, so a search in a row costs less than a table.
 #[derive(Debug, Default)]
@@ -37,7 +46,19 @@ impl Known {
 impl Devices {
     fn known(&self) -> MutexGuard<'_, Known> {
         // A panic cannot come between two changes of a spacing that belong together.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the operator is to be told of a file system: once for each type on a device, and of the first
+    /// [`TOLD_MAX`].
+    pub(crate) fn tells(&self, file_system: &Unusual) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (file_system.device, file_system.magic);
+        let is_new = !told.contains(&name) && told.len() < TOLD_MAX;
+        if is_new {
+            told.push(name);
+        }
+        is_new
     }
 
     /// The time at which a stream may begin a read of a device, if it may not now.

@@ -23,6 +23,7 @@ use crate::page_cache::{Dropping, PageCache};
 use crate::policy::{Caching, Policy};
 use crate::trail::{self, Held, Left, Trail, Trails};
 use crate::transport::Takes;
+use crate::way::Unusual;
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +98,8 @@ pub struct Disk {
     opens_at: Option<Time>,
     /// The number of file systems whose names were asked for.
     asked: usize,
+    /// File systems that the operator is to be told of.
+    unusual: Vec<Unusual>,
     stats: DiskStats,
     by_device: HashMap<Device, DeviceStats>,
 }
@@ -222,6 +225,7 @@ enum Operation {
     /// A file system is asked for its name.
     Name {
         dev: u64,
+        file: Fd,
     },
 }
 
@@ -415,6 +419,7 @@ impl Disk {
             devices,
             opens_at: None,
             asked: 0,
+            unusual: Vec::new(),
             stats: DiskStats::default(),
             by_device: HashMap::new(),
         })
@@ -554,6 +559,12 @@ impl Disk {
         self.late.pop_front()
     }
 
+    /// A file system that was met and whose files leave in another way than usual, to be told to the operator. Disks
+    /// with the same [`Devices`] name it once. Call it after [`handle`](Self::handle).
+    pub fn next_unusual(&mut self) -> Option<Unusual> {
+        self.unusual.pop()
+    }
+
     /// Has reads looked at for late ones at a time.
     fn look_at(&mut self, ring: &mut Ring, at: Time) {
         if self.look_at.is_none_or(|earlier| at < earlier) {
@@ -629,7 +640,7 @@ impl Disk {
             Name::NotAsked => {
                 abilities.name = Name::Asked;
                 self.asked += 1;
-                let operation = Operation::Name { dev: file.dev() };
+                let operation = Operation::Name { dev: file.dev(), file: file.fd().clone() };
                 self.submit(ring, Op::FileSystem(file.fd().clone()), operation);
             }
         }
@@ -892,11 +903,13 @@ impl Disk {
                 file.direct().opened(fd, place);
                 return None;
             }
-            Operation::Name { dev } => {
+            Operation::Name { dev, file } => {
                 let magic = match completion.result {
                     Ok(Event::FileSystem(magic)) => Some(magic),
                     _ => None,
                 };
+                let unusual = magic.and_then(|magic| Unusual::find(ring, &file, magic));
+                self.unusual.extend(unusual.filter(|one| self.devices.tells(one)));
                 self.abilities.entry(dev).or_default().name = Name::Known(magic);
                 return None;
             }

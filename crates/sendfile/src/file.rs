@@ -47,6 +47,7 @@ use ring::{Device, Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::direct::Direct;
 use crate::page_cache::{Dropping, Inode, PageCache};
+use crate::way::{OVERLAYFS, RAMFS, TMPFS};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
@@ -58,10 +59,6 @@ const AHEAD_MAX: u64 = 8 << 20;
 /// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
 const INODES_UNSWEPT: usize = 64;
 pub(crate) const PAGE: u64 = 4096;
-/// `f_type` of statfs(2).
-const TMPFS: u64 = 0x0102_1994;
-const RAMFS: u64 = 0x8584_58f6;
-const OVERLAYFS: u64 = 0x794c_7630;
 
 /// A regular file that is open for reading.
 #[derive(Debug)]

@@ -58,6 +58,7 @@ mod stream;
 mod tcp;
 mod trail;
 mod transport;
+mod way;
 
 pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
@@ -77,3 +78,4 @@ pub use source::{FileSource, FillCx, HOLD_MAX};
 pub use stream::{Progress, Stream};
 pub use tcp::KernelTcp;
 pub use transport::{Drained, Takes, Transport};
+pub use way::Unusual;

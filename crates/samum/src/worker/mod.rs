@@ -386,6 +386,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     fn handle_disk(&mut self, completion: Completion) {
         // A read for a connection that has gone since gives its buffer back here.
         let mut next = self.shell.disk.handle(&mut self.shell.ring, completion);
+        while let Some(file_system) = self.shell.disk.next_unusual() {
+            self.shell.note(&file_system.to_string());
+        }
         while let Some(done) = next.take().or_else(|| self.shell.disk.next_late()) {
             if let Some(device) = done.late_on() {
                 self.shell.report_silence(device, None);
