@@ -19,7 +19,7 @@ use crate::direct::{Place, Places};
 use crate::file::{BLOCK, File, Inodes, Readahead};
 pub use crate::line::Owner;
 use crate::line::{Line, Wait};
-use crate::page_cache::{Dropping, PageCache};
+use crate::page_cache::{Dropping, PageCache, Watch};
 use crate::policy::{Caching, Policy};
 use crate::trail::{self, Held, Left, Trail, Trails};
 use crate::transport::Takes;
@@ -244,6 +244,8 @@ struct Read {
     drops: Option<u64>,
     /// Some for a read that is not to stay.
     dropping: Option<Dropping>,
+    /// Since the read began, of one whose pages are dropped after it.
+    watch: Option<Watch>,
     /// Some for a splice that is not to stay.
     trail: Option<Held>,
     /// When the stream's turn has begun.
@@ -693,6 +695,7 @@ impl Disk {
             readahead,
             drops: None,
             dropping: None,
+            watch: None,
             trail: None,
             turn: request.turn,
             began,
@@ -799,7 +802,11 @@ impl Disk {
                 read.drops = read.file.all_drops(&read.range());
             }
             How::Direct => {}
-            How::Drop | How::Discard => read.dropping = read.file.begin_drop(read.offset),
+            How::Drop => read.dropping = read.file.begin_drop(read.offset),
+            How::Discard => {
+                read.dropping = read.file.begin_drop(read.offset);
+                read.watch = read.file.watch_kept();
+            }
         }
         let device = read.file.device();
         self.reads.begin(device, self.now);
@@ -984,8 +991,13 @@ impl Disk {
         match read.how {
             How::Splice if read.trail.is_some() => {}
             How::Splice | How::Keep => {
+                if read.policy.caching != Caching::Never {
+                    // Who began to watch before the pages came would take them for its own.
+                    read.file.note_kept();
+                }
                 read.file.remember_read(&read.range(), len, ring.now(), read.drops);
             }
+            How::Discard if read.file.is_kept_since(read.watch) => {}
             How::Discard => {
                 let (file, offset, len) = (read.file.fd().clone(), read.offset, read.len);
                 let operation = Operation::Discard { _dropping: read.dropping.take() };

@@ -46,7 +46,7 @@ use pace::{Belief, CHUNK_MIN, Witness, belief};
 use ring::{Device, Fd, Mapping, PROBE_BYTES_MAX, Ring, Stat, Time};
 
 use crate::direct::Direct;
-use crate::page_cache::{Dropping, Inode, PageCache};
+use crate::page_cache::{Dropping, Inode, PageCache, Uses, Watch};
 use crate::way::{OVERLAYFS, RAMFS, TMPFS};
 
 /// The unit of residency: what one exact look covers, and what one read brings.
@@ -84,12 +84,19 @@ pub struct File {
 struct Residency {
     /// Blocks that were wholly resident, by block number.
     blocks: RefCell<BTreeMap<u64, Block>>,
-    /// The number of uses by streams for which it is to stay in the page cache.
-    kept: Cell<u64>,
     /// The number of reads of ours in flight in each block, by block number; never 0.
     reads: RefCell<BTreeMap<u64, u32>>,
-    /// The name of the inode in the tables that all workers share, if a disk has met it.
-    shared: Option<(Arc<PageCache>, Inode)>,
+    /// Some if a disk has met the inode.
+    shared: Option<Shared>,
+}
+
+/// What all workers know of an inode.
+#[derive(Debug)]
+struct Shared {
+    cache: Arc<PageCache>,
+    /// Its name in the tables of the cache.
+    inode: Inode,
+    uses: Arc<Uses>,
 }
 
 /// When a block was last found wholly resident.
@@ -125,8 +132,9 @@ impl Inodes {
         }
         let known = self.all.entry((file.dev, file.ino)).or_default();
         let residency = known.upgrade().unwrap_or_else(|| {
-            let shared = Some((Arc::clone(cache), Inode::new(file.dev, file.ino)));
-            Rc::new(Residency { shared, ..Residency::default() })
+            let inode = Inode::new(file.dev, file.ino);
+            let shared = Shared { cache: Arc::clone(cache), inode, uses: cache.uses(inode) };
+            Rc::new(Residency { shared: Some(shared), ..Residency::default() })
         });
         *known = Rc::downgrade(&residency);
         file.residency.get_or_init(|| residency);
@@ -239,6 +247,10 @@ impl File {
         self.residency.get_or_init(Rc::default)
     }
 
+    fn shared(&self) -> Option<&Shared> {
+        self.residency().shared.as_ref()
+    }
+
     /// Bytes of the file in a block.
     fn block_len(&self, number: u64) -> u64 {
         BLOCK.min(self.size.saturating_sub(number * BLOCK))
@@ -246,7 +258,7 @@ impl File {
 
     /// Counts a request for bytes of the file, and returns whether they are popular.
     pub(crate) fn request(&self, range: &Range<u64>) -> bool {
-        let Some((cache, inode)) = &self.residency().shared else { return true };
+        let Some(Shared { cache, inode, .. }) = self.shared() else { return true };
         cache.request(*inode, range.start, range.end - range.start)
     }
 
@@ -254,25 +266,31 @@ impl File {
     /// when the result is dropped. Until then no worker takes the block to be resident, and later none
     /// believes a look from before.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
-        let (cache, inode) = self.residency().shared.as_ref()?;
+        let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))
     }
 
     /// The same for all blocks of a range.
     pub(crate) fn begin_drops(&self, range: &Range<u64>) -> Vec<Dropping> {
-        let Some((cache, inode)) = self.residency().shared.as_ref() else { return Vec::new() };
+        let Some(Shared { cache, inode, .. }) = self.shared() else { return Vec::new() };
         blocks_of(range).map(|number| cache.begin_drop(*inode, number)).collect()
     }
 
-    /// The number of uses of the inode by streams for which it is to stay in the page cache.
-    pub(crate) fn kept(&self) -> u64 {
-        self.residency().kept.get()
+    /// Notes that a stream uses the file for which it is to stay in the page cache.
+    pub(crate) fn note_kept(&self) {
+        if let Some(shared) = self.shared() {
+            shared.uses.note();
+        }
     }
 
-    /// Notes such a use.
-    pub(crate) fn note_kept(&self) {
-        let kept = &self.residency().kept;
-        kept.set(kept.get() + 1);
+    /// Watches for such streams, of any worker, from now on; `None` if no disk has met the file.
+    pub(crate) fn watch_kept(&self) -> Option<Watch> {
+        self.shared().map(|shared| shared.uses.watch())
+    }
+
+    /// Returns whether there was such a stream since a watch began.
+    pub(crate) fn is_kept_since(&self, watch: Option<Watch>) -> bool {
+        self.shared().zip(watch).is_some_and(|(shared, watch)| shared.uses.is_used_since(watch))
     }
 
     /// Returns whether nothing is in the page cache of what is behind an offset, so that what a read
@@ -284,8 +302,8 @@ impl File {
 
     /// The dropping reads of a block that have ended: see [`PageCache::drops`].
     fn drops(&self, number: u64) -> Option<u64> {
-        match &self.residency().shared {
-            Some((cache, inode)) => cache.drops(*inode, number),
+        match self.shared() {
+            Some(Shared { cache, inode, .. }) => cache.drops(*inode, number),
             None => Some(0),
         }
     }

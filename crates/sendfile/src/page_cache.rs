@@ -1,22 +1,40 @@
 //! The page cache, as the workers of a process see it together.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::popularity::{Popularity, hash};
 
 /// Knowledge of the page cache that the [`Disk`](crate::Disk)s of a process share: which files are
-/// popular, and which blocks are just being read in such a way that they do not stay.
+/// popular, which are used by streams for which they are to stay, and which blocks are just being read in such a way
+/// that they do not stay.
 #[derive(Debug)]
 pub struct PageCache {
     popularity: Popularity,
     /// By the hash of a block: the number of dropping reads in flight in the low half, and of those
     /// that have ended in the high half.
     drops: [AtomicU64; SLOTS],
+    /// Of the inodes that are open. The lock is taken when a disk meets an inode, and when the last one leaves it.
+    uses: Mutex<HashMap<Inode, Weak<Uses>>>,
 }
 
+/// The uses of an inode by streams for which it is to stay in the page cache, in all workers.
+#[derive(Debug)]
+pub(crate) struct Uses {
+    cache: Arc<PageCache>,
+    inode: Inode,
+    /// Odd if there was a use since the last [watch](Self::watch) began. So streams that only use the inode seldom
+    /// write to the cache line that they share.
+    state: AtomicU64,
+}
+
+/// Tells whether an inode was used since a certain time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Watch(u64);
+
 /// The name of an inode in the tables, which is a hash of its device and number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inode(u64);
 
 /// A read that drops from the page cache what it brings, until this is dropped.
@@ -31,7 +49,11 @@ impl PageCache {
     /// is never popular.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        Self { popularity: Popularity::new(bytes), drops: [const { AtomicU64::new(0) }; SLOTS] }
+        Self {
+            popularity: Popularity::new(bytes),
+            drops: [const { AtomicU64::new(0) }; SLOTS],
+            uses: Mutex::default(),
+        }
     }
 
     /// Counts a request for so many bytes of a file, and returns whether they are popular: such bytes
@@ -52,6 +74,55 @@ impl PageCache {
     pub(crate) fn drops(&self, inode: Inode, block: u64) -> Option<u64> {
         let drops = self.drops[slot(inode, block)].load(Ordering::Acquire);
         (drops & IN_FLIGHT == 0).then_some(drops)
+    }
+
+    /// The uses of an inode.
+    pub(crate) fn uses(self: &Arc<Self>, inode: Inode) -> Arc<Uses> {
+        let mut all = self.all_uses();
+        if let Some(uses) = all.get(&inode).and_then(Weak::upgrade) {
+            return uses;
+        }
+        let uses = Arc::new(Uses { cache: Arc::clone(self), inode, state: AtomicU64::new(0) });
+        all.insert(inode, Arc::downgrade(&uses));
+        uses
+    }
+
+    fn all_uses(&self) -> MutexGuard<'_, HashMap<Inode, Weak<Uses>>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Uses {
+    /// Notes a use.
+    pub(crate) fn note(&self) {
+        // Relaxed: nothing is handed over. A watcher that has not seen it yet is as if the use came later.
+        if self.state.load(Ordering::Relaxed).is_multiple_of(2) {
+            self.state.fetch_or(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Watches for uses from now on.
+    pub(crate) fn watch(&self) -> Watch {
+        // For those that watched before, any other number says that there was a use.
+        let even = |state: u64| Some(state.next_multiple_of(2));
+        let before = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, even);
+        let (Ok(state) | Err(state)) = before;
+        Watch(state.next_multiple_of(2))
+    }
+
+    /// Returns whether there was a use since a watch began.
+    pub(crate) fn is_used_since(&self, watch: Watch) -> bool {
+        self.state.load(Ordering::Relaxed) != watch.0
+    }
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        let mut all = self.cache.all_uses();
+        // Another worker may have met the inode anew.
+        if all.get(&self.inode).is_some_and(|uses| uses.strong_count() == 0) {
+            all.remove(&self.inode);
+        }
     }
 }
 
@@ -109,6 +180,34 @@ mod tests {
             drop(cache.begin_drop(inode, 7));
         }
         assert_eq!(cache.drops(inode, 7), Some(after + (1000 << 32)));
+    }
+
+    #[test]
+    fn each_watch_sees_the_uses_since_it_began() {
+        let cache = Arc::new(PageCache::default());
+        let inode = Inode::new(1, 2);
+        let (mine, theirs) = (cache.uses(inode), cache.uses(inode));
+        theirs.note();
+        let first = mine.watch();
+        assert!(!mine.is_used_since(first));
+        let second = mine.watch();
+        cache.uses(Inode::new(1, 3)).note();
+        assert!(!mine.is_used_since(first) && !mine.is_used_since(second));
+        theirs.note();
+        assert!(mine.is_used_since(first) && mine.is_used_since(second));
+        let third = theirs.watch();
+        assert!(mine.is_used_since(first) && !mine.is_used_since(third));
+    }
+
+    #[test]
+    fn inodes_that_no_worker_has_open_leave_the_table() {
+        let cache = Arc::new(PageCache::default());
+        let mut uses: Vec<_> = (0..10).map(|ino| cache.uses(Inode::new(1, ino))).collect();
+        let again = cache.uses(Inode::new(1, 0));
+        uses.clear();
+        assert_eq!(cache.all_uses().len(), 1);
+        drop(again);
+        assert_eq!(cache.all_uses().len(), 0);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::rc::{Rc, Weak};
 use ring::Time;
 
 use crate::file::{File, PAGE};
+use crate::page_cache::Watch;
 
 /// The pause before the first discard behind a stream that has ended, and how often [`Trails::due`] is to be asked.
 /// Packets are acknowledged within it on most paths, and at 1 GiB/s it leaves 100 MiB behind.
@@ -49,8 +50,8 @@ pub(crate) struct Trails {
 pub(crate) struct Trail {
     trails: Rc<Trails>,
     file: Rc<File>,
-    /// [`File::kept`] when the stream began.
-    kept: u64,
+    /// Since the stream began.
+    watch: Option<Watch>,
     start: u64,
     /// The stream has let go of what is in front of this position.
     let_go: Cell<u64>,
@@ -70,7 +71,7 @@ pub(crate) struct Held {
 pub(crate) struct Left {
     pub(crate) file: Rc<File>,
     pub(crate) range: Range<u64>,
-    kept: u64,
+    watch: Option<Watch>,
     /// Discards so far.
     tries: u32,
     /// The time of the next try; `None` if the stream has just ended.
@@ -83,9 +84,9 @@ impl Trail {
         Rc::ptr_eq(&self.file, file) && self.start <= offset
     }
 
-    /// Returns whether somebody for whom the file is to stay has used it meanwhile.
+    /// Returns whether a stream of any worker for which the file is to stay has used it meanwhile.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.file.kept() != self.kept
+        self.file.is_kept_since(self.watch)
     }
 
     /// Notes that the stream reads up to `end`, until the result is dropped.
@@ -96,8 +97,8 @@ impl Trail {
     /// The range that is to be discarded now, up to `end`.
     fn left(&self, end: u64, tries: u32) -> Left {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
-        let (file, kept) = (Rc::clone(&self.file), self.kept);
-        Left { file, range: start..end, kept, tries, due: None }
+        let (file, watch) = (Rc::clone(&self.file), self.watch);
+        Left { file, range: start..end, watch, tries, due: None }
     }
 }
 
@@ -132,7 +133,7 @@ impl Trails {
         let trail = Rc::new(Trail {
             trails: Rc::clone(self),
             file: Rc::clone(file),
-            kept: file.kept(),
+            watch: file.watch_kept(),
             start,
             let_go: Cell::new(start),
             discarded: Cell::new(start),
@@ -151,7 +152,7 @@ impl Trails {
         let mut due = self.surplus();
         self.left.borrow_mut().retain_mut(|one| {
             let is_due = *one.due.get_or_insert(now + PAUSE) <= now;
-            let is_wanted = one.file.kept() != one.kept;
+            let is_wanted = one.is_wanted();
             if is_due && !is_wanted {
                 due.push(one.take());
             }
@@ -172,6 +173,9 @@ impl Trails {
     /// Takes the ranges out that are too many, to be discarded now: first those that were tried most often.
     pub(crate) fn surplus(&self) -> Vec<Left> {
         let mut left = self.left.borrow_mut();
+        if left.len() > self.left_max {
+            left.retain(|one| !one.is_wanted());
+        }
         let count = left.len().saturating_sub(self.left_max);
         if count > 0 {
             left.make_contiguous().sort_by_key(|one| Reverse(one.tries));
@@ -190,6 +194,10 @@ impl Trails {
 }
 
 impl Left {
+    fn is_wanted(&self) -> bool {
+        self.file.is_kept_since(self.watch)
+    }
+
     fn take(&self) -> Self {
         let (file, range) = (Rc::clone(&self.file), self.range.clone());
         Self { file, range, ..*self }
@@ -198,10 +206,13 @@ impl Left {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ring::sim::{Config, World};
     use ring::{Completion, Event, Op, OpenHow, Ring};
 
     use super::*;
+    use crate::file::Inodes;
 
     const MIB: u64 = 1 << 20;
 
@@ -223,7 +234,9 @@ mod tests {
         let open = Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH };
         let Event::Opened(fd) = one(&mut ring, open) else { panic!("it exists") };
         let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else { panic!("it exists") };
-        Rc::new(File::new(fd, &ring::Stat { size: 100 * MIB, ..*stat }))
+        let file = File::new(fd, &ring::Stat { size: 100 * MIB, ..*stat });
+        Inodes::default().share(&file, &Arc::default());
+        Rc::new(file)
     }
 
     fn after(pauses: u32) -> Time {
@@ -312,5 +325,8 @@ mod tests {
         }
         assert_eq!(trails.left.borrow().len(), 3);
         assert_eq!(trails.surplus().len(), 0);
+        end(5);
+        file.note_kept();
+        assert_eq!(trails.surplus().len(), 0, "the file is wanted");
     }
 }

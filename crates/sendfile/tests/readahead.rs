@@ -4,14 +4,16 @@
 use core::ops::Range;
 use core::time::Duration;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ring::sim::{Config, Peer, World};
 use ring::{Event, Op, OpenHow, Ring, Token};
 use sendfile::{
-    Caching, Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Window,
+    Caching, Disk, DiskConfig, File, KernelTcp, Owner, PageCache, Policy, Progress, Stream, Window,
 };
 
 const DISK: Token = 1 << 40;
+const OTHER_DISK: Token = 2 << 56;
 const RECV: Token = 1;
 const WRITABLE: Token = 2;
 const KIB: u64 = 1024;
@@ -21,6 +23,8 @@ struct Setup {
     world: World,
     ring: Ring,
     disk: Disk,
+    /// The disk of another worker.
+    other: Disk,
     transport: KernelTcp,
     _peer: Peer,
 }
@@ -46,15 +50,28 @@ impl Setup {
         ring.cancel(accept);
         let mut completions = Vec::new();
         ring.wait(Some(ring.now() + Duration::from_secs(1)), &mut completions).unwrap();
-        let config = DiskConfig { token_base: DISK, ..DiskConfig::default() };
+        let page_cache = Arc::new(PageCache::default());
+        let [disk, other] = [DISK, OTHER_DISK].map(|token_base| {
+            let config = DiskConfig { token_base, ..DiskConfig::default() };
+            Disk::sharing(config, Arc::clone(&page_cache), Arc::default()).unwrap()
+        });
         let transport = KernelTcp::new(socket, RECV, WRITABLE);
-        Self { world, ring, disk: Disk::new(config).unwrap(), transport, _peer: peer }
+        Self { world, ring, disk, other, transport, _peer: peer }
+    }
+
+    /// From now on the other worker sends.
+    const fn change_worker(&mut self) {
+        core::mem::swap(&mut self.disk, &mut self.other);
     }
 
     /// A cold file.
     fn file(&mut self, len: u64) -> Rc<File> {
         self.world.write_file("file", &vec![7; usize::try_from(len).unwrap()]);
         self.world.evict_all();
+        self.open()
+    }
+
+    fn open(&mut self) -> Rc<File> {
         let dir = Some(self.ring.sim_root(&self.world));
         self.ring.submit(Op::Open { dir, path: c"file".into(), how: OpenHow::BENEATH }, 0);
         let Event::Opened(fd) = next(&mut self.ring) else { panic!("a file") };
@@ -77,7 +94,7 @@ impl Setup {
         let mut stream = Stream::new();
         stream.push_file(file, range, policy);
         let mut reads = Vec::new();
-        let Self { ring, disk, transport, .. } = self;
+        let Self { ring, disk, other, transport, .. } = self;
         loop {
             let before = stream.reading();
             let progress = stream.pump(ring, disk, transport, Owner::of(7));
@@ -95,10 +112,12 @@ impl Setup {
             let mut completions = Vec::new();
             ring.wait(None, &mut completions).unwrap();
             for completion in completions {
-                if disk.owns(completion.token)
-                    && let Some(done) = disk.handle(ring, completion)
-                {
-                    stream.handle_read(done);
+                if disk.owns(completion.token) {
+                    if let Some(done) = disk.handle(ring, completion) {
+                        stream.handle_read(done);
+                    }
+                } else if other.owns(completion.token) {
+                    assert!(other.handle(ring, completion).is_none());
                 }
             }
         }
@@ -115,7 +134,9 @@ impl Setup {
         while self.ring.now() < until {
             self.ring.wait(Some(until), &mut completions).unwrap();
             for completion in completions.drain(..) {
-                assert!(self.disk.handle(&mut self.ring, completion).is_none());
+                let is_mine = self.disk.owns(completion.token);
+                let disk = if is_mine { &mut self.disk } else { &mut self.other };
+                assert!(disk.handle(&mut self.ring, completion).is_none());
             }
         }
     }
@@ -199,6 +220,37 @@ fn what_others_have_brought_stays() {
     setup.send_with(&file, 7 * MIB..8 * MIB, Policy { caching: Caching::Always, ..NEVER });
     setup.pass(Duration::from_secs(1));
     assert_eq!(setup.cached_blocks(&file), 32);
+}
+
+#[test]
+fn what_a_stream_of_another_worker_has_brought_stays() {
+    let always = Policy { caching: Caching::Always, ..NEVER };
+    for (other, stays) in [(always, 32), (NEVER, 0)] {
+        let mut setup = Setup::new(Duration::from_micros(100));
+        let mine = setup.file(8 * MIB);
+        setup.send_with(&mine, 0..8 * MIB, NEVER);
+        setup.change_worker();
+        let theirs = setup.open();
+        setup.send_with(&theirs, 7 * MIB..8 * MIB, other);
+        setup.pass(Duration::from_mins(2));
+        assert_eq!(setup.cached_blocks(&theirs), stays, "{other:?}");
+    }
+}
+
+/// A discard behind the end of a stream reaches further than the stream has read.
+#[test]
+fn what_another_worker_has_brought_behind_the_end_of_a_stream_stays() {
+    let mut setup = Setup::new(Duration::from_micros(100));
+    let mine = setup.file(8 * MIB);
+    setup.send_with(&mine, 0..MIB, NEVER);
+    drop(mine);
+    setup.change_worker();
+    let theirs = setup.open();
+    setup.send_with(&theirs, 6 * MIB..8 * MIB, Policy { caching: Caching::Always, ..NEVER });
+    let brought = setup.ring.cached_pages(theirs.fd(), 6 * MIB, 2 * MIB).unwrap();
+    setup.pass(Duration::from_mins(2));
+    assert_eq!(setup.ring.cached_pages(theirs.fd(), 6 * MIB, 2 * MIB).unwrap(), brought);
+    assert_eq!(brought, 512);
 }
 
 /// Four pages of each block are cached, as after a discard while packets referred to them.
