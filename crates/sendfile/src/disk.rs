@@ -740,7 +740,7 @@ impl Disk {
             (file, How::Keep)
         } else if abilities.drop {
             (file, How::Drop)
-        } else if read.file.is_cached(ring, offset, read.len) {
+        } else if read.file.may_be_cached(ring, offset, read.len) {
             (file, How::Keep)
         } else {
             (file, How::Discard)
@@ -845,6 +845,11 @@ impl Disk {
 
     fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
         for left in ranges {
+            // When the stream began, the name of the file system may not have been known.
+            self.introduce(ring, &left.file);
+            if !left.file.counts_pages() {
+                continue;
+            }
             let (offset, len) = (left.range.start, left.range.end - left.range.start);
             let op = Op::Discard { file: left.file.fd().clone(), offset, len };
             let _dropping = left.file.begin_drops(&left.range);

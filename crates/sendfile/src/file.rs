@@ -162,8 +162,10 @@ enum Telling {
     /// `mincore` of a mapping: exact where it may be asked.
     Mapped,
     /// Nothing can be known, or `sendfile` does not take it, so nothing is resident: FUSE, some
-    /// network file systems.
+    /// network file systems. `cachestat` still counts.
     Nothing,
+    /// `mincore` does not tell, so nothing is resident.
+    Hidden,
 }
 
 impl File {
@@ -348,7 +350,7 @@ impl File {
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         match self.telling.get() {
             Telling::Memory if !ring.has_swap() => return len,
-            Telling::Nothing => return 0,
+            Telling::Nothing | Telling::Hidden => return 0,
             Telling::Both | Telling::Exact | Telling::Memory | Telling::Mapped => {}
         }
         let end = offset + len;
@@ -441,6 +443,27 @@ impl File {
         self.known_pages(ring, &(offset..offset + len)) > 2
     }
 
+    /// Returns whether `cachestat` counts the pages of the file. Of a file on overlayfs it counts none.
+    pub(crate) fn counts_pages(&self) -> bool {
+        self.is_introduced() && self.telling.get() == Telling::Both
+    }
+
+    /// Returns whether pages of a range may be in the page cache, so that a discard of it may drop them: true
+    /// where that cannot be known.
+    pub(crate) fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
+        match self.telling.get() {
+            _ if !self.is_introduced() => true,
+            Telling::Both => self.is_cached(ring, offset, len),
+            Telling::Nothing => {
+                ring.cached_pages(&self.fd, offset, len).map_or(true, |pages| pages > 2)
+            }
+            Telling::Memory | Telling::Mapped => {
+                self.ask_mapped(ring, |mapping| mapping.has_any(offset, len)).unwrap_or(true)
+            }
+            Telling::Exact | Telling::Hidden => true,
+        }
+    }
+
     /// Counts the pages of a range that are known to be in the page cache or on their way there.
     pub(crate) fn known_pages(&self, ring: &Ring, range: &Range<u64>) -> u64 {
         let first = range.start / PAGE;
@@ -500,20 +523,23 @@ impl File {
     }
 
     fn probe_mapped(&self, ring: &Ring, offset: u64, len: usize) -> Option<u64> {
+        let found = self.ask_mapped(ring, |mapping| mapping.resident(offset, len))?;
+        Some((found as u64).min(self.size - offset))
+    }
+
+    fn ask_mapped<T>(&self, ring: &Ring, ask: impl Fn(&Mapping) -> io::Result<T>) -> Option<T> {
         let mut mapping = self.mapping.borrow_mut();
         if mapping.is_none() {
             // If there are as many mappings as there may be, the file is read.
             *mapping = ring.map(&self.fd, self.size).ok();
         }
-        match mapping.as_ref()?.resident(offset, len) {
-            Ok(found) => Some((found as u64).min(self.size - offset)),
-            Err(_) => {
-                // The kernel's answer is not true for this process.
-                self.telling.set(Telling::Nothing);
-                *mapping = None;
-                None
-            }
+        let answer = ask(mapping.as_ref()?);
+        if answer.is_err() {
+            // The kernel's answer is not true for this process.
+            self.telling.set(Telling::Hidden);
+            *mapping = None;
         }
+        answer.ok()
     }
 
     /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel

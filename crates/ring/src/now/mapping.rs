@@ -81,14 +81,35 @@ impl Mapping {
         let mut pages = [0; PAGES_MAX + 1];
         let count = usize::try_from(count).expect("at most PAGES_MAX + 1");
         self.look(first, &mut pages[..count])?;
-        let mut behind = [0];
-        self.look(end, &mut behind)?;
-        if behind[0] & 1 != 0 {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
+        self.check_truth()?;
         let there = pages[..count].iter().take_while(|page| **page & 1 != 0).count();
         let found = (first + (there * PAGE) as u64).saturating_sub(offset).min(len);
         Ok(usize::try_from(found).expect("at most len"))
+    }
+
+    /// Returns whether any page of a range is in the page cache. Fails like [`resident`](Self::resident).
+    pub(crate) fn has_any(&self, offset: u64, len: u64) -> io::Result<bool> {
+        self.check_truth()?;
+        let end = offset.saturating_add(len).min(self.bytes as u64);
+        let mut at = offset - offset % PAGE as u64;
+        let mut pages = [0; PAGES_MAX];
+        while at < end {
+            let left = usize::try_from((end - at).div_ceil(PAGE as u64)).unwrap_or(PAGES_MAX);
+            let count = left.min(PAGES_MAX);
+            self.look(at, &mut pages[..count])?;
+            if pages[..count].iter().any(|page| page & 1 != 0) {
+                return Ok(true);
+            }
+            at += (count * PAGE) as u64;
+        }
+        Ok(false)
+    }
+
+    /// Looks at the page behind the end.
+    fn check_truth(&self) -> io::Result<()> {
+        let mut behind = [0];
+        self.look(self.bytes as u64, &mut behind)?;
+        if behind[0] & 1 == 0 { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
     fn look(&self, offset: u64, pages: &mut [u8]) -> io::Result<()> {

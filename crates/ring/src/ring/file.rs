@@ -34,6 +34,18 @@ impl Mapping {
             Which::Sim(mapping) => mapping.resident(offset, len.min(PROBE_BYTES_MAX)),
         }
     }
+
+    /// Returns whether any page of a range is in the page cache.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`resident`](Self::resident).
+    pub fn has_any(&self, offset: u64, len: u64) -> io::Result<bool> {
+        match &self.0 {
+            Which::Kernel(mapping) => mapping.has_any(offset, len),
+            Which::Sim(mapping) => mapping.has_any(offset, len),
+        }
+    }
 }
 
 impl Ring {

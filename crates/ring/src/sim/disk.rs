@@ -339,6 +339,10 @@ impl File {
         }
     }
 
+    pub(super) fn has_any(&self, offset: u64, len: usize, now: Time) -> bool {
+        self.pages_of(offset, len).any(|page| self.pages[page].is_resident(now))
+    }
+
     /// The pages of the range that are not resident now.
     pub(super) fn missing(&self, offset: u64, len: usize, now: Time) -> Vec<MissingPage> {
         let missing = self.pages_of(offset, len).filter(|page| !self.pages[*page].is_resident(now));

@@ -28,6 +28,16 @@ impl Mapping {
         let clock = state.disk.clock(self.ino, state.now);
         Ok(state.disk.file(self.ino).map_err(errno)?.resident(offset, len, clock))
     }
+
+    pub(crate) fn has_any(&self, offset: u64, len: u64) -> io::Result<bool> {
+        let mut state = self.world.state();
+        if state.config.mincore_denied {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let clock = state.disk.clock(self.ino, state.now);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Ok(state.disk.file(self.ino).map_err(errno)?.has_any(offset, len, clock))
+    }
 }
 
 impl Drop for Mapping {

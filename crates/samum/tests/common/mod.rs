@@ -13,6 +13,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use ring::{Choice, Ring};
 pub(crate) use testkit::request;
 use testkit::{Address, Client, Response, Server};
 
@@ -76,6 +77,13 @@ pub(crate) fn ask_raw(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut client = connect(server);
     client.send(bytes).expect("the server takes the bytes");
     client.read_to_end().expect("the server closes the connection")
+}
+
+/// The number of pages of a file that are cached.
+pub(crate) fn cached_pages(path: &Path, bytes: u64) -> std::io::Result<u64> {
+    let ring = Ring::new(Choice::Epoll)?;
+    let file = ring.adopt_file(File::open(path)?.into());
+    ring.cached_pages(&file, 0, bytes)
 }
 
 /// Waits until a condition holds. Returns false if it does not hold within `limit`.

@@ -7,10 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use ring::{Choice, Ring};
 use testkit::{Content, Server, Tree, or_skip};
 
-use crate::common::{SAMUM, SOON, connect, on_both_drivers, request, text};
+use crate::common::{SAMUM, SOON, cached_pages, connect, on_both_drivers, request, text};
 
 /// A control group with a memory limit. Its processes are in a group below it, which has no limit of
 /// its own.
@@ -56,13 +55,6 @@ impl Drop for Group {
             }
         }
     }
-}
-
-/// The number of pages of a file that are cached.
-fn cached_pages(path: &Path, bytes: u64) -> std::io::Result<u64> {
-    let ring = Ring::new(Choice::Epoll)?;
-    let file = ring.adopt_file(fs::File::open(path)?.into());
-    ring.cached_pages(&file, 0, bytes)
 }
 
 #[test]

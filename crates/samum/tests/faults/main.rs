@@ -13,6 +13,7 @@ mod disk;
 mod listeners;
 mod log;
 mod memory;
+mod page_cache;
 mod reloads;
 mod signals;
 

@@ -1,0 +1,106 @@
+//! `--cache never` drops the pages that it has brought, and those that were in memory before stay.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::Advice;
+use testkit::{Content, Server, Tree};
+
+use crate::common::{SOON, ask, cached_pages, command, on_both_drivers, text, wait_until};
+
+const BYTES: u64 = 8 << 20;
+const PAGES: u64 = BYTES / 4096;
+/// Bytes that are read at once. Others have brought the second half of each.
+const BLOCK: u64 = 256 * 1024;
+
+/// A file on a disk.
+struct Site {
+    tree: Tree,
+    content: Content,
+}
+
+impl Site {
+    fn new() -> Self {
+        let content = Content::pseudo_random(1, BYTES);
+        let tree = Tree::beneath("/var/tmp").file("lower/large.bin", content.clone());
+        for name in ["upper", "work", "mnt"] {
+            fs::create_dir(tree.path().join(name)).unwrap();
+        }
+        Self { tree, content }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.tree.path().join("lower/large.bin")
+    }
+
+    fn cached(&self) -> u64 {
+        cached_pages(&self.file(), BYTES).unwrap()
+    }
+
+    /// Has nothing of the file cached.
+    fn evict(&self) {
+        self.tree.evict("lower/large.bin");
+    }
+
+    /// Has every other part of the file cached.
+    fn bring(&self) {
+        self.evict();
+        let file = File::open(self.file()).unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+        for block in 0..BYTES / BLOCK {
+            let mut half = vec![0; usize::try_from(BLOCK / 2).unwrap()];
+            file.read_exact_at(&mut half, block * BLOCK + BLOCK / 2).unwrap();
+        }
+    }
+
+    /// Returns whether most of what was brought is there. The kernel may have reclaimed some of it.
+    fn is_there(&self) -> bool {
+        self.cached() > PAGES / 4
+    }
+
+    fn server(&self, driver: &str, is_overlay: bool, etag: &str) -> std::io::Result<Server> {
+        let options = ["--cache", "never", "--etag", etag];
+        if is_overlay {
+            let mount = self.tree.path().join("mnt");
+            Server::spawn(&mut on_overlay(self.tree.path(), &command(driver, mount, &options)))
+        } else {
+            Server::spawn(&mut command(driver, self.tree.path().join("lower"), &options))
+        }
+    }
+}
+
+/// The same command with mounts of its own: an overlay at `mnt` of `lower`.
+fn on_overlay(root: &Path, command: &Command) -> Command {
+    let script = r#"mount -t overlay overlay \
+        -o "lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work" "$0/mnt" && exec "$@""#;
+    let mut child = Command::new("unshare");
+    child.args(["-m", "--propagation", "private", "sh", "-c", script, text(root)]);
+    child.arg(command.get_program()).args(command.get_args().map(OsStr::to_owned));
+    child
+}
+
+#[test]
+fn a_response_drops_no_pages_of_others() {
+    on_both_drivers(|driver| {
+        let site = Site::new();
+        if let Err(error) = cached_pages(&site.file(), BYTES) {
+            testkit::skip!("cachestat: {error}");
+        }
+        for is_overlay in [false, true] {
+            let server = match site.server(driver, is_overlay, "stat") {
+                Ok(server) => server,
+                Err(error) => testkit::skip!("overlay: {is_overlay}: {error}"),
+            };
+            for _ in 0..2 {
+                // The first response is sent before it is known what the file system is.
+                site.bring();
+                site.content.assert_is(&ask(&server, "GET /large.bin").body);
+                let is_dropped = || !site.is_there();
+                assert!(!wait_until(SOON / 10, is_dropped), "overlay: {is_overlay}");
+            }
+        }
+    });
+}
