@@ -5,17 +5,18 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use rustix::fs::Advice;
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::helpers::job;
+use crate::now::file::Mapping;
 use crate::now::process::without_signals;
-use crate::op::Stat;
+use crate::op::{Caching, Stat};
 use crate::sim::World;
 use crate::timers::Time;
 
@@ -126,10 +127,15 @@ impl Detached {
     ///
     /// # Errors
     ///
-    /// Those of `pread(2)`.
-    pub fn read_at(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// Those of `preadv2(2)`; `Unsupported` if the file system does not know [`Caching::Drop`].
+    pub fn read_at(&self, space: &mut [u8], offset: u64, caching: Caching) -> io::Result<usize> {
         match &self.0 {
-            File::Os(file) => file.read_at(space, offset),
+            File::Os(file) => {
+                let flags =
+                    ReadWriteFlags::from_bits_retain(job::read_flags(caching).cast_unsigned());
+                let count = preadv2(file, &mut [IoSliceMut::new(space)], offset, flags)?;
+                Ok(count)
+            }
             File::Sim { bytes, .. } => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
                 let count = space.len().min(bytes.len() - start);
@@ -148,6 +154,18 @@ impl Detached {
         match &self.0 {
             File::Os(file) => job::stat(file.as_raw_fd()),
             File::Sim { stat, .. } => Ok(*stat),
+        }
+    }
+
+    /// Returns whether pages of the file are in the page cache; true also where that cannot be known.
+    #[must_use]
+    pub fn is_cached(&self) -> bool {
+        match &self.0 {
+            File::Os(file) => file
+                .metadata()
+                .and_then(|stat| Mapping::new(file.as_fd(), stat.len())?.has_any(0, stat.len()))
+                .unwrap_or(true),
+            File::Sim { .. } => true,
         }
     }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use ring::sim::{Config, World};
-use ring::{Beside, Choice, Detached, Event, Job, Op, OpenHow, Ring};
+use ring::{Beside, Caching, Choice, Detached, Event, Job, Op, OpenHow, Ring};
 
 /// Adds up the bytes of a file.
 struct Sum(Detached);
@@ -15,7 +15,7 @@ impl Job for Sum {
         let file = self.0.reopened();
         let (mut sum, mut at, mut piece) = (0, 0, [0; 1000]);
         loop {
-            let count = file.read_at(&mut piece, at).unwrap();
+            let count = file.read_at(&mut piece, at, Caching::Keep).unwrap();
             if count == 0 {
                 break;
             }

@@ -228,13 +228,18 @@ impl Stat {
 }
 
 /// `RWF_DONTCACHE` of `<linux/fs.h>`, Linux 6.14.
-pub(crate) const RWF_DONTCACHE: i32 = 0x80;
+const RWF_DONTCACHE: i32 = 0x80;
 
-fn read(fd: RawFd, offset: u64, memory: &Lent, caching: Caching) -> io::Result<usize> {
-    let flags = match caching {
+/// The flags of `preadv2(2)`.
+pub(crate) const fn read_flags(caching: Caching) -> i32 {
+    match caching {
         Caching::Keep => 0,
         Caching::Drop => RWF_DONTCACHE,
-    };
+    }
+}
+
+fn read(fd: RawFd, offset: u64, memory: &Lent, caching: Caching) -> io::Result<usize> {
+    let flags = read_flags(caching);
     let mut done = 0;
     while done < memory.len {
         // SAFETY: `done < len` and the memory has `len` bytes.

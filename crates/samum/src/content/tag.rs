@@ -17,11 +17,11 @@
 use core::ops::Bound;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use http::Coding;
-use ring::{Beside, Detached, Device, Job, Ring, Stat};
+use ring::{Beside, Caching, Detached, Device, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
@@ -123,8 +123,7 @@ struct Thread {
 struct Hashing {
     state: State,
     source: Source,
-    /// Whether the page cache keeps what was read.
-    keep: bool,
+    caching: Caching,
 }
 
 #[derive(Debug)]
@@ -277,8 +276,9 @@ impl Hashes {
             // Without a descriptor there is no tag until it is asked for again.
             Data::File(file) => Source::File(ring.detach(file.fd()).ok()?),
         };
-        let keep = trees[tree.index()].keeps();
-        Some(Hashing { state: State::from(&variant.stat), source, keep })
+        let keeps = trees[tree.index()].keeps();
+        let caching = if keeps { Caching::Keep } else { Caching::Drop };
+        Some(Hashing { state: State::from(&variant.stat), source, caching })
     }
 
     /// The threads may have finished jobs. Resources whose tags are all known now are evicted, to be
@@ -333,11 +333,11 @@ impl Job for Hashing {
     type Output = (State, io::Result<Hash>);
 
     fn run(self, sleep: &dyn Fn(Duration)) -> Self::Output {
-        let Self { state, source, keep } = self;
+        let Self { state, source, caching } = self;
         let hash = match source {
             Source::Bytes(bytes) => Ok(cut(&blake3::hash(&bytes))),
             // Once more, because responses read the open file, too.
-            Source::File(file) => hash_file(&file.reopened(), &state, keep, sleep),
+            Source::File(file) => hash_file(&file.reopened(), &state, caching, sleep),
         };
         (state, hash)
     }
@@ -346,14 +346,23 @@ impl Job for Hashing {
 fn hash_file(
     file: &Detached,
     state: &State,
-    keep: bool,
+    mut caching: Caching,
     sleep: &dyn Fn(Duration),
 ) -> io::Result<Hash> {
     let mut hasher = blake3::Hasher::new();
     let mut piece = vec![0; PIECE];
     let (mut at, began) = (0, Instant::now());
+    let mut is_to_be_discarded = false;
     loop {
-        let count = file.read_at(&mut piece, at)?;
+        let count = match file.read_at(&mut piece, at, caching) {
+            Err(error) if caching == Caching::Drop && error.kind() == ErrorKind::Unsupported => {
+                // The pages of others cannot be told from those that are read now.
+                is_to_be_discarded = !file.is_cached();
+                caching = Caching::Keep;
+                continue;
+            }
+            count => count?,
+        };
         if count == 0 {
             break;
         }
@@ -365,7 +374,7 @@ fn hash_file(
         let due = Duration::from_nanos(at * 1000 / (RATE / 1_000_000));
         sleep(due.saturating_sub(began.elapsed()));
     }
-    if !keep {
+    if is_to_be_discarded {
         file.discard();
     }
     if at != state.size || State::from(&file.stat()?) != *state {

@@ -104,3 +104,27 @@ fn a_response_drops_no_pages_of_others() {
         }
     });
 }
+
+#[test]
+fn a_tag_of_contents_drops_no_pages_of_others() {
+    on_both_drivers(|driver| {
+        let site = Site::new();
+        if let Err(error) = cached_pages(&site.file(), BYTES) {
+            testkit::skip!("cachestat: {error}");
+        }
+        for (is_overlay, brings) in [(false, false), (false, true), (true, false), (true, true)] {
+            let server = match site.server(driver, is_overlay, "hash") {
+                Ok(server) => server,
+                Err(error) => testkit::skip!("overlay: {is_overlay}: {error}"),
+            };
+            if brings {
+                site.bring()
+            } else {
+                site.evict()
+            }
+            let has_tag = || ask(&server, "HEAD /large.bin").header("ETag").is_some();
+            assert!(wait_until(SOON, has_tag));
+            assert_eq!(site.is_there(), brings, "overlay: {is_overlay}: {} pages", site.cached());
+        }
+    });
+}

@@ -12,9 +12,9 @@ use io_uring::types::{Fd as RawTarget, OpenHow as RawHow};
 use super::{ARRIVAL, INOTIFY, Uring};
 use crate::common::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
-use crate::helpers::job::{OPEN_TRIES_MAX, RWF_DONTCACHE, STATX_MASK, settle_flags};
+use crate::helpers::job::{OPEN_TRIES_MAX, STATX_MASK, read_flags, settle_flags};
 use crate::mounts;
-use crate::op::{Caching, Event, Op, Stat};
+use crate::op::{Event, Op, Stat};
 use crate::slab::Key;
 
 /// Makes the kernel's form of an operation; `None` if the kernel has none.
@@ -44,13 +44,9 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
         }
         Op::Read { file, offset, buf, caching } => {
             let len = u32::try_from(buf.want()).expect("buffers are below 2^31 bytes");
-            let flags = match caching {
-                Caching::Keep => 0,
-                Caching::Drop => RWF_DONTCACHE,
-            };
             opcode::Read::new(RawTarget(file.raw()), buf.as_mut_ptr(), len)
                 .offset(*offset)
-                .rw_flags(flags)
+                .rw_flags(read_flags(*caching))
                 .build()
         }
         Op::Splice { file, offset, pipe } => {
