@@ -1,5 +1,6 @@
 //! Inodes in memory, and what of them is in the simulated page cache. Errors are errno values.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::net::MissingPage;
@@ -19,6 +20,8 @@ pub(super) struct Disk {
     pub(super) subvolumes: BTreeMap<u64, u64>,
     /// By device: since when it hangs.
     hung: BTreeMap<u64, Time>,
+    /// By device: when the last read of it ends, if it has a rate.
+    busy: BTreeMap<u64, Time>,
     /// The devices that have no space.
     pub(super) full: BTreeSet<u64>,
 }
@@ -118,8 +121,16 @@ impl Disk {
             next: ROOT + 1,
             subvolumes: BTreeMap::new(),
             hung: BTreeMap::new(),
+            busy: BTreeMap::new(),
             full: BTreeSet::new(),
         }
+    }
+
+    /// When the device of a file has brought so many bytes in addition to those that it was asked for before.
+    pub(super) fn brings(&mut self, ino: u64, bytes: u64, rate: u64, now: Time) -> Time {
+        let busy = self.busy.entry(self.inodes[&ino].dev).or_default();
+        *busy = (*busy).max(now) + Duration::from_nanos(bytes * 1_000_000_000 / rate);
+        *busy
     }
 
     /// From now on nothing is read from the device.
@@ -353,6 +364,11 @@ impl File {
     /// Pages of the range that are there or on their way.
     pub(super) fn cached(&self, offset: u64, len: usize) -> usize {
         self.pages_of(offset, len).filter(|page| self.pages[*page].cached.is_some()).count()
+    }
+
+    /// Pages of the range that are neither there nor on their way.
+    pub(super) fn uncached(&self, offset: u64, len: usize) -> usize {
+        self.pages_of(offset, len).len() - self.cached(offset, len)
     }
 
     /// Begin to read what is missing, to be there at `arrival`.

@@ -160,6 +160,10 @@ impl State {
         if caching == Caching::Drop && !self.config.can_drop {
             return Err(errno(libc::EOPNOTSUPP));
         }
+        if self.is_absent(open.ino, offset)? && self.lacks_memory() {
+            self.counts.failures += 1;
+            return Err(errno(libc::ENOMEM));
+        }
         let fetch = self.fetch(&open, offset, want).map_err(errno)?;
         Ok((fetch.ready + self.latency(|config| &config.cache), fetch.brought))
     }
@@ -373,15 +377,32 @@ impl State {
     /// Begin to read a range; when all of it is there, and which pages were not.
     pub(super) fn fetch(&mut self, open: &OpenFile, offset: u64, len: usize) -> Result<Fetch, i32> {
         let now = self.now;
-        let arrival = now + self.latency(|config| &config.disk);
+        let pages = self.disk.file(open.ino)?.uncached(offset, len);
+        let begun = match self.config.disk_rate {
+            Some(rate) => self.disk.brings(open.ino, (pages * PAGE) as u64, rate, now),
+            None => now,
+        };
+        let arrival = begun + self.latency(|config| &config.disk);
         let later = arrival + self.latency(|config| &config.disk);
-        let ahead = if open.readahead { self.config.readahead_pages } else { 0 };
+        let may_read_ahead = open.readahead && !self.lacks_memory();
+        let ahead = if may_read_ahead { self.config.readahead_pages } else { 0 };
         let file = self.disk.file(open.ino)?;
         let fetch = file.fetch(offset, len, now, arrival);
         if !fetch.brought.is_empty() {
             file.fetch_ahead(offset, len, ahead, later);
         }
         Ok(fetch)
+    }
+
+    /// Whether the page of this byte is neither there nor on its way.
+    fn is_absent(&mut self, ino: u64, offset: u64) -> io::Result<bool> {
+        Ok(self.disk.file(ino).map_err(errno)?.uncached(offset, 1) > 0)
+    }
+
+    /// Whether there is no memory for pages now. Chance is asked only in worlds in which that happens.
+    fn lacks_memory(&mut self) -> bool {
+        let probability = self.config.faults.no_memory;
+        probability > 0.0 && self.random.chance(probability)
     }
 
     /// What a read brings that has its pages; those that it brought in go again if it fails, or is

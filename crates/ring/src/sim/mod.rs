@@ -91,6 +91,9 @@ pub struct Config {
     pub network: Latency,
     /// Reading what is not in the page cache.
     pub disk: Latency,
+    /// Bytes that a device brings in a second, for one read after the other, each of which takes [`disk`](Self::disk)
+    /// in addition; `None` for no limit. What the kernel reads ahead takes nothing of it.
+    pub disk_rate: Option<u64>,
     /// Reading what is, and writing.
     pub cache: Latency,
     /// Opening, stat, listing, watching, discarding.
@@ -142,6 +145,9 @@ pub struct Faults {
     pub short_read: f64,
     /// A read from the disk fails with `EIO`.
     pub read_error: f64,
+    /// A read from the disk fails with `ENOMEM`, because there is no memory for its pages; or the kernel reads
+    /// nothing ahead, for the same reason.
+    pub no_memory: f64,
     /// A write takes fewer bytes than there are.
     pub short_write: f64,
     /// `send` or `sendfile` takes fewer bytes than there is room for.
@@ -169,6 +175,7 @@ impl Config {
             unix_time: 1_700_000_000,
             network: micros(5, 200),
             disk: micros(100, 20_000),
+            disk_rate: None,
             cache: micros(1, 10),
             metadata: micros(5, 500),
             cancel: micros(1, 300),
@@ -202,6 +209,7 @@ impl Config {
             faults: Faults {
                 short_read: 0.1,
                 read_error: 0.02,
+                no_memory: 0.0,
                 short_write: 0.2,
                 short_send: 0.3,
                 short_receive: 0.3,
