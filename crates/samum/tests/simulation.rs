@@ -19,7 +19,8 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use ring::sim::{Config, Counts, End, MissingPage, Peer, Stall, World};
-use ring::{Ring, Time};
+use ring::{Event, Fd, Op, OpenHow, Ring, Time};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use samum::config::{FileRules, Tags, Tuning};
 use samum::crowd::Crowd;
@@ -319,7 +320,21 @@ impl Run {
         Self::with(config, options, Limits { faults, memory_bytes_max, descriptors_max: 6 })
     }
 
+    /// The same with a file for messages to the operator.
+    fn with_notes(config: Config, options: impl Into<Options>) -> Self {
+        let limits = Limits { faults: false, memory_bytes_max: MEMORY_ENOUGH, descriptors_max: 6 };
+        Self::build(config, options.into(), limits, true)
+    }
+
+    fn notes(&self) -> String {
+        String::from_utf8(self.world.read_file("notes")).unwrap()
+    }
+
     fn with(config: Config, options: Options, limits: Limits) -> Self {
+        Self::build(config, options, limits, false)
+    }
+
+    fn build(config: Config, options: Options, limits: Limits, has_notes: bool) -> Self {
         let seed = config.seed;
         let world = World::new(config);
         let mut files = Files::default();
@@ -329,7 +344,8 @@ impl Run {
             files.0.insert(name(size), vec![bytes]);
         }
         world.evict_all();
-        let ring = Ring::simulated(&world);
+        let mut ring = Ring::simulated(&world);
+        let notes = has_notes.then(|| open_notes(&world, &mut ring));
         let parts = Parts {
             listeners: vec![ring.sim_listener(&world)],
             snapshot: options.snapshot(),
@@ -341,7 +357,7 @@ impl Run {
             descriptors_max: limits.descriptors_max,
             logs: Vec::new(),
             metrics: (samum::metrics::Metrics::new(1), 0),
-            notes: None,
+            notes,
             ring,
         };
         let worker = Worker::new(parts).unwrap();
@@ -395,6 +411,17 @@ impl Run {
     fn turn(&mut self, most: Duration) {
         let until = self.worker.ring().now() + most;
         self.worker.turn(Some(until)).unwrap();
+    }
+
+    /// Runs until something has happened.
+    fn until(&mut self, has_happened: impl Fn(&Self) -> bool) {
+        for _ in 0..10_000 {
+            if has_happened(self) {
+                return;
+            }
+            self.turn(Duration::from_millis(10));
+        }
+        panic!("it does not happen: {}", self.notes());
     }
 
     /// Lets some time pass.
@@ -462,6 +489,19 @@ impl Run {
             self.world.open_descriptors()
         );
     }
+}
+
+/// Opens the file to which the worker writes messages to the operator.
+fn open_notes(world: &World, ring: &mut Ring) -> Fd {
+    world.write_file("notes", b"");
+    let how = OpenHow { flags: OFlags::WRONLY.bits().cast_signed(), mode: 0, resolve: 0 };
+    ring.submit(Op::Open { dir: Some(ring.sim_root(world)), path: c"notes".into(), how }, 0);
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        ring.wait(None, &mut completions).unwrap();
+    }
+    let Ok(Event::Opened(file)) = completions.remove(0).result else { panic!("it exists") };
+    file
 }
 
 /// Requests a whole file, and waits for it.
@@ -600,6 +640,60 @@ fn a_file_truncated_under_way_ends_the_connection_with_a_true_prefix() {
         );
         assert!(!response.whole);
         assert_eq!(run.worker.stats().truncated, 1);
+    });
+}
+
+/// Neither a read nor a splice gets pages, and the kernel reads nothing ahead.
+#[test]
+fn without_memory_for_pages_a_response_is_whole_or_cut_and_the_operator_is_told() {
+    for_seeds(FEW, |seed| {
+        let caching = [Caching::Always, Caching::Never][usize::from(seed % 2 == 1)];
+        let policy = Policy { caching, window: Window::of(0) };
+        let rules = FileRules { policy, ..FileRules::default() };
+        let mut run = Run::with_notes(Config::new(seed), rules);
+        let set = |run: &Run, no_memory| {
+            run.world.configure(|config| config.faults.no_memory = no_memory);
+        };
+        let ask_for = |run: &Run, name: &str| {
+            let peer = run.world.connect();
+            peer.send(format!("GET /{name} HTTP/1.1\r\nHost: sim\r\n\r\n").as_bytes());
+            peer
+        };
+        // Before the head a file is read into memory. If that fails, it is sent from the disk: there is memory again.
+        set(&run, 1.0);
+        let peer = ask_for(&run, "f1000");
+        run.until(|run| run.world.counts().failures > 0);
+        set(&run, 0.0);
+        run.until(|_| parse(&peer.received(), false).is_some_and(|response| response.whole));
+        assert_eq!(parse(&peer.received(), false).unwrap().body, run.files.0["f1000"][0]);
+        assert_eq!(run.notes(), "");
+        // There is still none, at the beginning of a response or amid one.
+        for (name, enough) in [("f32767", 0), ("f1000000", 1000 + run.chance.below(300_000))] {
+            set(&run, if enough == 0 { 1.0 } else { 0.0 });
+            let peer = ask_for(&run, name);
+            peer.set_read_rate(Some(1_000_000));
+            run.until(|_| peer.received().len() >= enough);
+            set(&run, 1.0);
+            run.until(|_| peer.end().is_some());
+            let all = peer.received();
+            let response = parse(&all, false).unwrap();
+            assert_eq!((response.status, response.whole), (200, false));
+            assert!(run.files.0[name][0].starts_with(&response.body));
+        }
+        run.pass(Duration::from_secs(1));
+        let told = "a response could not be sent: Cannot allocate memory";
+        assert_eq!(run.notes().matches(told).count(), 2, "{}", run.notes());
+        assert_eq!(run.worker.held().1, 0, "buffers are lent");
+        // When there is memory again nothing is missing.
+        set(&run, 0.0);
+        let peer = run.world.connect();
+        for size in SIZES {
+            ask(&mut run, &peer, &name(size));
+        }
+        peer.close();
+        run.pass(Duration::from_secs(1));
+        assert_eq!(run.worker.held(), (0, 0));
+        run.check_nothing_is_left();
     });
 }
 
