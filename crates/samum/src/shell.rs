@@ -75,6 +75,8 @@ pub(crate) enum Limit {
     Descriptors,
     /// The patience with disks.
     Disk,
+    /// Files that cannot be read: nothing can be raised, but it may happen for each request.
+    Unreadable,
     /// Headers of the PROXY protocol.
     ProxyHeader,
     /// Redirects that lead to their own path.
@@ -94,7 +96,7 @@ pub struct Shell {
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 6],
+    complained: [Option<Time>; 7],
     silences: Arc<Silences>,
 }
 
@@ -108,7 +110,7 @@ impl Shell {
         notes: Sink,
         silences: Arc<Silences>,
     ) -> Self {
-        let (cx, complained) = (Context::new(serving), [None; 6]);
+        let (cx, complained) = (Context::new(serving), [None; 7]);
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences };
         shell.tick();
         shell
@@ -147,10 +149,7 @@ impl Shell {
             return;
         }
         let calls = self.ring.report(device);
-        let number = match device.numbers() {
-            Some((major, minor)) => format!(" (device {major}:{minor})"),
-            None => String::new(),
-        };
+        let number = number_of(device);
         let name = match path {
             Some(path) => format!("the disk of /{}{number}", String::from_utf8_lossy(path)),
             None => format!("a disk{number}"),
@@ -162,6 +161,15 @@ impl Shell {
                  answers, requests for its files get a 503"
             ));
         }
+    }
+
+    /// Tells the operator that a path cannot be looked at or read.
+    #[cold]
+    pub(crate) fn complain_of_disk(&mut self, device: Device, path: &[u8], error: &io::Error) {
+        self.cx.stats.disk_errors += 1;
+        let (path, number) = (String::from_utf8_lossy(path), number_of(device));
+        let text = format!("cannot read /{path}{number}: {error}; its clients get a 500");
+        self.complain(Limit::Unreadable, &text);
     }
 
     #[cold]
@@ -257,6 +265,14 @@ impl Shell {
         self.meters.end_turn(stats, length);
         self.meters.show_devices((misses, ended), || self.disk.devices());
         self.meters.show_unanswered(self.ring.silent(self.cx.tuning.timeout_disk));
+    }
+}
+
+/// A device's number as operators know it, if it has one.
+fn number_of(device: Device) -> String {
+    match device.numbers() {
+        Some((major, minor)) => format!(" (device {major}:{minor})"),
+        None => String::new(),
     }
 }
 

@@ -675,6 +675,48 @@ fn threads(server: &Server, name: &str) -> usize {
     names.filter(|it| it.as_ref().is_ok_and(|it| it.trim_end() == name)).count()
 }
 
+/// The requests under way and all later ones fail, as on a device that is unplugged.
+#[test]
+fn a_device_that_is_removed_harms_only_its_own_files() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        let mut server = serve(driver, tree.path(), &[]);
+        assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+        assert_eq!(ask(&server, &format!("GET /{name}/hot/hot.txt")).body, b"hot");
+        slow.set_delay(Op::Read, Duration::MAX);
+        // A small file is read before the head of its response.
+        let mut small = connect(&server);
+        small.send(request(&format!("GET /{name}/listed/a"))).unwrap();
+        let large: Vec<Client> = (0..COLD / 2)
+            .map(|number| {
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{name}/cold/{number}.bin"))).unwrap();
+                assert_eq!(client.head().unwrap().status, 200);
+                client
+            })
+            .collect();
+        assert!(slow.wait_until_waiting(Op::Read, 2, SOON));
+        or_skip!(slow.abort());
+        // It is tried once more, as a large one.
+        assert_eq!(small.head().unwrap().status, 200);
+        for mut client in large.into_iter().chain([small]) {
+            assert_eq!(client.read_to_end().unwrap_or_default(), b"");
+        }
+        for number in COLD / 2..COLD {
+            assert_eq!(ask(&server, &format!("GET /{name}/cold/{number}.bin")).status, 500);
+        }
+        for number in 0..HEALTHY {
+            assert_eq!(ask(&server, &format!("GET /healthy{number}/a.txt")).body, b"fine");
+        }
+        assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+        let said = server.stderr();
+        for text in [&format!("cannot read /{name}/cold/")[..], "could not be read while"] {
+            assert!(said.iter().any(|line| line.contains(text)), "{text}: {said:?}");
+        }
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+    });
+}
+
 /// A tracer of the server's only worker.
 struct Trace {
     strace: Child,

@@ -18,6 +18,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -182,6 +183,22 @@ impl SlowFs {
     pub fn mend_reads(&self, path: impl AsRef<Path>) {
         let node = self.shared.nodes.find(path.as_ref());
         self.shared.change(|state| state.unreadable_from.remove(&node));
+    }
+
+    /// Fails all requests from now on, and those that sleep, as when a device is removed. It stays mounted.
+    ///
+    /// # Errors
+    /// If this process may not: it is not root.
+    pub fn abort(&self) -> Result<(), Skip> {
+        let skip = |error: io::Error| Skip::new(format!("cannot abort a FUSE connection: {error}"));
+        // What is in use is aborted, but not unmounted (`do_umount` in fs/namespace.c).
+        let in_use = File::open(&self.mountpoint).map_err(skip)?;
+        let aborted = match unmount(&self.mountpoint, UnmountFlags::FORCE) {
+            Err(error) if error != rustix::io::Errno::BUSY => Err(skip(error.into())),
+            _ => Ok(()),
+        };
+        drop(in_use);
+        aborted
     }
 
     /// The number of requests of a kind that have arrived since mounting.

@@ -374,7 +374,7 @@ impl Content {
                         Status::ServiceUnavailable
                     }
                     Refusal::Broken => {
-                        shell.cx.stats.disk_errors += 1;
+                        shell.complain_of_disk(device, &load.path, &error);
                         Status::InternalServerError
                     }
                 };
