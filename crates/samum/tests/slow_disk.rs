@@ -756,15 +756,33 @@ impl Trace {
     }
 
     /// The system calls until the server has ended, with the duration of each in seconds.
-    fn calls(mut self) -> Vec<(String, f64)> {
+    fn calls(mut self) -> Vec<Call> {
         self.strace.wait().unwrap();
         let text = fs::read_to_string(self.output.path()).unwrap();
         let call = |line: &str| {
             let (name, rest) = line.split_once('(')?;
             let seconds = rest.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok()?;
-            Some((name.to_owned(), seconds))
+            Some(Call { name: name.to_owned(), line: line.to_owned(), seconds })
         };
         text.lines().filter_map(call).collect()
+    }
+}
+
+/// A system call that was traced.
+#[derive(Debug)]
+struct Call {
+    name: String,
+    line: String,
+    seconds: f64,
+}
+
+impl Call {
+    /// Returns whether it waits for events: only such a call may sleep.
+    fn waits(&self) -> bool {
+        match &self.name[..] {
+            "io_uring_enter" => self.line.contains("IORING_ENTER_GETEVENTS"),
+            name => name.starts_with("epoll_"),
+        }
     }
 }
 
@@ -784,13 +802,76 @@ fn no_system_call_of_a_worker_sleeps_on_the_disk() {
         assert_cold_arrive(clients);
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         let calls = trace.calls();
-        // Only waiting for events may sleep.
-        let (waits, others): (Vec<_>, Vec<_>) = calls
-            .iter()
-            .partition(|(name, _)| name == "io_uring_enter" || name.starts_with("epoll_"));
+        let (waits, others): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call.waits());
         assert!(!waits.is_empty() && others.len() > COLD, "{} calls were seen", calls.len());
         let slept: Vec<_> =
-            others.iter().filter(|(_, seconds)| *seconds > DELAY.as_secs_f64() / 2.0).collect();
+            others.iter().filter(|call| call.seconds > DELAY.as_secs_f64() / 2.0).collect();
         assert!(slept.is_empty(), "{slept:?}");
     });
 }
+
+/// A file of which the middle is not in memory.
+fn partly_cached(number: usize) -> Content {
+    Content::pseudo_random(number as u64, 3 * PART as u64)
+}
+
+const PART: usize = 512 * 1024;
+const PARTLY_CACHED: usize = 8;
+
+/// On a file system whose residency can be told, so that what is in memory leaves by `sendfile`. While the device does
+/// not answer, a call that slept for it would not end, and the worker would answer nothing.
+#[test]
+fn no_system_call_of_a_worker_sleeps_on_a_block_device() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        let disk = or_skip!(HungDisk::mount_beneath(tree.path(), |directory| {
+            fs::write(directory.join("hot.txt"), "hot").unwrap();
+            for number in 0..PARTLY_CACHED {
+                let file = fs::File::create(directory.join(format!("{number}.bin"))).unwrap();
+                file.write_all_at(&partly_cached(number).read(0, 3 * PART), 0).unwrap();
+            }
+        }));
+        let mut server = serve(driver, disk.path(), &["--log", "/dev/null"]);
+        let mut hot = connect(&server);
+        assert_eq!(ask_on(&mut hot, "GET /hot.txt").body, b"hot");
+        for number in 0..PARTLY_CACHED {
+            partly_cached(number).assert_is(&ask(&server, &format!("GET /{number}.bin")).body);
+        }
+        for number in 0..PARTLY_CACHED {
+            disk.evict(format!("{number}.bin"), PART as u64..2 * PART as u64);
+        }
+        let trace = or_skip!(Trace::of_worker(&server));
+        disk.set_hung(true);
+        let mut clients: Vec<_> = (0..PARTLY_CACHED)
+            .map(|number| {
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{number}.bin"))).unwrap();
+                assert_eq!(client.head().unwrap().status, 200);
+                partly_cached(number).assert_at(0, &client.read_exactly(PART).unwrap());
+                client
+            })
+            .collect();
+        assert!(disk.wait_until_asked(SOON));
+        for _ in 0..COLD {
+            assert_eq!(ask_on(&mut hot, "GET /hot.txt").body, b"hot");
+            thread::sleep(HANG / u32::try_from(COLD).unwrap());
+        }
+        disk.set_hung(false);
+        for (number, client) in clients.iter_mut().enumerate() {
+            let rest = client.read_exactly(2 * PART).unwrap();
+            partly_cached(number).assert_at(PART as u64, &rest);
+        }
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let calls = trace.calls();
+        let sent = calls.iter().filter(|call| call.name == "sendfile").count();
+        assert!(sent >= PARTLY_CACHED, "sendfile was called {sent} times");
+        let slept: Vec<_> = calls
+            .iter()
+            .filter(|call| !call.waits() && call.seconds > HANG.as_secs_f64() / 2.0)
+            .collect();
+        assert!(slept.is_empty(), "{slept:?}");
+    });
+}
+
+/// The time for which the device does not answer.
+const HANG: Duration = Duration::from_secs(1);

@@ -1,12 +1,14 @@
 //! Real file systems on block devices: the end of one can become unreadable (`EIO`), another can stop to answer, and one
 //! has subvolumes.
 
+use core::num::NonZeroU64;
+use core::ops::Range;
 use core::time::Duration;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::fs::syncfs;
+use rustix::fs::{Advice, fadvise, syncfs};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
@@ -123,6 +125,22 @@ impl HungDisk {
     /// Stops to answer, or answers again, also what was asked meanwhile.
     pub fn set_hung(&self, is_hung: bool) {
         self.slow.set_delay(Op::Read, if is_hung { Duration::MAX } else { Duration::ZERO });
+    }
+
+    /// Drops a part of a file from memory, in whole pages; the other pages stay.
+    ///
+    /// # Panics
+    /// If there is no such file.
+    pub fn evict(&self, path: impl AsRef<Path>, range: Range<u64>) {
+        let advise = |path: &Path, offset, len| {
+            let file = File::open(path)?;
+            Ok::<_, std::io::Error>(fadvise(&file, offset, NonZeroU64::new(len), Advice::DontNeed)?)
+        };
+        let path = self.path().join(path);
+        let evicted = advise(&path, range.start, range.end - range.start)
+            // The device is a file, too.
+            .and_then(|()| advise(&self.slow.path().join("image"), 0, 0));
+        evicted.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
     /// Waits until it has been asked for something that it does not answer; false if it was not within `limit`.
