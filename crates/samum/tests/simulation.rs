@@ -697,8 +697,28 @@ fn without_memory_for_pages_a_response_is_whole_or_cut_and_the_operator_is_told(
     });
 }
 
+/// Has the worker learn the layouts of films of a device that does not answer any more.
+fn learn_from_a_hung_device(run: &mut Run, films: usize) {
+    let device = run.world.make_device("slow");
+    let mut film = vec![0; 100_000];
+    make_film(&mut film, 1000);
+    let peer = run.world.connect();
+    for number in 0..films {
+        run.world.write_file(&format!("slow/{number}.mp4"), &film);
+        run.world.evict_all();
+        let head = format!("HEAD /slow/{number}.mp4 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        peer.send(head.as_bytes());
+    }
+    let answers = |peer: &Peer| String::from_utf8_lossy(&peer.received()).matches("200 OK").count();
+    while answers(&peer) < films {
+        run.turn(Duration::from_millis(1));
+    }
+    run.world.hang(device);
+}
+
 /// Bytes read for a client that takes 100 kB/s for a second, and is not sent. Then it takes all.
-fn read_ahead(seed: u64, path: &str, bytes: &[u8]) -> u64 {
+/// Before that `hung` films of a device were to be learned that does not answer.
+fn read_ahead(seed: u64, path: &str, bytes: &[u8], hung: usize) -> u64 {
     // Reads of a slow disk are of 256 KiB.
     let disk = Duration::from_millis(60)..=Duration::from_millis(80);
     let (config, options) = (Config { disk, ..Config::new(seed) }, Options::default());
@@ -707,6 +727,9 @@ fn read_ahead(seed: u64, path: &str, bytes: &[u8]) -> u64 {
     let mut run = Run::with(config, options, limits);
     run.world.write_file(path, bytes);
     run.world.evict_all();
+    if hung > 0 {
+        learn_from_a_hung_device(&mut run, hung);
+    }
     let peer = run.world.connect();
     let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n\r\n");
     let whole = |peer: &Peer| parse(&peer.received(), false).is_some_and(|all| all.whole);
@@ -740,9 +763,22 @@ fn a_film_is_read_ahead_as_far_as_it_will_be_played_soon() {
     for_seeds(FEW, |seed| {
         let mut film = content(seed, 4_000_000);
         make_film(&mut film, 40_000);
-        let other = read_ahead(seed, "film.bin", &film);
-        let paced = read_ahead(seed, "film.mp4", &film);
+        let other = read_ahead(seed, "film.bin", &film, 0);
+        let paced = read_ahead(seed, "film.mp4", &film, 0);
         assert!(paced <= 768 * 1024 && other >= 2 * paced, "{paced} and {other} bytes");
+    });
+}
+
+/// A film of 2 MB a second is read ahead further than one whose layout is not known.
+#[test]
+fn films_are_learned_while_another_device_does_not_answer() {
+    for_seeds(FEW, |seed| {
+        let mut film = content(seed, 4_000_000);
+        make_film(&mut film, 2000);
+        for hung in [0, 20] {
+            let paced = read_ahead(seed, "film.mp4", &film, hung);
+            assert!(paced > 768 * 1024, "{hung} films hang: {paced} bytes");
+        }
     });
 }
 

@@ -1,13 +1,14 @@
 //! Learns the layouts of films: a few reads of each, a few films at a time.
 //!
-//! Nothing waits for a layout. Until it is known, a film is sent with the smallest paced window.
+//! Nothing waits for a layout. Until it is known, a film is sent with the smallest paced window. Reads of a device that
+//! does not answer never end, and films of others are learned meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::{Rc, Weak};
 
 use media::{Layout, Probe};
-use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, Slab};
+use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Shares, Slab, Time};
 
 use super::resource::{Data, Kind, Resource};
 use crate::shell::{Shell, id_of, kind};
@@ -15,9 +16,10 @@ use crate::shell::{Shell, id_of, kind};
 /// Bytes of one read. The index of most films is smaller; that of a long one takes some reads.
 const READ_BYTES: usize = 64 * 1024;
 /// The maximum number of films whose layouts are learned at a time, per worker. Each takes a buffer and
-/// up to 1 MiB.
+/// up to 1 MiB. One device has a half of them at most, and a quarter while it has not answered for a second
+/// ([`Shares`]).
 const FILMS: usize = 4;
-/// The maximum number of films that wait. The layout of a further one is not learned; it is sent with
+/// The maximum number of films of a device that wait. The layout of a further one is not learned; it is sent with
 /// the smallest paced window until it is found anew.
 const QUEUE_MAX: usize = 4096;
 
@@ -25,7 +27,10 @@ const QUEUE_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Layouts {
     learning: Slab<Learning>,
-    queue: VecDeque<(Weak<Resource>, Caching)>,
+    /// Those among `learning`, by device.
+    shares: Shares,
+    /// By device; none is empty.
+    queues: BTreeMap<Device, VecDeque<(Weak<Resource>, Caching)>>,
     pool: BufferPool,
 }
 
@@ -46,28 +51,42 @@ impl Layouts {
     /// Those of `mmap(2)`.
     pub(super) fn new() -> io::Result<Self> {
         let pool = BufferPool::new(READ_BYTES, FILMS)?;
-        Ok(Self { learning: Slab::new(), queue: VecDeque::new(), pool })
+        let shares = Shares::new(FILMS);
+        Ok(Self { learning: Slab::new(), shares, queues: BTreeMap::new(), pool })
     }
 
     /// Learns the layout of a resource, if it is a film. `keep`: the page cache keeps the bytes that are
     /// read, which players will ask for.
     pub(super) fn want(&mut self, shell: &mut Shell, resource: &Rc<Resource>, keep: bool) {
-        if film(resource).is_some() && self.queue.len() < QUEUE_MAX {
+        let Some((file, _)) = film(resource) else { return };
+        let queue = self.queues.entry(file.device()).or_default();
+        if queue.len() < QUEUE_MAX {
             let caching = if keep { Caching::Keep } else { Caching::Drop };
-            self.queue.push_back((Rc::downgrade(resource), caching));
+            queue.push_back((Rc::downgrade(resource), caching));
             self.begin_next(shell);
         }
     }
 
-    /// Begins with the next films in the queue, as far as there are buffers.
+    /// Takes the next film out of the queue of a device that has a place.
+    fn next(&mut self, now: Time) -> Option<(Weak<Resource>, Caching)> {
+        let has_place = |device: &&Device| self.shares.may_begin(**device, now);
+        let device = *self.queues.keys().find(has_place)?;
+        let queue = self.queues.get_mut(&device)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&device);
+        }
+        next
+    }
+
+    /// Begins with the next films in the queues, as far as there are places.
     fn begin_next(&mut self, shell: &mut Shell) {
-        while self.pool.available() > 0
-            && let Some((weak, caching)) = self.queue.pop_front()
-        {
+        while let Some((weak, caching)) = self.next(shell.cx.now) {
             let Some(resource) = weak.upgrade() else { continue };
             let Some((file, size)) = film(&resource) else { continue };
             let learning =
                 Learning { film: weak, file: file.clone(), probe: Probe::new(size), caching };
+            self.shares.begin(file.device(), shell.cx.now);
             let key = self.learning.insert(learning);
             self.go_on(shell, key);
         }
@@ -86,7 +105,8 @@ impl Layouts {
             shell.ring.submit_to(device, read, kind::LAYOUT | key.to_bits());
             return;
         }
-        let Learning { film, probe, .. } = self.learning.remove(key).expect("ends once");
+        let Learning { film, file, probe, .. } = self.learning.remove(key).expect("ends once");
+        self.shares.end(file.device(), shell.cx.now);
         if let Some(film) = film.upgrade()
             && let Kind::File(files) = &film.kind
             && let Some(layout) = &files.layout
