@@ -344,6 +344,8 @@ server:
   zonelistfile: {dir}/zones
   logfile: {dir}/err
   minimal-responses: yes
+  rrl-ratelimit: 0
+  rrl-whitelist-ratelimit: 0
 remote-control:
   control-enable: no
 zone:
