@@ -15,7 +15,9 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process_group, set_child_subreaper, waitpgid,
+};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use super::network::{self, Network};
@@ -243,6 +245,17 @@ impl Drop for Server {
         }
         self.signal(Signal::KILL);
         let _ = self.child.wait();
+        // Those that it has left behind are ours now (`spawn_on`).
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let end = Instant::now() + STOP_LIMIT;
+        while Instant::now() < end {
+            match group.map(|group| waitpgid(group, WaitOptions::NOHANG)) {
+                Some(Ok(Some(_))) => {}
+                Some(Ok(None)) => thread::sleep(POLL),
+                // There is none any more.
+                None | Some(Err(_)) => break,
+            }
+        }
     }
 }
 
@@ -287,8 +300,10 @@ fn joining(throttle: &Throttle) -> [OsString; 5] {
 
 /// Spawns on that CPU: children inherit it (sched_setaffinity(2)). Should we be killed, it is told to
 /// end, and not killed as well: it may have processes of its own, which only it can end. (One that then
-/// gives up root's rights, as h2o does, is not told: prctl(2).)
+/// gives up root's rights, as h2o does, is not told: prctl(2).) A process whose parent has ended becomes ours, so that
+/// its CPU time counts as that of the run.
 fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> {
+    set_child_subreaper(Some(getpid()))?;
     die_with_us(&mut command, Signal::TERM);
     let before = sched_getaffinity(None)?;
     let child = pin(cpu).and_then(|()| command.spawn());
