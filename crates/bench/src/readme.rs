@@ -9,9 +9,10 @@
 
 use core::fmt::Write as _;
 
-use crate::league::proxy::{download as proxied, requests};
+use crate::league::peers::{CROWDED, DNS};
+use crate::league::proxy::{download as proxied, requests, slow};
 use crate::league::rounds::Rounds;
-use crate::league::{cold, download, idle, mixed, warm, wire};
+use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_idle};
 use crate::run::{Ran, Run};
 use crate::spread::Spread;
 use crate::summary;
@@ -34,11 +35,16 @@ pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
         .iter()
         .filter_map(|table| table(runs))
         .chain(wire_tables(runs))
+        .chain([wire_idle_table(runs), dns_table(runs)].into_iter().flatten())
         .map(|table| table.markdown())
         .collect();
     let gateways = GATEWAYS.iter().filter_map(|gateway| gateway_table(runs, gateway));
-    let gateways: String =
-        proxied_table(runs).into_iter().chain(gateways).map(|table| table.markdown()).collect();
+    let gateways: String = proxied_table(runs)
+        .into_iter()
+        .chain(gateways)
+        .chain(slow_table(runs))
+        .map(|table| table.markdown())
+        .collect();
     let preload: String = preload_tables(runs).iter().map(Comparison::markdown).collect();
     [("servers", servers), ("gateways", gateways), ("preload", preload)].into()
 }
@@ -512,6 +518,57 @@ fn gateway_table(runs: &[Kept<'_>], gateway: &Gateway) -> Option<Comparison> {
     Some(table)
 }
 
+/// The table of what proxies hold for slow clients.
+fn slow_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let title = "A proxy with clients that are slow.";
+    let about = |ran: &Ran| {
+        let title = ran.tables.first().and_then(|table| table.title.split(':').next());
+        format!("{}; the server behind it is fast.", title.unwrap_or_default())
+    };
+    let figures: [Figure<'_>; 3] = [
+        ("memory over idle, MiB", slow::MEMORY, mebibytes),
+        ("temporary files, MiB", slow::FILES, mebibytes),
+        ("CPU per GiB, ms", slow::CPU, milliseconds),
+    ];
+    let mut table = servers(runs, "proxied-slow", title, about, &figures)?;
+    table.rows = rows_beside(&table.columns.first()?.rounds, "samum-proxy", None);
+    table.keeps_all = true;
+    Some(table)
+}
+
+/// The table of a crowd of idle connections to a stack of samum's own.
+fn wire_idle_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let title = "Idle connections to a stack of samum's own.";
+    let about = |ran: &Ran| {
+        let title = ran.tables.first().and_then(|table| table.title.split(':').next());
+        format!("{}; a new client connects and asks once.", title.unwrap_or_default())
+    };
+    let figures: [Figure<'_>; 4] = [
+        ("memory, B each", wire_idle::EACH, whole),
+        ("when all had asked", wire_idle::EACH_ASKED, whole),
+        ("a new client alone, p50, µs", wire_idle::ALONE, whole_microseconds),
+        ("beside them", wire_idle::BESIDE, whole_microseconds),
+    ];
+    let mut table = servers(runs, "wire-idle", title, about, &figures)?;
+    table.rows = vec![row(None, CROWDED, CROWDED)];
+    table.keeps_all = true;
+    Some(table)
+}
+
+/// The table of answers of DNS over a link.
+fn dns_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let title = "Answers of DNS over a link.";
+    let about = "The second application of the stack, an example of `netdev`, beside NSD on the kernel's UDP.";
+    let figures: [Figure<'_>; 2] = [
+        ("answers/s", dns::RATE, whole),
+        ("CPU of the core per answer, µs", dns::CPU, precise_microseconds),
+    ];
+    let mut table = servers(runs, "dns", title, |_| about.to_owned(), &figures)?;
+    table.rows = rows_beside(&table.columns.first()?.rounds, DNS[1], None);
+    table.keeps_all = true;
+    Some(table)
+}
+
 /// The table of downloads through proxies: rows for each size.
 fn proxied_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     let figures: [Figure<'_>; 2] = [
@@ -669,6 +726,14 @@ fn whole_megabytes(value: f64) -> String {
 
 fn microseconds(value: f64) -> String {
     format!("{:.1}", value / 1e3)
+}
+
+fn whole_microseconds(value: f64) -> String {
+    format!("{:.0}", value / 1e3)
+}
+
+fn mebibytes(value: f64) -> String {
+    format!("{:.1}", value / 1_048_576.0)
 }
 
 fn precise_microseconds(value: f64) -> String {

@@ -208,8 +208,8 @@ const ORIGIN: &str = "example.org";
 /// Names that have an address.
 const NAMES: usize = 1000;
 
-const RATE: &str = "answers per second";
-const CPU: &str = "CPU of the core per answer";
+pub(crate) const RATE: &str = "answers per second";
+pub(crate) const CPU: &str = "CPU of the core per answer";
 const USER: &str = "own user time per answer";
 const RATIO: &str = "CPU of the core, nsd = 1";
 const LOST: &str = "questions asked again";

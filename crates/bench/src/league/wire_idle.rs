@@ -146,10 +146,10 @@ fn figures(measured: &Measured) -> Vec<(&'static str, Unit, f64)> {
 /// The file that is asked for.
 const FILE: &str = "f128";
 
-const EACH: &str = "memory of each";
-const EACH_ASKED: &str = "memory of each that has asked";
-const ALONE: &str = "new client alone";
-const BESIDE: &str = "new client beside them";
+pub(crate) const EACH: &str = "memory of each";
+pub(crate) const EACH_ASKED: &str = "memory of each that has asked";
+pub(crate) const ALONE: &str = "new client alone";
+pub(crate) const BESIDE: &str = "new client beside them";
 const RATIO: &str = "new client, alone = 1";
 const OPENED: &str = "all opened";
 const ANSWERED: &str = "all answered";

@@ -177,7 +177,7 @@ pub(crate) const MEMORY: &str = "memory over idle";
 pub(crate) const FILES: &str = "temporary files";
 const SOCKETS: &str = "memory of sockets";
 const SENT: &str = "received by clients";
-const CPU: &str = "CPU per GiB";
+pub(crate) const CPU: &str = "CPU per GiB";
 
 /// Of the file that clients download.
 const BYTES: u64 = 256 << 20;
