@@ -1,7 +1,9 @@
 //! What a stack is told when it begins.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
 /// The settings of a stack. They stay as they are while it lives.
@@ -11,10 +13,10 @@ pub struct Config {
     pub mac: [u8; 6],
     /// The addresses that are served.
     pub addresses: Vec<Address>,
-    /// The routers, one for each version of IP at most. They are needed only to reach peers outside of the
-    /// prefixes with frames that answer nothing: a reply goes to the link address that the segment came
-    /// from.
-    pub gateways: Vec<IpAddr>,
+    /// The routers, one for each version of IP at most. Peers outside of the prefixes are answered through
+    /// them; without a router, an answer goes to the link address that the segment came from. They need an
+    /// address that is ours.
+    pub gateways: Vec<Gateway>,
     /// The ports where connections are accepted, on each address.
     pub tcp_ports: Vec<u16>,
     /// The ports whose datagrams the application gets, on each address.
@@ -54,6 +56,15 @@ pub struct Address {
     pub is_ours: bool,
 }
 
+/// A router. Its clones share what it has answered: ARP has no ports, so that its answers to all stacks of an
+/// interface come by one of the receive queues.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    pub(crate) ip: IpAddr,
+    /// The bits of its next hop; 0 as long as it is not known.
+    pub(crate) hop: Arc<AtomicU64>,
+}
+
 /// When an idle connection is probed (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
@@ -63,6 +74,31 @@ pub struct Keepalive {
     pub interval: Duration,
     /// The number of probes without an answer after which the connection is lost.
     pub probes: u8,
+}
+
+impl Address {
+    /// Returns whether an address has the same prefix: it is one of the hosts of the link.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let prefix = u32::from(self.prefix);
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                (own.to_bits() ^ ip.to_bits()).leading_zeros() >= prefix
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                (own.to_bits() ^ ip.to_bits()).leading_zeros() >= prefix
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Gateway {
+    /// The router with this address.
+    #[must_use]
+    pub fn new(ip: IpAddr) -> Self {
+        Self { ip, hop: Arc::default() }
+    }
 }
 
 impl Config {

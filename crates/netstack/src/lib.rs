@@ -29,7 +29,7 @@ mod transmit;
 pub mod wire;
 
 pub use application::{Application, ConnectionId, Lost};
-pub use config::{Address, Config, Keepalive};
+pub use config::{Address, Config, Gateway, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
 pub use ip::{ReceivedChecksum, Unsent, capture, channel};
 pub use outq::Memory;

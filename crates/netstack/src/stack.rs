@@ -389,6 +389,7 @@ impl Stack {
 
     /// Ends a batch: sends the acknowledgements that are due, and arms timers.
     pub fn flush(&mut self, now: Time, out: &mut impl Transmit) {
+        self.layer.tend_gateways(now, &mut self.counters, out);
         let mut touched = mem::take(&mut self.touched);
         for key in touched.drain(..) {
             let Some(place) = self.connections.get_mut(key) else { continue };

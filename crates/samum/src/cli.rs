@@ -271,8 +271,8 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ADDR/PREFIX", requires = "interface")]
     pub address: Vec<InterfaceAddress>,
 
-    /// A router to other networks, for addresses that the kernel does not have. Answers go to where their
-    /// request came from, so a server seldom needs it. May be repeated [default: none]
+    /// The router through which clients of other networks are answered, for addresses that the kernel does not
+    /// have. May be given once for each version of IP [default: the station that the request came from]
     #[arg(long, value_name = "ADDR", requires = "address")]
     pub gateway: Vec<IpAddr>,
 
@@ -496,7 +496,9 @@ impl ServerFlags {
             addresses: self.address.clone(),
             gateways: self.gateway.clone(),
         };
-        Ok(self.interface.iter().map(interface).collect())
+        let interfaces: Vec<_> = self.interface.iter().map(interface).collect();
+        interfaces.iter().try_for_each(Interface::check)?;
+        Ok(interfaces)
     }
 }
 

@@ -8,6 +8,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::cache::Cache;
 use super::emit::Emitter;
+use super::gateways::Gateways;
 use super::limit::Limit;
 use super::neighbours::{Neighbours, NextHop};
 use super::packet::{Packet, ReceivedChecksum};
@@ -32,6 +33,7 @@ pub(crate) struct Layer {
     flow_key: u64,
     /// The next hops of connections.
     pub(crate) neighbours: Neighbours,
+    gateways: Gateways,
     /// The MTUs of paths.
     pub(crate) path_mtus: PathMtus,
     /// The next hops of peers that have sent a datagram.
@@ -110,6 +112,7 @@ impl Layer {
             udp_ports: config.udp_ports.clone(),
             flow_key: key,
             neighbours: Neighbours::new(),
+            gateways: Gateways::new(config),
             path_mtus: PathMtus::new(key),
             datagram_hops: Cache::new(datagram_peers, key),
             echoes: Limit::new(config.replies_per_second_max, now),
@@ -131,6 +134,23 @@ impl Layer {
             counters,
             out,
         }
+    }
+
+    /// Looks after the routers: what they have told since the last call, and what is to be asked.
+    #[inline]
+    pub(crate) fn tend_gateways<T: Transmit>(
+        &mut self,
+        now: Time,
+        counters: &mut Counters,
+        out: &mut T,
+    ) {
+        while let Some((old, new)) = self.gateways.moved() {
+            if let Some(old) = old {
+                self.neighbours.replace(old, new);
+            }
+        }
+        let (mac, flow_key, neighbours) = (self.mac, self.flow_key, &self.neighbours);
+        self.gateways.ask(now, &mut Emitter { mac, neighbours, flow_key, counters, out });
     }
 
     /// Takes a frame. What is dropped is counted by reason.
@@ -178,11 +198,15 @@ impl Layer {
         }
         if link.ethertype == EtherType::ARP {
             let (message, _) = arp::Header::parse(bytes)?;
+            let is_gateway = self.gateways.hear(message.sender.into(), message.sender_mac, hop);
+            if is_gateway && message.operation == arp::Operation::Reply {
+                return Ok(Received::Nothing);
+            }
             return self.answer_arp(now, &message, hop, counters, out);
         }
         let packet = Packet::parse(link.ethertype, bytes)?.ok_or(Refused::NotOurs)?;
         if packet.protocol == Protocol::ICMPV6 && ndp::Header::is_one(packet.payload) {
-            return self.answer_solicitation(now, &packet, hop, counters, out);
+            return self.handle_discovery(now, &packet, hop, counters, out);
         }
         // RFC 1122, 4.2.3.10: a segment to all stations is dropped; so is all else.
         let address = self.address(packet.destination).filter(|_| is_to_us);
@@ -190,6 +214,7 @@ impl Layer {
         if !packet.has_valid_source() {
             return Err(Malformed::Header.into());
         }
+        let hop = self.gateways.hop_to(packet.source, hop);
         match (packet.protocol, packet.source.is_ipv4()) {
             (Protocol::TCP, _) => read_segment(&packet, checksum, hop, is_ours),
             (Protocol::UDP, _) => self.read_datagram(&packet, checksum, hop),
@@ -236,8 +261,8 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4).
-    fn answer_solicitation<T: Transmit>(
+    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4), or hears a router.
+    fn handle_discovery<T: Transmit>(
         &mut self,
         now: Time,
         packet: &Packet<'_>,
@@ -247,13 +272,18 @@ impl Layer {
     ) -> Result<Received<'static>, Refused> {
         check_icmp(packet)?;
         let (message, _) = ndp::Header::parse(packet.payload)?;
-        let ndp::Header::Solicitation { target, .. } = message else {
-            return Err(Refused::NotOurs);
-        };
         // A router does not forward such messages.
         if packet.hop_limit != ndp::Header::HOP_LIMIT || packet.source.is_multicast() {
             return Err(Malformed::Header.into());
         }
+        let target = match message {
+            ndp::Header::Solicitation { target, .. } => target,
+            ndp::Header::Advertisement { target, target_mac, .. } => {
+                let mac = target_mac.ok_or(Refused::NotOurs)?;
+                let is_gateway = self.gateways.hear(target.into(), mac, hop);
+                return is_gateway.then_some(Received::Nothing).ok_or(Refused::NotOurs);
+            }
+        };
         if !self.is_ours(target.into()) {
             return Err(Refused::NotOurs);
         }

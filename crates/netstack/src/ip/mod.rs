@@ -5,6 +5,7 @@ mod cache;
 pub mod capture;
 pub mod channel;
 mod emit;
+mod gateways;
 mod hash;
 mod layer;
 mod limit;

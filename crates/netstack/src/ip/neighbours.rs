@@ -1,8 +1,8 @@
 //! The stations of the link that frames go to: a bounded table.
 //!
 //! A connection sends to where its segments come from, so nothing is resolved and no routes are needed: the
-//! table is filled by frames that passed all checks, not by what ARP or neighbour discovery say. A station
-//! that lies there cannot divert a connection; one that injects segments has to hit the receive window. An
+//! table is filled by frames that passed all checks, not by what ARP or neighbour discovery say, but for the
+//! routers that the configuration names. A station that lies there can divert nothing else; one that injects segments has to hit the receive window. An
 //! entry that a connection uses is never replaced, so a flood of frames from invented stations only replaces
 //! other such entries.
 
@@ -19,6 +19,16 @@ impl NextHop {
     pub(crate) fn new(mac: Mac, vlan: Option<u16>) -> Self {
         let [a, b, c, d, e, f] = mac.0;
         Self(u64::from(vlan.unwrap_or(0)) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// The station with this number; none has 0.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        (bits != 0).then_some(Self(bits))
+    }
+
+    /// The number of the station.
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0
     }
 
     /// The station that sent a frame.
@@ -140,6 +150,14 @@ impl Neighbours {
         self.hold(new);
         self.release(index);
         new
+    }
+
+    /// All connections that use the station `old` use `new` from now on. Those that do not belong there come
+    /// back with their peer's next segment.
+    pub(crate) fn replace(&mut self, old: NextHop, new: NextHop) {
+        for hop in self.hops.iter_mut().filter(|hop| **hop == old) {
+            *hop = new;
+        }
     }
 
     /// The next hop with this index.

@@ -110,7 +110,11 @@ impl Stack {
         let Some(one) = self.opening.handshakes.get_mut(key) else { return };
         match one.handle_segment(now, &segment.header, seg_len, &wants) {
             Step::Drop => {}
-            Step::Synchronize => self.synchronize(now, key, out),
+            Step::Synchronize => {
+                let neighbours = &mut self.layer.neighbours;
+                one.handshake.neighbour = neighbours.relearn(one.handshake.neighbour, segment.hop);
+                self.synchronize(now, key, out);
+            }
             Step::Acknowledge => {
                 let header = one.acknowledgement(now, &wants);
                 self.reply(now, segment, &header, out);

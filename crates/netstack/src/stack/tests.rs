@@ -1,4 +1,5 @@
 mod crowd;
+mod gateways;
 mod opening;
 
 use std::collections::BTreeMap;

@@ -15,8 +15,35 @@ pub struct Interface {
     /// The addresses that only samum has there. If there are none, the kernel's addresses of the interface are
     /// served, and the kernel goes on to answer ARP and ping for them.
     pub addresses: Vec<InterfaceAddress>,
-    /// The routers behind which other networks are, for addresses that only samum has.
+    /// The routers through which other networks are answered, for addresses that only samum has: one for each
+    /// version of IP at most.
     pub gateways: Vec<IpAddr>,
+}
+
+impl Interface {
+    /// Returns what is wrong with the gateways.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (at, gateway) in self.gateways.iter().enumerate() {
+            let is_same = |other: &IpAddr| other.is_ipv4() == gateway.is_ipv4();
+            if self.gateways[..at].iter().any(is_same) {
+                return Err(format!(
+                    "gateway {gateway}: there is another one for this version of IP"
+                ));
+            }
+            let mut own = self.addresses.iter().filter(|own| is_same(&own.address)).peekable();
+            if own.peek().is_none() {
+                return Err(format!(
+                    "gateway {gateway}: it needs an address of the same version that only samum has"
+                ));
+            }
+            let is_link_local =
+                matches!(gateway, IpAddr::V6(gateway) if gateway.is_unicast_link_local());
+            if !is_link_local && !own.any(|own| own.contains(*gateway)) {
+                return Err(format!("gateway {gateway}: it is in the network of no address"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// An address of an interface, and the size of its network: `10.0.0.1/24`.
@@ -26,6 +53,12 @@ pub struct InterfaceAddress {
     pub address: IpAddr,
     /// The number of bits that the addresses of its network have in common.
     pub prefix: u8,
+}
+
+impl InterfaceAddress {
+    fn contains(self, ip: IpAddr) -> bool {
+        netstack::Address { ip: self.address, prefix: self.prefix, is_ours: true }.contains(ip)
+    }
 }
 
 impl FromStr for InterfaceAddress {
@@ -89,6 +122,29 @@ impl Capture {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn checked(addresses: &[&str], gateways: &[&str]) -> Result<(), String> {
+        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let gateways = gateways.iter().map(|text| text.parse().unwrap()).collect();
+        Interface { name: "eth1".to_owned(), addresses, gateways }.check()
+    }
+
+    #[test]
+    fn a_gateway_is_in_the_network_of_an_address() {
+        let own = ["10.0.0.1/24", "fd00::1/64"];
+        assert_eq!(checked(&[], &[]), Ok(()));
+        assert_eq!(checked(&own, &["10.0.0.254", "fd00::ff"]), Ok(()));
+        assert_eq!(checked(&own, &["fe80::1"]), Ok(()));
+        let wrong = |addresses: &[&str], gateways: &[&str], what: &str| {
+            let error = checked(addresses, gateways).unwrap_err();
+            assert!(error.contains(what), "{gateways:?}: {error}");
+        };
+        wrong(&own, &["10.0.1.1"], "in the network of no address");
+        wrong(&own, &["fd00:0:0:1::1"], "in the network of no address");
+        wrong(&own[..1], &["fe80::1"], "needs an address of the same version");
+        wrong(&[], &["10.0.0.254"], "needs an address of the same version");
+        wrong(&own, &["10.0.0.254", "10.0.0.253"], "another one for this version of IP");
+    }
 
     #[test]
     fn addresses_have_the_prefix_of_their_network() {

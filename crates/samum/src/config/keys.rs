@@ -1183,8 +1183,10 @@ const INTERFACE: &[Key<Interface>] = &[
         kind: "list of addresses",
         default: "`[]`",
         example: r#"["10.0.0.254"]"#,
-        doc: "The routers to other networks, for addresses that only samum has. Answers go to where their request came \
-              from, so a server seldom needs them.",
+        doc: "The routers to other networks, one for each version of IP at most, for addresses that only samum has. \
+              Clients of other networks are answered through them. Without one, an answer goes to the station that \
+              its request came from, which is right unless requests come in another way than answers leave: from a \
+              load balancer, or from one of several routers.",
         read: |interface, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::ip, notes));
             set(&mut interface.gateways, list);
@@ -1639,6 +1641,9 @@ fn read_interface(node: Node<'_>, notes: &mut Notes) -> Option<Interface> {
     let table = node.table(notes)?;
     read_keys(&mut interface, INTERFACE, "interface", table, notes);
     require(table, "name", "interface", notes);
+    if let Err(error) = interface.check() {
+        notes.error(table.place, error);
+    }
     Some(interface)
 }
 

@@ -24,7 +24,7 @@ use core::time::Duration;
 use std::os::fd::OwnedFd;
 
 use netdev::{Options, Protocol, Queue, Service, Watch};
-use netstack::{Config, Stack};
+use netstack::{Config, Gateway, Stack};
 use ring::Ring;
 
 use crate::config::{self, Address, Frames, Interface, Server};
@@ -127,6 +127,7 @@ impl Interfaces {
         ports.sort_unstable();
         ports.dedup();
         let connections = u32::try_from(server.tuning.connections_max).unwrap_or(u32::MAX);
+        let gateways: Vec<_> = interface.gateways.iter().copied().map(Gateway::new).collect();
         let mut watch = Some(opened.watch);
         for (number, queue) in opened.queues.into_iter().enumerate() {
             let name = format!("{}, queue {number}", interface.name);
@@ -143,7 +144,7 @@ impl Interfaces {
                     .iter()
                     .map(|(ip, prefix)| netstack::Address { ip: *ip, prefix: *prefix, is_ours })
                     .collect(),
-                gateways: interface.gateways.clone(),
+                gateways: gateways.clone(),
                 tcp_ports: ports.clone(),
                 connections_max: connections.saturating_add(BACKLOG),
                 patience: PATIENCE.max(server.tuning.timeout_send),

@@ -605,11 +605,14 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             "[[site]]\nlog = {{ {}{line} }}\n[[site.route]]\nfiles = 'x'\n",
             needed("file", "file = 'x'")
         ),
-        "interface" => format!(
-            "[server]\ninterface = [{{ {}{line} }}]\n{}",
-            needed("name", "name = 'eth0'"),
-            with_route("files = 'x'")
-        ),
+        "interface" => {
+            let own = if name == "gateways" { "addresses = ['10.0.0.1/24'], " } else { "" };
+            format!(
+                "[server]\ninterface = [{{ {}{own}{line} }}]\n{}",
+                needed("name", "name = 'eth0'"),
+                with_route("files = 'x'")
+            )
+        }
         "pcap" => format!(
             "[server]\npcap = {{ {}{line} }}\n{}",
             needed("file", "file = 'x'"),
