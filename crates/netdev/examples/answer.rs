@@ -27,14 +27,17 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
         _ => Frames::Auto,
     };
     let service = Service { protocol: Protocol::Tcp, local: local.parse()? };
-    let mut opened = netdev::open(&Options {
+    let opened = netdev::open(&Options {
         interface: interface.clone(),
         frames,
         services: vec![service],
         own_addresses: Vec::new(),
     })?;
     eprintln!("{}", opened.choice);
-    let mut device = opened.queues.remove(0).start();
+    let [queue] = <[_; 1]>::try_from(opened.queues).map_err(|queues| {
+        format!("{interface} has {} receive queues in use, not one", queues.len())
+    })?;
+    let mut device = queue.start();
     let body = vec![b'x'; bytes.parse()?];
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     let response = [head.into_bytes(), body].concat();

@@ -54,8 +54,6 @@ fn main() -> Result<(), Box<dyn core::error::Error>> {
     let [_, interface, local] = &std::env::args().collect::<Vec<_>>()[..] else {
         return Err("echo INTERFACE ADDRESS:PORT".into());
     };
-    let frames = support::frames_of(interface);
-    let (mut device, mut stack) =
-        support::start(interface, frames, local.parse()?, &[netdev::Protocol::Tcp])?;
-    Err(netdev::run(&mut device, &mut stack, &mut Echo::default()).unwrap_err().into())
+    let (frames, protocols) = (support::frames_of(interface), [netdev::Protocol::Tcp]);
+    Err(support::run(interface, frames, local.parse()?, &protocols, Echo::default).unwrap_err())
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, thread};
 
-use net::{Namespace, Net, enter, skip};
+use net::{Namespace, Net, SEVERAL, enter, skip};
 use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Queue, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tcp::{ACK, FIN, RST, SYN, Segment, send};
@@ -429,10 +429,10 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
 
 #[test]
 fn each_receive_queue_in_use_has_a_device() {
-    let Some(net) = Net::with_queues(2) else { return };
+    let Some(net) = Net::with_queues(SEVERAL) else { return };
     let open = |frames| {
         let opened = net.server.enter(|| netdev::open(&options(frames, &LOCALS)).unwrap());
-        assert_eq!(opened.interface.rx_queues, 2);
+        assert_eq!(opened.interface.rx_queues, SEVERAL);
         opened.queues
     };
     if net.server.run("ethtool -L srv rx 1 tx 1").is_none() {
@@ -443,9 +443,9 @@ fn each_receive_queue_in_use_has_a_device() {
         assert_eq!(queues.len(), 1);
         serve(&net, queues);
     }
-    net.server.run("ethtool -L srv rx 2 tx 2");
+    net.server.run(&format!("ethtool -L srv rx {SEVERAL} tx {SEVERAL}"));
     let queues = open(Frames::Auto);
-    assert_eq!(queues.len(), 2);
+    assert_eq!(queues.len(), SEVERAL as usize);
     serve(&net, queues);
 }
 

@@ -4,10 +4,11 @@ use core::time::Duration;
 use std::env;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 
-use net::{Namespace, Net, skip};
+use net::{Net, SEVERAL, skip};
+use running::{Running, example, start};
 
 #[path = "../examples/dns/answers.rs"]
 mod answers;
@@ -18,6 +19,8 @@ mod name;
 #[allow(dead_code, reason = "another test has several queues")]
 #[path = "support/net.rs"]
 mod net;
+#[path = "support/running.rs"]
+mod running;
 #[path = "../examples/dns/zone.rs"]
 mod zone;
 
@@ -93,16 +96,6 @@ const QUESTIONS: [&str; 33] = [
     "odd.example.org TYPE300",
 ];
 
-/// A program that ends when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A directory of this test's own, which goes when this is dropped.
 struct Directory(PathBuf);
 
@@ -128,19 +121,6 @@ impl Drop for Directory {
     }
 }
 
-/// The example, which `cargo test` builds beside the tests.
-fn example() -> PathBuf {
-    let test = env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().join("examples/dns")
-}
-
-/// Starts a program in the namespace.
-fn start(namespace: &Namespace, program: &str, arguments: &[&str]) -> Running {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace.name(), program]).args(arguments);
-    Running(command.stdin(Stdio::null()).spawn().unwrap())
-}
-
 /// Whether a program is installed; if not, prints that the test cannot run here.
 fn has(program: &str) -> bool {
     let started =
@@ -152,15 +132,15 @@ fn has(program: &str) -> bool {
 }
 
 /// The namespaces with the example at work in them; `None`, with the reason printed, if they cannot be.
-fn serve(directory: &Directory) -> Option<(Net, Running)> {
+fn serve(directory: &Directory, queues: u32) -> Option<(Net, Running)> {
     if !has("dig") {
         return None;
     }
-    let net = Net::new()?;
+    let net = Net::with_queues(queues)?;
     let zone = directory.write_zone();
     let local = format!("{OWN}:53");
     let arguments = ["srv", &local, zone.to_str().unwrap(), "example.org"];
-    let server = start(&net.server, example().to_str().unwrap(), &arguments);
+    let server = start(&net.server, example("dns").to_str().unwrap(), &arguments);
     wait(&net, OWN);
     Some((net, server))
 }
@@ -199,7 +179,7 @@ fn dig(net: &Net, server: &str, question: &str) -> String {
 #[test]
 fn dig_gets_answers() {
     let directory = Directory::new("dig");
-    let Some((net, _server)) = serve(&directory) else { return };
+    let Some((net, _server)) = serve(&directory, 1) else { return };
     for (question, expected) in [
         ("example.org NS", &["ANSWER: 2,", "IN\tNS\tns1.example.org."][..]),
         ("www.example.org", &["status: NOERROR", "192.0.2.2", "192.0.2.3", "flags: qr aa;"]),
@@ -225,13 +205,26 @@ fn dig_gets_answers() {
     }
 }
 
+/// Each question comes from another port, by which the interface chooses the queue.
+#[test]
+fn all_receive_queues_are_answered() {
+    let directory = Directory::new("queues");
+    let Some((net, _server)) = serve(&directory, SEVERAL) else { return };
+    for how in ["+notcp", "+tcp"] {
+        for _ in 0..10 {
+            let shown = dig(&net, OWN, &format!("www.example.org {how}"));
+            assert!(shown.contains("192.0.2.2"), "{how}: {shown}");
+        }
+    }
+}
+
 #[test]
 fn answers_are_those_of_nsd() {
     let directory = Directory::new("nsd");
     if !has("nsd") {
         return;
     }
-    let Some((net, _server)) = serve(&directory) else { return };
+    let Some((net, _server)) = serve(&directory, 1) else { return };
     let path = directory.0.to_str().unwrap();
     let config = directory.0.join("nsd.conf");
     let text = format!(
@@ -259,7 +252,7 @@ fn an_error_in_the_zone_names_file_and_line() {
     fs::write(&zone, "$TTL 5\n@ SOA a b 1 2 3 4 5\na A 192.0.2\n").unwrap();
     let zone = zone.to_str().unwrap();
     let arguments = ["srv", "10.9.0.53:53", zone, "example.org"];
-    let output = Command::new(example()).args(arguments).output().unwrap();
+    let output = Command::new(example("dns")).args(arguments).output().unwrap();
     let shown = String::from_utf8(output.stderr).unwrap();
     assert!(shown.contains(&format!("{zone}:3: an A without")), "{shown}");
 }

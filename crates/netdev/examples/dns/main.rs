@@ -3,6 +3,7 @@
 //! `dns INTERFACE ADDRESS:PORT ZONEFILE ORIGIN [auto|xdp|packet|tap]`
 
 use core::error::Error;
+use std::sync::Arc;
 use std::{env, fs};
 
 use answers::Zone;
@@ -35,10 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         },
         _ => return Err(usage.into()),
     };
-    let zone = load(file, origin)?;
+    let zone = Arc::new(load(file, origin)?);
     let protocols = [Protocol::Udp, Protocol::Tcp];
-    let (mut device, mut stack) = support::start(interface, frames, local.parse()?, &protocols)?;
-    Err(netdev::run(&mut device, &mut stack, &mut Server::new(zone)).unwrap_err().into())
+    let program = || Server::new(Arc::clone(&zone));
+    Err(support::run(interface, frames, local.parse()?, &protocols, program).unwrap_err())
 }
 
 /// Loads a zone file. An error begins with the file, and the line if it is in one.

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::ops::Range;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use netstack::{Application, ConnectionId, Lost, Stack, Time, Transmit};
 use outq::OutQ;
@@ -17,7 +18,7 @@ const QUEUED_BYTES_MAX: u64 = 256 * 1024;
 
 /// A server for a zone.
 pub(crate) struct Server {
-    zone: Zone,
+    zone: Arc<Zone>,
     datagrams: Vec<Datagram>,
     /// The bytes of the datagrams.
     received: Vec<u8>,
@@ -50,7 +51,7 @@ struct Conversation {
 }
 
 impl Server {
-    pub(crate) fn new(zone: Zone) -> Self {
+    pub(crate) fn new(zone: Arc<Zone>) -> Self {
         Self {
             zone,
             datagrams: Vec::new(),

@@ -1,11 +1,14 @@
-//! Opens an interface and begins a stack there, for an address that the kernel does not own.
+//! Runs a program at an address that the kernel does not own, with a thread for each receive queue of the interface.
 
+use core::convert::Infallible;
 use core::error::Error;
 use core::net::SocketAddr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::sync::mpsc;
+use std::thread;
 
-use netdev::{Device, Frames, Options, Protocol, Service};
+use netdev::{Frames, Options, Program, Protocol, Queue, Service};
 use netstack::{Address, Config, Stack, Time};
 
 /// The way of the frames if the user names none. A TAP device is known by its name: `tap…`.
@@ -13,24 +16,24 @@ pub(crate) fn frames_of(interface: &str) -> Frames {
     if interface.starts_with("tap") { Frames::Tap } else { Frames::Auto }
 }
 
-/// A device and a stack that serve an address and port by these protocols.
-pub(crate) fn start(
+/// Serves an address and port by these protocols. The interface decides by which of its receive queues a frame
+/// comes, so each of them has a stack and a program of its own. Returns the first error of any of them.
+pub(crate) fn run<P: Program + Send + 'static>(
     interface: &str,
     frames: Frames,
     local: SocketAddr,
     protocols: &[Protocol],
-) -> Result<(Device, Stack), Box<dyn Error>> {
+    program: impl Fn() -> P,
+) -> Result<Infallible, Box<dyn Error>> {
     let services = protocols.iter().map(|&protocol| Service { protocol, local });
-    let mut opened = netdev::open(&Options {
+    let opened = netdev::open(&Options {
         interface: interface.to_owned(),
         frames,
         services: services.collect(),
         own_addresses: vec![local.ip()],
     })?;
     eprintln!("{}", opened.choice);
-    let device = opened.queues.remove(0).start();
-
-    let mut config = Config::new(device.mac());
+    let mut config = Config::new([0; 6]);
     config.addresses = vec![Address { ip: local.ip(), prefix: 24, is_ours: true }];
     for protocol in protocols {
         match protocol {
@@ -38,7 +41,22 @@ pub(crate) fn start(
             Protocol::Udp => config.udp_ports.push(local.port()),
         }
     }
+    let (sender, errors) = mpsc::channel();
+    for queue in opened.queues {
+        let (config, mut program, sender) = (config.clone(), program(), sender.clone());
+        thread::spawn(move || {
+            let error = run_queue(queue, config, &mut program).unwrap_err();
+            // If nothing receives it, the process is about to end because of another one.
+            let _ = sender.send(error);
+        });
+    }
+    Err(errors.recv()?.into())
+}
+
+fn run_queue(queue: Queue, config: Config, program: &mut impl Program) -> io::Result<Infallible> {
     let mut secret = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut secret)?;
-    Ok((device, Stack::new(config, secret, Time::default())))
+    let mut device = queue.start();
+    let config = Config { mac: device.mac(), ..config };
+    netdev::run(&mut device, &mut Stack::new(config, secret, Time::default()), program)
 }

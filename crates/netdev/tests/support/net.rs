@@ -9,6 +9,10 @@ use std::{env, process, thread};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+/// The number of queues at which frames of different connections come by different ones: with an XDP program in
+/// generic mode, a frame that leaves veth by its queue n comes by the other end's queue n − 1 (0 for the first).
+pub(crate) const SEVERAL: u32 = 4;
+
 /// Two namespaces, `server` and `client`, with one end of a cable each: `srv` with 10.9.0.1/24 and
 /// fd09::1/64, `cli` with 10.9.0.2/24 and fd09::2/64. They go when this is dropped.
 #[derive(Debug)]
