@@ -34,6 +34,6 @@ pub use counters::{Counters, Drops, Handshakes};
 pub use ip::{ReceivedChecksum, Unsent, capture, channel};
 pub use outq::Memory;
 pub use seq::SeqNumber;
-pub use stack::{Census, ConnectError, Stack, Status};
+pub use stack::{Borrowed, Census, ConnectError, Stack, Status};
 pub use time::Time;
 pub use transmit::{Checksum, Frame, Full, Limits, Transmit};

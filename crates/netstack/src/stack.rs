@@ -88,6 +88,17 @@ pub struct Census {
     pub time_wait: usize,
 }
 
+/// What connections and handshakes have borrowed from their stack, and give back at their end at the latest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Borrowed {
+    /// Places for data in flight. A connection gives its own back when nothing is in flight.
+    pub flights: usize,
+    /// Received bytes that are held for applications.
+    pub held_bytes: usize,
+    /// Uses of next hops: one for each connection and each handshake.
+    pub next_hops: usize,
+}
+
 impl Stack {
     /// A stack that has done nothing. The secret makes its numbers unforeseeable; it has to be random.
     #[must_use]
@@ -516,10 +527,23 @@ impl Stack {
         })
     }
 
-    /// Bytes of memory for connections, without what moving data needs.
+    /// What is borrowed at this moment.
+    #[must_use]
+    pub fn borrowed(&self) -> Borrowed {
+        Borrowed {
+            flights: self.shared.flights(),
+            held_bytes: self.shared.held_bytes(),
+            next_hops: self.layer.neighbours.uses(),
+        }
+    }
+
+    /// Bytes of memory for connections: their places, flights and those in reserve, and bytes that are held for
+    /// applications. The records of transmissions in flight come on top, 24 bytes for a frame.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.connections.memory() + self.opening.handshakes.memory() + self.time_wait.memory()
+        let places =
+            self.connections.memory() + self.opening.handshakes.memory() + self.time_wait.memory();
+        places + self.shared.memory()
     }
 }
 

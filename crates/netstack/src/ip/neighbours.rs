@@ -160,6 +160,11 @@ impl Neighbours {
         }
     }
 
+    /// How many connections and handshakes use entries.
+    pub(crate) fn uses(&self) -> usize {
+        self.entries.iter().map(|entry| entry.uses as usize).sum()
+    }
+
     /// The next hop with this index.
     #[inline]
     pub(crate) fn get(&self, index: u16) -> NextHop {

@@ -11,7 +11,7 @@ use super::segment::mac;
 use crate::application::{Application, ConnectionId, Lost};
 use crate::config::Config;
 use crate::ip::ReceivedChecksum;
-use crate::stack::{Census, Stack};
+use crate::stack::{Borrowed, Census, Stack};
 use crate::tcp::{Drained, Endpoints};
 use crate::time::Time;
 use crate::wire::ethernet::Mac;
@@ -246,6 +246,7 @@ impl Host {
     /// If something is left.
     pub fn check_empty(&self) {
         assert_eq!(self.stack.census(), Census::default(), "connections are left");
+        assert_eq!(self.stack.borrowed(), Borrowed::default(), "something was not given back");
         assert_eq!(self.queues.len(), 0, "queues are left");
         assert_eq!(self.stack.next_timer(), None, "a timer is left");
     }

@@ -218,3 +218,33 @@ fn a_request_and_10_mib_of_response_are_exchanged_byte_exactly() {
         assert_eq!(pair.server.stack.counters().drops, crate::Drops::default());
     }
 }
+
+#[test]
+fn what_moving_data_needs_counts_as_memory_and_is_given_back() {
+    let mut pair = Pair::new();
+    let id = pair.connect(ends(true, 40_000));
+    pair.run(100);
+    let server_id = pair.server.notes.accepted[0];
+    let idle = pair.server.stack.memory();
+    pair.client.stack.set_receiving(
+        pair.now,
+        id,
+        false,
+        &mut pair.client.notes,
+        &mut pair.client.device,
+    );
+    pair.server.send(pair.now, server_id, pattern(20_000));
+    let borrowed = pair.server.stack.borrowed();
+    assert_eq!(borrowed, Borrowed { flights: 1, held_bytes: 0, next_hops: 1 });
+    assert!(pair.server.stack.memory() > idle);
+    let before = pair.client.stack.memory();
+    pair.run(100);
+    let borrowed = pair.client.stack.borrowed();
+    assert_eq!(borrowed, Borrowed { flights: 0, held_bytes: 20_000, next_hops: 1 });
+    assert_eq!(pair.client.stack.memory(), before + 20_000);
+    let (client, server) = (&mut pair.client, &mut pair.server);
+    client.stack.close(pair.now, id, &mut client.device);
+    assert_eq!(client.stack.borrowed(), Borrowed::default());
+    server.stack.close(pair.now, server_id, &mut server.device);
+    assert_eq!(server.stack.borrowed(), Borrowed::default());
+}

@@ -14,6 +14,8 @@ pub struct Shared {
     pub counters: ConnectionCounters,
     /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
     pub(super) held_bytes: usize,
+    /// Flights that connections have taken and not given back.
+    pub(super) flights: usize,
     #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
     spares: Vec<Box<Sending>>,
 }
@@ -36,10 +38,12 @@ const SPARES_MAX: usize = 4096;
 
 impl Shared {
     pub(super) fn take_sending(&mut self) -> Box<Sending> {
+        self.flights += 1;
         self.spares.pop().unwrap_or_default()
     }
 
     pub(super) fn keep_sending(&mut self, sending: Box<Sending>) {
+        self.flights -= 1;
         if self.spares.len() < SPARES_MAX {
             self.spares.push(sending);
         }
@@ -49,6 +53,17 @@ impl Shared {
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.held_bytes
+    }
+
+    /// The number of connections that send, or wait for the peer's window.
+    #[must_use]
+    pub const fn flights(&self) -> usize {
+        self.flights
+    }
+
+    /// Bytes of memory for moving data, without the records of transmissions in flight.
+    pub(crate) const fn memory(&self) -> usize {
+        (self.flights + self.spares.len()) * size_of::<Sending>() + self.held_bytes
     }
 }
 
