@@ -515,6 +515,12 @@ impl Stack {
         }
     }
 
+    /// The number of open connections in each state, in the order of [`State::ALL`].
+    #[must_use]
+    pub const fn states(&self) -> [usize; State::ALL.len()] {
+        self.shared.states()
+    }
+
     /// The open connections.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Status)> {
         self.connections.iter().map(|(key, connection)| {

@@ -246,6 +246,7 @@ impl Host {
     /// If something is left.
     pub fn check_empty(&self) {
         assert_eq!(self.stack.census(), Census::default(), "connections are left");
+        assert!(self.stack.states().iter().all(|count| *count == 0), "states are left");
         assert_eq!(self.stack.borrowed(), Borrowed::default(), "something was not given back");
         assert_eq!(self.queues.len(), 0, "queues are left");
         assert_eq!(self.stack.next_timer(), None, "a timer is left");

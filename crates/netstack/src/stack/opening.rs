@@ -269,6 +269,7 @@ impl Stack {
             self.counters.handshakes.refused += 1;
             return self.reset_unowned(now, segment, out);
         };
+        self.shared.begin();
         self.layer.neighbours.hold(neighbour);
         self.counters.handshakes.completed += 1;
         app.accepted(id_of(key), local, peer);

@@ -209,6 +209,12 @@ fn a_request_and_10_mib_of_response_are_exchanged_byte_exactly() {
         pair.run(100);
         assert_eq!(pair.client.notes.closed, [id]);
         assert_eq!(pair.server.notes.closed, [server_id]);
+        // The link takes 5 ms each way.
+        for end in [&pair.server, &pair.client] {
+            let trips = end.stack.counters().connections.round_trips;
+            assert_eq!(trips.counts[2], trips.counts.iter().sum::<u64>(), "{trips:?}");
+            assert!(trips.counts[2] > 0 && trips.above == 0, "{trips:?}");
+        }
         let census = Census { half_open: 0, connections: 0, time_wait: 1 };
         assert_eq!(pair.server.stack.census(), census);
         assert_eq!(pair.client.stack.census(), Census::default());
@@ -247,4 +253,32 @@ fn what_moving_data_needs_counts_as_memory_and_is_given_back() {
     assert_eq!(client.stack.borrowed(), Borrowed::default());
     server.stack.close(pair.now, server_id, &mut server.device);
     assert_eq!(server.stack.borrowed(), Borrowed::default());
+}
+
+#[test]
+fn connections_are_counted_by_state() {
+    let mut pair = Pair::new();
+    let ids: Vec<_> = (0..3)
+        .map(|n| {
+            let id = pair.connect(ends(true, 40_000 + n));
+            pair.run(100);
+            id
+        })
+        .collect();
+    let servers = pair.server.notes.accepted.clone();
+    assert_eq!(pair.server.stack.states(), [3, 0, 0, 0, 0, 0]);
+    pair.client.shutdown(pair.now, ids[0]);
+    pair.client.shutdown(pair.now, ids[1]);
+    pair.server.shutdown(pair.now, servers[1]);
+    assert_eq!(pair.server.stack.states(), [2, 1, 0, 0, 0, 0]);
+    pair.server.shutdown(pair.now, servers[2]);
+    pair.run(100);
+    assert_eq!(pair.server.stack.states(), [0, 0, 1, 1, 0, 0]);
+    assert_eq!(pair.client.stack.states(), [0, 0, 1, 1, 0, 0]);
+    for (id, server_id) in ids.into_iter().zip(servers) {
+        pair.client.stack.close(pair.now, id, &mut pair.client.device);
+        pair.server.stack.close(pair.now, server_id, &mut pair.server.device);
+    }
+    pair.run(61_000);
+    assert_eq!([pair.server.stack.states(), pair.client.stack.states()], [[0; 6]; 2]);
 }

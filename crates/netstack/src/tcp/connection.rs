@@ -403,12 +403,18 @@ impl Connection {
 
     /// Gives back what a connection that is removed has borrowed.
     pub fn release(mut self, shared: &mut Shared) {
+        shared.end(self.state);
         if let Some(sending) = self.sending.take() {
             shared.keep_sending(sending);
         }
         if let Some(held) = self.held.take() {
             shared.held_bytes -= held.bytes();
         }
+    }
+
+    pub(super) fn set_state(&mut self, shared: &mut Shared, state: State) {
+        shared.change(self.state, state);
+        self.state = state;
     }
 
     /// Takes what data that is to be sent needs.

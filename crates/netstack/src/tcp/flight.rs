@@ -422,6 +422,11 @@ impl Flight {
         self.reorder_at = None;
     }
 
+    /// The smoothed round trip in microseconds; 0 if none was measured.
+    pub(super) fn srtt_us(&self) -> u32 {
+        self.rtt.srtt_us()
+    }
+
     /// For people.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -284,10 +284,12 @@ pub(super) const STATES: [(Begin, i64, i64); 6] = [
 impl Bench {
     pub(super) fn new(handshake: &Handshake, config: Config) -> Self {
         let now = Time::from_nanos(5_000_000_000);
+        let mut shared = Shared::default();
+        shared.begin();
         Self {
             connection: Connection::new(handshake, 1500, now, &config),
             config,
-            shared: Shared::default(),
+            shared,
             now,
             queue: OutQ::new(),
             interface: Interface {

@@ -180,7 +180,7 @@ impl Connection {
         let mut outcome = if ack.is_before(self.snd_una) {
             Outcome::default()
         } else {
-            self.handle_ack(now, header, ack, payload.len())
+            self.handle_ack(now, cx, header, ack, payload.len())
         };
         if !payload.is_empty() || header.flags.fin {
             self.echo_congestion(header, ecn);
@@ -197,6 +197,7 @@ impl Connection {
     fn handle_ack(
         &mut self,
         now: Time,
+        cx: &mut Context<'_>,
         header: &Header,
         ack: SeqNumber,
         payload_bytes: usize,
@@ -234,7 +235,7 @@ impl Connection {
         self.marks.set(Marks::UNREACHABLE, false);
         // Our FIN is the last number, so that it is acknowledged if all are.
         if self.state == State::FinWait1 && ack == self.snd_nxt {
-            self.state = State::FinWait2;
+            self.set_state(cx.shared, State::FinWait2);
         }
         let acknowledged = before.is_before(self.data_nxt());
         Outcome { acknowledged, room: !acknowledged, ..Outcome::default() }

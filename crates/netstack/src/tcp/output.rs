@@ -223,10 +223,11 @@ impl Connection {
             queue.mark_sent(gathered.bytes.into());
             self.snd_nxt = end + u32::from(fin);
             if fin {
-                self.state = match self.state {
+                let next = match self.state {
                     State::CloseWait => State::LastAck,
                     _ => State::FinWait1,
                 };
+                self.set_state(cx.shared, next);
             }
         }
         if let Some(sending) = &mut self.sending {

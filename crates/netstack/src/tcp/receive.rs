@@ -138,7 +138,7 @@ impl Connection {
         self.rcv_nxt += 1;
         // The FIN of a peer that has used up the window stands behind it.
         self.rcv_edge = self.rcv_edge.later(self.rcv_nxt);
-        self.state = match self.state {
+        let next = match self.state {
             State::Established => State::CloseWait,
             // CLOSING with our FIN acknowledged is the end of FIN-WAIT-2: see `completion`.
             State::FinWait1 | State::FinWait2 => State::Closing,
@@ -146,6 +146,7 @@ impl Connection {
                 unreachable!("nothing follows a FIN")
             }
         };
+        self.set_state(cx.shared, next);
         self.acknowledge_now();
         // Bytes that are held are told first: `receive` or `set_receiving`.
         outcome.ended = self.marks.has(Marks::RECEIVING);

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use super::flight::Flight;
 use super::persist::Persist;
+use super::round_trips::RoundTrips;
+use super::state::State;
 use crate::config::Config;
 
 /// What the connections of a stack share.
@@ -14,6 +16,8 @@ pub struct Shared {
     pub counters: ConnectionCounters,
     /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
     pub(super) held_bytes: usize,
+    /// The number of connections in each state, in the order of [`State::ALL`].
+    states: [usize; State::ALL.len()],
     /// Flights that connections have taken and not given back.
     pub(super) flights: usize,
     #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
@@ -37,6 +41,28 @@ pub(super) struct Sending {
 const SPARES_MAX: usize = 4096;
 
 impl Shared {
+    /// Counts a connection that is new.
+    pub fn begin(&mut self) {
+        self.states[State::Established as usize] += 1;
+    }
+
+    /// Counts a connection that changes its state.
+    pub(super) fn change(&mut self, from: State, to: State) {
+        self.states[from as usize] -= 1;
+        self.states[to as usize] += 1;
+    }
+
+    /// Counts a connection that is gone.
+    pub(super) fn end(&mut self, last: State) {
+        self.states[last as usize] -= 1;
+    }
+
+    /// The number of connections in each state, in the order of [`State::ALL`].
+    #[must_use]
+    pub const fn states(&self) -> [usize; State::ALL.len()] {
+        self.states
+    }
+
     pub(super) fn take_sending(&mut self) -> Box<Sending> {
         self.flights += 1;
         self.spares.pop().unwrap_or_default()
@@ -44,6 +70,7 @@ impl Shared {
 
     pub(super) fn keep_sending(&mut self, sending: Box<Sending>) {
         self.flights -= 1;
+        self.counters.round_trips.note(sending.flight.srtt_us());
         if self.spares.len() < SPARES_MAX {
             self.spares.push(sending);
         }
@@ -98,6 +125,8 @@ pub struct ConnectionCounters {
     pub reset: u64,
     /// Connections that timed out.
     pub timed_out: u64,
+    /// Their round trips.
+    pub round_trips: RoundTrips,
 }
 
 /// What a step needs from the stack.

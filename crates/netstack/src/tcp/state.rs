@@ -32,6 +32,16 @@ pub enum State {
 }
 
 impl State {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] = [
+        Self::Established,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::CloseWait,
+        Self::Closing,
+        Self::LastAck,
+    ];
+
     /// Whether our FIN was sent: nothing may be added to the stream.
     #[must_use]
     pub const fn is_shut_down(self) -> bool {
