@@ -145,6 +145,7 @@ impl StackNetwork {
         Facts {
             name: &self.name,
             census: wire.stack.census(),
+            states: wire.stack.states(),
             counters: wire.stack.counters(),
             device: wire.port.device.counters(),
             missed,

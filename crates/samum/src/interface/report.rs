@@ -2,8 +2,8 @@
 
 use core::fmt::Write as _;
 use core::time::Duration;
-use std::collections::BTreeMap;
 
+use netstack::tcp::{RoundTrips, State};
 use netstack::{Census, Counters, Status};
 
 use crate::metrics::Stats;
@@ -14,6 +14,8 @@ pub(super) struct Facts<'a> {
     /// The interface and its receive queue.
     pub(super) name: &'a str,
     pub(super) census: Census,
+    /// The connections by state, in the order of `State::ALL`.
+    pub(super) states: [usize; State::ALL.len()],
     pub(super) counters: Counters,
     pub(super) device: netdev::Counters,
     /// Frames that came while too many waited for the stack.
@@ -33,17 +35,20 @@ impl Facts<'_> {
         connections: impl Iterator<Item = Status>,
         has_connections: bool,
     ) -> String {
-        let (mut states, mut times) = (BTreeMap::new(), Vec::new());
+        let mut times = Vec::new();
         let mut lines = String::new();
         for status in connections {
-            *states.entry(status.state.name()).or_insert(0_usize) += 1;
             times.extend(status.flight.and_then(|flight| flight.srtt));
             if has_connections {
                 lines += &line(&status);
             }
         }
-        let states: Vec<_> =
-            states.iter().map(|(name, count)| format!(", {count} {name}")).collect();
+        let states: Vec<_> = State::ALL
+            .iter()
+            .zip(self.states)
+            .filter(|(_, count)| *count > 0)
+            .map(|(state, count)| format!(", {count} {}", state.name()))
+            .collect();
         let mut text = format!("interface {}\n", self.name);
         let mut add = |name: &str, what: &str| {
             // Writing to a string does not fail.
@@ -131,14 +136,32 @@ impl Facts<'_> {
     /// Puts the numbers where metrics take them from.
     pub(super) const fn count(&self, stats: &mut Stats) {
         let Self { census, counters, device, .. } = self;
-        stats.stack_connections = census.connections as u64;
-        stats.stack_half_open = census.half_open as u64;
+        let [established, fin_wait_1, fin_wait_2, close_wait, closing, last_ack] = self.states;
+        stats.stack_syn_received = census.half_open as u64;
+        stats.stack_established = established as u64;
+        stats.stack_fin_wait_1 = fin_wait_1 as u64;
+        stats.stack_fin_wait_2 = fin_wait_2 as u64;
+        stats.stack_close_wait = close_wait as u64;
+        stats.stack_closing = closing as u64;
+        stats.stack_last_ack = last_ack as u64;
         stats.stack_time_wait = census.time_wait as u64;
         stats.stack_frames_received = counters.frames_received;
         stats.stack_frames_sent = device.sent;
         stats.stack_batches_received = self.batches;
         stats.stack_batches_sent = device.calls;
         let tcp = &counters.connections;
+        let RoundTrips { counts, above, sum_us } = tcp.round_trips;
+        [
+            stats.stack_trips_100us,
+            stats.stack_trips_1ms,
+            stats.stack_trips_10ms,
+            stats.stack_trips_50ms,
+            stats.stack_trips_100ms,
+            stats.stack_trips_250ms,
+            stats.stack_trips_500ms,
+            stats.stack_trips_1s,
+        ] = counts;
+        (stats.stack_trips_above, stats.stack_trips_us) = (above, sum_us);
         stats.stack_again_fast = tcp.retransmitted_fast;
         stats.stack_again_timeout = tcp.retransmitted_timeout;
         stats.stack_again_probe = tcp.probes_sent;
@@ -217,7 +240,7 @@ fn millis(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use netstack::tcp::{self, Endpoints, State};
+    use netstack::tcp::{self, Endpoints};
 
     use super::*;
 
@@ -226,11 +249,13 @@ mod tests {
         let mut counters = Counters { frames_received: 10, ..Counters::default() };
         counters.connections.retransmitted_fast = 3;
         counters.drops.checksum = 1;
-        let census = Census { half_open: 1, connections: 2, time_wait: 4 };
+        counters.connections.round_trips.counts[1] = 5;
+        let census = Census { half_open: 1, connections: 3, time_wait: 4 };
         let (device, memory) = (netdev::Counters::default(), 4096);
         let facts = Facts {
             name: "eth1, queue 0",
             census,
+            states: [2, 0, 0, 1, 0, 0],
             counters,
             device,
             missed: 7,
@@ -251,7 +276,7 @@ mod tests {
         ];
         let text = facts.text(all.into_iter(), true);
         let expected = "interface eth1, queue 0
-  connections: 2, 2 ESTABLISHED; 1 half open, 4 in TIME-WAIT, 4 KiB of memory
+  connections: 3, 2 ESTABLISHED, 1 CLOSE-WAIT; 1 half open, 4 in TIME-WAIT, 4 KiB of memory
   handshakes: none
   received: 10 frames in 5 batches of 2
   sent: none
@@ -267,5 +292,7 @@ mod tests {
         facts.count(&mut stats);
         let dropped = (stats.stack_dropped_queue, stats.stack_dropped_checksum);
         assert_eq!((stats.stack_again_fast, dropped), (3, (7, 1)));
+        assert_eq!((stats.stack_established, stats.stack_close_wait), (2, 1));
+        assert_eq!((stats.stack_trips_1ms, stats.stack_trips_10ms), (5, 0));
     }
 }

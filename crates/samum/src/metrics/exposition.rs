@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use super::histogram::{Bound, DURATIONS, Histogram, SIZES, Total, nanos};
+use super::histogram::{Bound, DURATIONS, Histogram, ROUND_TRIPS, SIZES, Total, nanos};
 use super::series::{Labels, Series};
 use super::{DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
 
@@ -196,8 +196,13 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Gauge,
         help: "Connections of samum's own TCP/IP stacks (--interface), by state.",
         samples: &[
-            ("state=\"half-open\"", |stats| stats.stack_half_open),
-            ("state=\"open\"", |stats| stats.stack_connections),
+            ("state=\"syn-received\"", |stats| stats.stack_syn_received),
+            ("state=\"established\"", |stats| stats.stack_established),
+            ("state=\"fin-wait-1\"", |stats| stats.stack_fin_wait_1),
+            ("state=\"fin-wait-2\"", |stats| stats.stack_fin_wait_2),
+            ("state=\"close-wait\"", |stats| stats.stack_close_wait),
+            ("state=\"closing\"", |stats| stats.stack_closing),
+            ("state=\"last-ack\"", |stats| stats.stack_last_ack),
             ("state=\"time-wait\"", |stats| stats.stack_time_wait),
         ],
     },
@@ -378,6 +383,7 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
             write_sample(text, name, labels, value(&stats))?;
         }
     }
+    write_round_trips(&stats, text)?;
     let turns = total(metrics.workers.iter().map(|worker| &worker.turns));
     let name = "samum_worker_turn_seconds";
     write_head(
@@ -393,6 +399,26 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
     write_sample(text, name, "", InSeconds(longest.unwrap_or_default()))?;
     write_devices(&metrics.devices(), text)?;
     write_loads(&lock(&metrics.loads), text)
+}
+
+fn write_round_trips(stats: &Stats, text: &mut String) -> fmt::Result {
+    let name = "samum_stack_round_trip_seconds";
+    let help = "Smoothed round trips of connections of samum's own TCP/IP stacks, one for each time that a \
+                connection has sent data.";
+    write_head(text, name, Kind::Histogram, help)?;
+    let counts = [
+        stats.stack_trips_100us,
+        stats.stack_trips_1ms,
+        stats.stack_trips_10ms,
+        stats.stack_trips_50ms,
+        stats.stack_trips_100ms,
+        stats.stack_trips_250ms,
+        stats.stack_trips_500ms,
+        stats.stack_trips_1s,
+    ];
+    let sum = stats.stack_trips_us.wrapping_mul(1_000);
+    let total = Total { counts, above: stats.stack_trips_above, sum };
+    write_histogram(text, name, "", ROUND_TRIPS, Unit::Seconds, &total)
 }
 
 fn write_devices(

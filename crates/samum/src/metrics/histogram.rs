@@ -72,6 +72,18 @@ pub(super) const SIZES: &[Bound; 8] = &[
     (1 << 30, "1073741824"),
 ];
 
+/// The buckets of round trips, in nanoseconds: those of the stack.
+pub(super) const ROUND_TRIPS: &[Bound; 8] = &[
+    (100_000, "0.0001"),
+    (1_000_000, "0.001"),
+    (10_000_000, "0.01"),
+    (50_000_000, "0.05"),
+    (100_000_000, "0.1"),
+    (250_000_000, "0.25"),
+    (500_000_000, "0.5"),
+    (1_000_000_000, "1"),
+];
+
 /// The number of observations in each of `N` buckets and above the last one, and the sum of what was
 /// observed.
 #[derive(Debug)]
@@ -151,7 +163,8 @@ mod tests {
 
     #[test]
     fn bounds_ascend_and_their_texts_say_the_same() {
-        for (bounds, unit) in [(&DURATIONS[..], 1e9), (&SIZES[..], 1.0)] {
+        let all = [(&DURATIONS[..], 1e9), (&SIZES[..], 1.0), (&ROUND_TRIPS[..], 1e9)];
+        for (bounds, unit) in all {
             assert!(bounds.is_sorted_by(|one, other| one.0 < other.0));
             for (bound, text) in bounds {
                 let value = text.parse::<f64>().unwrap() * unit;
@@ -159,6 +172,8 @@ mod tests {
             }
         }
         assert_eq!(DURATIONS[0], (50_000, "0.00005"));
+        let stacks = netstack::tcp::RoundTrips::BOUNDS_US.map(|us| us * 1000);
+        assert_eq!(ROUND_TRIPS.map(|(bound, _)| bound), stacks);
     }
 
     #[test]

@@ -106,12 +106,42 @@ stats! {
     residency_misses,
     /// Bytes that they have brought.
     residency_miss_bytes,
-    /// Connections of its own TCP/IP stack from ESTABLISHED to LAST-ACK now.
-    stack_connections,
-    /// Handshakes under way now.
-    stack_half_open,
-    /// Connections in TIME-WAIT now.
+    /// Handshakes of its own TCP/IP stack that are under way now.
+    stack_syn_received,
+    /// Connections in ESTABLISHED now.
+    stack_established,
+    /// Those in FIN-WAIT-1.
+    stack_fin_wait_1,
+    /// Those in FIN-WAIT-2.
+    stack_fin_wait_2,
+    /// Those in CLOSE-WAIT.
+    stack_close_wait,
+    /// Those in CLOSING.
+    stack_closing,
+    /// Those in LAST-ACK.
+    stack_last_ack,
+    /// Those in TIME-WAIT.
     stack_time_wait,
+    /// Round trips of at most 100 µs: one for each time that a connection has sent data.
+    stack_trips_100us,
+    /// Longer ones, of at most 1 ms.
+    stack_trips_1ms,
+    /// Of at most 10 ms.
+    stack_trips_10ms,
+    /// Of at most 50 ms.
+    stack_trips_50ms,
+    /// Of at most 100 ms.
+    stack_trips_100ms,
+    /// Of at most 250 ms.
+    stack_trips_250ms,
+    /// Of at most 500 ms.
+    stack_trips_500ms,
+    /// Of at most 1 s.
+    stack_trips_1s,
+    /// Of more than 1 s.
+    stack_trips_above,
+    /// All of them added up, in microseconds.
+    stack_trips_us,
     /// Frames that an interface has brought.
     stack_frames_received,
     /// Frames that it has taken.
