@@ -523,7 +523,10 @@ fn slow_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     let title = "A proxy with clients that are slow.";
     let about = |ran: &Ran| {
         let title = ran.tables.first().and_then(|table| table.title.split(':').next());
-        format!("{}; the server behind it is fast.", title.unwrap_or_default())
+        format!(
+            "{}; the server behind it is fast. Each proxy has its default buffers, samum 1 MiB for each response.",
+            title.unwrap_or_default()
+        )
     };
     let figures: [Figure<'_>; 3] = [
         ("memory over idle, MiB", slow::MEMORY, mebibytes),
