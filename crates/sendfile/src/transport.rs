@@ -121,4 +121,10 @@ pub trait Transport {
     /// Cancels every operation in flight; for a connection that is closed. The transport is of no
     /// more use.
     fn close(&mut self, ring: &mut Ring);
+
+    /// The same for a connection that has sent all that it had to send: all is released. The peer sees the end of
+    /// the stream, if it has not seen it before. By default every close does so.
+    fn close_idle(&mut self, ring: &mut Ring) {
+        self.close(ring);
+    }
 }

@@ -150,6 +150,11 @@ impl Transport for StackTransport {
         self.wire.borrow_mut().end_alone(time(ring.woke_at()), self.id);
     }
 
+    fn close_idle(&mut self, ring: &mut Ring) {
+        self.shutdown(ring);
+        self.wire.borrow_mut().remove(time(ring.woke_at()), self.id);
+    }
+
     fn close(&mut self, ring: &mut Ring) {
         self.wire.borrow_mut().close(time(ring.woke_at()), self.id);
     }

@@ -76,12 +76,17 @@ impl Wire {
         stack.set_receiving(now, id, on, &mut news.teller(None), port);
     }
 
-    /// The worker has closed a connection. If all that was promised has been acknowledged, the peer sees the end
-    /// of the stream; otherwise a reset.
+    /// The worker has given a connection up: the peer sees a reset.
     pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
+        // What is queued and not drained is not known to the stack.
+        self.stack.shutdown(id);
+        self.remove(now, id);
+    }
+
+    /// The worker needs a connection no more. If its [end](Self::end_alone) has left, the stack sees to the rest.
+    pub(super) fn remove(&mut self, now: netstack::Time, id: ConnectionId) {
         self.places.remove(id);
         self.rates.remove(&id);
-        self.stack.shutdown(id);
         self.end(now, id);
     }
 

@@ -369,6 +369,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Logs what has been sent of unfinished responses, and the requests that a client has not waited for; lets go
     /// of everything.
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
+        let is_idle = self.work.as_ref().is_none_or(|work| work.is_idle());
         if let Some(mut work) = self.work.take() {
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
@@ -383,7 +384,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if let Some(removed) = self.removed(&mut shell.cx) {
             removed.connections -= 1;
         }
-        self.transport.close(&mut shell.ring);
+        if is_idle {
+            self.transport.close_idle(&mut shell.ring);
+        } else {
+            self.transport.close(&mut shell.ring);
+        }
         shell.disk.leave_line(id);
         shell.cx.budget.recount(self.counted.into(), 0);
     }
