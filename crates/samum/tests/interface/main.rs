@@ -9,6 +9,8 @@ mod kernel;
 mod net;
 mod paths;
 mod queues;
+mod rude;
+mod watch;
 
 use core::net::SocketAddr;
 use core::time::Duration;
