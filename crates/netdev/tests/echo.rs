@@ -53,7 +53,7 @@ fn comes_back(bytes: usize) -> bool {
 fn all_clients_get_back_what_they_send() {
     for queues in [1, SEVERAL] {
         let Some(net) = Net::with_queues(queues) else { return };
-        let example = running::example("echo");
+        let example = running::example("echo_server");
         let _echo = running::start(&net.server, example.to_str().unwrap(), &["srv", OWN]);
         net.client.enter(connect);
         net.client.enter(|| {

@@ -1,4 +1,4 @@
-//! Sends back what it receives: `echo INTERFACE ADDRESS:PORT`, where the kernel does not own the address.
+//! Sends back what it receives: `echo_server INTERFACE ADDRESS:PORT`, where the kernel does not own the address.
 
 use std::collections::HashMap;
 
@@ -52,7 +52,7 @@ impl netdev::Program for Echo {
 
 fn main() -> Result<(), Box<dyn core::error::Error>> {
     let [_, interface, local] = &std::env::args().collect::<Vec<_>>()[..] else {
-        return Err("echo INTERFACE ADDRESS:PORT".into());
+        return Err("echo_server INTERFACE ADDRESS:PORT".into());
     };
     let (frames, protocols) = (support::frames_of(interface), [netdev::Protocol::Tcp]);
     Err(support::run(interface, frames, local.parse()?, &protocols, Echo::default).unwrap_err())
