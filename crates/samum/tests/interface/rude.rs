@@ -31,7 +31,11 @@ pub(crate) fn connect_small(bytes: usize) -> TcpStream {
 }
 
 fn ask(head: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(addresses()[0]).unwrap();
+    ask_on(TcpStream::connect(addresses()[0]).unwrap(), head)
+}
+
+/// Sends a request.
+pub(crate) fn ask_on(mut stream: TcpStream, head: &str) -> TcpStream {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(request(head).as_bytes()).unwrap();
     stream

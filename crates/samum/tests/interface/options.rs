@@ -1,0 +1,180 @@
+//! What options and rights promise: an address of samum's own, a gateway, a record of some peers, rights that go.
+
+use core::net::{IpAddr, SocketAddr};
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::net::{AddressFamily, SocketType};
+use testkit::{Server, Tree, or_skip};
+
+use crate::common::{SAMUM, SOON, request, wait_until};
+use crate::net::{Frames, Net};
+use crate::rude::{ask_on, check_response};
+use crate::{addresses, connect, content, on_all_ways, path, site};
+
+/// `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF` (linux/capability.h).
+const RIGHTS: u64 = 1 << 12 | 1 << 13 | 1 << 39;
+
+#[test]
+fn no_thread_keeps_the_rights_that_open_an_interface() {
+    let tree = site();
+    on_all_ways(|net| {
+        let server = net.serve(path(&tree), &[]);
+        net.as_client(|| check(addresses()[0], 2));
+        let mut threads = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            threads += 1;
+            for set in ["CapEff:", "CapPrm:"] {
+                let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap();
+                let rights = u64::from_str_radix(line.trim(), 16).unwrap();
+                assert_eq!(rights & RIGHTS, 0, "{status}");
+            }
+        }
+        assert!(threads > 1, "workers have threads");
+    });
+}
+
+const ASKED: &str = "GET /f5\nConnection: close";
+
+/// Asks for a file, and checks it.
+fn check(address: SocketAddr, number: usize) {
+    let stream = TcpStream::connect(address).unwrap();
+    check_response(ask_on(stream, &format!("GET /f{number}\nConnection: close")), &content(number));
+}
+
+/// The addresses that only samum has.
+const OWN: [&str; 2] = ["10.77.0.9", "fd77::9"];
+
+fn own(number: usize) -> SocketAddr {
+    SocketAddr::new(OWN[number].parse::<IpAddr>().unwrap(), 80)
+}
+
+/// Serves at addresses that the kernel does not have, although it has others on the interface.
+fn serve_own(net: &Net, dir: &str, frames: Frames, options: &[&str]) -> Server {
+    let mut command = net.at_server(SAMUM);
+    command.args(["serve", dir, "--interface", "eth1", "--threads", "1"]);
+    for (number, bits) in [(0, 24), (1, 64)] {
+        command.args(["--address", &format!("{}/{bits}", OWN[number])]);
+        command.args(["--listen", &own(number).to_string()]);
+    }
+    match frames {
+        Frames::Xdp => command.args(["--frames", "xdp"]),
+        Frames::Packet => command.args(["--frames", "packet"]),
+        Frames::Auto | Frames::Tap => &mut command,
+    };
+    Server::spawn(command.args(options)).unwrap()
+}
+
+fn ping(net: &Net, address: &str) -> Result<bool, String> {
+    let ping = net.at_client("ping").args(["-c", "1", "-W", "5", address]).output();
+    ping.map(|output| output.status.success()).map_err(|error| format!("ping: {error}"))
+}
+
+#[test]
+fn an_address_that_the_kernel_does_not_have_is_served() {
+    let tree = site();
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        eprintln!("frames: {frames:?}");
+        let net = or_skip!(Net::new(Frames::Packet));
+        let mut server = serve_own(&net, path(&tree), frames, &[]);
+        net.as_client(|| {
+            for number in [0, 1] {
+                check(own(number), 5);
+            }
+        });
+        for address in OWN.into_iter().chain([crate::V4, crate::V6]) {
+            assert!(or_skip!(ping(&net, address)), "{address}");
+        }
+        assert!(server.terminate().unwrap().success());
+        assert!(!or_skip!(ping(&net, OWN[0])), "the kernel does not have the address");
+    }
+}
+
+/// Runs a command of `ip` at the client's.
+fn ip(net: &Net, arguments: &str) {
+    let output = net.at_client("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {output:?}");
+}
+
+/// The link address of the router, which is not that of the client's interface.
+const ROUTER: [u8; 6] = [2, 0x77, 0, 0, 2, 0x54];
+
+#[test]
+fn a_gateway_takes_the_answers_to_another_network() {
+    const FAR: &str = "198.51.100.7";
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    ip(&net, "link add router link cli address 02:77:00:00:02:54 type macvlan mode bridge");
+    ip(&net, "address add 10.77.0.254/32 dev router");
+    ip(&net, "link set router up");
+    ip(&net, &format!("address add {FAR}/32 dev lo"));
+    net.as_client(|| {
+        // Each address is answered for by the interface that has it.
+        for name in ["all", "cli", "router"] {
+            fs::write(format!("/proc/sys/net/ipv4/conf/{name}/arp_ignore"), "1").unwrap();
+            fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "0").unwrap();
+        }
+    });
+    let directory = Tree::new();
+    let record = format!("{}/record", path(&directory));
+    let options = ["--gateway", "10.77.0.254", "--pcap", &record, "--pcap-peers", FAR];
+    let mut server = serve_own(&net, path(&tree), Frames::Packet, &options);
+    net.as_client(|| {
+        // The router's answer may come after the first request.
+        let comes_by_router = || {
+            let socket =
+                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            let far = SocketAddr::new(FAR.parse::<IpAddr>().unwrap(), 0);
+            rustix::net::bind(&socket, &far).unwrap();
+            rustix::net::connect(&socket, &own(0)).unwrap();
+            check_response(ask_on(TcpStream::from(socket), ASKED), &content(5));
+            has_frame_to(&record, ROUTER)
+        };
+        assert!(wait_until(SOON, comes_by_router), "no answer goes through the router");
+    });
+    assert!(server.terminate().unwrap().success());
+}
+
+/// Whether a frame with a packet of IPv4 to a station was recorded.
+fn has_frame_to(record: &str, station: [u8; 6]) -> bool {
+    let is_it = |part: &[u8]| part.starts_with(&station) && part.ends_with(&[8, 0, 0x45]);
+    fs::read(record).unwrap_or_default().windows(15).any(is_it)
+}
+
+#[test]
+fn only_the_peers_that_were_asked_for_are_recorded() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    for (peers, recorded) in [("10.77.0.2", 0), ("fd77::/16", 1), ("10.77.0.3,fd77::2", 1)] {
+        let directory = Tree::new();
+        let record = format!("{}/record", path(&directory));
+        let mut server = net.serve(path(&tree), &["--pcap", &record, "--pcap-peers", peers]);
+        net.as_client(|| {
+            for (number, address) in addresses().into_iter().enumerate() {
+                let mut client = connect(address);
+                client.send(request(&format!("GET /f{number}"))).unwrap();
+                content(number).assert_is(&client.response().unwrap().body);
+            }
+        });
+        assert!(server.terminate().unwrap().success());
+        let bytes = fs::read(Path::new(&record)).unwrap();
+        let has = |asked: &str| bytes.windows(asked.len()).any(|part| part == asked.as_bytes());
+        assert_eq!([has("GET /f0"), has("GET /f1")], [recorded == 0, recorded == 1], "{peers}");
+    }
+}
+
+#[test]
+fn a_gateway_without_a_network_is_refused() {
+    let fails = |options: &[&str]| {
+        let command = ["serve", "/tmp", "--interface", "eth1", "--listen", "10.77.0.9:80"];
+        let output = Command::new(SAMUM).args(command).args(options).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = fails(&["--address", "10.77.0.9/24", "--gateway", "10.78.0.1"]);
+    assert!(error.contains("gateway 10.78.0.1: it is in the network of no address"), "{error}");
+    assert!(fails(&["--gateway", "10.77.0.1"]).contains("--address"));
+}
