@@ -20,6 +20,8 @@ const HEAD: [u8; 54] = [
 #[test]
 fn tshark_reads_what_was_written() {
     if Command::new("tshark").arg("--version").output().is_err() {
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!is_ci, "this test may not be skipped in CI: tshark is not installed");
         eprintln!("skipped: tshark is not installed");
         return;
     }
