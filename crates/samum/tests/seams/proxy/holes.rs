@@ -61,6 +61,18 @@ fn holes_are_filled_in_order_whichever_server_is_faster() {
     });
 }
 
+/// The second server answers as it should, the first one with these bytes and this end.
+fn answer_first(stage: &mut Stage, servers: &[Peer; 2], answer: &[u8], ending: Ending) {
+    servers[1].send(OK);
+    servers[0].send(answer);
+    stage.pass(Duration::from_millis(10));
+    match ending {
+        Ending::Open => {}
+        Ending::Closed => servers[0].close(),
+        Ending::Reset => servers[0].reset(),
+    }
+}
+
 #[test]
 fn a_hole_without_an_answer_has_the_error_message() {
     let cases: [(&[u8], Ending, &str); 6] = [
@@ -76,14 +88,7 @@ fn a_hole_without_an_answer_has_the_error_message() {
             let mut stage = stage(sim.clone());
             let mut client = stage.client();
             let servers = ask(&mut stage, &client);
-            servers[1].send(OK);
-            servers[0].send(answer);
-            stage.pass(Duration::from_millis(10));
-            match ending {
-                Ending::Open => {}
-                Ending::Closed => servers[0].close(),
-                Ending::Reset => servers[0].reset(),
-            }
+            answer_first(&mut stage, &servers, answer, ending);
             let response = stage.response(&mut client);
             assert_eq!((response.status, response.whole), (200, true));
             let text = String::from_utf8(response.body).expect("a text");
@@ -115,14 +120,7 @@ fn a_hole_that_is_cut_off_cuts_the_page() {
             let mut stage = stage(sim.clone());
             let mut client = stage.client();
             let servers = ask(&mut stage, &client);
-            servers[1].send(OK);
-            servers[0].send(answer);
-            stage.pass(Duration::from_millis(10));
-            match ending {
-                Ending::Open => {}
-                Ending::Closed => servers[0].close(),
-                Ending::Reset => servers[0].reset(),
-            }
+            answer_first(&mut stage, &servers, answer, ending);
             let response = stage.response(&mut client);
             assert_eq!((response.status, response.whole), (200, false));
             assert!(client.plain.end().is_some());
