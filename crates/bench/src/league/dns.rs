@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::thread;
 
 use super::network::Network;
-use super::peers::{DNS, Peer};
+use super::peers::DNS;
 use super::rounds::Rounds;
 use super::server::{Host, Server};
 use super::{Dropped, League, in_turn};
@@ -56,7 +56,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     };
     let mut servers = Vec::new();
     for peer in &peers {
-        let started = start(recorder, peer, host);
+        let started = League::start_checked(recorder, peer, host, check);
         if peer.has_own_stack() && started.is_some() {
             network.pin_polling(cpu);
         }
@@ -123,26 +123,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
-/// Starts a server and asks it. One that cannot take part becomes a row that says why.
-fn start(recorder: &mut Recorder<'_>, peer: &Peer, host: Host<'_>) -> Option<Server> {
-    for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
-        recorder.binary(name, path);
-    }
-    let started = Server::start(peer, host).and_then(|server| {
-        let duration = Duration::from_millis(100);
-        let answered = ask(&server, 1, duration, None).map_err(|error| error.to_string())?;
-        if answered.answers == 0 { Err("it does not answer".to_owned()) } else { Ok(server) }
-    });
-    match started {
-        Ok(server) => Some(server),
-        Err(why) => {
-            // ctrl-C may have come before the server was ready.
-            if !recorder.is_stopped() {
-                recorder.skip(&peer.name, why);
-            }
-            None
-        }
-    }
+/// Checks that a server answers.
+fn check(server: &Server) -> Result<(), String> {
+    let duration = Duration::from_millis(100);
+    let answered = ask(server, 1, duration, None).map_err(|error| error.to_string())?;
+    if answered.answers == 0 { Err("it does not answer".to_owned()) } else { Ok(()) }
 }
 
 /// A turn of a server: its figures with their names and units.

@@ -305,13 +305,22 @@ impl League {
             return None;
         }
         let checked = &host.files[..host.files.len().min(CHECKED)];
+        Self::start_checked(recorder, peer, host, |server| {
+            checked.iter().try_for_each(|file| server.check(site.root(), file))
+        })
+    }
+
+    /// Starts a peer and checks it. One that cannot take part becomes a row that says why.
+    fn start_checked(
+        recorder: &mut Recorder<'_>,
+        peer: &Peer,
+        host: Host<'_>,
+        check: impl FnOnce(&Server) -> Result<(), String>,
+    ) -> Option<Server> {
         for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
             recorder.binary(name, path);
         }
-        let started = Server::start(peer, host).and_then(|server| {
-            checked.iter().try_for_each(|file| server.check(site.root(), file))?;
-            Ok(server)
-        });
+        let started = Server::start(peer, host).and_then(|server| check(&server).map(|()| server));
         match started {
             Ok(server) => Some(server),
             Err(why) => {
