@@ -88,7 +88,7 @@ pub struct Census {
     pub time_wait: usize,
 }
 
-/// What connections and handshakes have borrowed from their stack, and give back at their end at the latest.
+/// The things of a stack that its connections and handshakes use. They give back all of them before they end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Borrowed {
     /// Places for data in flight. A connection gives its own back when nothing is in flight.
@@ -533,7 +533,7 @@ impl Stack {
         })
     }
 
-    /// What is borrowed at this moment.
+    /// Counts the things that are borrowed now.
     #[must_use]
     pub fn borrowed(&self) -> Borrowed {
         Borrowed {

@@ -63,7 +63,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             interface: network::CLIENT.to_owned(),
             via: network::OWN.mac,
             server: server.address(),
-            // So many addresses can be an interface's own; each has 64,512 ports.
+            // An interface can own 16 addresses, and each has 64,512 ports.
             from: (10..26).map(|host| Ipv4Addr::new(10, 9, 1, host).into()).collect(),
             path: format!("/{FILE}"),
             count: league.crowd,

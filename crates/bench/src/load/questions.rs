@@ -29,7 +29,7 @@ pub struct Questions {
     pub cpu: Option<usize>,
 }
 
-/// What came of it.
+/// The figures of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
     /// Answers without an error, to the question that was asked.

@@ -136,7 +136,7 @@ impl Router {
     }
 }
 
-/// Whether an address is one of this link whatever its prefixes are.
+/// Returns whether an address belongs to this link by its form alone, whatever the prefixes are.
 const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(_) => false,

@@ -160,7 +160,7 @@ impl Neighbours {
         }
     }
 
-    /// How many connections and handshakes use entries.
+    /// The number of connections and handshakes that use entries.
     pub(crate) fn uses(&self) -> usize {
         self.entries.iter().map(|entry| entry.uses as usize).sum()
     }

@@ -1,10 +1,10 @@
-//! How long round trips take: a histogram.
+//! A histogram of round trips.
 
 /// Smoothed round trips of connections, one for each time that a connection has sent data: taken when all of it is
 /// acknowledged, or when the connection ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// How many were at most as long as each bound, and longer than the one before.
+    /// The number of those that each bound covers and the one before does not.
     pub counts: [u64; Self::BOUNDS_US.len()],
     /// How many were longer than the last bound.
     pub above: u64,
