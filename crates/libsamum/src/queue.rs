@@ -290,7 +290,7 @@ impl Queue {
                 (What::Accepted, name(Kind::Socket, socket.to_bits()), 0, None)
             }
             Outcome::Accepted(Err(error)) => (What::Accepted, 0, 0, Some(errno::of_error(&error))),
-            Outcome::Opened(Ok(file)) => {
+            Outcome::Opened(Ok((file, _))) => {
                 let size = file.size();
                 let uncached = self.uncached.remove(&call);
                 let caching = if uncached { Caching::Never } else { Caching::default() };
@@ -312,7 +312,7 @@ impl Queue {
             Outcome::Signal(end) => {
                 (What::Signal, 0, 0, end.err().map(|error| errno::of_error(&error)))
             }
-            Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
+            event => unreachable!("nothing else is begun here: {event:?}"),
         };
         let call = name(Kind::Call, call.to_bits());
         let error = error.unwrap_or(0);

@@ -36,8 +36,9 @@ fn main() -> io::Result<()> {
     let root = calls.ring().adopt_file(std::fs::File::open(env!("CARGO_MANIFEST_DIR"))?.into());
     let path = CString::new("Cargo.toml").expect("no NUL");
     calls.open(&root, path, 0).expect("the queue is empty");
-    let Outcome::Opened(file) = next(&mut calls)? else { unreachable!() };
-    let (file, size) = file.map(|file| (file.clone(), file.size()))?;
+    let Outcome::Opened(opened) = next(&mut calls)? else { unreachable!() };
+    let (file, stat) = opened?;
+    let size = stat.size;
     let head = format!("{size} bytes follow\n").into_bytes();
     let parts = vec![Part::Bytes(head), Part::File(file, 0..size, Policy::default())];
     calls.send(socket, parts, 0).expect("the queue is empty");

@@ -62,8 +62,10 @@ impl Setup {
 
     fn open(&mut self, name: &str) -> Rc<File> {
         self.calls.open(&self.root, CString::new(name).unwrap(), 99).unwrap();
-        let Outcome::Opened(file) = self.next().outcome else { panic!("something else") };
-        file.unwrap()
+        let Outcome::Opened(opened) = self.next().outcome else { panic!("something else") };
+        let (file, stat) = opened.unwrap();
+        assert_eq!(file.size(), stat.size);
+        file
     }
 
     /// The next completion; there must not be another at the same time.
@@ -375,16 +377,104 @@ fn signals_come_until_they_are_cancelled() {
 }
 
 #[test]
+fn the_end_of_a_child_comes_once() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let spawn = || Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = spawn();
+        let call = setup.calls.child(child.id(), 5).unwrap();
+        setup.pause();
+        drop(child.stdin.take());
+        let done = setup.next();
+        assert!(done.call == call && done.token == 5 && !done.more);
+        assert!(matches!(done.outcome, Outcome::Exited(Ok(status)) if status.success()));
+        assert!(child.wait().is_err(), "it was waited for");
+        // One that is not waited for any more can be waited for by others.
+        let mut child = spawn();
+        let call = setup.calls.child(child.id(), 6).unwrap();
+        setup.calls.cancel(call);
+        assert!(matches!(setup.next().outcome, Outcome::Exited(Err(_))));
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        setup.calls.child(std::process::id(), 7).unwrap();
+        let Outcome::Exited(Err(error)) = setup.next().outcome else { panic!("no child") };
+        assert_eq!(error.raw_os_error(), Some(10), "ECHILD");
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_file_is_watched_until_that_is_cancelled() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let path = setup.dir.path().join("file");
+        let call = setup.calls.watch_file(&setup.root, c"file".into(), 5).unwrap();
+        let done = setup.next();
+        assert!(done.call == call && done.token == 5 && done.more);
+        assert!(matches!(done.outcome, Outcome::Watching));
+        for bytes in ["created", "changed"] {
+            std::fs::write(&path, bytes).unwrap();
+            let done = setup.next();
+            assert!(done.call == call && done.more);
+            assert!(matches!(done.outcome, Outcome::Changed(Ok(()))));
+            // What else there was to say of it.
+            let soon = setup.calls.ring().now() + Duration::from_millis(100);
+            setup.calls.wait(Some(soon), &mut Vec::new()).unwrap();
+        }
+        setup.calls.cancel(call);
+        let done = setup.next();
+        assert!(matches!(done.outcome, Outcome::Changed(Err(_))) && !done.more);
+        setup.calls.watch_file(&setup.root, c"no directory/file".into(), 6).unwrap();
+        let Outcome::Changed(Err(error)) = setup.next().outcome else { panic!("something else") };
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+#[test]
+fn a_directory_is_listed_as_a_call() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        std::fs::create_dir(setup.dir.path().join("directory")).unwrap();
+        for (name, bytes) in [("b", "bb"), ("a", "")] {
+            std::fs::write(setup.dir.path().join("directory").join(name), bytes).unwrap();
+        }
+        std::fs::write(setup.dir.path().join("a file"), "").unwrap();
+        let mut list = |path: &str, entries_max| {
+            setup.calls.list(&setup.root, CString::new(path).unwrap(), entries_max, 7).unwrap();
+            let Done { outcome: Outcome::Listed(listing), token: 7, more: false, .. } =
+                setup.next()
+            else {
+                panic!("something else")
+            };
+            listing.map(|listing| {
+                let name = |entry: &ring::Entry| String::from_utf8(entry.name.clone()).unwrap();
+                let entries = listing.entries.iter().map(|entry| (name(entry), entry.size));
+                (entries.collect::<Vec<_>>(), listing.truncated)
+            })
+        };
+        let both = vec![("a".to_owned(), 0), ("b".to_owned(), 2)];
+        assert_eq!(list("directory", 2).unwrap(), (both, false));
+        let (few, truncated) = list("directory", 1).unwrap();
+        assert!(few.len() == 1 && truncated);
+        let (all, _) = list(".", 100).unwrap();
+        assert_eq!(all.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["directory", "a file"]);
+        assert_eq!(list("nothing", 1).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(list("a file", 1).unwrap_err().kind(), ErrorKind::NotADirectory);
+        assert_eq!(list("..", 1).unwrap_err().kind(), ErrorKind::CrossesDevices);
+        // One that is cancelled at once has ended in one way or the other, and once.
+        let call = setup.calls.list(&setup.root, c".".into(), 9, 8).unwrap();
+        setup.calls.cancel(call);
+        let last = setup.next();
+        assert!(last.token == 8 && matches!(last.outcome, Outcome::Listed(_)));
+        assert_eq!(setup.calls.in_flight(), 0);
+    }
+}
+
+#[test]
 fn other_operations_and_wakes_complete_in_the_same_queue() {
     for choice in DRIVERS {
         let mut setup = Setup::new(choice);
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let call = setup.calls.submit(Op::Child(child.id()), 5).unwrap();
-        drop(child.stdin.take());
-        let done = setup.next();
-        assert!(done.call == call && done.token == 5);
-        assert!(matches!(done.outcome, Outcome::Event(Ok(Event::Exited(end))) if end.success()));
-        assert!(child.wait().is_err(), "it was waited for");
         let dir = setup.root.clone();
         let watch = setup.calls.submit(Op::Watch { root: dir, path: c"".into() }, 6).unwrap();
         assert!(matches!(setup.next().outcome, Outcome::Event(Ok(Event::Watching))));

@@ -26,6 +26,9 @@ impl OpenHow {
         resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
     };
 
+    /// The same for a directory, to be listed; `ENOTDIR` for all else.
+    pub const DIRECTORY: Self = Self::BENEATH.with_flags(libc::O_DIRECTORY);
+
     /// Open for reading past the page cache what a link of `/proc/self/fd` leads to.
     pub const DIRECT: Self =
         Self { flags: libc::O_RDONLY | libc::O_NOCTTY | libc::O_DIRECT, mode: 0, resolve: 0 };

@@ -437,7 +437,7 @@ impl<F: Clone> Load<F> {
             return Next::End(Outcome::Missing);
         }
         let name = self.path.strip_suffix(b"/").unwrap_or(b".").to_vec();
-        let mut how = OpenHow::BENEATH.with_flags(O_DIRECTORY);
+        let mut how = OpenHow::DIRECTORY;
         if tools.rules.symlinks == Symlinks::Never {
             how = how.without_symlinks();
         }
@@ -730,8 +730,6 @@ const FIND: OpenHow = OpenHow { flags: O_PATH, ..OpenHow::BENEATH };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_PATH: i32 = rustix::fs::OFlags::PATH.bits() as i32;
-#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
-const O_DIRECTORY: i32 = rustix::fs::OFlags::DIRECTORY.bits() as i32;
 
 #[cfg(test)]
 mod tests;

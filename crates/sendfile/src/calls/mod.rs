@@ -55,14 +55,15 @@ const KIND: Token = 0xff << 56;
 /// that do not tell, bytes from before the first call, and messages for which the kernel had no memory.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
-/// One queue for all that a program waits for: sends, receives, files to be opened, connections, timers,
-/// signals, and every other operation of a [`Ring`].
+/// One queue for all that a program waits for: sends, receives, files to be opened and watched,
+/// directories to be listed, connections, timers, signals, child processes, and every other operation of a
+/// [`Ring`].
 ///
 /// Only [`wait`](Self::wait) sleeps, and nothing sleeps on a disk: a send of a cold file holds up
 /// neither the thread nor another call. A send does at once what can be done at once, and goes on
 /// during `wait`, so call that again and again. Each call completes once, in no order beside that
-/// of its socket; [`accept`](Self::accept), [`signal`](Self::signal) and some operations complete several times
-/// ([`Done::more`]).
+/// of its socket; [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file) and
+/// some operations complete several times ([`Done::more`]).
 ///
 /// - Sends on one socket leave in the order of the calls, whatever their files cost to read. One
 ///   that stops after some of its bytes have left takes all behind it with it ([`Stop::Broken`]),
@@ -141,21 +142,28 @@ enum Work {
         socket: Socket,
         bytes: u64,
     },
-    Accept {
+    /// The operation in flight: the directory is opened, and then read.
+    List {
         op: Key,
+        entries_max: usize,
     },
-    Connect {
-        op: Key,
-    },
-    Timer {
-        op: Key,
-    },
-    Signal {
-        op: Key,
-    },
+    /// One operation, whose completions are the call's.
     Op {
         op: Key,
+        kind: Kind,
     },
+}
+
+/// What is told of a call that is one operation.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Accept,
+    Child,
+    Connect,
+    Other,
+    Signal,
+    Timer,
+    WatchFile,
 }
 
 #[derive(Debug)]
@@ -462,7 +470,7 @@ impl Calls {
     }
 
     /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
-    /// this thread: [`Outcome::Opened`].
+    /// this thread: [`Outcome::Opened`], with what `statx(2)` says of it.
     ///
     /// # Errors
     ///
@@ -475,6 +483,44 @@ impl Calls {
         Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
     }
 
+    /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), at most so
+    /// many entries of it, and not on this thread: [`Outcome::Listed`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn list(
+        &mut self,
+        dir: &Fd,
+        path: CString,
+        entries_max: usize,
+        token: Token,
+    ) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::DIRECTORY };
+        Ok(self.begin_op(token, op, |op| Work::List { op, entries_max }))
+    }
+
+    /// Watches one file beneath a directory, which need not exist yet ([`Op::WatchFile`]), until it is
+    /// cancelled or fails: [`Outcome::Watching`] once changes are seen, then [`Outcome::Changed`] for each.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn watch_file(
+        &mut self,
+        dir: &Fd,
+        path: CString,
+        token: Token,
+    ) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        Ok(self.begin_one(token, Op::WatchFile { root: dir.clone(), path }, Kind::WatchFile))
+    }
+
     /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
     ///
     /// # Errors
@@ -484,7 +530,7 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(()));
         }
-        Ok(self.begin_op(token, Op::Accept(listener.clone()), |op| Work::Accept { op }))
+        Ok(self.begin_one(token, Op::Accept(listener.clone()), Kind::Accept))
     }
 
     /// Makes a connection ([`Op::Connect`]): [`Outcome::Connected`] with its socket, or with an error.
@@ -496,7 +542,7 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(address));
         }
-        Ok(self.begin_op(token, Op::Connect(address), |op| Work::Connect { op }))
+        Ok(self.begin_one(token, Op::Connect(address), Kind::Connect))
     }
 
     /// Waits for a time of the ring's clock: [`Outcome::Timer`].
@@ -508,7 +554,7 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(()));
         }
-        Ok(self.begin_op(token, Op::Timer(at), |op| Work::Timer { op }))
+        Ok(self.begin_one(token, Op::Timer(at), Kind::Timer))
     }
 
     /// Waits for signals with this number, which the program blocks ([`Op::Signal`]), until it is
@@ -521,10 +567,23 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(()));
         }
-        Ok(self.begin_op(token, Op::Signal(number), |op| Work::Signal { op }))
+        Ok(self.begin_one(token, Op::Signal(number), Kind::Signal))
     }
 
-    /// Begins any other operation: the end of a child, a watch. [`Outcome::Event`] for each of its
+    /// Waits for the end of a child process, by the number that [`Child::id`](std::process::Child::id)
+    /// gives, and for no other one ([`Op::Child`]): [`Outcome::Exited`], with which it has been waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
+    pub fn child(&mut self, id: u32, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_one(token, Op::Child(id), Kind::Child))
+    }
+
+    /// Begins any other operation: a watch of a directory, a write. [`Outcome::Event`] for each of its
     /// completions. Not for a socket that was [adopted](Self::adopt).
     ///
     /// # Errors
@@ -534,7 +593,7 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(op));
         }
-        Ok(self.begin_op(token, op, |op| Work::Op { op }))
+        Ok(self.begin_one(token, op, Kind::Other))
     }
 
     /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and uses its memory no
@@ -552,14 +611,9 @@ impl Calls {
             Some(Work::Acknowledgement { .. }) => {
                 self.end_acknowledgement(call, Err(Stop::Cancelled));
             }
-            Some(
-                Work::Open { op, .. }
-                | Work::Accept { op }
-                | Work::Connect { op }
-                | Work::Timer { op }
-                | Work::Signal { op }
-                | Work::Op { op },
-            ) => self.ring.cancel(*op),
+            Some(Work::Open { op, .. } | Work::List { op, .. } | Work::Op { op, .. }) => {
+                self.ring.cancel(*op);
+            }
         }
     }
 
@@ -613,6 +667,10 @@ impl Calls {
 
     fn begin(&mut self, token: Token, work: Work) -> Call {
         Call(self.calls.insert(InFlight { token, work }))
+    }
+
+    fn begin_one(&mut self, token: Token, op: Op, kind: Kind) -> Call {
+        self.begin_op(token, op, |op| Work::Op { op, kind })
     }
 
     fn begin_op(&mut self, token: Token, op: Op, work: impl FnOnce(Key) -> Work) -> Call {
@@ -685,31 +743,53 @@ impl Calls {
             (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
                 let file = file.take().expect("a file is open before it is asked what it is");
                 Outcome::Opened(match stat.kind {
-                    FileKind::Regular => Ok(Rc::new(File::new(file, &stat))),
+                    FileKind::Regular => Ok((Rc::new(File::new(file, &stat)), stat)),
                     FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
                     FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
                 })
             }
             (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
-            (Work::Accept { .. }, Ok(Event::Accepted(socket))) => {
-                Outcome::Accepted(Ok(self.adopt(socket)))
+            (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
+                let list = Op::List { dir, entries_max: *entries_max };
+                *op = self.ring.submit(list, CALL | call.to_bits());
+                return;
             }
-            (Work::Accept { .. }, Err(error)) => Outcome::Accepted(Err(error)),
-            (Work::Connect { .. }, Ok(Event::Connected(socket))) => {
-                Outcome::Connected(Ok(self.adopt(socket)))
+            (Work::List { .. }, Ok(Event::Listed(listing))) => Outcome::Listed(Ok(listing)),
+            (Work::List { .. }, Err(error)) => Outcome::Listed(Err(error)),
+            (Work::Op { kind, .. }, result) => {
+                let kind = *kind;
+                self.outcome(kind, result)
             }
-            (Work::Connect { .. }, Err(error)) => Outcome::Connected(Err(error)),
-            (Work::Timer { .. }, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
-            (Work::Timer { .. }, Err(error)) => Outcome::Timer(Err(error)),
-            (Work::Signal { .. }, Ok(Event::Signal(signal))) => Outcome::Signal(Ok(signal)),
-            (Work::Signal { .. }, Err(error)) => Outcome::Signal(Err(error)),
-            (Work::Op { .. }, result) => Outcome::Event(result),
             (work, result) => unreachable!("{work:?} ended with {result:?}"),
         };
         if !more {
             self.calls.remove(call.0);
         }
         self.complete(call, token, outcome, more);
+    }
+
+    fn outcome(&mut self, kind: Kind, result: io::Result<Event>) -> Outcome {
+        match (kind, result) {
+            (Kind::Accept, Ok(Event::Accepted(socket))) => {
+                Outcome::Accepted(Ok(self.adopt(socket)))
+            }
+            (Kind::Accept, Err(error)) => Outcome::Accepted(Err(error)),
+            (Kind::Child, Ok(Event::Exited(status))) => Outcome::Exited(Ok(status)),
+            (Kind::Child, Err(error)) => Outcome::Exited(Err(error)),
+            (Kind::Connect, Ok(Event::Connected(socket))) => {
+                Outcome::Connected(Ok(self.adopt(socket)))
+            }
+            (Kind::Connect, Err(error)) => Outcome::Connected(Err(error)),
+            (Kind::Other, result) => Outcome::Event(result),
+            (Kind::Signal, Ok(Event::Signal(signal))) => Outcome::Signal(Ok(signal)),
+            (Kind::Signal, Err(error)) => Outcome::Signal(Err(error)),
+            (Kind::Timer, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
+            (Kind::Timer, Err(error)) => Outcome::Timer(Err(error)),
+            (Kind::WatchFile, Ok(Event::Watching)) => Outcome::Watching,
+            (Kind::WatchFile, Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
+            (Kind::WatchFile, Err(error)) => Outcome::Changed(Err(error)),
+            (kind, result) => unreachable!("{kind:?} ended with {result:?}"),
+        }
     }
 
     /// Sends what can be sent now on a socket.

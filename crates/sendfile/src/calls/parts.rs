@@ -2,9 +2,10 @@
 
 use core::ops::Range;
 use std::io;
+use std::process::ExitStatus;
 use std::rc::Rc;
 
-use ring::{Event, Key, Signal, Token};
+use ring::{Event, Key, Listing, Signal, Stat, Token};
 
 use crate::failure::Failure;
 use crate::file::File;
@@ -140,15 +141,27 @@ pub enum Outcome {
     Acknowledged(Result<u64, Stop>),
     /// Of [`Calls::accept`](crate::Calls::accept): a connection, or why there will be none.
     Accepted(io::Result<Socket>),
-    /// Of [`Calls::open`](crate::Calls::open): a regular file. `IsADirectory` and `InvalidInput`
-    /// (a FIFO, a socket, a device) are the errors of things that cannot be sent.
-    Opened(io::Result<Rc<File>>),
+    /// Of [`Calls::open`](crate::Calls::open): a regular file, and its attributes when it was opened.
+    /// `IsADirectory` and `InvalidInput` (a FIFO, a socket, a device) are the errors of things that cannot be
+    /// sent.
+    Opened(io::Result<(Rc<File>, Box<Stat>)>),
+    /// Of [`Calls::list`](crate::Calls::list): the entries of a directory.
+    Listed(io::Result<Box<Listing>>),
+    /// Of [`Calls::watch_file`](crate::Calls::watch_file), once: changes are reported from now on. So a program
+    /// that reads the file after this misses no change.
+    Watching,
+    /// Of [`Calls::watch_file`](crate::Calls::watch_file): the file may have changed, or why no more changes
+    /// will be reported. Several changes that come at once may be one.
+    Changed(io::Result<()>),
     /// Of [`Calls::connect`](crate::Calls::connect): a connection, or why there is none.
     Connected(io::Result<Socket>),
     /// Of [`Calls::timer`](crate::Calls::timer): the time has come, or the call was cancelled.
     Timer(io::Result<()>),
     /// Of [`Calls::signal`](crate::Calls::signal): a signal, or why there will be none.
     Signal(io::Result<Signal>),
+    /// Of [`Calls::child`](crate::Calls::child): the child has ended with this status, or why that will not be
+    /// known.
+    Exited(io::Result<ExitStatus>),
     /// Of [`Calls::submit`](crate::Calls::submit).
     Event(io::Result<Event>),
 }

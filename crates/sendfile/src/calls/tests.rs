@@ -88,7 +88,7 @@ impl Test {
             for one in done.drain(..) {
                 match one.outcome {
                     Outcome::Opened(file) => {
-                        files.push((file.unwrap(), contents.remove(&one.token).unwrap()));
+                        files.push((file.unwrap().0, contents.remove(&one.token).unwrap()));
                     }
                     Outcome::Accepted(socket) => {
                         let (socket, peer) = (socket.unwrap(), peers.remove(0));
