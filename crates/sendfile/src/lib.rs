@@ -1,13 +1,25 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
-//! [`Calls`] is for programs: sends, receives and `sendfile`s as calls with one completion each, on one
-//! queue. Below it are the parts of a server that has a loop of its own.
+//! A file that is not in the page cache makes `sendfile(2)` sleep, and with it the thread and all other clients of
+//! that thread. FreeBSD's does not (Smirnoff 2014); this crate does the same on Linux. It knows which ranges are
+//! resident ([`File`]) and lends those to `sendfile(2)`. Others are read through the ring into buffers of a
+//! [`Disk`], and sent from there. Neither sleeps.
 //!
-//! A [`Stream`] carries responses to one peer: bytes in memory, and ranges of files that may not be in
-//! the page cache. [`Stream::pump`] does all that can be done now. Resident ranges are lent to the
-//! transport, which sends them by `sendfile(2)`; others are read through the ring into buffers of a
-//! [`Disk`] and sent from there. Neither sleeps. The idea is FreeBSD's non-blocking `sendfile(2)`
-//! (Smirnoff 2014). Linux's would sleep, so residency is known before it is called ([`File`]).
+//! # Which part to use
+//!
+//! - A program without a loop of its own uses [`Calls`] and nothing else: begin a call, wait for its
+//!   completion. The page of [`Calls`] has an example, `examples/three_calls.rs` is a longer one. For C
+//!   there is the same in `libsamum`.
+//! - A server with a loop over a [`ring::Ring`] uses one [`Disk`] per thread, and one [`Stream`] and one
+//!   [`Transport`] ([`KernelTcp`]) per connection: see below. `examples/file_server.rs` is one, for HTTP.
+//! - A protocol that changes bytes on their way, as TLS does, or that sends again, implements
+//!   [`Transport`]. One that merges several streams into one, as HTTP/2 does, fills each of them and moves
+//!   what is ready ([`Stream::fill`], [`OutQ::take_ready`](outq::OutQ::take_ready)).
+//!
+//! # A loop of your own
+//!
+//! A [`Stream`] carries responses to one peer: bytes in memory, and ranges of files. [`Stream::pump`] does all
+//! that can be done now, and says why it stops. A stream is a queue and the source that fills it:
 //!
 //! ```text
 //!    push_file(range)       push(bytes)
@@ -26,10 +38,70 @@
 //!   └──────────────────────────────────────┘
 //! ```
 //!
-//! The source only fills the queue, and the transport only drains it; neither knows the other.
-//! Several streams can feed one transport: their ready pieces move into its queue.
+//! The queue ([`OutQ`](outq::OutQ)) has the promised bytes in order, ready or not. The source ([`FileSource`])
+//! only fills it, and the transport only drains it; neither knows the other.
 //!
-//! Limits: the buffers of a `Disk` bound the memory of all its streams, its depth the reads in
+//! The loop gives each completion of the ring to the part that began the operation, which its token tells,
+//! and pumps the streams that can go on:
+//!
+//! ```
+//! # use std::{fs, io::Read as _, os::unix::net::UnixStream, rc::Rc};
+//! use ring::{Choice, Event, Op, Ring, Token};
+//! use sendfile::{
+//!     Disk, DiskConfig, File, KernelTcp, Owner, Piece, Policy, Progress, Stream, Transport as _,
+//! };
+//!
+//! // One per thread. A program with several peers has a stream, a transport and tokens for each.
+//! const DISK: Token = 1 << 56;
+//! const PEER: Token = 1;
+//! let mut ring = Ring::new(Choice::Auto)?;
+//! let mut disk = Disk::new(DiskConfig { token_base: DISK, ..DiskConfig::default() })?;
+//! let mut completions = Vec::new();
+//!
+//! // Files are opened (`Op::Open`) and asked for their size by operations, too, because both may sleep.
+//! let fd = ring.adopt_file(fs::File::open("Cargo.toml")?.into());
+//! ring.submit(Op::Stat(fd.clone()), PEER);
+//! ring.wait(None, &mut completions)?;
+//! let Event::Stat(stat) = completions.remove(0).result? else { unreachable!() };
+//! let file = Rc::new(File::new(fd, &stat));
+//!
+//! let (ours, mut theirs) = UnixStream::pair()?;
+//! ours.set_nonblocking(true)?;
+//! let mut transport = KernelTcp::new(ring.adopt_socket(ours.into()), PEER, PEER);
+//! let mut stream = Stream::new();
+//! stream.push(Piece::Static(b"a file follows: "));
+//! stream.push_file(&file, 0..file.size(), Policy::default());
+//! loop {
+//!     match stream.pump(&mut ring, &mut disk, &mut transport, Owner::of(PEER)) {
+//!         Progress::Drained => break,
+//!         Progress::Failed(failure) => panic!("{failure:?}: the connection is to be closed"),
+//!         // The turns of others come first, and then this one's again.
+//!         Progress::More => continue,
+//!         Progress::Blocked | Progress::Waiting => ring.wait(None, &mut completions)?,
+//!     }
+//!     for done in completions.drain(..) {
+//!         if !disk.owns(done.token) {
+//!             transport.handle_writable();
+//!         } else if let Some(read) = disk.handle(&mut ring, done) {
+//!             // With several streams `read.owner` says whose read it is.
+//!             stream.handle_read(read);
+//!         }
+//!     }
+//!     // Streams that stood in line for a buffer and can have one: each is to be pumped.
+//!     while let Some(owner) = disk.next_waiting() {
+//!         assert_eq!(owner, Owner::of(PEER));
+//!     }
+//! }
+//! transport.shutdown(&mut ring);
+//! let mut all = String::new();
+//! theirs.read_to_string(&mut all)?;
+//! assert_eq!(all, format!("a file follows: {}", fs::read_to_string("Cargo.toml")?));
+//! # std::io::Result::Ok(())
+//! ```
+//!
+//! # Limits
+//!
+//! The buffers of a `Disk` bound the memory of all its streams, its depth the reads in
 //! flight, [`Window`] the bytes prefetched for one stream; a stream that finds no buffer waits in
 //! line ([`Disk::next_waiting`]), and so does one that has read on for long while others wait. One that
 //! holds buffers while its peer takes nothing ([`Disk::next_holder`]) gives them back

@@ -36,6 +36,17 @@ pub enum Drained {
 
 /// One way of bytes to a peer, and back. It drains a queue; it alone calls
 /// [`mark_sent`](OutQ::mark_sent) and [`mark_released`](OutQ::mark_released).
+///
+/// [`KernelTcp`](crate::KernelTcp) is the one for sockets of the kernel. An implementation of one's own, as of a
+/// protocol that encrypts or sends again, says that it takes [memory only](Takes::Memory), and in each
+/// [`drain`](Self::drain)
+///
+/// 1. takes bytes of [`OutQ::next_ready`], as many as the peer and the budget allow, and calls `mark_sent` for them;
+/// 2. calls `mark_released` for those whose memory it needs no more: at once if it has copied them, when they are
+///    acknowledged if it may have to send them again (it finds them by [`OutQ::in_flight`]);
+/// 3. says why it has stopped. [`Drained::Blocked`] is a promise that the loop will hear when it can go on.
+///
+/// A stream is drained only when all of it has been released.
 pub trait Transport {
     /// The pieces that [`drain`](Self::drain) may find in the queue.
     fn takes(&self) -> Takes;

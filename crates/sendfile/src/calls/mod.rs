@@ -59,6 +59,25 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// directories to be listed, connections, timers, signals, child processes, and every other operation of a
 /// [`Ring`].
 ///
+/// | call | on | completes with |
+/// |---|---|---|
+/// | [`send`](Self::send) memory and files | a [`Socket`] | [`Outcome::Sent`], once all has left |
+/// | [`receive_into`](Self::receive_into) memory | a [`Socket`] | [`Outcome::Received`] |
+/// | [`acknowledgement`](Self::acknowledgement) of what was sent | a [`Socket`] | [`Outcome::Acknowledged`] |
+/// | [`accept`](Self::accept) connections | a listening [`Fd`] | [`Outcome::Accepted`], for each |
+/// | [`connect`](Self::connect) | an [`Address`] | [`Outcome::Connected`] |
+/// | [`open`](Self::open) a file to be sent | a directory's [`Fd`] | [`Outcome::Opened`] |
+/// | [`list`](Self::list) a directory | a directory's [`Fd`] | [`Outcome::Listed`] |
+/// | [`watch_file`](Self::watch_file) | a directory's [`Fd`] | [`Outcome::Watching`], then [`Outcome::Changed`] for each change |
+/// | [`timer`](Self::timer) | a [`Time`] | [`Outcome::Timer`] |
+/// | [`signal`](Self::signal) | a number | [`Outcome::Signal`], for each |
+/// | [`child`](Self::child) | a process | [`Outcome::Exited`] |
+/// | [`submit`](Self::submit) any other [`Op`] | | [`Outcome::Event`] |
+///
+/// A descriptor becomes an [`Fd`] by [`Ring::adopt_socket`] or [`Ring::adopt_file`] of [`ring`](Self::ring), and
+/// a connected socket's `Fd` becomes a [`Socket`] by [`adopt`](Self::adopt); from then on the queue closes it. A
+/// token is any number that the caller chooses; it comes back with each completion ([`Done`]).
+///
 /// Only [`wait`](Self::wait) sleeps, and nothing sleeps on a disk: a send of a cold file holds up
 /// neither the thread nor another call. A send does at once what can be done at once, and goes on
 /// during `wait`, so call that again and again. Each call completes once, in no order beside that
