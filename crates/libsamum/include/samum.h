@@ -2,7 +2,8 @@
  *
  * A program begins calls on a queue and waits for their completions. A send is a row of pieces, memory and ranges of
  * files, which leave in order and complete as one. A file that is not in memory is read beside the thread, so it holds up
- * neither the thread nor another socket.
+ * neither the thread nor another socket. Files are opened, watched and directories are listed in the same way; connections,
+ * timers, signals and the ends of child processes come on the same queue.
  *
  *     samum_queue *queue;
  *     samum_queue_new(&queue);
@@ -10,29 +11,34 @@
  *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
  *     samum_wait(queue, -1, completions, 16, &count);
  *
- * Link with -lsamum. The program then needs libsamum.so.0 when it runs. Linux only.
+ * examples/serve.c is a file server. Linux only; C99 or C++11.
  *
- * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so. All functions that take
- * a queue can return
+ * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so: what it would have
+ * written to is as it was, a descriptor is still the caller's, and no completion will come. errno(3) itself means nothing.
+ * All functions that take a queue can return
  *   EFAULT           a pointer is null that may not be;
  *   EPERM            the calling thread has not made the queue;
  *   ENOTRECOVERABLE  the library has found a mistake of its own, and has said so on the standard error. The queue is of no
  *                    use any more: it works on no memory, keeps its descriptors open, and can only be freed.
+ * A null pointer as `queue` is EFAULT, but one that is not a queue, or was freed, is not found out.
  *
- * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. No function may be
- * called from a signal handler, nor in a child of fork(2) that goes on without execve(2).
+ * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. Another thread
+ * can end a wait by a byte in a socket pair on which a samum_receive waits. No function may be called from a signal handler,
+ * nor in a child of fork(2) that goes on without execve(2).
  *
  * Signals. No function raises SIGPIPE. A signal does not end a wait; samum_signal makes it an event. The library has threads of
  * its own, for what the system can do only in a sleep: they block all signals, so they run no handler of the program.
  *
- * Blocking. samum_wait sleeps until something has completed. samum_queue_free may sleep until reads that are under way
- * have ended. No other function sleeps, on blocking sockets neither.
+ * Blocking. samum_wait sleeps until something has completed. samum_queue_new may sleep for a moment, and samum_queue_free
+ * until reads that are under way have ended. No other function sleeps, on blocking sockets neither.
  *
- * Names. Sockets, listeners, directories, files and calls have names: numbers of one queue that are not 0 and not used again.
- * A name that is not valid, or no longer, is EBADF, or passed over where that is said; it never means something else.
+ * Names. Sockets, listeners, directories, files, listings and calls have names: numbers of one queue that are not 0 and not
+ * used again. A name that is not valid, or no longer, or names another kind of thing, is EBADF, or passed over where that is
+ * said; it never means something else. All but those of calls are the caller's to close; what is not closed goes with the
+ * queue.
  *
  * Ownership. A descriptor that is handed over is closed by the library. Memory that a call works on stays the caller's:
- * it must stay where it is, and pieces must stay as they are, until the call has completed, or samum_cancel, samum_close of
+ * it must stay where it is, and what is sent must stay as it is, until the call has completed, or samum_cancel, samum_close of
  * its socket, or samum_queue_free has returned. Pointers to anything else are only used during the call.
  */
 #ifndef SAMUM_H
@@ -41,10 +47,20 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of this header: a million for each major version, a thousand for each minor one. A program runs with the library
+ * that it was compiled with, and with later ones of the same name: the number of libsamum.so.0 becomes another one when
+ * programs have to be compiled anew. */
+#define SAMUM_VERSION 1000
+
+/* Returns the version of the library that the program runs with: at least SAMUM_VERSION, unless an older one is installed than
+ * it was compiled with. Any thread may call it. */
+uint32_t samum_version(void);
 
 /* A queue of calls. */
 typedef struct samum_queue samum_queue;
@@ -69,13 +85,17 @@ enum samum_event {
     SAMUM_CONNECTED = 5, /* samum_connect: `name` is a socket */
     SAMUM_TIMER = 6,    /* samum_timer: the time has come */
     SAMUM_SIGNAL = 7,   /* samum_signal: the signal has come; more will come, unless there is an error */
-    SAMUM_ACKNOWLEDGED = 8 /* samum_acknowledgement: the peer has acknowledged `bytes`; with EPIPE the connection is gone */
+    SAMUM_ACKNOWLEDGED = 8, /* samum_acknowledgement: the peer has acknowledged `bytes`; with EPIPE the connection is gone */
+    SAMUM_LISTED = 9,   /* samum_list: `name` is a listing of `bytes` entries */
+    SAMUM_WATCHING = 10, /* samum_watch, once: changes are seen from now on; SAMUM_CHANGED will come */
+    SAMUM_CHANGED = 11, /* samum_watch: the file may have changed; more will come, unless there is an error */
+    SAMUM_EXITED = 12   /* samum_child: `bytes` is the status of waitpid(2), for WIFEXITED and WEXITSTATUS */
 };
 
 struct samum_completion {
     uint64_t token;     /* the call, as the caller named it */
     uint64_t call;      /* the call, as the library named it */
-    uint64_t name;      /* of a new socket or file, else 0 */
+    uint64_t name;      /* of a new socket, file or listing, which is the caller's to close; else 0 */
     uint64_t bytes;     /* see enum samum_event; else 0 */
     uint32_t event;     /* enum samum_event */
     int32_t error;      /* 0 or an errno. Of a send or a receive:
@@ -84,7 +104,8 @@ struct samum_completion {
                          *   ECONNABORTED  an earlier send on this socket has left in part: close the socket
                          *   EPIPE, ECONNRESET  the peer has gone (of a send, of a receive): close the socket
                          *   ENODATA       a file has become shorter
-                         *   others        as the system said: EIO of a disk, ENOMEM, ... */
+                         *   others        as the system said: EIO of a disk, ENOMEM, ...
+                         * Of other calls: see the function. */
 };
 
 /* Makes a queue for the calling thread: on io_uring, or on epoll where io_uring cannot be had. May sleep for a moment.
@@ -106,54 +127,81 @@ int samum_listener(samum_queue *queue, int fd, uint64_t *listener);
 /* The same for a directory (O_PATH will do). Fails with EBADF, ENOTDIR. */
 int samum_directory(samum_queue *queue, int fd, uint64_t *directory);
 
-/* Gives up a socket, listener, directory or file; its descriptor is closed in the next samum_wait. Calls on a socket complete
- * with EBADF, and use their memory no more when this returns. Calls that use something else go on, and keep it open. Fails
- * with EBADF. */
+/* Gives up a socket, listener, directory, file or listing; its descriptor is closed in the next samum_wait. Calls on a socket
+ * complete with EBADF, and use their memory no more when this returns. Calls that use something else go on, and keep it open.
+ * Fails with EBADF. */
 int samum_close(samum_queue *queue, uint64_t name);
 
 /* shutdown(2) for sending: the peer sees the end of the stream behind what has left. Sends in flight fail, so wait for them
  * first. Fails with EBADF. */
 int samum_shutdown(samum_queue *queue, uint64_t socket);
 
-/* The functions below begin a call. Its completions carry `token`. *call (if not null) is its name. All fail with EBADF, and
- * with EAGAIN beyond SAMUM_CALLS_MAX: then wait, and try again. */
+/* The functions below, up to samum_receive, begin a call. Its completions carry `token`, which may be anything: a number, or a
+ * pointer as uintptr_t. *call (if not null) is its name. All fail with EBADF, and with EAGAIN beyond SAMUM_CALLS_MAX: then wait,
+ * and try again. The error of a completion is ECANCELED if the call was cancelled. */
 
-/* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. */
+/* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. Errors
+ * of the completion are those of accept(2), as EMFILE; then begin another when it can go on. */
 int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
 
 /* Connects a stream socket: SAMUM_CONNECTED, and then the socket is the caller's to close. The address is that of connect(2), for
- * AF_INET, AF_INET6, or AF_UNIX with a path; it is copied. Errors of the completion are those of socket(2) and connect(2), or
- * ECANCELED; a timer and samum_cancel end what takes too long. Fails with EAFNOSUPPORT for other families, EINVAL for a `size`
+ * AF_INET, AF_INET6, or AF_UNIX with a path; it is copied. Errors of the completion are those of socket(2) and connect(2);
+ * a timer and samum_cancel end what takes too long. Fails with EAFNOSUPPORT for other families, EINVAL for a `size`
  * that is too small or larger than struct sockaddr_storage, and ENOENT and ENAMETOOLONG for a path without, or with more than
  * 107 bytes. */
 int samum_connect(samum_queue *queue, const struct sockaddr *address, socklen_t size, uint64_t token, uint64_t *call);
 
-/* Waits for so many milliseconds from now: SAMUM_TIMER once, never earlier; 0 is the next samum_wait. The error of one that was
- * cancelled is ECANCELED. The clock is CLOCK_MONOTONIC. */
+/* Waits for so many milliseconds from now: SAMUM_TIMER once, never earlier; 0 is the next samum_wait. The clock is
+ * CLOCK_MONOTONIC. */
 int samum_timer(samum_queue *queue, uint64_t milliseconds, uint64_t token, uint64_t *call);
 
 /* Waits for signals with this number until it is cancelled or fails: SAMUM_SIGNAL for each. The signal stays the program's to
  * block, in all of its threads: with pthread_sigmask(3) before it starts the first. In a thread that does not block it, its
  * handler runs or its default action, and there is no event. Several of one signal that come at once may be one event, as
  * signal(7) says; of several calls for one signal, in any queues, one has the event. The error of the completion is EINVAL
- * if this thread does not block the signal, which includes those that nothing can block (SIGKILL, SIGSTOP, 0), EMFILE or
- * ENFILE without a free descriptor, or ECANCELED. Fails with EINVAL for SIGPIPE. */
+ * if this thread does not block the signal, which includes those that nothing can block (SIGKILL, SIGSTOP, 0), and EMFILE or
+ * ENFILE without a free descriptor. Fails with EINVAL for SIGPIPE. */
 int samum_signal(samum_queue *queue, int number, uint64_t token, uint64_t *call);
+
+/* Waits for the end of a child process, and for no other: SAMUM_EXITED once. The child has then been waited for, so its number
+ * may soon be another process's; no other code waits for it (a handler of SIGCHLD that calls waitpid(-1, ...) must not). One
+ * whose call was cancelled, or whose queue was freed, can be waited for by other code. Errors of the completion are ECHILD for
+ * what is no child of this process, or if other code has waited for it or the program ignores SIGCHLD, ESRCH if that was
+ * before, and EMFILE or ENFILE without a free descriptor. Fails with EINVAL for 0 and less. */
+int samum_child(samum_queue *queue, pid_t pid, uint64_t token, uint64_t *call);
 
 /* What is read of a file does not stay in the page cache (FreeBSD's SF_NOCACHE). */
 #define SAMUM_NOCACHE 1
 
 /* Opens a regular file beneath a directory: SAMUM_OPENED, and then the file is the caller's to close. The path is relative;
- * neither `..` nor symbolic links lead out of the directory (EXDEV). EISDIR is the error of a directory, EINVAL that
- * of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0 or
- * SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
+ * neither `..` nor symbolic links lead out of the directory (EXDEV; so is an absolute path). EISDIR is the error of a directory,
+ * EINVAL that of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0
+ * or SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
  * most often. Fails with EINVAL for other flags. */
 int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
+/* Lists a directory beneath a directory, or for "." that itself: SAMUM_LISTED, and then the listing is the caller's to close.
+ * For `path` and its errors see samum_open; that of what is no directory is ENOTDIR. At most `entries_max` entries are
+ * kept, so that the memory that a listing takes has a bound. */
+int samum_list(samum_queue *queue, uint64_t directory, const char *path, size_t entries_max, uint64_t token, uint64_t *call);
+
+/* Watches one file beneath a directory, which need not exist yet, until it is cancelled or fails: SAMUM_WATCHING once, then
+ * SAMUM_CHANGED when its contents or attributes may have changed, or it was created, removed, or replaced by rename(2). Several
+ * changes at once are one event. A program that reads the file after each of these events misses no change. For `path` see
+ * samum_open, but no part of it may be a symbolic link (ELOOP). Other errors of the completion are ENOENT if its directory does
+ * not exist, or no longer, EISDIR, EACCES, ENOSPC beyond the user's watches (inotify(7)), and EOPNOTSUPP where changes made
+ * elsewhere would go unseen: network file systems, FUSE. */
+int samum_watch(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
+
+/* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
+ * Unix sockets the library asks 20 times a second. Errors of the completion are EBADF if the socket was closed, and EPIPE. */
+int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
+
 /* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of
  * the calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead`
- * bounds the bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is copied, the memory is not.
- * Fails with EINVAL for a range beyond the end of its file. */
+ * bounds the bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is copied; the memory is copied when
+ * it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed meanwhile. Fails with EINVAL
+ * for a range beyond the end of its file. */
 int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
                uint64_t token, uint64_t *call);
 
@@ -161,20 +209,45 @@ int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pi
  * Receives on one socket are filled in the order of the calls. Fails with EINVAL without room. */
 int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size, uint64_t token, uint64_t *call);
 
+/* The functions below answer at once. */
+
+/* Ends a call. It completes all the same: a send or a receive with ECANCELED, and its memory is used no more when this
+ * returns; another call with ECANCELED or with what had happened before. One that has completed is passed over. Fails with
+ * EINVAL for what is no name of a call. */
+int samum_cancel(samum_queue *queue, uint64_t call);
+
 /* Writes to *bytes how many bytes of the sends on a socket the peer has acknowledged; of a Unix socket about those that it has
  * read. Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them, so
  * a file that is written then changes what it reads. Memory is copied, and may be written once SAMUM_SENT has come. Fails
  * with EBADF. */
 int samum_acknowledged(samum_queue *queue, uint64_t socket, uint64_t *bytes);
 
-/* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
- * Unix sockets the library asks 20 times a second. */
-int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
+/* A file when it was opened, as stat(2) says. */
+struct samum_stat {
+    uint64_t size;        /* bytes */
+    int64_t mtime, ctime; /* last modification, and last change of anything, seconds since 1970 */
+    uint64_t device, inode;
+    uint32_t mtime_nanos, ctime_nanos; /* nanoseconds beside them */
+};
 
-/* Ends a call. It completes all the same: a send or a receive with ECANCELED, and its memory is used no more when this
- * returns; another call with ECANCELED or with what had happened before. One that has completed is passed over. Fails with
- * EINVAL for what is no name of a call. */
-int samum_cancel(samum_queue *queue, uint64_t call);
+/* Writes to *stat what the file was when it was opened; it is not asked for again. Fails with EBADF. */
+int samum_stat(samum_queue *queue, uint64_t file, struct samum_stat *stat);
+
+/* The kind of an entry of a directory. */
+enum samum_kind { SAMUM_KIND_DIRECTORY = 1, SAMUM_KIND_REGULAR = 2, SAMUM_KIND_SYMLINK = 3, SAMUM_KIND_OTHER = 4 };
+
+/* An entry of a directory. */
+struct samum_entry {
+    uint64_t size;    /* bytes */
+    int64_t mtime;    /* last modification, seconds since 1970 */
+    const char *name; /* ends with a NUL, has no `/` */
+    uint32_t kind;    /* enum samum_kind; links are not followed */
+};
+
+/* Writes to *entry an entry of a listing, by its number from 0 on: directories come first, then the others, both by name; `.`
+ * and `..` are left out. Its name is the library's, and stays until the listing is closed or the queue is freed. Fails with
+ * EBADF; and behind the last entry with ENOENT, or with EOVERFLOW if the directory had more than samum_list was to keep. */
+int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum_entry *entry);
 
 /* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:
  * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions

@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
+use std::ffi::CString;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::panic::catch_unwind;
 use std::thread::{self, ThreadId};
@@ -15,7 +16,7 @@ use std::thread::{self, ThreadId};
 use libc::socklen_t;
 use rustix::fs::FileType;
 
-use crate::queue::{self, Completion, Piece, Queue, Result};
+use crate::queue::{self, Completion, Piece, Queue, Result, Stat};
 use crate::sigpipe;
 
 /// The target of `samum_queue *`.
@@ -37,7 +38,31 @@ struct RawPiece {
     length: u64,
 }
 
-// The sizes that examples/serve.c asserts, too.
+/// `struct samum_entry`.
+#[repr(C)]
+#[derive(Debug)]
+struct RawEntry {
+    size: u64,
+    mtime: i64,
+    name: *const c_char,
+    kind: u32,
+}
+
+/// `SAMUM_VERSION`: a million for each major version, a thousand for each minor one.
+const VERSION: u32 = number(env!("CARGO_PKG_VERSION_MAJOR")) * 1_000_000
+    + number(env!("CARGO_PKG_VERSION_MINOR")) * 1000
+    + number(env!("CARGO_PKG_VERSION_PATCH"));
+
+const fn number(digits: &str) -> u32 {
+    match u32::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("a version has numbers"),
+    }
+}
+
+// The sizes that tests/misuse.c asserts, too.
+const _: () = assert!(size_of::<RawEntry>() == 16 + 2 * size_of::<*const c_void>());
+const _: () = assert!(size_of::<Stat>() == 48);
 const _: () = assert!(size_of::<RawPiece>() == 24 + size_of::<*const c_void>());
 const _: () = assert!(size_of::<Completion>() == 40);
 
@@ -85,6 +110,28 @@ unsafe fn give<T>(place: *mut T, result: Result<T>) -> c_int {
     }
 }
 
+/// Begins a call with a path, and writes its name to where C wants it.
+///
+/// # Safety
+///
+/// As [`with`] and [`give`]; and `path` is null or ends with a NUL, and stays as it is for now.
+unsafe fn begin_with_path(
+    queue: *mut Handle,
+    path: *const c_char,
+    call: *mut u64,
+    act: impl FnOnce(&mut Queue, CString) -> Result<u64>,
+) -> c_int {
+    if path.is_null() {
+        return libc::EFAULT;
+    }
+    // SAFETY: the caller's promise, and it is not null.
+    let path = unsafe { CStr::from_ptr(path) };
+    // SAFETY: the caller's promise.
+    let begun = unsafe { with(queue, |queue| act(queue, path.into())) };
+    // SAFETY: the caller's promise.
+    unsafe { give(call, begun) }
+}
+
 /// Runs `act` on a queue with a descriptor that it takes over, unless there is an error: then it stays C's.
 ///
 /// # Safety
@@ -114,6 +161,12 @@ unsafe fn adopt(
     let result = unsafe { with(queue, with_fd) };
     // SAFETY: the caller's promise.
     unsafe { give(place, result) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+extern "C" fn samum_version() -> u32 {
+    VERSION
 }
 
 /// See `samum.h`.
@@ -289,13 +342,83 @@ unsafe extern "C" fn samum_open(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    if path.is_null() {
+    let open = |queue: &mut Queue, path| queue.open(directory, path, flags, token);
+    // SAFETY: the header asks for all of it.
+    unsafe { begin_with_path(queue, path, call, open) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_stat(queue: *mut Handle, file: u64, stat: *mut Stat) -> c_int {
+    if stat.is_null() {
         return libc::EFAULT;
     }
-    // SAFETY: the header asks for a string that ends with a NUL and stays as it is during the call.
-    let path = unsafe { CStr::from_ptr(path) };
     // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, |queue| queue.open(directory, path.into(), flags, token)) };
+    let asked = unsafe { with(queue, |queue| queue.stat(file)) };
+    // SAFETY: the header asks for a place for it.
+    unsafe { give(stat, asked) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_list(
+    queue: *mut Handle,
+    directory: u64,
+    path: *const c_char,
+    entries_max: usize,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let list = |queue: &mut Queue, path| queue.list(directory, path, entries_max, token);
+    // SAFETY: the header asks for all of it.
+    unsafe { begin_with_path(queue, path, call, list) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_entry(
+    queue: *mut Handle,
+    listing: u64,
+    index: usize,
+    entry: *mut RawEntry,
+) -> c_int {
+    if entry.is_null() {
+        return libc::EFAULT;
+    }
+    let find = |queue: &mut Queue| {
+        let queue::Entry { name, size, mtime, kind } = queue.entry(listing, index)?;
+        Ok(RawEntry { size, mtime, name: name.as_ptr(), kind })
+    };
+    // SAFETY: the header asks for a valid queue.
+    let found = unsafe { with(queue, find) };
+    // SAFETY: the header asks for a place for it.
+    unsafe { give(entry, found) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_watch(
+    queue: *mut Handle,
+    directory: u64,
+    path: *const c_char,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    let watch = |queue: &mut Queue, path| queue.watch(directory, path, token);
+    // SAFETY: the header asks for all of it.
+    unsafe { begin_with_path(queue, path, call, watch) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_child(
+    queue: *mut Handle,
+    pid: libc::pid_t,
+    token: u64,
+    call: *mut u64,
+) -> c_int {
+    // SAFETY: the header asks for a valid queue.
+    let begun = unsafe { with(queue, |queue| queue.child(pid, token)) };
     // SAFETY: the header asks for null or a place for the name.
     unsafe { give(call, begun) }
 }

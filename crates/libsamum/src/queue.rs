@@ -1,16 +1,17 @@
 //! A queue as C knows it: everything has a name, which is a number, and a name that is not valid is an
 //! error and nothing worse.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 use core::net::{SocketAddr, SocketAddrV6};
 use core::time::Duration;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::rc::Rc;
 
-use ring::{Address, Choice, Fd, Key, Ring, Slab};
+use ring::{Address, Choice, Fd, FileKind, Key, Listing, Ring, Slab};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use sendfile::{
     Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Policy, Room, Socket, Window,
@@ -47,7 +48,8 @@ const NOCACHE: c_int = 1;
 enum Object {
     Listener(Fd),
     Directory(Fd),
-    File(Rc<File>, Caching),
+    File(Rc<File>, Caching, Stat),
+    Listing(Listing),
 }
 
 /// `struct samum_completion`.
@@ -62,6 +64,38 @@ pub(crate) struct Completion {
     error: c_int,
 }
 
+/// `struct samum_stat`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stat {
+    size: u64,
+    mtime: i64,
+    ctime: i64,
+    device: u64,
+    inode: u64,
+    mtime_nanos: u32,
+    ctime_nanos: u32,
+}
+
+impl From<&ring::Stat> for Stat {
+    fn from(stat: &ring::Stat) -> Self {
+        let &ring::Stat { size, mtime, mtime_nanos, ctime, ctime_nanos, dev, ino, .. } = stat;
+        let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).expect("32 bits");
+        let device = libc::makedev(half(dev >> 32), half(dev));
+        Self { size, mtime, ctime, device, inode: ino, mtime_nanos, ctime_nanos }
+    }
+}
+
+/// An entry of a directory.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a CStr,
+    pub(crate) size: u64,
+    pub(crate) mtime: i64,
+    /// `enum samum_kind`.
+    pub(crate) kind: u32,
+}
+
 /// `enum samum_event`.
 #[derive(Clone, Copy, Debug)]
 enum What {
@@ -73,6 +107,10 @@ enum What {
     Timer = 6,
     Signal = 7,
     Acknowledged = 8,
+    Listed = 9,
+    Watching = 10,
+    Changed = 11,
+    Exited = 12,
 }
 
 /// A piece of what is sent.
@@ -187,6 +225,61 @@ impl Queue {
         begun(self.calls.signal(number, token))
     }
 
+    pub(crate) fn child(&mut self, pid: libc::pid_t, token: u64) -> Result<u64> {
+        // For waitpid(2) 0 and less are several children.
+        let id = u32::try_from(pid).ok().filter(|id| *id > 0).ok_or(libc::EINVAL)?;
+        begun(self.calls.child(id, token))
+    }
+
+    fn open_directory(&self, name: u64) -> Result<Fd> {
+        match self.object(name)? {
+            Object::Directory(fd) => Ok(fd.clone()),
+            _ => Err(libc::EBADF),
+        }
+    }
+
+    pub(crate) fn watch(&mut self, directory: u64, path: CString, token: u64) -> Result<u64> {
+        let dir = self.open_directory(directory)?;
+        begun(self.calls.watch_file(&dir, path, token))
+    }
+
+    pub(crate) fn list(
+        &mut self,
+        directory: u64,
+        path: CString,
+        entries_max: usize,
+        token: u64,
+    ) -> Result<u64> {
+        let dir = self.open_directory(directory)?;
+        begun(self.calls.list(&dir, path, entries_max, token))
+    }
+
+    /// An entry of a listing, whose name stays where it is until the listing is closed.
+    pub(crate) fn entry(&mut self, listing: u64, index: usize) -> Result<Entry<'_>> {
+        let object = key(Kind::Object, listing).and_then(|key| self.objects.get_mut(key));
+        let Some(Object::Listing(listing)) = object else { return Err(libc::EBADF) };
+        let end = if listing.truncated { libc::EOVERFLOW } else { libc::ENOENT };
+        let entry = listing.entries.get_mut(index).ok_or(end)?;
+        if entry.name.last() != Some(&0) {
+            entry.name.push(0);
+        }
+        let name = CStr::from_bytes_with_nul(&entry.name).expect("a name has no NUL");
+        let kind = match entry.kind {
+            FileKind::Directory => 1,
+            FileKind::Regular => 2,
+            FileKind::Symlink => 3,
+            FileKind::Other => 4,
+        };
+        Ok(Entry { name, size: entry.size, mtime: entry.mtime, kind })
+    }
+
+    pub(crate) fn stat(&self, file: u64) -> Result<Stat> {
+        match self.object(file)? {
+            Object::File(_, _, stat) => Ok(*stat),
+            _ => Err(libc::EBADF),
+        }
+    }
+
     pub(crate) fn open(
         &mut self,
         directory: u64,
@@ -197,8 +290,7 @@ impl Queue {
         if !matches!(flags, 0 | NOCACHE) {
             return Err(libc::EINVAL);
         }
-        let Object::Directory(dir) = self.object(directory)? else { return Err(libc::EBADF) };
-        let dir = dir.clone();
+        let dir = self.open_directory(directory)?;
         let call = self.calls.open(&dir, path, token);
         if let Ok(call) = &call
             && flags == NOCACHE
@@ -225,7 +317,7 @@ impl Queue {
         match piece {
             Piece::Memory(bytes) => Ok(Part::Static(bytes)),
             Piece::File { name, offset, length } => {
-                let Object::File(file, caching) = self.object(name)? else {
+                let Object::File(file, caching, _) = self.object(name)? else {
                     return Err(libc::EBADF);
                 };
                 let end = offset.checked_add(length).filter(|end| *end <= file.size());
@@ -290,11 +382,16 @@ impl Queue {
                 (What::Accepted, name(Kind::Socket, socket.to_bits()), 0, None)
             }
             Outcome::Accepted(Err(error)) => (What::Accepted, 0, 0, Some(errno::of_error(&error))),
-            Outcome::Opened(Ok((file, _))) => {
+            Outcome::Opened(Ok((file, stat))) => {
                 let size = file.size();
                 let uncached = self.uncached.remove(&call);
                 let caching = if uncached { Caching::Never } else { Caching::default() };
-                (What::Opened, self.insert(Object::File(file, caching)), size, None)
+                (
+                    What::Opened,
+                    self.insert(Object::File(file, caching, (&*stat).into())),
+                    size,
+                    None,
+                )
             }
             Outcome::Opened(Err(error)) => {
                 self.uncached.remove(&call);
@@ -312,7 +409,20 @@ impl Queue {
             Outcome::Signal(end) => {
                 (What::Signal, 0, 0, end.err().map(|error| errno::of_error(&error)))
             }
-            event => unreachable!("nothing else is begun here: {event:?}"),
+            Outcome::Listed(Ok(listing)) => {
+                let count = listing.entries.len() as u64;
+                (What::Listed, self.insert(Object::Listing(*listing)), count, None)
+            }
+            Outcome::Listed(Err(error)) => (What::Listed, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Watching => (What::Watching, 0, 0, None),
+            Outcome::Changed(end) => {
+                (What::Changed, 0, 0, end.err().map(|error| errno::of_error(&error)))
+            }
+            Outcome::Exited(Ok(status)) => {
+                (What::Exited, 0, status.into_raw().cast_unsigned().into(), None)
+            }
+            Outcome::Exited(Err(error)) => (What::Exited, 0, 0, Some(errno::of_error(&error))),
+            Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
         };
         let call = name(Kind::Call, call.to_bits());
         let error = error.unwrap_or(0);

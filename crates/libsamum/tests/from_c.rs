@@ -1,5 +1,7 @@
 //! The library as C sees it: its header, its example and its errors.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::symlink;
@@ -19,14 +21,33 @@ fn exists(compiler: &str) -> bool {
     Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok()
 }
 
+/// The programs in C.
+const SERVE: &str = "examples/serve.c";
+const MISUSE: &str = "tests/misuse.c";
+const EVENTS: &str = "tests/events.c";
+
+/// Builds the library as cargo does, and returns the directory where it is.
+fn library() -> PathBuf {
+    built(&["--package", "libsamum", "--lib"])
+}
+
+/// Compiles a program with these further arguments, and returns its path.
+fn compile_with(source: &str, out: &Path, args: impl IntoIterator<Item = OsString>) -> PathBuf {
+    let program = out.join("program");
+    // The example is plain C99; the tests assert when they are compiled.
+    let standard = if source == SERVE { "-std=c99" } else { "-std=c11" };
+    let mut cc = Command::new("cc");
+    cc.args([standard, "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+    cc.arg(&program).arg(here(source)).args(args);
+    assert!(cc.status().expect("cc runs").success(), "{source} does not compile");
+    program
+}
+
 /// Compiles a program with the library, and returns its path and the directory where it finds that.
 fn compile(source: &str, out: &Path) -> (PathBuf, PathBuf) {
-    let library = built(&["--package", "libsamum", "--lib"]);
-    let program = out.join("program");
-    let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]);
-    cc.arg(here("include")).arg(here(source)).arg("-L").arg(&library).args(["-lsamum", "-o"]);
-    assert!(cc.arg(&program).status().expect("cc runs").success(), "{source} does not compile");
+    let library = library();
+    let args = ["-I".into(), here("include").into(), "-L".into(), library.clone().into()];
+    let program = compile_with(source, out, args.into_iter().chain(["-lsamum".into()]));
     // The name that the program asks for, as a package installs it.
     symlink(library.join("libsamum.so"), out.join("libsamum.so.0")).unwrap();
     (program, out.to_owned())
@@ -58,7 +79,7 @@ fn the_example_serves_cold_and_hot_files() {
         skip!("no C compiler (cc)");
     }
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let (program, library) = compile("examples/serve.c", dir.path());
+    let (program, library) = compile(SERVE, dir.path());
     let site = dir.path().join("site");
     fs::create_dir(&site).unwrap();
     let files = [("empty", 0), ("small", 10), ("page", 70_000), ("large", 9_000_001)];
@@ -109,16 +130,9 @@ fn the_example_serves_cold_and_hot_files() {
     assert!(server.0.wait().unwrap().success());
 }
 
-#[test]
-fn mistakes_are_errors_as_the_header_says() {
-    if !exists("cc") {
-        skip!("no C compiler (cc)");
-    }
-    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let (program, library) = compile("tests/misuse.c", dir.path());
-    let mut command = Command::new(program);
-    command.env("LD_LIBRARY_PATH", library).stderr(Stdio::piped());
-    let mut running = Running(command.spawn().unwrap());
+/// Runs a program that ends by itself, without an error.
+fn run(command: &mut Command) {
+    let mut running = Running(command.stderr(Stdio::piped()).spawn().unwrap());
     let mut said = String::new();
     running.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     let status = running.0.wait().unwrap();
@@ -126,36 +140,67 @@ fn mistakes_are_errors_as_the_header_says() {
 }
 
 #[test]
+fn mistakes_are_errors_as_the_header_says() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(MISUSE, dir.path());
+    run(Command::new(program).env("LD_LIBRARY_PATH", library));
+}
+
+#[test]
+fn files_directories_and_children_are_as_the_header_says() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(EVENTS, dir.path());
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    run(Command::new(program).arg(empty).env("LD_LIBRARY_PATH", library));
+}
+
+#[test]
 fn the_header_is_plain_c_and_cpp() {
-    for (compiler, language, standard) in [("cc", "c", "c99"), ("c++", "c++", "c++11")] {
+    let standards =
+        [("cc", "c", "c99"), ("cc", "c", "c17"), ("c++", "c++", "c++11"), ("c++", "c++", "c++17")];
+    for (compiler, language, standard) in standards {
         if !exists(compiler) {
             skip!("no compiler ({compiler})");
         }
         let mut check = Command::new(compiler);
         check.args(["-fsyntax-only", "-pedantic", "-Wall", "-Wextra", "-Werror", "-x", language]);
         check.arg(format!("-std={standard}")).arg(here("include/samum.h"));
-        assert!(check.status().unwrap().success(), "{compiler}");
+        assert!(check.status().unwrap().success(), "{compiler} {standard}");
     }
 }
 
 #[test]
-fn the_header_declares_what_the_library_exports() {
-    let header = fs::read_to_string(here("include/samum.h")).unwrap();
-    let code = fs::read_to_string(here("src/abi.rs")).unwrap();
-    let mut exported: Vec<_> = code
+fn the_header_declares_what_the_library_exports_and_the_programs_use() {
+    let read = |path| fs::read_to_string(here(path)).unwrap();
+    let header = read("include/samum.h");
+    let declared: BTreeSet<_> = header
         .lines()
-        .filter_map(|line| line.split_once("extern \"C\" fn "))
-        .map(|(_, rest)| rest.split('(').next().expect("split yields one"))
-        .collect();
-    let mut declared: Vec<_> = header
-        .lines()
-        .filter_map(|line| line.strip_prefix("int "))
+        .filter_map(|line| line.strip_prefix("int ").or_else(|| line.strip_prefix("uint32_t ")))
         .map(|rest| rest.split('(').next().expect("split yields one"))
         .collect();
-    exported.sort_unstable();
-    declared.sort_unstable();
-    assert!(!declared.is_empty());
-    assert_eq!(exported, declared);
+    assert!(declared.len() > 20, "{declared:?}");
+
+    let programs = [SERVE, MISUSE, EVENTS].map(read).concat();
+    let unused = declared.iter().filter(|name| !programs.contains(&format!("{name}(")));
+    assert_eq!(unused.collect::<Vec<_>>(), [] as [&&str; 0], "no program in C calls them");
+
     let calls_max = format!("#define SAMUM_CALLS_MAX {}\n", sendfile::CALLS_MAX);
     assert!(header.contains(&calls_max), "{calls_max}");
+
+    if !exists("nm") {
+        skip!("no nm");
+    }
+    let mut nm = Command::new("nm");
+    nm.args(["--dynamic", "--defined-only", "--format=posix"]).arg(library().join("libsamum.so"));
+    let symbols = String::from_utf8(nm.output().unwrap().stdout).unwrap();
+    let exported: BTreeSet<_> =
+        symbols.lines().filter_map(|line| line.split_ascii_whitespace().next()).collect();
+    assert_eq!(exported, declared);
 }

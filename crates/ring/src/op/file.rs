@@ -73,7 +73,7 @@ pub struct Stat {
     pub ctime: i64,
     /// Nanoseconds beside `ctime`.
     pub ctime_nanos: u32,
-    /// The file system.
+    /// The file system: the major number of its device in the upper half, the minor one in the lower.
     pub dev: u64,
     /// The device that calls on the file may have to wait for: that of `dev`, or the one behind it of a subvolume of a
     /// btrfs or of an overlay.
