@@ -82,6 +82,7 @@ fn the_example_serves_cold_and_hot_files() {
     let (program, library) = compile(SERVE, dir.path());
     let site = dir.path().join("site");
     fs::create_dir(&site).unwrap();
+    fs::write(dir.path().join("secret"), "secret").unwrap();
     let files = [("empty", 0), ("small", 10), ("page", 70_000), ("large", 9_000_001)];
     for (name, len) in files {
         fs::write(site.join(name), content(len)).unwrap();
@@ -110,7 +111,7 @@ fn the_example_serves_cold_and_hot_files() {
                 assert!(response.body == content(len), "{name}: other bytes");
             }
         }
-        for path in ["/nothing", "/", "/../site/small"] {
+        for path in ["/nothing", "/", "/../secret", "/small/../../secret", "//etc/passwd"] {
             clients[0].send(request(&format!("GET {path}"))).unwrap();
             assert_eq!(clients[0].response().unwrap().status, 404, "{path}");
         }
@@ -190,6 +191,9 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
     let programs = [SERVE, MISUSE, EVENTS].map(read).concat();
     let unused = declared.iter().filter(|name| !programs.contains(&format!("{name}(")));
     assert_eq!(unused.collect::<Vec<_>>(), [] as [&&str; 0], "no program in C calls them");
+
+    let lines = read(SERVE).lines().count();
+    assert!(lines <= 100, "README.md says that the example has 100 lines, not {lines}");
 
     let calls_max = format!("#define SAMUM_CALLS_MAX {}\n", sendfile::CALLS_MAX);
     assert!(header.contains(&calls_max), "{calls_max}");
