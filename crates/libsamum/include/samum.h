@@ -11,7 +11,7 @@
  *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
  *     samum_wait(queue, -1, completions, 16, &count);
  *
- * examples/serve.c is a file server of 100 lines. Linux only; C99 or C++11.
+ * examples/serve.c is a file server of 100 lines. README.md says how to link. Linux only; C99 or C++11.
  *
  * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so: what it would have
  * written to is as it was, a descriptor is still the caller's, and no completion will come. errno(3) itself means nothing.

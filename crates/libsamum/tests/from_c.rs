@@ -162,6 +162,49 @@ fn files_directories_and_children_are_as_the_header_says() {
     run(Command::new(program).arg(empty).env("LD_LIBRARY_PATH", library));
 }
 
+/// Returns the words that `pkg-config` prints about the library beneath a prefix.
+fn pkg_config(prefix: &Path, args: &[&str]) -> Vec<OsString> {
+    let mut command = Command::new("pkg-config");
+    command.args(args).arg("samum").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let words = String::from_utf8(output.stdout).unwrap();
+    words.split_ascii_whitespace().map(OsString::from).collect()
+}
+
+/// Installs the library as `README.md` says.
+fn install(prefix: &Path) {
+    let library = library();
+    for dir in ["include", "lib/pkgconfig"] {
+        fs::create_dir_all(prefix.join(dir)).unwrap();
+    }
+    fs::copy(here("include/samum.h"), prefix.join("include/samum.h")).unwrap();
+    fs::copy(here("samum.pc"), prefix.join("lib/pkgconfig/samum.pc")).unwrap();
+    fs::copy(library.join("libsamum.a"), prefix.join("lib/libsamum.a")).unwrap();
+    fs::copy(library.join("libsamum.so"), prefix.join("lib/libsamum.so.0")).unwrap();
+    symlink("libsamum.so.0", prefix.join("lib/libsamum.so")).unwrap();
+}
+
+#[test]
+fn an_installed_library_is_linked_dynamically_or_statically() {
+    if !exists("cc") || !exists("pkg-config") {
+        skip!("no C compiler (cc), or no pkg-config");
+    }
+    let prefix = tempfile::tempdir_in("/var/tmp").unwrap();
+    let prefix = prefix.path();
+    install(prefix);
+    assert_eq!(pkg_config(prefix, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);
+    let program = compile_with(MISUSE, prefix, pkg_config(prefix, &["--cflags", "--libs"]));
+    run(Command::new(program).env("LD_LIBRARY_PATH", prefix.join("lib")));
+    // All that the archive needs, and no library of ours when the program runs.
+    let args = pkg_config(prefix, &["--static", "--cflags", "--libs"]);
+    let args = args.into_iter().map(|word| match word.to_str() {
+        Some("-lsamum") => "-l:libsamum.a".into(),
+        _ => word,
+    });
+    run(&mut Command::new(compile_with(MISUSE, prefix, args)));
+}
+
 #[test]
 fn the_header_is_plain_c_and_cpp() {
     let standards =
