@@ -1,6 +1,7 @@
 //! The page for Prometheus: what all workers have counted.
 
 use http::ResponseHead;
+use ring::Time;
 use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
@@ -12,6 +13,7 @@ use crate::serving::Snapshot;
 pub(super) fn response(
     metrics: &Metrics,
     snapshot: &Snapshot,
+    now: Time,
     bare: ResponseHead<'static>,
 ) -> Response<'static> {
     let head = ResponseHead {
@@ -20,7 +22,7 @@ pub(super) fn response(
         nosniff: true,
         ..bare
     };
-    let servers = snapshot.upstreams().flat_map(|upstream| upstream.numbers());
+    let servers = snapshot.upstreams().flat_map(|upstream| upstream.numbers(now));
     let page = Page { exposition: metrics.exposition(servers) };
     Response::new(head, Body::from(Part::Producer(Box::new(page))))
 }

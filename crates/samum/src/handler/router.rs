@@ -857,7 +857,9 @@ impl Router {
                 let allow = Some(allow.into());
                 Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
             }
-            What::Metrics => metrics::response(&self.metrics, &serving.snapshot, bare(Status::Ok)),
+            What::Metrics => {
+                metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
+            }
             What::Error(status) => page::error(bare(*status)),
             What::Refused(refusal) => refused(*refusal),
             What::Paged(paged) => self.paged(cx, head, serving, place, paged),

@@ -104,7 +104,7 @@ impl Checks {
             notes.extend(self.end(ring, key, Err("no response came in time".to_owned()), now));
         }
         for upstream in self.upstreams.clone() {
-            for server in upstream.servers() {
+            for server in upstream.servers(now) {
                 if server.health.take_check(now) {
                     self.begin(ring, &upstream, server, now);
                 }
@@ -149,7 +149,7 @@ impl Checks {
 
     /// Waits for the next check.
     fn wait(&mut self, ring: &mut Ring, now: Time) {
-        let servers = self.upstreams.iter().flat_map(|upstream| upstream.servers());
+        let servers = self.upstreams.iter().flat_map(|upstream| upstream.servers(now));
         let due = servers.filter_map(|server| server.health.check_at()).min();
         // A name that is not resolved has no servers yet.
         let later =

@@ -79,7 +79,7 @@ impl Choices {
         now: Time,
     ) -> Option<Chosen> {
         let choice = self.0.entry(upstream.id).or_insert_with(|| Choice::new(upstream));
-        choice.update(upstream);
+        choice.update(upstream, now);
         choice.begin(upstream.id, ask, now)
     }
 
@@ -107,11 +107,11 @@ impl Choice {
 
     /// Learns of servers that were added or removed.
     #[inline]
-    fn update(&mut self, upstream: &Upstream) {
+    fn update(&mut self, upstream: &Upstream, now: Time) {
         let version = upstream.version();
         if self.version != version {
             self.version = version;
-            self.replace(&upstream.servers());
+            self.replace(&upstream.servers(now));
         }
     }
 

@@ -8,6 +8,8 @@
 //!            a request succeeds, or `rise` checks pass; a growing share for `slow_start`
 //! ```
 //!
+//! The share of a server grows in the same way if it joins others that have requests already.
+//!
 //! All workers share the health of a server, because what one of them has learned spares the requests of the
 //! others. As long as nothing is wrong with a server, this costs a worker one load per choice and one per
 //! response; the lock is for servers with failures.
@@ -40,7 +42,7 @@ pub(crate) struct Rules {
     /// A failure is in a row with another one that is not longer ago. A server that is down is tried again
     /// after this time, and after twice as long each time that it is down again.
     pub(crate) fail_timeout: Duration,
-    /// The time in which the share of a server grows that is up again.
+    /// The time in which the share of a server grows that is up again or has joined others.
     pub(crate) slow_start: Duration,
     /// Checks, if there are any.
     pub(crate) checks: Option<Checks>,
@@ -129,7 +131,7 @@ struct State {
 #[derive(Debug)]
 enum Phase {
     Up {
-        /// When it came up, if it was down before.
+        /// When it came up, if it was down before, or joined others.
         since: Option<Time>,
         /// The failures in a row, and the time of the last.
         failures: u32,
@@ -147,13 +149,16 @@ enum Phase {
 }
 
 impl State {
-    const NEW: Self = Self {
-        phase: Phase::Up { since: None, failures: 0, failed_at: Time::from_nanos(0) },
-        pauses: 0,
-        period: Duration::ZERO,
-        row: (0, true),
-        check_at: Time::from_nanos(0),
-    };
+    /// Nothing is known of it. It has joined others at this time, if any.
+    const fn new(since: Option<Time>) -> Self {
+        Self {
+            phase: Phase::Up { since, failures: 0, failed_at: Time::from_nanos(0) },
+            pauses: 0,
+            period: Duration::ZERO,
+            row: (0, true),
+            check_at: Time::from_nanos(0),
+        }
+    }
 
     /// A request has got a response.
     fn handle_success(&mut self, now: Time) -> Option<Change> {
@@ -289,10 +294,11 @@ impl State {
 }
 
 impl Health {
-    /// A server of which nothing is known: it is up.
-    pub(crate) fn new(rules: Rules) -> Arc<Self> {
-        let (summary, state) = (AtomicU64::new(FINE), Mutex::new(State::NEW));
-        Arc::new(Self { rules, summary, state })
+    /// A server of which nothing is known: it is up. If it joins others at this time, its share grows.
+    pub(crate) fn new(rules: Rules, joined: Option<Time>) -> Arc<Self> {
+        let state = State::new(joined);
+        let summary = AtomicU64::new(state.summary(&rules, joined.unwrap_or_default()));
+        Arc::new(Self { rules, summary, state: Mutex::new(state) })
     }
 
     /// Returns whether it is up.

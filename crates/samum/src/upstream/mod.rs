@@ -141,12 +141,12 @@ impl Upstream {
     }
 
     /// Its servers at present, at most [`config::Upstream::SERVERS_MAX`].
-    pub(crate) fn servers(&self) -> Vec<Arc<Server>> {
+    pub(crate) fn servers(&self, now: Time) -> Vec<Arc<Server>> {
         let mut all = Vec::new();
         for source in &self.sources {
             match source {
                 Source::One(server) => all.push(Arc::clone(server)),
-                Source::Named(named) => all.extend(named.servers(&self.rules)),
+                Source::Named(named) => all.extend(named.servers(&self.rules, now)),
             }
         }
         all.truncate(config::Upstream::SERVERS_MAX);
@@ -164,7 +164,7 @@ impl Upstream {
     }
 
     /// The numbers of its servers.
-    pub(crate) fn numbers(&self) -> Vec<ServerNumbers> {
+    pub(crate) fn numbers(&self, now: Time) -> Vec<ServerNumbers> {
         let of = |server: Arc<Server>| ServerNumbers {
             upstream: self.name.clone(),
             server: server.name.clone(),
@@ -173,7 +173,7 @@ impl Upstream {
             in_flight: server.numbers.active.load(Ordering::Relaxed),
             failures: server.numbers.failures.load(Ordering::Relaxed),
         };
-        self.servers().into_iter().map(of).collect()
+        self.servers(now).into_iter().map(of).collect()
     }
 
     /// The key of a request of this client for this path: requests with the same key have the same server,
@@ -211,21 +211,22 @@ impl Source {
                 }));
             }
         };
-        Self::One(Server::new(url, url.to_string(), address, rules))
+        Self::One(Server::new(url, url.to_string(), address, rules, None))
     }
 }
 
 impl Named {
-    /// The servers at its addresses at present. Those at addresses that it had before are the same.
-    fn servers(&self, rules: &GatewayRules) -> Vec<Arc<Server>> {
+    /// The servers at its addresses at present. Those at addresses that it had before are the same; others join them.
+    fn servers(&self, rules: &GatewayRules, now: Time) -> Vec<Arc<Server>> {
         let Some(resolved) = self.resolved.get() else { return Vec::new() };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = resolved.addresses();
+        let joined = (!found.is_empty()).then_some(now);
         let next = addresses.iter().map(|address| {
             let same = found.iter().find(|(known, _)| known == address);
             let server = same.map(|(_, server)| Arc::clone(server)).unwrap_or_else(|| {
                 let name = format!("{} ({})", self.url, address.ip());
-                Server::new(&self.url, name, Some((*address).into()), rules)
+                Server::new(&self.url, name, Some((*address).into()), rules, joined)
             });
             (*address, server)
         });
@@ -240,8 +241,9 @@ impl Server {
         name: String,
         address: Option<ring::Address>,
         rules: &GatewayRules,
+        joined: Option<Time>,
     ) -> Arc<Self> {
-        let health = Health::new((&rules.health).into());
+        let health = Health::new((&rules.health).into(), joined);
         let (id, numbers) = (next_id(), Numbers::default());
         Arc::new(Self { id, url: url.clone(), name, address, health, numbers })
     }
@@ -375,3 +377,6 @@ impl Links {
         matches!(event, LinkEvent::Received(_)).then_some(LinkNews::Surplus(server))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -230,7 +230,8 @@ impl Resolved {
         Arc::clone(&lock(&self.addresses))
     }
 
-    fn set(&self, mut found: Vec<SocketAddr>) {
+    /// The name has these addresses from now on, [`ADDRESSES_MAX`] at most.
+    pub(super) fn set(&self, mut found: Vec<SocketAddr>) {
         // Name servers send them in another order each time.
         found.sort_unstable();
         found.dedup();

@@ -19,7 +19,7 @@ fn at(seconds: f64) -> Time {
 
 /// A server that has failed three times at this time.
 fn down(rules: Rules, now: f64) -> Arc<Health> {
-    let health = Health::new(rules);
+    let health = Health::new(rules, None);
     assert_eq!([(); 2].map(|()| health.handle_failure(None, at(now))), [None; 2]);
     let change = health.handle_failure(None, at(now));
     assert_eq!(change, Some(Change::Down(Some(rules.fail_timeout))));
@@ -45,7 +45,7 @@ fn failures_in_a_row_take_a_server_down() {
         (&[(0.0, false), (1.0, false), (12.0, false), (13.0, false)], false),
         (&[(0.0, false), (1.0, false), (12.0, false), (13.0, false), (14.0, false)], true),
     ] {
-        let health = Health::new(RULES);
+        let health = Health::new(RULES, None);
         let changes = events.iter().map(|(now, success)| {
             if *success {
                 health.handle_success(None, at(*now))
@@ -63,7 +63,7 @@ fn failures_in_a_row_take_a_server_down() {
 
 #[test]
 fn requests_never_take_a_server_down_without_a_maximum_of_failures() {
-    let health = Health::new(Rules { max_fails: 0, ..RULES });
+    let health = Health::new(Rules { max_fails: 0, ..RULES }, None);
     assert!((0..100).all(|_| health.handle_failure(None, at(0.0)).is_none()));
     assert_eq!(health.standing(at(0.0)), FULL);
 }
@@ -136,12 +136,29 @@ fn the_share_of_a_server_that_is_up_again_grows() {
         assert_eq!(health.handle_success(None, at(now)), None);
     }
     assert_eq!(health.summary.load(Ordering::Relaxed), FINE, "it costs nothing any more");
-    assert_eq!(Health::new(health.rules).standing(at(0.0)), FULL, "not at the start");
+    assert_eq!(Health::new(health.rules, None).standing(at(0.0)), FULL, "not at the start");
+}
+
+#[test]
+fn the_share_of_a_server_that_joins_others_grows() {
+    let rules = Rules { slow_start: 20 * SECOND, ..RULES };
+    let health = Health::new(rules, Some(at(10.0)));
+    assert!(health.is_up());
+    for (now, weight) in [(10.0, 1), (15.0, 64), (29.9, 254), (30.0, 256)] {
+        assert_eq!(health.standing(at(now)), Standing::Up(weight), "{now}");
+    }
+    assert_eq!(health.summary.load(Ordering::Relaxed), FINE, "it costs nothing any more");
+    let without = Health::new(RULES, Some(at(10.0)));
+    assert_eq!(without.summary.load(Ordering::Relaxed), FINE, "there is no slow start");
+    // One that fails meanwhile is down for the shortest time.
+    let health = Health::new(rules, Some(at(10.0)));
+    let changes = [(); 3].map(|()| health.handle_failure(None, at(11.0)));
+    assert_eq!(changes, [None, None, Some(Change::Down(Some(rules.fail_timeout)))]);
 }
 
 #[test]
 fn checks_take_a_server_down_and_bring_it_back() {
-    let health = Health::new(Rules { checks: Some(CHECKS), ..RULES });
+    let health = Health::new(Rules { checks: Some(CHECKS), ..RULES }, None);
     let check = |passed, now| health.handle_check(passed, at(now));
     assert_eq!([check(false, 0.0), check(false, 5.0), check(true, 10.0)], [None; 3]);
     assert_eq!([check(false, 15.0), check(false, 20.0)], [None; 2]);
@@ -168,12 +185,12 @@ fn checks_bring_a_server_back_that_requests_took_down() {
 
 #[test]
 fn one_worker_checks_for_all() {
-    let health = Health::new(Rules { checks: Some(CHECKS), ..RULES });
+    let health = Health::new(Rules { checks: Some(CHECKS), ..RULES }, None);
     assert!(health.take_check(at(0.0)));
     assert!(!health.take_check(at(0.0)) && !health.take_check(at(4.9)));
     assert_eq!(health.check_at(), Some(at(5.0)));
     assert!(health.take_check(at(5.0)));
-    let without = Health::new(RULES);
+    let without = Health::new(RULES, None);
     assert!(!without.take_check(at(0.0)) && without.check_at().is_none());
     assert_eq!(without.handle_check(false, at(0.0)), None);
 }
@@ -222,7 +239,7 @@ proptest! {
         steps in vec((0..20_000_u32, step()), 0..200),
     ) {
         let rules = Rules { checks: has_checks.then_some(CHECKS), ..RULES };
-        let health = Health::new(rules);
+        let health = Health::new(rules, None);
         let (mut now, mut held) = (0.0, None);
         let mut is_up = true;
         for (millis, step) in steps {
