@@ -11,7 +11,38 @@ use testkit::{Address, Server, Tree, or_skip, tether};
 
 use common::{SAMUM, on_both_drivers};
 
-const ECHO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tunnels/echo.py");
+/// A language with a library for WebSockets.
+#[derive(Clone, Copy)]
+struct Language {
+    program: &'static str,
+    /// Arguments with which the program succeeds if the library is there.
+    probe: [&'static str; 2],
+    /// A script that serves and asks.
+    script: &'static str,
+}
+
+/// Debian's Python, which has Debian's libraries.
+const PYTHON: Language = Language {
+    program: "/usr/bin/python3",
+    probe: ["-c", "import websockets"],
+    script: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tunnels/echo.py"),
+};
+
+/// Node.js.
+const NODE: Language = Language {
+    program: "/usr/bin/node",
+    probe: ["-e", "require('ws').WebSocketServer.name"],
+    script: concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tunnels/echo.js"),
+};
+
+impl Language {
+    fn command(self) -> Command {
+        let mut command = Command::new(self.program);
+        // Where Debian has libraries for Node.js, of which other builds of it do not know.
+        command.env("NODE_PATH", "/usr/share/nodejs");
+        command
+    }
+}
 
 /// A server that sends back what it gets. It is killed at the end.
 struct Echo {
@@ -21,14 +52,15 @@ struct Echo {
 
 impl Echo {
     /// Starts it, or says what is missing.
-    fn start() -> Result<Self, String> {
-        let has_library = python().args(["-c", "import websockets"]).stderr(Stdio::null()).status();
+    fn start(language: Language) -> Result<Self, String> {
+        let Language { program, probe, script } = language;
+        let has_library = language.command().args(probe).stderr(Stdio::null()).status();
         if !has_library.is_ok_and(|status| status.success()) {
-            return Err("no websockets for Python".to_owned());
+            return Err(format!("{program} with a library for WebSockets is missing"));
         }
-        let mut command = python();
-        tether(command.args([ECHO, "serve"]).stdout(Stdio::piped()));
-        let mut process = command.spawn().map_err(|error| format!("Python: {error}"))?;
+        let mut command = language.command();
+        tether(command.args([script, "serve"]).stdout(Stdio::piped()));
+        let mut process = command.spawn().map_err(|error| format!("{program}: {error}"))?;
         let mut line = String::new();
         let output = process.stdout.take().expect("it is a pipe");
         BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
@@ -45,15 +77,20 @@ impl Drop for Echo {
     }
 }
 
-/// Debian's Python, which has Debian's libraries.
-fn python() -> Command {
-    Command::new("/usr/bin/python3")
+#[test]
+fn messages_of_pythons_websockets_come_back() {
+    check(PYTHON);
 }
 
 #[test]
-fn messages_of_all_sizes_come_back() {
+fn messages_of_ws_for_node_come_back() {
+    check(NODE);
+}
+
+/// Clients send messages of all sizes through samum, and get them back.
+fn check(language: Language) {
     on_both_drivers(|driver| {
-        let echo = or_skip!(Echo::start());
+        let echo = or_skip!(Echo::start(language));
         let tree = Tree::new();
         let config = format!(
             "[server]\nthreads = 1\ndriver = '{driver}'\n[[site]]\nlisten = ['127.0.0.1:0']\n\
@@ -65,9 +102,9 @@ fn messages_of_all_sizes_come_back() {
         command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
         let server = Server::spawn(&mut command).expect("samum starts");
         let Address::Tcp(address) = server.address() else { panic!("not TCP") };
-        let mut clients = python();
-        let clients = clients.args([ECHO, "ask", &address.port().to_string()]);
-        let output = tether(clients).output().expect("Python runs");
+        let mut clients = language.command();
+        let clients = clients.args([language.script, "ask", &address.port().to_string()]);
+        let output = tether(clients).output().expect("it has served");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     });
 }
