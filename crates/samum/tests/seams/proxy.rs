@@ -794,6 +794,8 @@ fn a_request_is_tried_again_only_where_that_is_safe() {
                     assert_eq!(request, POST, "it may be tried again");
                     assert_eq!(stage.response(&mut client).status, 502);
                     assert!(!stage.has_connected(), "a request was sent twice");
+                    let stats = stage.stats();
+                    assert_eq!((stats.proxy_failed, stats.proxy_retries), (1, 0));
                     stage.check_told("");
                 }
             }
@@ -816,7 +818,8 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
         assert_eq!((response.status, &response.body[..]), (413, &b"no!"[..]));
         stage.pass(Duration::from_millis(100));
         assert!(server.end().is_some(), "a link with half a request was kept");
-        assert_eq!(stage.stats().proxy_failed, 0);
+        assert!(!stage.has_connected(), "it was sent again");
+        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
 }
