@@ -107,9 +107,10 @@ pub(crate) fn descriptors(server: &Server) -> usize {
 
 /// Bytes of memory that a server has in use.
 pub(crate) fn resident_bytes(server: &Server) -> u64 {
-    let status =
-        std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc(5)");
+    // The one in /proc/PID/status may be wrong by 32 pages for each CPU, which count for themselves.
+    let path = format!("/proc/{}/smaps_rollup", server.pid());
+    let rollup = std::fs::read_to_string(path).expect("it runs");
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("proc(5)");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("proc(5)");
     kilobytes * 1024
 }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod exact;
 mod transfers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
