@@ -245,6 +245,8 @@ fn proxies_are_measured_or_say_why_not() {
         ("proxied", "speed of a download", 2),
         ("proxied", "CPU per GiB", 2),
         ("proxied", "time to the first byte", 2),
+        ("proxied", "memory over idle", 2),
+        ("proxied", "temporary files", 2),
         ("proxied-small", "CPU per request", 1),
         ("proxied-small", "requests per second", 1),
         ("proxied-slow", "memory over idle", 1),

@@ -71,6 +71,10 @@ impl Peer {
             "lighttpd" => ("lighttpd -D -f {conf}", LIGHTTPD.to_owned(), &["-v"]),
             "caddy" => (CADDY_COMMAND, CADDY.to_owned(), &["version"]),
             "samum-proxy" => (SAMUM_PROXY, SAMUM_PROXY_CONFIGURATION.to_owned(), &["--version"]),
+            "samum-proxy-buffer" => {
+                let configuration = SAMUM_PROXY_CONFIGURATION.to_owned() + "splice = false\n";
+                (SAMUM_PROXY, configuration, &["--version"])
+            }
             "nginx-proxy" => ("nginx -c {conf}", NGINX_PROXY.to_owned(), &["-v"]),
             "haproxy" => ("haproxy -db -f {conf}", HAPROXY.replace("{splice}", ""), &["-v"]),
             "haproxy-splice" => {
@@ -284,8 +288,15 @@ pub const CROWDED: &str = "samum-own-crowd";
 pub const ORIGIN: &str = "origin";
 
 /// The servers that take part in tests of proxies without `--servers`: the origin itself, and proxies.
-pub const PROXIES: [&str; 6] =
-    [ORIGIN, "samum-proxy", "nginx-proxy", "haproxy", "haproxy-splice", "caddy-proxy"];
+pub const PROXIES: [&str; 7] = [
+    ORIGIN,
+    "samum-proxy",
+    "samum-proxy-buffer",
+    "nginx-proxy",
+    "haproxy",
+    "haproxy-splice",
+    "caddy-proxy",
+];
 
 /// The servers that take part in the test of DNS: on the kernel's UDP, and on a stack of its own.
 pub const DNS: [&str; 2] = ["nsd", "dns-own"];
@@ -621,8 +632,8 @@ mod tests {
             let ours: Vec<_> = peer.binaries().iter().map(|binary| binary.0).collect();
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
-                | "samum-own-crowd" | "samum-proxy" | "samum-fastcgi" | "samum-includes"
-                | "samum-stalled" => &["samum"],
+                | "samum-own-crowd" | "samum-proxy" | "samum-proxy-buffer" | "samum-fastcgi"
+                | "samum-includes" | "samum-stalled" => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 "dns-own" => &["dns"],
                 _ => &[],

@@ -2,17 +2,19 @@
 
 use core::time::Duration;
 use std::rc::Rc;
+use std::thread;
 
 use super::super::rounds::Rounds;
 use super::super::server::Server;
 use super::super::site::Site;
 use super::super::{Dropped, League, in_turn};
+use super::slow::{FILES, MEMORY};
 use super::{COMPARED_TO, Stage, ratio};
 use crate::http::figures::remarks;
-use crate::load::{Account, Order, Plan, Target};
+use crate::load::{Account, Background, Order, Plan, Target};
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::{Fault, Recorder, Test, Unit};
+use crate::{Fault, Recorder, Test, Unit, interrupt};
 
 /// The test.
 #[must_use]
@@ -28,6 +30,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .figure(curve(Unit::BytesPerSecond, SPEED))
     .figure(curve(Unit::Nanoseconds, CPU))
     .figure(curve(Unit::Nanoseconds, FIRST_BYTE))
+    .figure(Figure::of(Unit::Bytes).titled("held").only(&[MEMORY, FILES]).log_x().lines())
 }
 
 pub(super) fn curve(unit: Unit, series: &str) -> Figure {
@@ -43,9 +46,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         sizes.iter().map(|&size| site.file(&name(size), size)).collect::<Result<_, _>>()?;
     let stage = Stage::new(league, &site, &files)?;
     let compared = sizes.iter().filter(|size| **size <= COMPARED_MAX).count().max(1);
-    let mut servers: Vec<Server> = Vec::new();
+    let mut servers: Vec<Started> = Vec::new();
     for peer in &league.proxies {
-        servers.extend(stage.start(recorder, peer, compared));
+        servers.extend(stage.start(recorder, peer, compared).map(Started::new));
     }
     let mut rounds = Rounds::default();
     let mut accounts: Vec<(String, u64, Account)> = Vec::new();
@@ -59,45 +62,69 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 }
                 let server = &mut servers[index];
                 done += 1;
-                if dropped.has(server.name()) {
+                let name = server.server.name().to_owned();
+                if dropped.has(&name) {
                     continue;
                 }
                 let measured = match download(league, server, size) {
                     Ok(measured) => measured,
                     Err(fault) => {
-                        dropped.add(recorder, server.name(), round, fault);
+                        dropped.add(recorder, &name, round, fault);
                         continue;
                     }
                 };
                 for ((what, unit), value) in FIGURES.into_iter().zip(measured.values) {
                     let series = format!("{what}, round {round}");
-                    recorder.record(server.name(), &series, unit, float(size), value);
-                    rounds.add(server.name(), &of_size(what, size), value);
+                    recorder.record(&name, &series, unit, float(size), value);
+                    rounds.add(&name, &of_size(what, size), value);
                 }
-                accounts.push((server.name().to_owned(), size, measured.account));
+                accounts.push((name, size, measured.account));
                 recorder.progress(float(done) / float(total));
             }
         }
     }
-    let names: Vec<&str> = servers.iter().map(Server::name).collect();
+    let names: Vec<&str> = servers.iter().map(|started| started.server.name()).collect();
     for &size in &sizes {
         show(recorder, &rounds, &accounts, &names, size);
     }
     if let Some(noisy) = rounds.too_noisy(&[SPEED, CPU]) {
         recorder.note(noisy);
     }
+    recorder
+        .note("memory is PSS; it and temporary files are the most at any time of a measurement");
     stage.describe(recorder, &league.proxies);
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
+/// A server that has started.
+pub(super) struct Started {
+    server: Server,
+    /// Bytes of its memory before anything was measured. What is allocated once is there, because the bytes of some
+    /// files have been compared.
+    idle_memory: u64,
+}
+
+impl Started {
+    pub(super) fn new(server: Server) -> Self {
+        thread::sleep(SETTLE);
+        let idle_memory = server.memory();
+        Self { server, idle_memory }
+    }
+}
+
 pub(super) struct Measured {
     /// Of [`FIGURES`].
-    pub(super) values: [f64; 3],
+    pub(super) values: [f64; 5],
     account: Account,
 }
 
 /// Downloads a file again and again on one connection, [`BYTES`] altogether.
-pub(super) fn download(league: &League, server: &mut Server, size: u64) -> Result<Measured, Fault> {
+pub(super) fn download(
+    league: &League,
+    started: &mut Started,
+    size: u64,
+) -> Result<Measured, Fault> {
+    let Started { server, idle_memory } = started;
     let times = (BYTES / size).clamp(1, TIMES_MAX);
     let target = Target { len: Some(size), ..Target::new(format!("/{}", name(size))) };
     let count = usize::try_from(times).unwrap_or(1);
@@ -109,8 +136,17 @@ pub(super) fn download(league: &League, server: &mut Server, size: u64) -> Resul
         timeout: LIMIT,
         ..league.plan(server, vec![target; count])
     };
-    let measured = league.measure(server, &plan)?;
-    let account = measured.account;
+    let before = server.cpu();
+    let load = Background::start(plan);
+    let (mut memory, mut files) = (0, 0);
+    while !load.is_finished() {
+        memory = memory.max(server.memory());
+        files = files.max(server.temporary_files());
+        thread::sleep(SAMPLE);
+    }
+    let joined = load.join().and_then(|account| interrupt::check().map(|()| account));
+    let account = joined.map_err(|error| Fault::Failed(error.to_string()))?;
+    let cpu = server.cpu() - before;
     if account.answered_ever < times {
         return Err(Fault::Failed(format!("{size} bytes: {}", account.failures())));
     }
@@ -118,8 +154,10 @@ pub(super) fn download(league: &League, server: &mut Server, size: u64) -> Resul
     let gib = float(size * times) / float(1 << 30);
     let values = [
         float(size) / (median(&account.latency) / 1e9),
-        measured.cpu.as_secs_f64() * 1e9 / gib,
+        cpu.as_secs_f64() * 1e9 / gib,
         median(&account.first_byte),
+        float(memory.saturating_sub(*idle_memory)),
+        float(files),
     ];
     Ok(Measured { values, account })
 }
@@ -153,6 +191,8 @@ fn show(
         row.push(cell(CPU, |ns| format!("{:.0}", ns / 1e6)));
         row.extend(ratios(CPU));
         row.push(cell(FIRST_BYTE, |ns| format!("{:.0}", ns / 1e3)));
+        let mebibytes = |bytes: f64| format!("{:.2}", bytes / float(1 << 20));
+        row.extend([MEMORY, FILES].map(|what| cell(what, mebibytes)));
         row.push(remarks(&of_server));
         row
     });
@@ -166,6 +206,8 @@ fn show(
         nginx,
         haproxy,
         "first byte, µs",
+        "memory over idle, MiB",
+        "temporary files, MiB",
         "remarks",
     ];
     recorder.table(Table {
@@ -191,8 +233,13 @@ pub(crate) const CPU: &str = "CPU per GiB";
 pub(super) const FIRST_BYTE: &str = "time to the first byte";
 
 /// The figures that are measured. In raw.csv each round is a series of its own; the plots show medians.
-pub(super) const FIGURES: [(&str, Unit); 3] =
-    [(SPEED, Unit::BytesPerSecond), (CPU, Unit::Nanoseconds), (FIRST_BYTE, Unit::Nanoseconds)];
+pub(super) const FIGURES: [(&str, Unit); 5] = [
+    (SPEED, Unit::BytesPerSecond),
+    (CPU, Unit::Nanoseconds),
+    (FIRST_BYTE, Unit::Nanoseconds),
+    (MEMORY, Unit::Bytes),
+    (FILES, Unit::Bytes),
+];
 
 /// Bytes downloaded in each measurement, at least one file.
 const BYTES: u64 = 1 << 30;
@@ -202,6 +249,12 @@ const TIMES_MAX: u64 = 1000;
 
 /// Larger files are not compared before they are measured: it takes as long.
 const COMPARED_MAX: u64 = 64 << 20;
+
+/// The interval of looks at memory and files.
+const SAMPLE: Duration = Duration::from_millis(50);
+
+/// The pause before memory is measured, because some is freed late.
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// For each measurement.
 const LIMIT: Duration = Duration::from_secs(60);

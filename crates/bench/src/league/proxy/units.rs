@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::super::peers::Peer;
 use super::super::rounds::Rounds;
-use super::super::server::Server;
 use super::super::site::Site;
 use super::super::{Dropped, League, in_turn};
 use super::Stage;
-use super::download::{CPU, FIGURES, FIRST_BYTE, SPEED, curve, download, name, of_size};
+use super::download::{CPU, FIGURES, FIRST_BYTE, SPEED, Started, curve, download, name, of_size};
+use super::slow::MEMORY;
 use crate::run::Table;
 use crate::stats::float;
 use crate::{Fault, Recorder, Test, Unit};
@@ -37,11 +37,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let size = if league.quick { SIZE_QUICK } else { SIZE };
     let files = [site.file(&name(size), size)?];
     let stage = Stage::new(league, &site, &files)?;
-    let mut servers: Vec<(&str, u64, Server)> = Vec::new();
+    let mut servers: Vec<(&str, u64, Started)> = Vec::new();
     for (way, splice) in WAYS {
         for unit in UNITS {
             let server = stage.start(recorder, &peer(unit, splice)?, 1);
-            servers.extend(server.map(|server| (way, unit, server)));
+            servers.extend(server.map(|server| (way, unit, Started::new(server))));
         }
     }
     let mut rounds = Rounds::default();
@@ -96,9 +96,11 @@ fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str) {
             cell(SPEED, |rate| format!("{:.0}", rate / 1e6)),
             cell(CPU, |ns| format!("{:.0}", ns / 1e6)),
             cell(FIRST_BYTE, |ns| format!("{:.0}", ns / 1e3)),
+            cell(MEMORY, |bytes| format!("{:.2}", bytes / float(1 << 20))),
         ]
     });
-    let head = ["received at once", "MB/s", "CPU, ms per GiB", "first byte, µs"];
+    let head =
+        ["received at once", "MB/s", "CPU, ms per GiB", "first byte, µs", "memory over idle, MiB"];
     recorder.table(Table {
         title: format!("samum as a proxy, {way}: median (least–greatest)"),
         head: head.map(str::to_owned).to_vec(),
