@@ -13,6 +13,7 @@ use crate::application::{Application, ConnectionId};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::ip::{self, Received, ReceivedChecksum, Report, Segment, Unsent, What};
+use crate::sim::Numbers;
 use crate::siphash;
 use crate::slots::Key;
 use crate::tcp::time_wait::{self, Remains, TimeWait};
@@ -530,6 +531,16 @@ impl Stack {
                 flight: connection.flight_status(),
             };
             (id_of(key), status)
+        })
+    }
+
+    /// The sequence numbers of a connection, for an attacker in the simulated network; `None` if it is not open.
+    pub(crate) fn numbers(&self, id: ConnectionId) -> Option<Numbers> {
+        let connection = &self.connections.get(key_of(id))?.connection;
+        Some(Numbers {
+            snd_nxt: connection.snd_nxt().0,
+            rcv_nxt: connection.rcv_nxt().0,
+            receive_window: connection.receive_window(),
         })
     }
 

@@ -10,7 +10,7 @@ use super::device::Device;
 use super::segment::mac;
 use crate::application::{Application, ConnectionId, Lost};
 use crate::config::Config;
-use crate::ip::ReceivedChecksum;
+use crate::ip::{ReceivedChecksum, Unsent};
 use crate::stack::{Borrowed, Census, Stack};
 use crate::tcp::{Drained, Endpoints};
 use crate::time::Time;
@@ -35,10 +35,33 @@ pub enum News {
     Lost(Lost),
 }
 
+/// The sequence numbers of a connection: an attacker has to guess them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// `SND.NXT`: the number of the next byte that is sent for the first time.
+    pub snd_nxt: u32,
+    /// `RCV.NXT`: the next number that is expected.
+    pub rcv_nxt: u32,
+    /// Numbers from `rcv_nxt` on that the peer may send.
+    pub receive_window: u32,
+}
+
+/// A datagram that has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The address and port that it was sent to.
+    pub local: SocketAddr,
+    /// Those that it came from.
+    pub peer: SocketAddr,
+    /// The data.
+    pub bytes: Vec<u8>,
+}
+
 /// Notes what the stack tells.
 #[derive(Debug, Default)]
 struct Ear {
     news: Vec<(ConnectionId, News)>,
+    datagrams: Vec<Datagram>,
 }
 
 impl Application for Ear {
@@ -69,6 +92,10 @@ impl Application for Ear {
 
     fn lost(&mut self, id: ConnectionId, why: Lost) {
         self.news.push((id, News::Lost(why)));
+    }
+
+    fn datagram(&mut self, local: SocketAddr, peer: SocketAddr, bytes: &[u8]) {
+        self.datagrams.push(Datagram { local, peer, bytes: bytes.to_vec() });
     }
 }
 
@@ -187,6 +214,28 @@ impl Host {
         core::mem::take(&mut self.news)
     }
 
+    /// The datagrams that have come since the last call.
+    pub fn datagrams(&mut self) -> Vec<Datagram> {
+        core::mem::take(&mut self.ear.datagrams)
+    }
+
+    /// Sends a datagram to a peer that has sent one.
+    ///
+    /// # Errors
+    ///
+    /// If the stack cannot send it.
+    pub fn send_datagram(
+        &mut self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        bytes: &[u8],
+    ) -> Result<(), Unsent> {
+        let parts: &[&[u8]] = if bytes.is_empty() { &[] } else { &[bytes] };
+        let sent = self.stack.send_datagram(local, peer, parts, &mut self.device);
+        self.frames.extend(self.device.take());
+        sent
+    }
+
     /// Opens a connection; `None` if the stack cannot.
     pub fn connect(
         &mut self,
@@ -237,6 +286,12 @@ impl Host {
     pub fn state(&self, id: ConnectionId) -> Option<&'static str> {
         let mut connections = self.stack.connections();
         connections.find(|(other, _)| *other == id).map(|(_, status)| status.state.name())
+    }
+
+    /// The sequence numbers of a connection, for tests that forge segments; `None` if it is not open.
+    #[must_use]
+    pub fn numbers(&self, id: ConnectionId) -> Option<Numbers> {
+        self.stack.numbers(id)
     }
 
     /// Checks that nothing is left of any connection.

@@ -20,7 +20,7 @@ mod tests;
 mod world;
 
 pub use device::Device;
-pub use host::{Host, News};
+pub use host::{Datagram, Host, News, Numbers};
 pub use link::{Burst, Conditions, Fates, Link};
 pub use messages::{host_unreachable, too_large};
 pub use random::Random;

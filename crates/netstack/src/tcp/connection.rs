@@ -489,6 +489,11 @@ impl Connection {
         self.rcv_nxt
     }
 
+    /// Sequence numbers from `RCV.NXT` on that the peer may send.
+    pub(crate) const fn receive_window(&self) -> u32 {
+        self.rcv_edge.0.wrapping_sub(self.rcv_nxt.0)
+    }
+
     /// Some exactly if both sides send timestamps.
     #[must_use]
     pub fn timestamps(&self) -> Option<Timestamps> {
