@@ -1,6 +1,7 @@
 //! The scripts of this folder: what a stack sends and tells when a peer sends and the application acts.
 //! Each case names the RFC and the section that it holds the stack to. The format is in `parse.rs`.
 
+mod packets;
 mod parse;
 mod run;
 
@@ -29,6 +30,10 @@ fn script(name: &str, text: &str) {
 
 macro_rules! scripts {
     ($($name:ident)*) => {
+        /// The scripts by name.
+        const SCRIPTS: &[(&str, &str)] =
+            &[$((stringify!($name), include_str!(concat!(stringify!($name), ".txt")))),*];
+
         $(#[test]
         fn $name() {
             script(stringify!($name), include_str!(concat!(stringify!($name), ".txt")));
@@ -46,6 +51,7 @@ scripts! {
     hostile
     keepalive
     large
+    packets
     path_mtu
     rack
     receive
@@ -54,4 +60,66 @@ scripts! {
     time_wait
     timestamps
     zero_window
+}
+
+/// The documents that the stack implements and the least number of their cases. Cases of congestion control are tests
+/// beside the code: RFC 6937 in `recovery/prr.rs`, RFC 9406 and RFC 9438 in `congestion/`.
+const DOCUMENTS: [(u32, usize); 32] = [
+    (768, 9),
+    (791, 3),
+    (792, 4),
+    (826, 5),
+    (1122, 4),
+    (1191, 7),
+    (1337, 3),
+    (2018, 13),
+    (2525, 2),
+    (2883, 3),
+    (3042, 3),
+    (3168, 16),
+    (3522, 2),
+    (4443, 4),
+    (4861, 6),
+    (4987, 17),
+    (5461, 3),
+    (5681, 19),
+    (5682, 1),
+    (5927, 3),
+    (5961, 20),
+    (6191, 4),
+    (6298, 13),
+    (6528, 3),
+    (6582, 3),
+    (6675, 8),
+    (6928, 3),
+    (7323, 23),
+    (8200, 7),
+    (8201, 3),
+    (8985, 8),
+    (9293, 160),
+];
+
+/// Each case names the document and the section that it is about, and no document has less of them than it had.
+#[test]
+fn each_document_has_its_cases() {
+    let mut count = std::collections::BTreeMap::<u32, usize>::new();
+    let mut all = 0;
+    for (name, text) in SCRIPTS {
+        let cases = parse::parse(text).unwrap_or_else(|why| panic!("{name}: {why}"));
+        all += cases.len();
+        for case in &cases {
+            let (source, rule) = case.name.split_once(": ").unwrap_or_default();
+            let (document, section) = source.split_once(", ").unwrap_or_default();
+            let number = document.strip_prefix("RFC ").and_then(|number| number.parse().ok());
+            let Some(number) = number.filter(|_| !section.is_empty() && !rule.is_empty()) else {
+                panic!("{name}: {:?} names no section of a document", case.name)
+            };
+            *count.entry(number).or_default() += 1;
+        }
+    }
+    for (document, least) in DOCUMENTS {
+        let count = count.get(&document).copied().unwrap_or_default();
+        assert!(count >= least, "RFC {document} has {count} cases of {least}");
+    }
+    assert!(all >= 384, "{all} cases: {count:?}");
 }

@@ -80,6 +80,13 @@ pub(crate) enum Step {
         kind: Icmp,
         seq: i64,
     },
+    /// A frame that is no segment, in the words of `packets.rs`.
+    Packet(String),
+    /// The stack sends such a frame.
+    ExpectPacket(String),
+    /// The initial sequence number of the stack is so far behind the one before it (`iss +1000`), to within 10, or
+    /// elsewhere (`iss elsewhere`).
+    Iss(Option<i64>),
     Silence,
     /// What the stack sends until then does not matter.
     Ignore,
@@ -107,12 +114,15 @@ pub(crate) enum Action {
     Receive,
     /// Opens a connection to the peer.
     Connect,
+    /// Sends a datagram of so many bytes to the sender of the last one.
+    Answer(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Accepted,
     Received(u64),
+    Datagram(usize),
     Closed,
     Ended,
     Lost(&'static str),
@@ -176,6 +186,12 @@ impl Opt {
 type Words<'a> = core::iter::Peekable<core::str::SplitWhitespace<'a>>;
 
 fn step(code: &str) -> Result<((Duration, Duration), Step), String> {
+    if let Some(words) = code.strip_prefix("in ") {
+        return Ok(((Duration::ZERO, Duration::ZERO), Step::Packet(words.to_owned())));
+    }
+    if let Some(words) = code.strip_prefix("out ") {
+        return Ok(((Duration::ZERO, Duration::ZERO), Step::ExpectPacket(words.to_owned())));
+    }
     let (code, options) = match code.rsplit_once(" <") {
         Some((before, after)) if after.ends_with('>') => (before, after.strip_suffix('>')),
         _ => (code, None),
@@ -226,11 +242,17 @@ fn step(code: &str) -> Result<((Duration, Duration), Step), String> {
             Some("stop") => Action::StopReceiving,
             Some("receive") => Action::Receive,
             Some("connect") => Action::Connect,
+            Some("answer") => Action::Answer(next_number(&mut words)?),
             other => return Err(format!("{other:?} is no action")),
         }),
         "told" if words.next_if_eq(&"not").is_some() => Step::NotTold(told(&mut words)?),
         "told" => Step::Told(told(&mut words)?),
         "state" => Step::State(words.next().ok_or("the state is missing")?.to_owned()),
+        "iss" => Step::Iss(match words.next() {
+            Some("elsewhere") => None,
+            Some(distance) => Some(number(distance)?),
+            None => return Err("the distance is missing".to_owned()),
+        }),
         "count" => {
             let name = words.next().ok_or("the name is missing")?.to_owned();
             Step::Count(name, next_number(&mut words)?)
@@ -266,6 +288,7 @@ fn told(words: &mut Words<'_>) -> Result<Told, String> {
     Ok(match words.next() {
         Some("accepted") => Told::Accepted,
         Some("received") => Told::Received(next_number(words)?),
+        Some("datagram") => Told::Datagram(next_number(words)?),
         Some("closed") => Told::Closed,
         Some("ended") => Told::Ended,
         Some("lost") => Told::Lost(match words.next() {

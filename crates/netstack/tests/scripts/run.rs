@@ -6,10 +6,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use netstack::sim::{
-    Device, Host, News, Segment, TcpOption, flag, host_unreachable, mac, too_large,
+    Datagram, Device, Host, News, Segment, TcpOption, flag, host_unreachable, mac, too_large,
 };
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Lost, Stack, Time};
 
+use crate::packets;
 use crate::parse::{Action, Case, Icmp, Line, Open, Opt, Pattern, Step, Told};
 
 /// The stack's clock and its initial sequence numbers are near where they wrap in 32 bits of milliseconds.
@@ -44,6 +45,8 @@ struct Settings {
     limits: Limits,
     room: usize,
     is_v6: bool,
+    /// Whether the address is the kernel's.
+    is_kernels: bool,
     peer_isn: u32,
 }
 
@@ -54,6 +57,7 @@ impl Default for Settings {
             limits: Limits { mtu: 1500, cut_bytes_max: 0, fills_checksums: false },
             room: usize::MAX,
             is_v6: false,
+            is_kernels: false,
             peer_isn: 0xffff_ff00,
         }
     }
@@ -87,6 +91,8 @@ impl Settings {
             }
             ("room", &[value]) => self.room = usize::try_from(value).expect("frames"),
             ("v6", []) => self.is_v6 = true,
+            ("kernels", []) => self.is_kernels = true,
+            ("udp", &[port]) => config.udp_ports = vec![u16::try_from(port).expect("a port")],
             ("isn", &[value]) => self.peer_isn = number(value),
             _ => return Err(format!("config {name} with {values:?}")),
         }
@@ -132,6 +138,14 @@ struct World {
     current: u16,
     /// What the stack has sent and no line has looked at.
     sent: VecDeque<(Time, Segment)>,
+    /// The same for frames that are no segments, in words.
+    packets: VecDeque<String>,
+    /// The initial sequence numbers of the stack in the order of its SYNs.
+    numbers: Vec<u32>,
+    /// The datagrams that it has told.
+    datagrams: VecDeque<Datagram>,
+    /// The last one that a line has looked at.
+    answered: Option<Datagram>,
     log: Vec<String>,
 }
 
@@ -145,7 +159,7 @@ impl World {
         let prefix = if settings.is_v6 { 64 } else { 24 };
         let config = Config {
             mac: mac(local),
-            addresses: vec![Address { ip: local, prefix, is_ours: true }],
+            addresses: vec![Address { ip: local, prefix, is_ours: !settings.is_kernels }],
             ..settings.config
         };
         let device = Device::new(settings.limits, settings.room);
@@ -158,6 +172,10 @@ impl World {
             peers: BTreeMap::new(),
             current: 5000,
             sent: VecDeque::new(),
+            packets: VecDeque::new(),
+            numbers: Vec::new(),
+            datagrams: VecDeque::new(),
+            answered: None,
             log: Vec::new(),
         }
     }
@@ -202,6 +220,11 @@ impl World {
                 };
             }
             Step::State(state) => return self.state(state),
+            Step::ExpectPacket(expected) => {
+                let packet = self.packets.pop_front().ok_or("nothing came")?;
+                return if packet == *expected { Ok(()) } else { Err(format!("{packet:?} came")) };
+            }
+            Step::Iss(distance) => return self.iss(*distance),
             Step::Count(name, expected) => {
                 let value = count(self.host.stack(), name).ok_or("no such counter")?;
                 return if value == *expected { Ok(()) } else { Err(format!("it is {value}")) };
@@ -216,6 +239,12 @@ impl World {
             Step::Inject(pattern) => self.inject(pattern)?,
             Step::Open(open) => self.open(open)?,
             Step::Icmp { kind, seq } => self.icmp(*kind, *seq)?,
+            Step::Packet(words) => {
+                let frame = packets::build(words, self.local, self.remote)?;
+                self.log.push(format!("{} in {words}", milliseconds(self.now)));
+                self.host.handle_frame(self.now, &frame);
+                self.host.settle(self.now);
+            }
             Step::Chatter(bytes) => {
                 for seq in 1..=*bytes {
                     let flags = flag::ACK | flag::PSH;
@@ -246,7 +275,25 @@ impl World {
             Some((at, segment)) => {
                 Err(format!("nobody expects {} at {}", self.show(segment), milliseconds(*at)))
             }
-            None => Ok(()),
+            None => self
+                .packets
+                .front()
+                .map_or(Ok(()), |packet| Err(format!("nobody expects {packet}"))),
+        }
+    }
+
+    /// Compares the last two initial sequence numbers.
+    fn iss(&self, distance: Option<i64>) -> Result<(), String> {
+        let [.., before, last] = self.numbers[..] else {
+            return Err("only one SYN came".to_owned());
+        };
+        let is = relative(last, before);
+        match distance {
+            None if is.abs() < 1 << 20 => Err(format!("it is only {is} from the one before")),
+            Some(expected) if is.abs_diff(expected) > 10 => {
+                Err(format!("it is {is} behind the one before"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -284,8 +331,19 @@ impl World {
     /// Takes what the stack has sent and told.
     fn collect(&mut self) -> Result<(), String> {
         for frame in self.host.frames() {
-            let segment =
-                Segment::from_frame(&frame).map_err(|why| format!("sent a frame: {why}"))?;
+            let segment = match Segment::from_frame(&frame) {
+                Ok(segment) => segment,
+                Err(why) => {
+                    let packet = packets::describe(&frame);
+                    let packet = packet.map_err(|other| format!("sent a frame: {why}; {other}"))?;
+                    self.log.push(format!("{} out {packet}", milliseconds(self.now)));
+                    self.packets.push_back(packet);
+                    continue;
+                }
+            };
+            if segment.has(flag::SYN) {
+                self.numbers.push(segment.seq);
+            }
             let port = segment.destination.port();
             let now = self.now;
             if let Some(peer) = self.peers.get_mut(&port) {
@@ -303,6 +361,7 @@ impl World {
             self.log.push(format!("{} > {shown}", milliseconds(now)));
             self.sent.push_back((now, segment));
         }
+        self.datagrams.extend(self.host.datagrams());
         for (id, news) in self.host.news() {
             if let News::Accepted(_, remote) = &news {
                 let port = remote.port();
@@ -457,6 +516,12 @@ impl World {
             self.host.settle(now);
             return Ok(());
         }
+        if let Action::Answer(bytes) = action {
+            let Datagram { local, peer, .. } =
+                *self.answered.as_ref().ok_or("no datagram was told")?;
+            let bytes: Vec<u8> = packets::data(*bytes);
+            return self.host.send_datagram(local, peer, &bytes).map_err(|why| format!("{why:?}"));
+        }
         let id = self.peer().id.ok_or("there is no connection")?;
         match action {
             Action::Send(bytes) => {
@@ -469,13 +534,20 @@ impl World {
             Action::Close => self.host.close(now, id),
             Action::StopReceiving => self.host.set_receiving(now, id, false),
             Action::Receive => self.host.set_receiving(now, id, true),
-            Action::Connect => {}
+            Action::Connect | Action::Answer(_) => {}
         }
         self.host.settle(now);
         Ok(())
     }
 
     fn told(&mut self, told: &Told) -> Result<(), String> {
+        if let Told::Datagram(bytes) = told {
+            let datagram = self.datagrams.pop_front().ok_or("no datagram was told")?;
+            let is_it = datagram.bytes == packets::data(*bytes);
+            let len = datagram.bytes.len();
+            self.answered = Some(datagram);
+            return if is_it { Ok(()) } else { Err(format!("told {len} bytes")) };
+        }
         let peer = self.peer();
         if let Told::Received(bytes) = told {
             let received = peer.received - peer.told_received;
@@ -707,6 +779,10 @@ fn count(stack: &Stack, name: &str) -> Option<u64> {
         "time-wait" => size(census.time_wait),
         "cookies-sent" => counters.handshakes.cookies_sent,
         "cookies-accepted" => counters.handshakes.cookies_accepted,
+        "drops.malformed" => counters.drops.malformed,
+        "drops.fragment" => counters.drops.fragment,
+        "drops.extension" => counters.drops.extension,
+        "drops.not_ours" => counters.drops.not_ours,
         "drops.checksum" => counters.drops.checksum,
         "drops.no_connection" => counters.drops.no_connection,
         _ => return None,
