@@ -316,8 +316,14 @@ impl Stack {
         app: &mut impl Application,
         out: &mut impl Transmit,
     ) {
+        let Some(&HalfOpen { handshake: Handshake { endpoints, .. }, .. }) =
+            self.opening.handshakes.get(key)
+        else {
+            return;
+        };
+        let wants = self.wants(&endpoints, out);
         let Some(one) = self.opening.handshakes.get_mut(key) else { return };
-        if !one.repeat() {
+        if !one.repeat(&wants) {
             return self.give_up(key, Lost::TimedOut, app);
         }
         let deadline = one.deadline();

@@ -40,6 +40,8 @@ pub(crate) struct HalfOpen {
     pub(crate) state: State,
     /// Some exactly if the application has asked for the connection: the key of its name.
     pub(crate) asked: Option<slots::Key>,
+    /// The offset of our timestamps, also while they are not agreed on.
+    offset: u32,
     /// What is agreed as yet. `snd_wnd` and `rtt` are not known.
     pub(crate) handshake: Handshake,
     /// Whether windows are scaled (RFC 7323, 2).
@@ -119,6 +121,7 @@ impl HalfOpen {
         Self {
             state: State::SynReceived,
             asked: None,
+            offset: handshake.timestamps.map_or(0, |ours| ours.offset),
             handshake,
             is_scaled,
             begun: now,
@@ -135,23 +138,11 @@ impl HalfOpen {
         offset: u32,
         wants: &Wants,
     ) -> Self {
-        let handshake = Handshake {
-            endpoints,
-            neighbour,
-            iss,
-            irs: SeqNumber(0),
-            snd_wnd: 0,
-            snd_wind_shift: 0,
-            rcv_wind_shift: wants.shift(),
-            peer_mss: MSS_MIN,
-            sack: true,
-            timestamps: Some(Timestamps { recent: 0, offset }),
-            ecn: wants.ecn,
-            rtt: None,
-        };
+        let handshake = everything(endpoints, neighbour, iss, offset, wants);
         Self {
             state: State::SynSent,
             asked: None,
+            offset,
             handshake,
             is_scaled: true,
             begun: now,
@@ -211,13 +202,26 @@ impl HalfOpen {
             (Some(ours), Some((value, _))) => value.wrapping_sub(ours.recent).cast_signed() < 0,
             _ => false,
         };
+        let has_asked = self.asked.is_some();
+        let knows_ours = header.ack == Some(self.handshake.iss + 1);
+        if has_asked && !knows_ours && (header.flags.rst || header.ack.is_some()) {
+            // The SYN that came may be forged, and what fits it too. As in SYN-SENT only what acknowledges our number counts.
+            return if header.flags.rst { Step::Drop } else { Step::Reset };
+        }
         if header.flags.rst {
             // RFC 5961, 3.2: only the exact number resets.
-            return if header.seq == expected { Step::Refused } else { Step::Drop };
+            let is_right = has_asked || header.seq == expected;
+            return if is_right { Step::Refused } else { Step::Drop };
         }
         if header.flags.syn && header.ack.is_none() && header.seq == self.handshake.irs {
             self.note_timestamp(header);
             return Step::Synchronize;
+        }
+        // The answer of the peer, whichever number the first SYN had.
+        if header.flags.syn && has_asked && knows_ours {
+            self.agree(header, wants);
+            // The window of a SYN is not scaled.
+            return Step::Complete(self.complete(now, u32::from(header.window)));
         }
         // RFC 5961, 4.2: another SYN gets an acknowledgement, too.
         if !is_in_window || is_old || header.flags.syn {
@@ -245,9 +249,8 @@ impl HalfOpen {
     /// Keeps of our offer what the peer's SYN offers as well.
     fn agree(&mut self, header: &Header, wants: &Wants) {
         let offer = Offer::new(header, &self.handshake.endpoints);
-        let offset = self.handshake.timestamps.map_or(0, |ours| ours.offset);
         let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
-        let both = agreed(endpoints, neighbour, header.seq, &offer, offset, wants);
+        let both = agreed(endpoints, neighbour, header.seq, &offer, self.offset, wants);
         self.handshake = Handshake { iss, ..both };
         self.is_scaled = offer.window_scale.is_some();
     }
@@ -281,7 +284,14 @@ impl HalfOpen {
     }
 
     /// The deadline has come. Returns whether our SYN is to be sent again; otherwise it was the last one.
-    pub(crate) fn repeat(&mut self) -> bool {
+    pub(crate) fn repeat(&mut self, wants: &Wants) -> bool {
+        if self.asked.is_some() && self.state == State::SynReceived {
+            // Nothing has come that fits the SYN and knows our number: it may have been forged.
+            let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
+            self.handshake = everything(endpoints, neighbour, iss, self.offset, wants);
+            self.is_scaled = true;
+            self.state = State::SynSent;
+        }
         let again = self.repeats < REPEATS_MAX;
         self.repeats += u8::from(again);
         again
@@ -292,6 +302,30 @@ impl HalfOpen {
 #[expect(clippy::cast_possible_truncation, reason = "timestamps are a circle of 32 bits")]
 pub(crate) fn clock(now: Time, ours: Timestamps) -> u32 {
     ((now.as_micros() / 1000) as u32).wrapping_add(ours.offset)
+}
+
+/// The offer of a connection that is asked for: everything.
+fn everything(
+    endpoints: Endpoints,
+    neighbour: u16,
+    iss: SeqNumber,
+    offset: u32,
+    wants: &Wants,
+) -> Handshake {
+    Handshake {
+        endpoints,
+        neighbour,
+        iss,
+        irs: SeqNumber(0),
+        snd_wnd: 0,
+        snd_wind_shift: 0,
+        rcv_wind_shift: wants.shift(),
+        peer_mss: MSS_MIN,
+        sack: true,
+        timestamps: Some(Timestamps { recent: 0, offset }),
+        ecn: wants.ecn,
+        rtt: None,
+    }
 }
 
 /// What both ends can, after a peer's offer; `iss`, `snd_wnd` and `rtt` are not known.

@@ -85,7 +85,7 @@ const DOCUMENTS: [(u32, usize); 32] = [
     (5681, 19),
     (5682, 1),
     (5927, 3),
-    (5961, 20),
+    (5961, 21),
     (6191, 4),
     (6298, 13),
     (6528, 3),
@@ -96,7 +96,7 @@ const DOCUMENTS: [(u32, usize); 32] = [
     (8200, 7),
     (8201, 3),
     (8985, 8),
-    (9293, 160),
+    (9293, 165),
 ];
 
 /// Each case names the document and the section that it is about, and no document has less of them than it had.
@@ -121,5 +121,5 @@ fn each_document_has_its_cases() {
         let count = count.get(&document).copied().unwrap_or_default();
         assert!(count >= least, "RFC {document} has {count} cases of {least}");
     }
-    assert!(all >= 384, "{all} cases: {count:?}");
+    assert!(all >= 390, "{all} cases: {count:?}");
 }

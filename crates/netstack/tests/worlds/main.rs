@@ -7,6 +7,7 @@
 //! SAMUM_SEEDS=10000 cargo test --release -p netstack --test worlds
 //! ```
 
+mod attack;
 mod endless;
 mod plan;
 mod play;

@@ -20,6 +20,17 @@ pub(crate) struct Plan {
     pub hosts: [HostPlan; 2],
     pub is_v6: bool,
     pub connections: Vec<ConnectionPlan>,
+    /// The moments at which segments are forged, in order.
+    pub forgeries: Vec<(Duration, Aim)>,
+}
+
+/// What is known of a connection by an attacker who is not on its path, besides addresses and ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// Nothing: all numbers are guessed.
+    Blind,
+    /// The receive window, but neither the number that is expected next, nor what was sent.
+    Window,
 }
 
 #[derive(Debug)]
@@ -78,13 +89,17 @@ impl Plan {
         // Few bytes through a tiny window are as many segments as many through a large one.
         let [down_max, up_max] =
             [0, 1].map(|index| u64::from(hosts[index].receive_bytes_max).saturating_mul(500));
+        let is_v6 = random.chance(0.4);
+        let connections = (0..connections).map(|_| connection(random, up_max, down_max)).collect();
         Self {
             seed,
             conditions,
             mtu_changes,
             hosts,
-            is_v6: random.chance(0.4),
-            connections: (0..connections).map(|_| connection(random, up_max, down_max)).collect(),
+            is_v6,
+            connections,
+            // Last, so that each seed's world is the same with and without them.
+            forgeries: forgeries(random),
         }
     }
 
@@ -154,6 +169,19 @@ fn mtu(random: &mut Random) -> u16 {
 fn skewed(random: &mut Random, most: u64) -> u64 {
     let bits = random.within(0..=u64::from(most.ilog2()));
     random.within(0..=(1 << bits)).min(most)
+}
+
+/// Before the first connection begins, while data moves, and when all may be over.
+fn forgeries(random: &mut Random) -> Vec<(Duration, Aim)> {
+    let count = if random.chance(0.5) { random.within(1..=60) } else { 0 };
+    let mut forgeries: Vec<_> = (0..count)
+        .map(|_| {
+            let aim = if random.chance(0.5) { Aim::Blind } else { Aim::Window };
+            (milliseconds(random, 0..=8000), aim)
+        })
+        .collect();
+    forgeries.sort_by_key(|(after, _)| *after);
+    forgeries
 }
 
 fn conditions(random: &mut Random) -> Conditions {

@@ -1,12 +1,14 @@
 //! Runs a plan: the applications at both ends, and what must be true of them.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::HashMap;
 
-use netstack::sim::{News, World};
+use netstack::sim::{News, Random, World};
 use netstack::{ConnectionId, Lost, Time};
 
-use crate::plan::{ConnectionPlan, End, Plan};
+use crate::attack;
+use crate::plan::{Aim, ConnectionPlan, End, Plan};
 
 /// The clock begins shortly before its milliseconds wrap in 32 bits.
 const START: Time = Time::from_nanos(4_294_960_000_000_000);
@@ -62,6 +64,8 @@ struct Play {
     /// The connection that an application has given up last: what was told before is still on its way.
     given_up: Option<(usize, ConnectionId, Time)>,
     begun: Vec<bool>,
+    /// The attacker's.
+    random: Random,
     /// Connections with acknowledged bytes: once they are drained, there is room for more in their queues.
     acknowledged: Vec<(usize, ConnectionId)>,
 }
@@ -71,6 +75,7 @@ pub(crate) fn play(plan: Plan) {
     let count = plan.connections.len();
     let world = plan.world(START);
     let mut play = Play {
+        random: Random::new(!plan.seed),
         plan,
         world,
         sides: HashMap::new(),
@@ -113,7 +118,8 @@ impl Play {
         let begins = begins.filter(|(_, begun)| !**begun).map(|(plan, _)| START + plan.begins);
         let turns = self.sides.values().filter_map(|side| side.turns_at);
         let changes = self.plan.mtu_changes.iter().map(|(after, _)| START + *after);
-        begins.chain(turns).chain(changes).min()
+        let forgeries = self.plan.forgeries.first().map(|(after, _)| START + *after);
+        begins.chain(turns).chain(changes).chain(forgeries).min()
     }
 
     fn act(&mut self) {
@@ -149,11 +155,37 @@ impl Play {
         for ((host, id), on) in turning {
             self.world.hosts[host].set_receiving(now, id, on);
         }
+        while self.plan.forgeries.first().is_some_and(|(after, _)| START + *after <= now) {
+            let (_, aim) = self.plan.forgeries.remove(0);
+            self.forge(now, aim);
+        }
+    }
+
+    /// An attacker sends segments to both ends of each connection of the plan, open or not.
+    fn forge(&mut self, now: Time, aim: Aim) {
+        let hosts = [0, 1].map(|host| self.plan.address(host));
+        for host in [0, 1] {
+            let open: Vec<_> = self.sides.iter().map(|(key, side)| (*key, side.index)).collect();
+            for index in 0..self.plan.connections.len() {
+                let client = SocketAddr::new(hosts[0], client_port(index));
+                let [source, destination] = match host {
+                    0 => [self.plan.server(), client],
+                    _ => [client, self.plan.server()],
+                };
+                let id = open.iter().find(|((at, _), of)| *at == host && *of == index);
+                let numbers = id.and_then(|((_, id), _)| self.world.hosts[host].numbers(*id));
+                let before = challenges(&self.world, host);
+                for frame in attack::volley(&mut self.random, source, destination, aim, numbers) {
+                    self.world.hosts[host].handle_frame(now, &frame);
+                }
+                let challenges = challenges(&self.world, host) - before;
+                assert!(challenges <= 5, "{challenges} challenges of one connection at once");
+            }
+        }
     }
 
     fn connect(&mut self, now: Time, index: usize) {
-        let port = 40_000 + u16::try_from(index).expect("few");
-        let local = core::net::SocketAddr::new(self.plan.address(0), port);
+        let local = SocketAddr::new(self.plan.address(0), client_port(index));
         let id = self.world.hosts[0].connect(now, local, self.plan.server());
         let id = id.expect("there is room for a connection");
         let plan = &self.plan.connections[index];
@@ -278,6 +310,14 @@ impl Play {
         }
         assert_eq!(self.world.next_event(), None, "something is still to happen");
     }
+}
+
+fn client_port(index: usize) -> u16 {
+    40_000 + u16::try_from(index).expect("few")
+}
+
+fn challenges(world: &World, host: usize) -> u64 {
+    world.hosts[host].stack().counters().connections.challenges_sent
 }
 
 fn side(index: usize, is_client: bool, plan: &ConnectionPlan, now: Time) -> Side {
