@@ -342,7 +342,8 @@ impl Flight {
 
     /// The retransmission timeout has expired (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
     fn handle_rto(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
-        if self.sent.is_reneged() {
+        let is_reneged = self.sent.is_reneged();
+        if is_reneged {
             self.sent.forget_sacked();
         }
         if self.sent.pipe() == 0 && self.sent.lost() > 0 {
@@ -369,6 +370,11 @@ impl Flight {
         if matches!(self.phase, Phase::Open) {
             self.undo = Some(Undo::new(self.congestion, self.snd_una));
             self.congestion.reduce(self.window_in_use());
+        }
+        if is_reneged {
+            // The peer may have kept some of what it has reported. That it acknowledges this without getting it again says
+            // nothing about what was lost.
+            self.undo = None;
         }
         self.sent.mark_all_lost();
         self.congestion.set_cwnd(self.path.mss);
