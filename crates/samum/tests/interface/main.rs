@@ -148,17 +148,34 @@ fn other_traffic_stays_with_the_kernel() {
 }
 
 #[test]
-fn after_a_kill_connections_are_refused() {
+fn after_a_kill_connections_are_refused_and_others_go_on() {
     let tree = site();
     on_all_ways(|net| {
         if net.frames() == Frames::Tap {
             // Nothing has the address any more.
             return;
         }
+        or_skip!(ping(net));
+        // A connection of the kernel's goes on all the time.
+        let listener = net.as_server(|| TcpListener::bind((V4, 22)).unwrap());
+        let mut others = net.as_client(|| TcpStream::connect((V4, 22)).unwrap());
+        let (mut accepted, _) = listener.accept().unwrap();
+        let mut exchange = || {
+            others.write_all(b"question").unwrap();
+            accepted.read_exact(&mut [0; 8]).unwrap();
+            accepted.write_all(b"answer").unwrap();
+            others.read_exact(&mut [0; 6]).unwrap();
+        };
+        exchange();
         let mut server = net.serve(path(&tree), &[]);
         net.as_client(|| drop(connect(addresses()[0])));
+        exchange();
+        or_skip!(ping(net));
         server.signal(Signal::KILL).unwrap();
+        exchange();
         server.wait(SOON).unwrap();
+        exchange();
+        or_skip!(ping(net));
         net.as_client(|| {
             let is_refused = || {
                 let tried = TcpStream::connect_timeout(&addresses()[0], SOON);
@@ -286,6 +303,9 @@ fn errors_say_what_to_do() {
     }
 }
 
+/// More than a batch of recorded frames.
+const BATCH_BYTES_MAX: u64 = 400 * 1024;
+
 #[test]
 fn frames_are_recorded() {
     let tree = site();
@@ -314,4 +334,12 @@ fn frames_are_recorded() {
     };
     assert!(wait_until(SOON, has_all));
     assert!(server.terminate().unwrap().success());
+    let all = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(all, 2, "files of the ring");
+    for name in [file.clone(), format!("{file}.1")] {
+        // It ends with the batch that makes it as long as it may be.
+        let bytes = std::fs::metadata(&name).unwrap().len();
+        assert!(bytes < 200 * 1024 + BATCH_BYTES_MAX, "{name} has {bytes} bytes");
+        assert!(or_skip!(paths::frames(&name)) > 2, "{name}");
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) const V6: &str = "fd77::1";
 /// The address of the second wire.
 pub(crate) const SECOND: &str = "10.78.0.1";
 const PORT: u16 = 80;
+/// The addresses of a host in another network.
+const FAR: [&str; 2] = ["198.51.100.7", "2001:db8:f::7"];
 
 /// Two namespaces: the server's has the interface `eth1`, the client's `cli`.
 pub(crate) struct Net {
@@ -76,6 +78,31 @@ impl Net {
         ] {
             ip(&command).expect("the namespaces were made");
         }
+    }
+
+    /// Adds a network behind the client, which is its router, with one host. Returns the host's addresses.
+    pub(crate) fn add_far(&self) -> [&'static str; 2] {
+        let (c, f) = (self.client(), self.far());
+        for command in [
+            format!("netns add {f}"),
+            format!("link add near netns {f} type veth peer name far netns {c}"),
+            format!("-n {c} address add 198.51.100.254/24 dev far"),
+            format!("-n {c} address add 2001:db8:f::fe/64 dev far nodad"),
+            format!("-n {f} address add {}/24 dev near", FAR[0]),
+            format!("-n {f} address add {}/64 dev near nodad", FAR[1]),
+            format!("-n {c} link set far up"),
+            format!("-n {f} link set near up"),
+            format!("-n {f} route add default via 198.51.100.254"),
+            format!("-n {f} route add default via 2001:db8:f::fe"),
+        ] {
+            ip(&command).expect("the namespaces were made");
+        }
+        self.as_client(|| {
+            for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{name}"), "1").expect("root may");
+            }
+        });
+        FAR
     }
 
     /// The same with a box in the middle of the wire: paths to the server and to the client.
@@ -165,6 +192,10 @@ impl Net {
         format!("{}-c", self.name)
     }
 
+    fn far(&self) -> String {
+        format!("{}-f", self.name)
+    }
+
     /// A program in the server's namespace.
     pub(crate) fn at_server(&self, program: &str) -> Command {
         at(&self.server(), program)
@@ -202,6 +233,11 @@ impl Net {
         within(&self.client(), act)
     }
 
+    /// Runs a part of a test at the host of [`add_far`](Self::add_far).
+    pub(crate) fn as_far<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        within(&self.far(), act)
+    }
+
     /// Runs a part of a test in the server's namespace.
     pub(crate) fn as_server<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         within(&self.server(), act)
@@ -214,7 +250,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        for name in [self.server(), self.client()] {
+        for name in [self.server(), self.client(), self.far()] {
             // If it was not made, there is nothing to remove.
             let _ = ip(&format!("netns delete {name}"));
         }

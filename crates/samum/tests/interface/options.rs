@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::net::{AddressFamily, SocketType};
 use testkit::{Server, Tree, or_skip};
 
 use crate::common::{SAMUM, SOON, request, wait_until};
@@ -102,15 +101,17 @@ fn ip(net: &Net, arguments: &str) {
 /// The link address of the router, which is not that of the client's interface.
 const ROUTER: [u8; 6] = [2, 0x77, 0, 0, 2, 0x54];
 
+/// Packets to another network go to another station of the client's than those from it come from: only the gateway
+/// knows it.
 #[test]
 fn a_gateway_takes_the_answers_to_another_network() {
-    const FAR: &str = "198.51.100.7";
     let tree = site();
     let net = or_skip!(Net::new(Frames::Packet));
+    let far = net.add_far();
     ip(&net, "link add router link cli address 02:77:00:00:02:54 type macvlan mode bridge");
     ip(&net, "address add 10.77.0.254/32 dev router");
+    ip(&net, "address add fd77::254/128 dev router nodad");
     ip(&net, "link set router up");
-    ip(&net, &format!("address add {FAR}/32 dev lo"));
     net.as_client(|| {
         // Each address is answered for by the interface that has it.
         for name in ["all", "cli", "router"] {
@@ -120,28 +121,69 @@ fn a_gateway_takes_the_answers_to_another_network() {
     });
     let directory = Tree::new();
     let record = format!("{}/record", path(&directory));
-    let options = ["--gateway", "10.77.0.254", "--pcap", &record, "--pcap-peers", FAR];
+    let peers = far.join(",");
+    let gateways = ["--gateway", "10.77.0.254", "--gateway", "fd77::254"];
+    let options = [&gateways[..], &["--pcap", &record, "--pcap-peers", &peers]].concat();
     let mut server = serve_own(&net, path(&tree), Frames::Packet, &options);
-    net.as_client(|| {
-        // The router's answer may come after the first request.
-        let comes_by_router = || {
-            let socket =
-                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-            let far = SocketAddr::new(FAR.parse::<IpAddr>().unwrap(), 0);
-            rustix::net::bind(&socket, &far).unwrap();
-            rustix::net::connect(&socket, &own(0)).unwrap();
-            check_response(ask_on(TcpStream::from(socket), ASKED), &content(5));
-            has_frame_to(&record, ROUTER)
-        };
-        assert!(wait_until(SOON, comes_by_router), "no answer goes through the router");
-    });
+    for (number, ip_header) in [(0, [8, 0, 0x45]), (1, [0x86, 0xdd, 0x60])] {
+        net.as_far(|| {
+            // The router's answer may come after the first request, and the new links need a moment.
+            let comes_by_router = || {
+                if TcpStream::connect(own(number)).is_err() {
+                    return false;
+                }
+                check(own(number), 5);
+                has_frame_to(&record, ROUTER, ip_header)
+            };
+            assert!(wait_until(SOON, comes_by_router), "no answer goes through the router");
+        });
+    }
     assert!(server.terminate().unwrap().success());
 }
 
-/// Whether a frame with a packet of IPv4 to a station was recorded.
-fn has_frame_to(record: &str, station: [u8; 6]) -> bool {
-    let is_it = |part: &[u8]| part.starts_with(&station) && part.ends_with(&[8, 0, 0x45]);
-    fs::read(record).unwrap_or_default().windows(15).any(is_it)
+/// Whether a frame to a station was recorded, whose ethertype and first byte are these.
+fn has_frame_to(record: &str, station: [u8; 6], ip_header: [u8; 3]) -> bool {
+    let is_it = |part: &[u8]| part.starts_with(&station) && part.ends_with(&ip_header);
+    let at = |bytes: &[u8]| bytes.windows(15).any(is_it);
+    at(&fs::read(record).unwrap_or_default())
+}
+
+/// Without a gateway answers go back to the station that requests come from.
+#[test]
+fn another_network_is_served_through_the_router_of_its_requests() {
+    let tree = site();
+    on_all_ways(|net| {
+        net.add_far();
+        // The kernel's addresses need no route: samum takes no part in the kernel's routing.
+        let _server = net.serve(path(&tree), &[]);
+        net.as_far(|| {
+            for address in addresses() {
+                // The new links need a moment.
+                assert!(wait_until(SOON, || TcpStream::connect(address).is_ok()), "{address}");
+                let stream = TcpStream::connect(address).unwrap();
+                check_response(ask_on(stream, ASKED), &content(5));
+            }
+        });
+    });
+}
+
+#[test]
+fn each_right_that_lacks_is_named() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    for (right, name) in
+        [("net_raw", "CAP_NET_RAW"), ("net_admin", "CAP_NET_ADMIN"), ("bpf", "CAP_BPF")]
+    {
+        let mut command = net.at_server("setpriv");
+        command.args(["--bounding-set", &format!("-{right}"), SAMUM, "serve", path(&tree)]);
+        command.args(["--interface", "eth1", "--listen", "10.77.0.1:80"]);
+        let output = or_skip!(command.output().map_err(|error| format!("setpriv: {error}")));
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        let lacks = format!("interface eth1: to take frames from it lacks {name}; ");
+        assert!(error.contains(&lacks), "{error}");
+        assert!(error.contains("setcap cap_net_raw,cap_net_admin,cap_bpf+ep"), "{error}");
+    }
 }
 
 #[test]

@@ -106,6 +106,15 @@ fn record<T>(net: &Net, file: &str, act: impl FnOnce() -> T) -> Result<T, String
     Ok(done)
 }
 
+/// The number of frames with TCP that `tshark` finds in a whole record; the error says why it cannot run.
+pub(crate) fn frames(record: &str) -> Result<usize, String> {
+    let output = Command::new("tshark").args(["-n", "-r", record, "-Y", "tcp"]).output();
+    let output = output.map_err(|error| format!("tshark: {error}"))?;
+    // It also fails if the record is cut off.
+    assert!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout).unwrap().lines().count())
+}
+
 /// The frames of a record that `tshark` finds wrong; the error says why it cannot run. Checksums that the interface
 /// fills in are not complete in a record of samum's.
 fn wrong_frames(record: &str, has_checksums: bool) -> Result<Vec<String>, String> {

@@ -256,3 +256,18 @@ fn wrk_sees_no_error() {
         }
     });
 }
+
+#[test]
+fn h2load_sees_no_error() {
+    let tree = site();
+    on_all_ways(|net| {
+        let _server = net.serve(path(&tree), &[]);
+        for (file, requests) in [("f2", "2000"), ("f5", "100")] {
+            let asked = ["--h1", "-n", requests, "-c", "20", "-t", "1", &url(file)];
+            let shown = String::from_utf8(or_skip!(run(net, "h2load", &asked))).unwrap();
+            let all = format!("{requests} succeeded, 0 failed, 0 errored, 0 timeout");
+            assert!(shown.contains(&all), "{shown}");
+            assert!(shown.contains(&format!("status codes: {requests} 2xx")), "{shown}");
+        }
+    });
+}
