@@ -42,8 +42,33 @@ fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Option<Cow<'a, str>> {
             return Some(own.into());
         }
     }
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    if let Some((_, own)) = TYPES.iter().find(|(of, _)| extension.eq_ignore_ascii_case(of)) {
+        return Some((*own).into());
+    }
     mime_guess::from_path(&*name).first_raw().map(Into::into)
 }
+
+/// Media types that `mime_guess` does not know, or for which it prefers one that players, package managers and
+/// browsers do not expect (for `.rpm` that of a plug-in of a player, for `.ts` that of DLNA).
+///
+/// Sources: RFC 9239 (JavaScript), RFC 8216 §4 (playlists), RFC 3555 (`mp2t`), RFC 8081 (fonts), RFC 8878 (Zstandard),
+/// RFC 4337 (`audio/mp4`), ISO/IEC 23009-1 annex C (segments), ECMA-426 (source maps), IANA's list of media types
+/// (Debian's packages), and shared-mime-info (`application/x-rpm`).
+const TYPES: [(&str, &str); 12] = [
+    ("cjs", "text/javascript"),
+    ("deb", "application/vnd.debian.binary-package"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("m4a", "audio/mp4"),
+    ("m4s", "video/iso.segment"),
+    ("map", "application/json"),
+    ("mjs", "text/javascript"),
+    ("otf", "font/otf"),
+    ("rpm", "application/x-rpm"),
+    ("ts", "video/mp2t"),
+    ("udeb", "application/vnd.debian.binary-package"),
+    ("zst", "application/zstd"),
+];
 
 /// Returns whether to look for precompressed siblings. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
@@ -113,6 +138,30 @@ mod tests {
         for name in ["a.ts", "b.m3u8", "c.avi", "d.mp3", "e.html", "f"] {
             assert!(!is_film(&content_type(name.as_bytes(), &rules)), "{name}");
         }
+    }
+
+    #[test]
+    fn packages_and_segments_of_films_have_the_types_that_their_users_expect() {
+        let rules = FileRules::default();
+        for (name, expected) in [
+            ("a.rpm", "application/x-rpm"),
+            ("a_1.0_amd64.DEB", "application/vnd.debian.binary-package"),
+            ("a.tar.zst", "application/zstd"),
+            ("live/1.ts", "video/mp2t"),
+            ("live/1.m4s", "video/iso.segment"),
+            ("live/index.m3u8", "application/vnd.apple.mpegurl"),
+            ("a.m4a", "audio/mp4"),
+            ("a.mjs", "text/javascript; charset=utf-8"),
+            ("a.js.map", "application/json; charset=utf-8"),
+            ("ts", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+        for name in ["a.rpm", "a.deb", "1.ts", "1.m4s"] {
+            assert!(!has_siblings(name.as_bytes(), &rules), "{name}");
+        }
+        let rules = FileRules { types: [("ts".to_owned(), "text/x".to_owned())].into(), ..rules };
+        assert_eq!(content_type(b"1.ts", &rules), "text/x; charset=utf-8");
     }
 
     #[test]
