@@ -1,7 +1,7 @@
 //! Tries what a server would do with a configuration: opens directories and logs, and binds addresses.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
 use crate::follow;
 use crate::listen::{self, Probe};
-use crate::serving::Snapshot;
+use crate::serving::{self, Snapshot};
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -32,18 +32,19 @@ pub struct Checked {
 ///
 /// # Errors
 ///
-/// All errors of the files, or else all things that cannot be opened.
+/// All errors of the files, or else all things that cannot be opened, or else the first value that does not go
+/// with another one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
     let mut warnings = core::mem::take(&mut loaded.warnings);
+    // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
+    let errors = open_all(&loaded, &mut warnings);
+    if !errors.is_empty() {
+        return Err(Errors(errors));
+    }
     // A server compares some values with others when it takes the configuration.
     Snapshot::new(&loaded.config)?;
-    let errors = open_all(&loaded, &mut warnings);
-    if errors.is_empty() {
-        Ok(Checked { text: print::to_toml(&loaded.config), warnings })
-    } else {
-        Err(Errors(errors))
-    }
+    Ok(Checked { text: print::to_toml(&loaded.config), warnings })
 }
 
 /// Opens the things that a configuration names, each once; returns what is wrong with them.
@@ -59,7 +60,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         let opened = match &thing {
             Thing::Directory(path) => follow::Root::open(path).map(drop),
             Thing::Log(path) => try_log(path),
-            Thing::Redirects(path) => try_redirects(path),
+            Thing::Redirects(path) => serving::read_redirects(path).map(drop),
             // The kernel does not have it, and samum would not bind it.
             Thing::Address(address) if is_samums_alone(address, &loaded.config) => Ok(()),
             Thing::Address(address) => match listen::probe(address) {
@@ -123,18 +124,6 @@ fn is_samums_alone(address: &Address, config: &Config) -> bool {
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
-}
-
-/// Finds out whether a file with redirections can be read.
-fn try_redirects(path: &Path) -> Result<(), String> {
-    let tried = File::open(path).and_then(|file| file.metadata());
-    match tried {
-        Ok(data) if data.is_dir() => {
-            Err(format!("cannot read {}: it is a directory", path.display()))
-        }
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
-    }
 }
 
 /// Finds out whether a log could be appended to. It is not made.

@@ -9,12 +9,16 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Head, Status, path};
+use rustix::fs::OFlags;
 
 use crate::client::Proxies;
 use crate::config::{
@@ -404,9 +408,7 @@ impl Snapshot {
                 let file = match files.get(path) {
                     Some(file) => Arc::clone(file),
                     None => {
-                        let file = read_redirects(path)
-                            .map_err(|error| format!("{}: {error}", path.display()))?;
-                        let file = Arc::new(file);
+                        let file = Arc::new(read_redirects(path)?);
                         files.insert(path.clone(), Arc::clone(&file));
                         file
                     }
@@ -737,12 +739,34 @@ impl Succession {
 }
 
 /// Reads a file of redirects.
-fn read_redirects(path: &Path) -> Result<Redirects, String> {
-    let length = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if length > redirect::FILE_BYTES_MAX {
-        return Err(format!("it is longer than {} bytes", redirect::FILE_BYTES_MAX));
-    }
-    Redirects::parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?)
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, String> {
+    let read = || -> io::Result<String> {
+        // Without the flag, opening a FIFO would wait for a writer. It has no effect on files.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let data = file.metadata()?;
+        if data.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if !data.is_file() {
+            // A device may have no end.
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        if data.len() > redirect::FILE_BYTES_MAX {
+            let max = redirect::FILE_BYTES_MAX;
+            return Err(io::Error::other(format!("it is longer than {max} bytes")));
+        }
+        let mut text = String::new();
+        // It may grow meanwhile.
+        file.take(redirect::FILE_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Redirects::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// A snapshot, as one worker serves it.

@@ -136,3 +136,20 @@ fn a_value_that_only_the_server_compares_is_an_error() {
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.contains("error: ") && shown.contains("twice of rate-min"), "{shown}");
 }
+
+#[test]
+fn a_fifo_in_the_place_of_redirects_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(directory.path().join("moved")).status().unwrap();
+    assert!(made.success());
+    let keys = "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nredirects = 'moved'\n";
+    site(directory.path(), keys);
+    // Without the check, opening it waits for a writer.
+    let mut command = Command::new("timeout");
+    command.args(["20", env!("CARGO_BIN_EXE_samum"), "check", "samum.toml"]);
+    let output = command.current_dir(directory.path()).output().unwrap();
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("samum.toml:4:13: error: "), "{shown}");
+    assert!(shown.contains("it is not a regular file"), "{shown}");
+}
