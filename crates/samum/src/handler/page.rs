@@ -62,8 +62,8 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
 const fn explanation(status: Status) -> &'static str {
     match status {
         Status::MovedPermanently => "This is a directory: its address ends in a slash.",
-        Status::BadRequest => "The address is not valid.",
-        Status::Forbidden => "The server is not permitted to read this.",
+        Status::BadRequest => "The address or a field of the request is not valid.",
+        Status::Forbidden => "Access to this is not permitted.",
         Status::NotFound => "There is nothing by this name.",
         Status::MethodNotAllowed => "Files can only be read here.",
         Status::PreconditionFailed => "The file does not meet the condition of the request.",
@@ -73,9 +73,7 @@ const fn explanation(status: Status) -> &'static str {
         Status::NotImplemented => "The server does not know this method.",
         Status::BadGateway => "The program or the server that makes this page has failed.",
         Status::GatewayTimeout => "The program or the server that makes this page took too long.",
-        Status::ServiceUnavailable => {
-            "The server cannot read this at the moment. Please try again."
-        }
+        Status::ServiceUnavailable => "The server cannot do this at the moment. Please try again.",
         _ => "The request could not be answered.",
     }
 }
