@@ -20,6 +20,11 @@ const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
 /// Bodies that a worker collects at once for programs, and for applications; further ones are refused.
 pub(in crate::handler) const COLLECTED_MAX: usize = 16;
 
+/// Shorter pieces of a response are joined with the one in front of them, up to so many bytes together, while they
+/// wait for the client.
+const JOINED_BYTES_MIN: usize = 1024;
+const JOINED_BYTES_MAX: usize = 16 * 1024;
+
 /// The pages of a buffer's file leave the page cache with the file.
 const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::of(1024 * 1024) };
 
@@ -288,7 +293,16 @@ impl Output {
 
     fn wait(&mut self, piece: Piece) {
         self.bytes += piece.len();
-        self.waiting.push_back(Waiting::Piece(piece));
+        // A piece takes memory and time beside its bytes, and a server may send a chunk for each byte.
+        if let (Some(Waiting::Piece(Piece::Bytes(last))), Piece::Bytes(bytes)) =
+            (self.waiting.back_mut(), &piece)
+            && bytes.len() < JOINED_BYTES_MIN
+            && last.len() + bytes.len() <= JOINED_BYTES_MAX
+        {
+            last.extend_from_slice(bytes);
+        } else {
+            self.waiting.push_back(Waiting::Piece(piece));
+        }
     }
 
     /// Returns whether nothing waits for the client here. Something may be lent.
@@ -477,13 +491,29 @@ mod tests {
     fn a_producer_gives_what_there_is_room_for_and_waits() {
         let mut output = Output::new();
         output.push(b"abc");
-        output.push(b"def");
+        output.push(&[b'd'; JOINED_BYTES_MIN]);
         let (mut producer, mut sink) = (producer(output), Sink::default());
         assert_eq!(producer.poll(1, &mut sink), Produced::More);
-        assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], 3));
+        assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], JOINED_BYTES_MIN as u64));
         assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
         assert!(producer.output.borrow().is_awaited);
         assert_eq!(producer.wish.news.borrow().touched.len(), 2);
+    }
+
+    /// A chunk for each byte would cost a piece for each, a hundred times the memory of the bytes.
+    #[test]
+    fn short_pieces_are_joined() {
+        let mut output = Output::new();
+        output.promise(Some(100_000));
+        let bytes: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[1]).collect();
+        for byte in bytes.chunks(1) {
+            assert!(output.push(byte));
+        }
+        assert_eq!(output.waiting.len(), bytes.len().div_ceil(JOINED_BYTES_MAX));
+        assert_eq!((output.bytes, output.has_ended()), (100_000, true));
+        let (mut producer, mut sink) = (producer(output), Sink::default());
+        assert_eq!(producer.poll(u64::MAX, &mut sink), Produced::Ended);
+        assert!(sink.0 == bytes);
     }
 
     #[test]
