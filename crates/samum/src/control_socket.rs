@@ -1,7 +1,7 @@
 //! The control socket: takes commands of the operator, and gives them (`samum reload`, `samum stack`).
 //!
 //! A command is a line, and so is its answer: `ok` and a text, or `error` and a text. The text for `reload` is the
-//! hash of what was loaded, for `stack` and `stack connections` the state of the interfaces' stacks. In a
+//! hash of what was loaded, and a line for each warning; for `stack` and `stack connections` the state of the interfaces' stacks. In a
 //! text a line feed is `\n`, and a backslash is `\\`.
 
 use core::time::Duration;
@@ -182,7 +182,7 @@ fn read_line(
 }
 
 /// Has the server at a control socket load its configuration again (`samum reload`). Returns the hash of
-/// what was loaded.
+/// what was loaded, and a line for each warning.
 ///
 /// # Errors
 ///

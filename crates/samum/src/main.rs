@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Command::Reload(Reload { control }) => {
             let control = control.unwrap_or_else(control_socket::default_path);
             control_socket::ask_for_reload(&control)
-                .and_then(|digest| print(format!("loaded the configuration {digest}\n").as_bytes()))
+                .and_then(|text| print(format!("loaded the configuration {text}\n").as_bytes()))
         }
         Command::Stack(StackArgs { control, connections }) => {
             let control = control.unwrap_or_else(control_socket::default_path);

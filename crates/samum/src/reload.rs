@@ -135,11 +135,12 @@ impl Reloader {
         }
     }
 
-    /// Loads the configuration again. If that fails, the one before is still served.
+    /// Loads the configuration again, and returns what the operator is told: the hash of what was loaded, and lines
+    /// of warnings. If that fails, the one before is still served.
     fn reload(&mut self) -> Result<String, String> {
         let result = self.load();
         match &result {
-            Ok(digest) => self.metrics.note_load(Some(digest), SystemTime::now()),
+            Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
                 self.metrics.note_failed_load();
                 // The text of an error in a file has several lines.
@@ -147,10 +148,11 @@ impl Reloader {
                 say("the configuration is not loaded; the one before is still served");
             }
         }
-        result
+        result.map(|(digest, notes)| [vec![digest], notes].concat().join("\n"))
     }
 
-    fn load(&mut self) -> Result<String, String> {
+    /// Returns the hash of what was loaded, and sentences about it for the operator.
+    fn load(&mut self) -> Result<(String, Vec<String>), String> {
         let Loaded { config, digest, warnings, .. } = (self.source)().map_err(text_of)?;
         let next = Arc::new(self.served.successor(&config)?);
         self.room.check(&self.served, &next)?;
@@ -161,10 +163,11 @@ impl Reloader {
         next.resolve_names()?;
         self.replace(&next, roots, logs, listeners)?;
         let warnings = warnings.iter().map(ToString::to_string);
-        warnings.chain(self.needs_restart(&config.server)).for_each(|text| say(&text));
+        let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
+        notes.iter().for_each(|text| say(text));
         let digest = digest.unwrap_or_default();
         say(&format!("loaded the configuration {digest}: {}", summary(&next)));
-        Ok(digest)
+        Ok((digest, notes))
     }
 
     /// Opens the directories. One that is served already is not kept open twice.

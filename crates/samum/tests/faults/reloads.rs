@@ -60,12 +60,13 @@ impl Stage {
         outcome(&mut reload(&self.path("control")))
     }
 
-    /// The same, which must succeed.
-    fn load(&self, config: &str) {
+    /// The same, which must succeed. Returns what is printed.
+    fn load(&self, config: &str) -> String {
         self.write(config);
         let (code, stdout, stderr) = self.reload();
         assert_eq!(code, Some(0), "{stderr}");
         assert!(stdout.starts_with("loaded the configuration "), "{stdout}");
+        stdout
     }
 
     /// The same, which must fail with these texts.
@@ -294,10 +295,11 @@ fn the_control_socket_is_private_and_goes_with_the_server() {
 #[test]
 fn settings_that_cannot_change_are_told_of() {
     let stage = Stage::new("auto", versions(), &config("threads = 1", LISTEN, "one", ""));
-    stage.load(&config("threads = 2\nmax-connections = 50", LISTEN, "two", ""));
+    let printed = stage.load(&config("threads = 2\nmax-connections = 50", LISTEN, "two", ""));
     for name in ["threads", "max-connections"] {
         let text = format!("`{name}`: takes effect after a restart");
         assert!(stage.server.wait_for_stderr(&text, SOON).is_some(), "{:?}", stage.server.stderr());
+        assert!(printed.lines().any(|line| line == text), "{printed}");
     }
     assert_eq!(stage.body("/version.txt"), b"two");
 }
