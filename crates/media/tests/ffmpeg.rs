@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use media::{Layout, Probe};
+use media::{Layout, Probe, TABLE_BYTES_MAX};
+use testkit::Tree;
 
 /// The duration of the film.
 const SECONDS: u64 = 20;
@@ -30,6 +31,12 @@ const FILES: [(&str, &[&str], usize); 8] = [
 ];
 
 fn probe(file: &[u8]) -> (Layout, usize) {
+    let (layout, reads) = probe_any(file);
+    (layout.expect("a film"), reads)
+}
+
+/// The layout, if the file is a container, and the number of reads.
+fn probe_any(file: &[u8]) -> (Option<Layout>, usize) {
     let mut probe = Probe::new(file.len() as u64);
     let mut reads = 0;
     while let Some(range) = probe.wants() {
@@ -37,14 +44,19 @@ fn probe(file: &[u8]) -> (Layout, usize) {
         probe.handle_bytes(&file[place(range.start)..place(range.end)]);
         reads += 1;
     }
-    (probe.into_layout().expect("a film"), reads)
+    (probe.into_layout(), reads)
 }
 
 /// Makes a file; fails with the last line that ffmpeg says.
 fn make(path: &Path, options: &[&str]) -> Result<Vec<u8>, String> {
     let pictures = format!("testsrc=size=320x180:rate=10:duration={SECONDS}");
+    make_of(&pictures, path, options)
+}
+
+/// The same with other pictures.
+fn make_of(pictures: &str, path: &Path, options: &[&str]) -> Result<Vec<u8>, String> {
     let tone = format!("sine=duration={SECONDS}");
-    let inputs = ["-f", "lavfi", "-i", &pictures, "-f", "lavfi", "-i", &tone];
+    let inputs = ["-f", "lavfi", "-i", pictures, "-f", "lavfi", "-i", &tone];
     let output = Command::new("ffmpeg")
         .args(["-nostdin", "-loglevel", "error", "-y"])
         .args(inputs)
@@ -91,4 +103,51 @@ fn layout_is_right(name: &str, file: &[u8], layout: &Layout) {
         steps += 1;
     }
     assert!((SECONDS..=SECONDS + 3).contains(&steps), "{name}: {steps} steps");
+}
+
+/// So many pictures that their table is larger than what is read of it: the duration and the place of the `moov` are
+/// known, and so is the mean rate.
+#[test]
+fn of_a_film_with_a_large_moov_the_mean_rate_is_known() {
+    let dir = Tree::new();
+    let pictures = format!("color=size=16x16:rate=15000:duration={SECONDS}");
+    let path = dir.path().join("long.mp4");
+    let file = testkit::or_skip!(make_of(&pictures, &path, &["-c:v", "mpeg4", "-c:a", "aac"]));
+    let (layout, reads) = probe(&file);
+    let index = layout.index();
+    assert!(index.len() == 1 && reads <= 4, "{index:?} in {reads} reads");
+    let len = index[0].end - index[0].start;
+    assert!(len > TABLE_BYTES_MAX, "{len} bytes");
+    let place = usize::try_from(index[0].start).unwrap();
+    assert_eq!(&file[place + 4..place + 8], b"moov");
+    let (rate, mean) = (layout.bytes_per_second().unwrap(), (file.len() as u64 - len) / SECONDS);
+    assert!(rate.abs_diff(mean) <= mean / 5, "{rate} instead of {mean}");
+}
+
+/// Segments of DASH tell their duration. Those of HLS are a transport stream, which is no container that is known, or
+/// like those of DASH. A window of their duration is the whole of a segment.
+#[test]
+fn a_segment_is_played_whole() {
+    const SEGMENT: u64 = 4;
+    let dir = Tree::new();
+    let codecs = ["-c:v", "mpeg4", "-c:a", "aac"];
+    let (dash, hls) = (dir.path().join("dash.mpd"), dir.path().join("hls.m3u8"));
+    testkit::or_skip!(make(&dash, &[&codecs[..], &["-f", "dash", "-seg_duration", "4"]].concat()));
+    testkit::or_skip!(make(&hls, &[&codecs[..], &["-f", "hls", "-hls_time", "4"]].concat()));
+    let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+    for stream in ["stream0", "stream1"] {
+        let init = read(&format!("init-{stream}.m4s"));
+        let (layout, reads) = probe(&init);
+        assert_eq!((layout.bytes_per_second(), reads), (None, 1), "it has no media");
+        for number in 1..=4 {
+            let segment = read(&format!("chunk-{stream}-0000{number}.m4s"));
+            let (layout, reads) = probe(&segment);
+            assert_eq!(reads, 1);
+            let size = segment.len() as u64;
+            let rate = layout.bytes_per_second().unwrap();
+            assert!(rate.abs_diff(size / SEGMENT) < size / SEGMENT / 5, "{rate} of {size}");
+            assert_eq!(layout.window(0, (SEGMENT + 1) * 1000), Some(size));
+        }
+    }
+    assert_eq!(probe_any(&read("hls0.ts")), (None, 1));
 }

@@ -25,7 +25,11 @@ fn number(name: u32, value: u64) -> Vec<u8> {
 const CLUSTERS: [u64; 4] = [500, 1500, 2500, 3500];
 
 fn cues() -> Vec<u8> {
-    let points = CLUSTERS.iter().zip([0, 2000, 4000, 6000]).flat_map(|(&cluster, ms)| {
+    cues_of(CLUSTERS)
+}
+
+fn cues_of(clusters: [u64; 4]) -> Vec<u8> {
+    let points = clusters.iter().zip([0, 2000, 4000, 6000]).flat_map(|(&cluster, ms)| {
         let positions =
             element(name::CUE_TRACK_POSITIONS, &number(name::CUE_CLUSTER_POSITION, cluster));
         element(name::CUE_POINT, &[number(name::CUE_TIME, ms), positions].concat())
@@ -88,6 +92,19 @@ fn without_cues_the_duration_tells_the_rate() {
     assert_eq!(layout.index().len(), 1, "only `Info`");
     let rest = film.len() as u64 - find(&film, &element(name::CLUSTER, &[0xee; 988]));
     assert_eq!(layout.bytes_per_second(), Some(rest / 8));
+}
+
+#[test]
+fn clusters_beyond_the_file_are_as_if_there_were_no_cues() {
+    let clusters = element(name::CLUSTER, &[0xee; 988]).repeat(4);
+    for far in
+        [[100_000, 200_000, 300_000, 400_000], [u64::MAX - 3, u64::MAX - 2, u64::MAX - 1, u64::MAX]]
+    {
+        let body = [info(), cues_of(far), clusters.clone()].concat();
+        let film = [element(name::EBML, b"head"), element(name::SEGMENT, &body)].concat();
+        let rest = film.len() as u64 - find(&film, &clusters);
+        assert_eq!(probe(&film).bytes_per_second(), Some(rest / 8), "the duration tells it");
+    }
 }
 
 #[test]

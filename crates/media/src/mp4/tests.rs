@@ -139,6 +139,28 @@ fn a_large_moov_tells_its_place_and_the_duration() {
     }
 }
 
+/// A film that was cut off, or whose tables were made for another file.
+#[test]
+fn chunks_beyond_the_file_are_as_if_there_were_none() {
+    let film = |first: u32, media: usize| {
+        let offsets: Vec<u32> =
+            [10].into_iter().chain((0..10).map(|at| first + at * 1000)).collect();
+        let tables = [&tables()[..2], &[numbers(b"stco", &offsets)]].concat();
+        let moov = boxed(b"moov", &[mvhd(600, 6000), trak(1, b"vide", &tables)].concat());
+        [ftyp(), moov, mdat(media)].concat()
+    };
+    for first in [100_000, u32::MAX - 10_000] {
+        let layout = probe(&film(first, 20_000));
+        assert_eq!(layout.bytes_per_second(), Some(2000), "the duration tells it");
+    }
+    let cut = film(1000, 3000);
+    let (layout, size) = (probe(&cut), cut.len() as u64);
+    assert_points(&layout, &[(1000, 0), (2000, 500), (3000, 1000)]);
+    for offset in [0, 2500, size - 1, size, 9000] {
+        assert!(layout.window(offset, 20_000).unwrap() <= size.saturating_sub(offset), "{offset}");
+    }
+}
+
 #[test]
 fn fragments_are_known_from_an_index_in_front() {
     let ends = [(4000, 200), (6000, 100), (10_000, 300)];
