@@ -69,6 +69,7 @@ mod pipe;
 #[allow(unsafe_code, reason = "memory that the kernel writes to, and the ring of its descriptors")]
 mod recv;
 mod ring;
+mod silence;
 pub mod sim;
 mod slab;
 #[allow(unsafe_code, reason = "memory whose parts have different owners")]
@@ -92,6 +93,7 @@ pub use op::{
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;
 pub use ring::{Choice, Mapping, Ring, Waker};
+pub use silence::{Silences, Verdict};
 pub use slab::{Key, Slab};
 pub use span::Span;
 pub use timers::Time;

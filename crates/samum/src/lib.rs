@@ -54,7 +54,6 @@ pub mod server;
 pub mod serving;
 pub mod session;
 pub mod shell;
-pub mod silence;
 pub mod site;
 mod text;
 mod upstream;

@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
-use ring::{Choice, Ring, Waker};
+use ring::{Choice, Ring, Silences, Waker};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sendfile::{Devices, PageCache};
@@ -32,7 +32,6 @@ use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::session::Http1;
 use crate::shell::kind;
-use crate::silence::Silences;
 use crate::worker::{Parts, Worker};
 use crate::{control_socket, listen, memory};
 
@@ -466,7 +465,7 @@ struct Seed {
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
     devices: Arc<Devices>,
-    silences: Arc<Silences>,
+    silences: Arc<Silences<String>>,
     /// Descriptors for connections and files.
     descriptors: usize,
 }

@@ -5,15 +5,14 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::{Device, Ring, Time, Token};
-use sendfile::{Disk, DiskStats};
+use ring::{Device, Ring, Silences, Time, Token, Verdict};
+use sendfile::{Disk, DiskStats, Silence};
 
 use crate::context::Context;
 use crate::log::{Cut, Logs, Record, Recording, Sink};
 use crate::metrics::Meters;
 use crate::say::message;
 use crate::serving::{Serving, Snapshot};
-use crate::silence::{Silences, Verdict};
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -97,7 +96,7 @@ pub struct Shell {
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
     complained: [Option<Time>; 7],
-    silences: Arc<Silences>,
+    silences: Arc<Silences<String>>,
 }
 
 impl Shell {
@@ -108,7 +107,7 @@ impl Shell {
         logs: Logs,
         meters: Meters,
         notes: Sink,
-        silences: Arc<Silences>,
+        silences: Arc<Silences<String>>,
     ) -> Self {
         let (cx, complained) = (Context::new(serving), [None; 7]);
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences };
@@ -154,12 +153,31 @@ impl Shell {
             Some(path) => format!("the disk of /{}{number}", String::from_utf8_lossy(path)),
             None => format!("a disk{number}"),
         };
-        if self.silences.begin(device, &name, silence, self.cx.now) {
+        if self.silences.begin(device, name.clone(), silence, self.cx.now) {
             let seconds = silence.as_secs_f64();
             self.note(&format!(
                 "{name} has not answered for {seconds:.0} s: {calls} calls of one worker wait for it; until it \
                  answers, requests for its files get a 503"
             ));
+        }
+    }
+
+    /// Tells the operator of a device whose reads have stopped to end, or end again.
+    #[cold]
+    pub(crate) fn tell_silence(&mut self, silence: Silence) {
+        match silence {
+            Silence::Begun(device) => {
+                let (number, patience) = (number_of(device), self.cx.tuning.timeout_disk);
+                let seconds = patience.as_secs_f64();
+                self.note(&format!(
+                    "no read of a disk{number} has ended for {seconds:.0} s; until one does, requests for what is \
+                     not in memory get a 503"
+                ));
+            }
+            Silence::Ended(device) => {
+                let number = number_of(device);
+                self.note(&format!("reads of a disk{number} end again"));
+            }
         }
     }
 

@@ -931,6 +931,67 @@ fn requests_that_wait_for_one_device_are_not_all_answered_in_one_turn() {
     });
 }
 
+/// The first line of what a peer has received.
+fn first_line(received: &[u8]) -> String {
+    let line = received.split(|byte| *byte == b'\r').next().unwrap();
+    String::from_utf8_lossy(line).into_owned()
+}
+
+/// The file is open and its attributes are cached, so it is the read of its contents that finds the device silent.
+#[test]
+fn a_response_from_a_silent_device_is_refused_before_its_head() {
+    for_seeds(FEW, |seed| {
+        let patience = Duration::from_secs(1);
+        let tuning = Tuning { timeout_disk: patience, ..Tuning::default() };
+        let mut run = Run::with_notes(Config::new(seed), tuning);
+        let device = run.world.make_device("slow");
+        let bytes = content(seed, 1_000_000);
+        run.world.write_file("slow/f", &bytes);
+        let mut peer = run.world.connect();
+        ask(&mut run, &peer, "slow/f");
+        // What is in memory leaves all the same.
+        let half = 512 * 1024;
+        run.world.evict_range("slow/f", half as u64..u64::MAX);
+        run.world.hang(device);
+        let send = |peer: &Peer, method: &str, first: usize| {
+            drop(peer.take());
+            let request =
+                format!("{method} /slow/f HTTP/1.1\r\nHost: sim\r\nRange: bytes={first}-\r\n\r\n");
+            peer.send(request.as_bytes());
+        };
+        let line = |run: &mut Run, peer: &Peer, method: &str, first: usize| {
+            send(peer, method, first);
+            run.pass(Duration::from_millis(200));
+            first_line(&peer.received())
+        };
+        let (partial, refused) =
+            ("HTTP/1.1 206 Partial Content", "HTTP/1.1 503 Service Unavailable");
+        // It may still answer.
+        send(&peer, "GET", half);
+        run.pass(2 * patience);
+        assert!(peer.end().is_some(), "the read has failed");
+        assert_eq!(first_line(&peer.received()), partial);
+        // One request tries the device.
+        peer = run.world.connect();
+        send(&peer, "GET", half);
+        run.pass(Duration::from_millis(200));
+        let other = run.world.connect();
+        assert_eq!(line(&mut run, &other, "GET", half), refused);
+        assert!(String::from_utf8_lossy(&other.received()).contains("Retry-After: "));
+        assert_eq!(line(&mut run, &other, "HEAD", 0), "HTTP/1.1 200 OK");
+        assert_eq!(line(&mut run, &other, "GET", 0), partial);
+        assert!(run.notes().contains("no read of a disk"), "{}", run.notes());
+        run.world.release(device);
+        run.pass(Duration::from_secs(1));
+        assert!(run.notes().contains("end again"), "{}", run.notes());
+        let again = run.world.connect();
+        assert_eq!(line(&mut run, &again, "GET", half), partial);
+        let received = again.received();
+        let whole = parse(&received, false).unwrap();
+        assert!(whole.whole && *whole.body == bytes[half..]);
+    });
+}
+
 /// An open file keeps its file system busy, and the space of a deleted file in use.
 #[test]
 fn a_file_without_requests_is_closed_after_a_while() {

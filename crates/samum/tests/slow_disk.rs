@@ -377,6 +377,28 @@ fn reads_that_never_end_harm_only_their_own_files() {
             assert_eq!((head.status, client.read_to_end().unwrap_or_default().len()), (200, 0));
         }
         assert!(server.wait_for_stderr("did not answer while", SOON).is_some());
+        // From now on a request is refused before its head, unless it is the one that tries the disk.
+        let began = Instant::now();
+        let clients: Vec<_> = (0..2 * COLD)
+            .map(|number| {
+                let mut client = connect(&server);
+                let file = number % COLD;
+                client.send(request(&format!("GET /{name}/cold/{file}.bin"))).unwrap();
+                client
+            })
+            .collect();
+        let mut tries = 0;
+        for mut client in clients {
+            // That of a try leaves with the first bytes, or when the connection is closed.
+            match client.head().unwrap() {
+                head if head.status == 200 => tries += 1,
+                head => assert_eq!((head.status, head.header("Retry-After")), (503, Some("10"))),
+            }
+        }
+        assert!(began.elapsed() < 2 * TIMEOUT, "{:?}", began.elapsed());
+        assert!(tries <= 2, "{tries} tries");
+        assert_eq!(ask(&server, &format!("HEAD /{name}/cold/0.bin")).status, 200);
+        assert_eq!(said(&server, "no read of a disk"), 1, "{:?}", server.stderr());
         slow.set_delay(Op::Read, Duration::ZERO);
         // The disk counts as silent until one of its reads has ended.
         let answers = || {
@@ -387,6 +409,53 @@ fn reads_that_never_end_harm_only_their_own_files() {
         assert!(common::wait_until(SOON, answers));
         for number in 0..COLD {
             cold(number).assert_is(&ask(&server, &format!("GET /{name}/cold/{number}.bin")).body);
+        }
+        assert_eq!(said(&server, "end again"), 1, "{:?}", server.stderr());
+    });
+}
+
+#[test]
+fn workers_try_reads_of_a_silent_disk_together() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        let server = serve_with_metrics(driver, 4, tree.path());
+        slow.set_delay(Op::Read, Duration::MAX);
+        let get = |number: usize| {
+            let mut client = connect(&server);
+            let file = number % COLD;
+            client.send(request(&format!("GET /{name}/cold/{file}.bin"))).unwrap();
+            client
+        };
+        // So many that each worker has some.
+        let clients: Vec<_> = (0..64).map(get).collect();
+        assert!(server.wait_for_stderr("no read of a disk", SOON).is_some());
+        for mut client in clients {
+            // Those whose files were found too late for that are refused.
+            if client.head().unwrap().status != 503 {
+                assert_eq!(client.read_to_end().unwrap_or_default().len(), 0);
+            }
+        }
+        let (began, mut clients) = (Instant::now(), Vec::new());
+        while began.elapsed() < 2 * TIMEOUT {
+            clients.push(get(clients.len()));
+            thread::sleep(Duration::from_millis(20));
+        }
+        let mut tries = 0;
+        for mut client in clients {
+            match client.head().unwrap().status {
+                200 => tries += 1,
+                status => assert_eq!(status, 503),
+            }
+        }
+        assert!((1..=3).contains(&tries), "{tries} tries");
+        slow.set_delay(Op::Read, Duration::ZERO);
+        assert!(server.wait_for_stderr("end again", SOON).is_some());
+        for number in 0..64 {
+            let body = || get(number).response().is_ok_and(|response| response.status == 200);
+            assert!(common::wait_until(SOON, body));
+        }
+        for text in ["no read of a disk", "end again"] {
+            assert_eq!(said(&server, text), 1, "{text}: {:?}", server.stderr());
         }
     });
 }

@@ -1,11 +1,11 @@
-//! The devices as the workers of a process see them together: the spacing of streams on each, and file systems that the
-//! operator was told of.
+//! The devices as the workers of a process see them together: the spacing of streams on each, those whose reads do not
+//! end, and file systems that the operator was told of.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pace::Spacing;
-use ring::{Device, Time};
+use ring::{Device, Silences, Time};
 
 use crate::line::Wait;
 use crate::way::Unusual;
@@ -22,6 +22,18 @@ pub struct Devices {
     known: Mutex<Known>,
     /// Devices and types of file systems that the operator was told of.
     told: Mutex<Vec<(Device, u64)>>,
+    /// The devices whose reads do not end. Other calls to a device may be answered from memory, so they are counted
+    /// apart.
+    silences: Silences,
+}
+
+/// News of a device that a [`Disk`](crate::Disk) reads from. Of all disks with the same [`Devices`] one tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// None of its reads has ended for the [patience](crate::DiskConfig::patience) of the disk.
+    Begun(Device),
+    /// One has ended.
+    Ended(Device),
 }
 
 /// The devices that were read from. There are few, so a search in a row costs less than a table.
@@ -65,6 +77,32 @@ impl Devices {
     pub(crate) fn opens_at(&self, device: Device, now: Time) -> Option<Time> {
         let at = self.known().get(device)?.opens_at(since_start(now))?;
         Some(Time::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// Returns whether there may be a device whose reads do not end.
+    pub(crate) fn any_is_silent(&self) -> bool {
+        self.silences.is_any()
+    }
+
+    /// Notes that no read of a device has ended for `silence`; returns whether that is news.
+    pub(crate) fn begin_silence(&self, device: Device, silence: Duration, now: Time) -> bool {
+        self.silences.begin(device, (), silence, now)
+    }
+
+    /// Notes that a read of a device has ended; returns whether that is news.
+    pub(crate) fn end_silence(&self, device: Device, now: Time) -> bool {
+        self.silences.is_any() && self.silences.end(device, now).is_some()
+    }
+
+    /// Returns whether a read of a device should not even be tried: its reads do not end, and one of another disk tries
+    /// it in this `patience`.
+    pub(crate) fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
+        self.silences.refuses(device, now, patience)
+    }
+
+    /// Notes that a read begins: if the device does not answer, it is the one that tries it.
+    pub(crate) fn note_try(&self, device: Device, now: Time, patience: Duration) {
+        self.silences.judge(device, now, patience);
     }
 
     /// Notes that a read of so many bytes begins.

@@ -14,7 +14,7 @@ use ring::{
     Ring, Shares, Slab, Time, Token,
 };
 
-use crate::devices::{Devices, since_start};
+use crate::devices::{Devices, Silence, since_start};
 use crate::direct::{Place, Places};
 use crate::file::{BLOCK, File, Inodes, Readahead};
 pub use crate::line::Owner;
@@ -41,7 +41,7 @@ pub struct DiskConfig {
     /// answered for a second ([`Shares`]).
     pub depth: usize,
     /// A read that takes longer fails, if this is set. Reads of a device that has not ended any for so
-    /// long fail at once, but for one in each such time.
+    /// long fail at once, but for one in each such time, of all disks with the same [`Devices`].
     pub patience: Option<Duration>,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
@@ -79,6 +79,10 @@ pub struct Disk {
     turn: Option<Owner>,
     /// Reads that have failed because they took too long, for their owners.
     late: VecDeque<ReadDone>,
+    /// The number of operations that are [`Operation::Late`].
+    lates: usize,
+    /// News for the operator.
+    silences: VecDeque<Silence>,
     /// When reads are looked at for such ones: the time of the earliest timer.
     look_at: Option<Time>,
     holders: Rc<Holders>,
@@ -409,6 +413,8 @@ impl Disk {
             line: Line::default(),
             turn: None,
             late: VecDeque::new(),
+            lates: 0,
+            silences: VecDeque::new(),
             look_at: None,
             holders: Rc::default(),
             inodes: Inodes::default(),
@@ -551,8 +557,49 @@ impl Disk {
 
     /// Returns whether a read of a device fails at once.
     fn refuses(&self, device: Device) -> bool {
-        let patience = self.config.patience;
-        patience.is_some_and(|patience| self.reads.refuses(device, self.now, patience))
+        self.config.patience.is_some_and(|patience| {
+            self.reads.refuses(device, self.now, patience)
+                || self.devices.refuses(device, self.now, patience)
+        })
+    }
+
+    /// Returns whether there may be a device whose reads do not end, so that it is worth to ask
+    /// [`would_fail`](Self::would_fail).
+    #[must_use]
+    #[inline]
+    pub fn may_refuse(&self) -> bool {
+        self.lates > 0 || self.devices.any_is_silent()
+    }
+
+    /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
+    /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
+    /// have it read. Ask before the head of a response is promised.
+    ///
+    /// # Panics
+    ///
+    /// If the range starts beyond its end.
+    #[must_use]
+    pub fn would_fail(
+        &mut self,
+        ring: &mut Ring,
+        file: &File,
+        range: &Range<u64>,
+        takes: Takes,
+    ) -> bool {
+        assert!(range.start <= range.end);
+        self.now = ring.now();
+        if range.is_empty() || !self.refuses(file.device()) {
+            return false;
+        }
+        self.introduce(ring, file);
+        let len = (range.end - range.start).min(BLOCK - range.start % BLOCK);
+        takes == Takes::Memory || file.resident(ring, range.start, len, self.now, true) == 0
+    }
+
+    /// The next device whose reads have stopped to end, or end again, to be told to the operator. Call it after
+    /// [`handle`](Self::handle).
+    pub fn next_silence(&mut self) -> Option<Silence> {
+        self.silences.pop_front()
     }
 
     /// The next read that has failed because it took too long, for its owner like those that
@@ -594,7 +641,13 @@ impl Disk {
                 unreachable!("it has just been looked at")
             };
             self.late.push_back(read.late());
+            self.lates += 1;
+            let device = read.file.device();
             *operation = Operation::Late(read);
+            let silence = self.reads.silence(device, self.now);
+            if silence >= patience && self.devices.begin_silence(device, silence, self.now) {
+                self.silences.push_back(Silence::Begun(device));
+            }
         }
         if !self.line.is_empty() {
             let soon = self.now + LOOK;
@@ -822,6 +875,7 @@ impl Disk {
         self.submit(ring, op, Operation::Read(read));
         self.await_pauses(ring);
         if let Some(patience) = self.config.patience {
+            self.devices.note_try(device, self.now, patience);
             self.look_at(ring, self.now + patience);
         }
         begun
@@ -888,6 +942,7 @@ impl Disk {
                 return None;
             }
             Operation::Late(read) => {
+                self.lates -= 1;
                 self.end(ring, &read, 0);
                 return None;
             }
@@ -959,6 +1014,9 @@ impl Disk {
         self.now = ring.now();
         let device = read.file.device();
         self.reads.end(device, self.now);
+        if self.devices.end_silence(device, self.now) {
+            self.silences.push_back(Silence::Ended(device));
+        }
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
         if brought > 0 && !pace.readahead() {
@@ -1036,6 +1094,8 @@ const FILE_SYSTEMS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use core::ffi::CStr;
+
     use ring::OpenHow;
     use ring::sim::{Config, World};
 
@@ -1052,8 +1112,12 @@ mod tests {
     }
 
     fn open(world: &World, ring: &mut Ring) -> Rc<File> {
+        open_at(world, ring, c"f")
+    }
+
+    fn open_at(world: &World, ring: &mut Ring, path: &CStr) -> Rc<File> {
         let dir = Some(ring.sim_root(world));
-        ring.submit(Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH }, KEYS);
+        ring.submit(Op::Open { dir, path: path.into(), how: OpenHow::BENEATH }, KEYS);
         let Ok(Event::Opened(fd)) = next(ring).result else { unreachable!("it exists") };
         ring.submit(Op::Stat(fd.clone()), KEYS);
         let Ok(Event::Stat(stat)) = next(ring).result else { unreachable!("it exists") };
@@ -1102,6 +1166,109 @@ mod tests {
             ended += 1;
         }
         assert!((1..=3).contains(&ended), "{ended}");
+    }
+
+    /// A disk, and what became of its reads that have ended.
+    struct Worker {
+        ring: Ring,
+        disk: Disk,
+        file: Rc<File>,
+    }
+
+    impl Worker {
+        /// Asks for a block; returns whether that fails at once.
+        fn fails(&mut self, block: u64) -> bool {
+            let request = ReadRequest {
+                owner: Owner::of(1),
+                at: block * BLOCK,
+                file: &self.file,
+                offset: block * BLOCK,
+                len: BLOCK,
+                policy: Policy::default(),
+                wait: Wait::First,
+                readahead: Readahead::Off,
+                takes: Takes::Memory,
+                window: u64::MAX,
+                turn: Time::default(),
+                trail: None,
+                is_urgent: true,
+            };
+            self.disk.read(&mut self.ring, request).expect("there is room");
+            self.disk.next_late().is_some()
+        }
+
+        fn would_fail(&mut self, block: u64, takes: Takes) -> bool {
+            let range = block * BLOCK..self.file.size();
+            self.disk.may_refuse()
+                && self.disk.would_fail(&mut self.ring, &self.file, &range, takes)
+        }
+
+        /// Waits until then, and takes what ends; returns the news.
+        fn pass(&mut self, until: Time) -> Vec<Silence> {
+            self.ring.submit(Op::Timer(until), KEYS);
+            let mut completions = Vec::new();
+            while self.ring.now() < until {
+                self.ring.wait(None, &mut completions).unwrap();
+                for completion in completions.drain(..) {
+                    if self.disk.owns(completion.token) {
+                        self.disk.handle(&mut self.ring, completion);
+                        while self.disk.next_late().is_some() {}
+                    }
+                }
+            }
+            core::iter::from_fn(|| self.disk.next_silence()).collect()
+        }
+    }
+
+    #[test]
+    fn disks_try_a_device_together_whose_reads_do_not_end() {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let world = World::new(Config::new(1));
+        let device = world.make_device("slow");
+        world.write_file("f", &vec![7; 16 << 20]);
+        world.write_file("slow/f", &vec![7; 16 << 20]);
+        let devices = Arc::new(Devices::default());
+        let mut workers: Vec<_> = (0..2)
+            .map(|_| {
+                let mut ring = Ring::simulated(&world);
+                let file = open_at(&world, &mut ring, c"slow/f");
+                let config = DiskConfig { patience: Some(PATIENCE), ..DiskConfig::default() };
+                let disk = Disk::sharing(config, Arc::default(), Arc::clone(&devices)).unwrap();
+                Worker { ring, disk, file }
+            })
+            .collect();
+        let [one, other] = &mut workers[..] else { unreachable!("there are two") };
+        world.evict("slow/f");
+        let start = one.ring.now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!one.fails(0));
+        assert_eq!(one.pass(at(1)), []);
+        let silent = one.file.device();
+        world.hang(device);
+        assert!(!one.fails(1));
+        assert_eq!(one.pass(at(30)), []);
+        assert!(!one.would_fail(2, Takes::Files) && !other.would_fail(2, Takes::Files));
+        assert_eq!(one.pass(at(32)), [Silence::Begun(silent)]);
+        // One of all tries it in each such time.
+        assert!(!other.would_fail(2, Takes::Files) && !other.fails(2));
+        for _ in 0..3 {
+            for worker in [&mut *one, &mut *other] {
+                assert!(worker.would_fail(3, Takes::Files) && worker.fails(3));
+            }
+        }
+        // What the response begins with is resident.
+        assert!(!other.would_fail(0, Takes::Files) && other.would_fail(0, Takes::Memory));
+        assert_eq!(other.pass(at(61)), []);
+        assert!(one.would_fail(3, Takes::Files));
+        assert_eq!(other.pass(at(63)), [], "one has told it");
+        assert!(!one.would_fail(3, Takes::Files) && !one.fails(3));
+        assert!(other.would_fail(3, Takes::Files));
+        // The first read that ends tells all.
+        world.release(device);
+        assert_eq!(one.pass(at(64)), [Silence::Ended(silent)]);
+        assert!(!one.would_fail(4, Takes::Files) && !one.fails(4));
+        assert_eq!(other.pass(at(65)), []);
+        assert!(!other.disk.may_refuse() && !other.fails(5));
     }
 
     #[test]

@@ -136,7 +136,7 @@ pub use calls::{
     CALLS_MAX, Call, Calls, Done, Full, MEMORY_BYTES_MAX, Outcome, Part, Room, Socket, Stop,
 };
 pub use cyclic::{Cyclic, CyclicFile, CyclicPool, Part as CyclicPart};
-pub use devices::Devices;
+pub use devices::{Devices, Silence};
 pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
 pub use failure::Failure;
 pub use file::File;

@@ -286,7 +286,8 @@ const SERVER: &[Key<Server>] = &[
         default: "`30`",
         example: r#""10s""#,
         doc: "A request whose file the disk has not brought after this time is answered 503; if its response \
-              has begun, the connection is closed.",
+              has begun, the connection is closed. Later requests for the same device are answered 503 at once, but \
+              for one in each such time, until it answers.",
         read: |server, node, notes| {
             set(&mut server.tuning.timeout_disk, node.quantity(value::seconds, notes));
         },

@@ -61,6 +61,12 @@ pub trait Handler {
         answer: &'a Self::Answer,
     ) -> Response<'a>;
 
+    /// The answer in place of one whose file cannot be read now, because the disk does not answer; `None` if there is
+    /// no other than this one.
+    fn unavailable(&self, _answer: &Self::Answer) -> Option<Self::Answer> {
+        None
+    }
+
     /// Does what its producers, consumers and searches have left to do: they have no ring. Called after
     /// connections have acted and before the worker waits.
     fn act(&mut self, _shell: &mut Shell) {}
@@ -251,6 +257,24 @@ impl<'a> Response<'a> {
                     head.status,
                     head.content_encoding.is_some() || head.extra.fields().any(is_encoding),
                 )
+            }
+        }
+    }
+
+    /// The range of a file that the body begins with, or has behind bytes that are in memory; `None` if it needs no
+    /// file, or one only behind what has to be made.
+    pub(crate) fn first_range(&self) -> Option<(Rc<File>, Range<u64>)> {
+        match &self.form {
+            Form::Whole(whole) => match &whole.variant().data {
+                Data::File(file) => Some((Rc::clone(file), 0..file.size())),
+                Data::Memory => None,
+            },
+            Form::Made(Made { body, .. }) => {
+                let mut parts = body.first.iter().chain(&body.rest);
+                match parts.find(|part| !matches!(part, Part::Piece(_)))? {
+                    Part::File(file, range, _) => Some((Rc::clone(file), range.clone())),
+                    Part::Piece(_) | Part::Producer(_) => None,
+                }
             }
         }
     }

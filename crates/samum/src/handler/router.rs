@@ -248,6 +248,11 @@ impl Handler for Router {
         response
     }
 
+    fn unavailable(&self, answer: &Answer) -> Option<Answer> {
+        let (serving, what) = (Rc::clone(&answer.serving), What::Error(Status::ServiceUnavailable));
+        Some(Answer { serving, place: answer.place, what })
+    }
+
     #[inline]
     fn act(&mut self, shell: &mut Shell) {
         // Before the programs and servers that are to learn of it.

@@ -6,14 +6,14 @@ use core::num::NonZeroU64;
 use core::time::Duration;
 use std::io;
 
-use http::{Head, Status};
+use http::{Head, Method, Status};
 use outq::OutQ;
 use ring::Time;
-use sendfile::{Failure, Progress, ReadDone, Transport};
+use sendfile::{Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
 use crate::context::{Context, Removed};
-use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
+use crate::handler::{Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::log::{Began, Cut, Record};
 use crate::metrics::Stats;
 use crate::network::Origin;
@@ -144,6 +144,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return self.handle_header(tools, bytes);
         }
         let mut work = self.take_work(tools);
+        let takes = self.transport.takes();
         let plain = match self.transport.receive(bytes, work.session.queue()) {
             Ok(plain) => plain,
             Err(failure) => {
@@ -152,7 +153,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
         };
         if work.input.is_empty() {
-            let taken = read(&mut self.session, &self.origin, tools, &mut work, plain);
+            let taken = read(&mut self.session, &self.origin, takes, tools, &mut work, plain);
             work.input.extend_from_slice(&plain[taken..]);
         } else {
             work.input.extend_from_slice(plain);
@@ -499,7 +500,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         work: &mut Work<S::Work, A>,
     ) {
         let mut input = core::mem::take(&mut work.input);
-        let taken = read(&mut self.session, &self.origin, tools, work, &input);
+        let takes = self.transport.takes();
+        let taken = read(&mut self.session, &self.origin, takes, tools, work, &input);
         input.drain(..taken);
         work.input = input;
     }
@@ -535,6 +537,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 turn.request,
                 head,
                 &self.origin,
+                self.transport.takes(),
                 &answer,
             ));
         }
@@ -562,18 +565,20 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 fn read<S: Session, H: Handler>(
     session: &mut S,
     origin: &Origin,
+    takes: Takes,
     tools: &mut Tools<'_, S, H>,
     work: &mut Work<S::Work, H::Answer>,
     bytes: &[u8],
 ) -> usize {
     let (answers, rate) = (&mut work.answers, &mut work.rate);
-    let mut reader = Reader { origin, tools, answers, rate };
+    let mut reader = Reader { origin, takes, tools, answers, rate };
     session.handle_bytes(&mut work.session, &mut reader, bytes)
 }
 
 /// Finds answers to the requests that a session reads.
 struct Reader<'r, 't, S: Session, H: Handler> {
     origin: &'r Origin,
+    takes: Takes,
     tools: &'r mut Tools<'t, S, H>,
     answers: &'r mut Vec<(u32, H::Answer)>,
     rate: &'r mut Option<Option<NonZeroU64>>,
@@ -604,8 +609,9 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         let asked = Request { head, ticket, origin: self.origin, is_again: false };
         match self.tools.handler.find(self.tools.shell, &asked) {
             Found::Now(answer) if now => {
-                let origin = self.origin;
-                let rate = respond(session, self.tools, work, request, head, origin, &answer);
+                let (origin, takes) = (self.origin, self.takes);
+                let rate =
+                    respond(session, self.tools, work, request, head, origin, takes, &answer);
                 *self.rate = Some(rate);
             }
             Found::Now(answer) => {
@@ -623,6 +629,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
 
 /// Begins the response that an answer comes to. Returns the rate at which it is to be sent.
 #[inline]
+#[expect(clippy::too_many_arguments, reason = "the parts of a connection, and a request")]
 fn respond<S: Session, H: Handler>(
     session: &mut S,
     tools: &mut Tools<'_, impl Session, H>,
@@ -630,16 +637,32 @@ fn respond<S: Session, H: Handler>(
     request: u32,
     head: &Head<'_>,
     origin: &Origin,
+    takes: Takes,
     answer: &H::Answer,
 ) -> Option<NonZeroU64> {
+    let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
+    let other;
+    if tools.shell.disk.may_refuse()
+        && would_fail(tools.shell, head, &response, takes)
+        && let Some(unavailable) = tools.handler.unavailable(answer)
+    {
+        other = unavailable;
+        response = tools.handler.response(&mut tools.shell.cx, head, &other);
+    }
     let cx = &mut tools.shell.cx;
-    let mut response = tools.handler.response(cx, head, answer);
     if cx.logs && !cx.serving.snapshot.proxies().is_empty() {
         response.terms.client = forwarded(cx, origin, head);
     }
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);
     rate
+}
+
+/// Returns whether a response would end behind its head, because a disk does not answer.
+#[cold]
+fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
+    let Some((file, range)) = response.first_range() else { return false };
+    head.method != Method::Head && shell.disk.would_fail(&mut shell.ring, &file, &range, takes)
 }
 
 /// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.

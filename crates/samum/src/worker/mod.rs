@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::{Completion, Fd, Ring, Time};
+use ring::{Completion, Fd, Ring, Silences, Time};
 use sendfile::{Devices, Disk, DiskConfig, KernelTcp, PageCache};
 
 use crate::config::Log;
@@ -27,7 +27,6 @@ use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
 use crate::shell::{Limit, Shell, kind};
-use crate::silence::Silences;
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
@@ -105,8 +104,8 @@ pub struct Parts {
     pub page_cache: Arc<PageCache>,
     /// The devices, as all workers know them.
     pub devices: Arc<Devices>,
-    /// Those that do not answer, as all workers find them.
-    pub silences: Arc<Silences>,
+    /// Those that do not answer, with their names for the operator, as all workers find them.
+    pub silences: Arc<Silences<String>>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
@@ -388,6 +387,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let mut next = self.shell.disk.handle(&mut self.shell.ring, completion);
         while let Some(file_system) = self.shell.disk.next_unusual() {
             self.shell.note(&file_system.to_string());
+        }
+        while let Some(silence) = self.shell.disk.next_silence() {
+            self.shell.tell_silence(silence);
         }
         while let Some(done) = next.take().or_else(|| self.shell.disk.next_late()) {
             if let Some(device) = done.late_on() {

@@ -1,31 +1,33 @@
 //! The devices that do not answer, as the workers of a process find them together: the operator is told once, and one
 //! call of all workers tries such a device at a time.
 //!
-//! Each worker's ring knows for itself how long a device has answered nothing. The lock here is taken only when it is so
-//! long that requests are given up, when such a device answers again, and for requests while there is such a device.
+//! Each worker knows for itself how long a device has answered nothing ([`Shares`](crate::Shares)). The lock here is
+//! taken only when it is so long that calls are given up, when such a device answers again, and for calls while there
+//! is such a device.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ring::{Device, Time};
+use crate::gate::Device;
+use crate::timers::Time;
 
 /// Devices that answer again and are remembered.
 const ANSWERING_MAX: usize = 64;
 
-/// The devices that do not answer, and some that have not answered before.
-#[derive(Debug, Default)]
-pub struct Silences {
+/// The devices that do not answer, and some that have not answered before. `N` is kept with each of them, such as its
+/// name for the operator.
+#[derive(Debug)]
+pub struct Silences<N = ()> {
     /// The number of those that do not answer. It is a hint to leave the lock alone, so relaxed order is enough.
     count: AtomicUsize,
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<Known<N>>>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Known<N> {
     device: Device,
-    /// Its name for the operator.
-    name: String,
+    name: N,
     state: State,
 }
 
@@ -37,26 +39,39 @@ enum State {
     Answers(Time),
 }
 
-/// What becomes of a request for a device.
+/// The decision on a call to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// The device answers, as far as is known.
     Answers,
-    /// It does not, and the request may be the one that tries it.
+    /// It does not, and the call may be the one that tries it.
     Try,
-    /// It does not, and another request tries it.
+    /// It does not, and another call tries it.
     Refused,
 }
 
-impl Silences {
-    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
+impl<N> Default for Silences<N> {
+    fn default() -> Self {
+        Self { count: AtomicUsize::new(0), known: Mutex::default() }
+    }
+}
+
+impl<N> Silences<N> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Known<N>>> {
         // A panic cannot come between two changes that belong together.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker has had no answer of a device for `silence`. Returns whether that is news: no worker has said so, and
-    /// none has had an answer meanwhile.
-    pub(crate) fn begin(&self, device: Device, name: &str, silence: Duration, now: Time) -> bool {
+    /// Returns whether there is a device that does not answer.
+    #[must_use]
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that a worker has had no answer of a device for `silence`. Returns whether that is news: no worker has said
+    /// so, and none has had an answer meanwhile.
+    pub fn begin(&self, device: Device, name: N, silence: Duration, now: Time) -> bool {
         let mut known = self.lock();
         let state = State::Silent(None);
         match known.iter_mut().find(|one| one.device == device) {
@@ -69,15 +84,19 @@ impl Silences {
                 if known.len() >= self.count.load(Ordering::Relaxed) + ANSWERING_MAX {
                     known.retain(|one| matches!(one.state, State::Silent(_)));
                 }
-                known.push(Known { device, name: name.to_owned(), state });
+                known.push(Known { device, name, state });
             }
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// A worker has had an answer of a device. Returns the name of the device if it did not answer before.
-    pub(crate) fn end(&self, device: Device, now: Time) -> Option<String> {
+    /// Notes that a worker has had an answer of a device. Returns what is kept with the device if it did not answer
+    /// before.
+    pub fn end(&self, device: Device, now: Time) -> Option<N>
+    where
+        N: Clone,
+    {
         let mut known = self.lock();
         let one = known.iter_mut().find(|one| one.device == device)?;
         let State::Silent(_) = one.state else { return None };
@@ -86,9 +105,19 @@ impl Silences {
         Some(one.name.clone())
     }
 
-    /// Decides on a request: in each `patience` one may try a device that does not answer.
-    pub(crate) fn judge(&self, device: Device, now: Time, patience: Duration) -> Verdict {
-        if self.count.load(Ordering::Relaxed) == 0 {
+    /// Decides on a call: in each `patience` one may try a device that does not answer.
+    pub fn judge(&self, device: Device, now: Time, patience: Duration) -> Verdict {
+        self.verdict(device, now, patience, true)
+    }
+
+    /// Returns whether a call would be refused, and lets none try the device.
+    #[must_use]
+    pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
+        self.verdict(device, now, patience, false) == Verdict::Refused
+    }
+
+    fn verdict(&self, device: Device, now: Time, patience: Duration, tries: bool) -> Verdict {
+        if !self.is_any() {
             return Verdict::Answers;
         }
         let mut known = self.lock();
@@ -99,7 +128,9 @@ impl Silences {
         if tried.is_some_and(|tried| now.since(tried) < patience) {
             return Verdict::Refused;
         }
-        *tried = Some(now);
+        if tries {
+            *tried = Some(now);
+        }
         Verdict::Try
     }
 }
@@ -122,7 +153,7 @@ mod tests {
         assert!(all.begin(A, "a", PATIENCE, at(30)));
         assert!(!all.begin(A, "another name", PATIENCE, at(31)), "another worker finds the same");
         assert!(all.begin(B, "b", PATIENCE, at(31)));
-        assert_eq!(all.end(A, at(40)).as_deref(), Some("a"));
+        assert_eq!(all.end(A, at(40)), Some("a"));
         assert_eq!(all.end(A, at(41)), None);
         assert!(!all.begin(A, "a", PATIENCE, at(42)), "another worker's calls are about to end");
         assert!(all.begin(A, "a", PATIENCE, at(70)));
@@ -134,14 +165,16 @@ mod tests {
         let judge = |device, seconds| all.judge(device, at(seconds), PATIENCE);
         assert_eq!(judge(A, 1), Verdict::Answers);
         all.begin(A, "a", PATIENCE, at(30));
+        assert!(all.is_any() && !all.refuses(A, at(30), PATIENCE), "none has tried it");
         assert_eq!(
             [judge(A, 30), judge(A, 31), judge(A, 59)],
             [Verdict::Try, Verdict::Refused, Verdict::Refused]
         );
+        assert!(all.refuses(A, at(59), PATIENCE) && !all.refuses(A, at(60), PATIENCE));
         assert_eq!([judge(A, 60), judge(A, 61)], [Verdict::Try, Verdict::Refused]);
         assert_eq!(judge(B, 61), Verdict::Answers);
         all.end(A, at(62));
-        assert_eq!(judge(A, 62), Verdict::Answers);
+        assert_eq!((judge(A, 62), all.is_any()), (Verdict::Answers, false));
     }
 
     #[test]
