@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::Status;
 use ring::{Device, Ring, Silences, Time, Token, Verdict};
 use sendfile::{Disk, DiskStats, Silence};
 
@@ -183,10 +184,17 @@ impl Shell {
 
     /// Tells the operator that a path cannot be looked at or read.
     #[cold]
-    pub(crate) fn complain_of_disk(&mut self, device: Device, path: &[u8], error: &io::Error) {
+    pub(crate) fn complain_of_disk(
+        &mut self,
+        device: Device,
+        path: &[u8],
+        error: &io::Error,
+        status: Status,
+    ) {
         self.cx.stats.disk_errors += 1;
         let (path, number) = (String::from_utf8_lossy(path), number_of(device));
-        let text = format!("cannot read /{path}{number}: {error}; its clients get a 500");
+        let text =
+            format!("cannot read /{path}{number}: {error}; its clients get a {}", status.code());
         self.complain(Limit::Unreadable, &text);
     }
 

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use ring::Fault;
 use rustix::io::Errno;
 
 /// The reason why a path cannot be served.
@@ -16,6 +17,8 @@ pub(super) enum Refusal {
     Forbidden,
     /// The system is short of descriptors or memory.
     Shortage,
+    /// The device, or the server or daemon behind the file system, has gone or does not answer. It may come back.
+    Gone,
     /// The disk or the file system has failed.
     Broken,
 }
@@ -23,20 +26,47 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error).unwrap_or(Errno::IO) {
-            // XDEV: a link that leads out. NXIO: a socket. LOOP: links in a circle.
+            // XDEV: a link that leads out. LOOP: links in a circle.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::XDEV
             | Errno::LOOP
-            | Errno::NXIO
-            | Errno::NODEV
             | Errno::NAMETOOLONG
             | Errno::ISDIR
             | Errno::INVAL
             | Errno::ILSEQ => Self::Missing,
             Errno::ACCESS | Errno::PERM => Self::Forbidden,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Shortage,
+            // Block devices (`blk_errors` in block/blk-core.c): NODEV one that is offline, NOLINK the way to it,
+            // REMOTEIO the target, TIMEDOUT. NXIO, NOMEDIUM: nothing is plugged in. NFS: STALE, TIMEDOUT. SMB:
+            // HOSTDOWN, SHUTDOWN. FUSE: NOTCONN, and CONNABORTED for calls under way. The others are of the network
+            // below such a file system. Nothing else comes with them: sockets and devices are found without being
+            // opened.
+            Errno::NODEV
+            | Errno::NXIO
+            | Errno::NOMEDIUM
+            | Errno::NOLINK
+            | Errno::REMOTEIO
+            | Errno::TIMEDOUT
+            | Errno::STALE
+            | Errno::NOTCONN
+            | Errno::SHUTDOWN
+            | Errno::CONNABORTED
+            | Errno::CONNRESET
+            | Errno::CONNREFUSED
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NETDOWN
+            | Errno::NETUNREACH => Self::Gone,
             _ => Self::Broken,
+        }
+    }
+
+    /// The reason why a small file cannot be served whose read has failed; `None` if another way of reading may succeed.
+    pub(super) fn of_read(error: &io::Error) -> Option<Self> {
+        match Fault::of(error) {
+            Fault::Unsupported(_) | Fault::Memory(_) | Fault::Blocked | Fault::Interrupted => None,
+            _ => Some(Self::of(error)).filter(|it| matches!(it, Self::Gone | Self::Broken)),
         }
     }
 }
@@ -108,7 +138,6 @@ mod tests {
         assert_eq!(of(Errno::PERM), Refusal::Forbidden);
         assert_eq!(of(Errno::MFILE), Refusal::Shortage);
         assert_eq!(of(Errno::IO), Refusal::Broken);
-        assert_eq!(of(Errno::STALE), Refusal::Broken);
         assert_eq!(Refusal::of(&io::Error::other("no errno")), Refusal::Broken);
     }
 
@@ -120,5 +149,31 @@ mod tests {
         assert_eq!(of(Errno::CANCELED), Unwatched::Shortage);
         assert_eq!(of(Errno::OPNOTSUPP), Unwatched::Nature);
         assert_eq!(of(Errno::LOOP), Unwatched::Nature);
+    }
+
+    #[test]
+    fn a_device_that_has_gone_may_come_back_and_a_broken_one_is_broken() {
+        let of = |errno: Errno| Refusal::of(&errno.into());
+        for errno in [
+            Errno::NODEV,
+            Errno::NXIO,
+            Errno::STALE,
+            Errno::NOTCONN,
+            Errno::CONNABORTED,
+            Errno::HOSTDOWN,
+            Errno::REMOTEIO,
+            Errno::TIMEDOUT,
+            Errno::NOLINK,
+        ] {
+            assert_eq!(of(errno), Refusal::Gone, "{errno:?}");
+            assert_eq!(Refusal::of_read(&errno.into()), Some(Refusal::Gone), "{errno:?}");
+        }
+        for errno in [Errno::IO, Errno::BADMSG, Errno::UCLEAN, Errno::NODATA] {
+            assert_eq!(of(errno), Refusal::Broken, "{errno:?}");
+            assert_eq!(Refusal::of_read(&errno.into()), Some(Refusal::Broken), "{errno:?}");
+        }
+        for errno in [Errno::OPNOTSUPP, Errno::INVAL, Errno::NOMEM, Errno::AGAIN, Errno::ACCESS] {
+            assert_eq!(Refusal::of_read(&errno.into()), None, "{errno:?}");
+        }
     }
 }

@@ -176,6 +176,8 @@ enum Body {
     /// for the bytes only if the file has not changed meanwhile.
     Confirming(Buffer),
     Confirmed(Buffer),
+    /// The disk has failed.
+    Unreadable(io::Error),
 }
 
 /// A request to the system.
@@ -639,6 +641,10 @@ impl<F: Clone> Load<F> {
                 tools.asks.push((part, Ask::Stat(seen.file.clone())));
                 Body::Confirming(buffer)
             }
+            // Nothing has been promised yet.
+            (Body::Reading, Reply::Failed(error)) if Refusal::of_read(&error).is_some() => {
+                Body::Unreadable(error)
+            }
             (Body::Reading, _) => Body::InFile,
             (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
                 Body::Confirmed(buffer)
@@ -670,10 +676,15 @@ impl<F: Clone> Load<F> {
         if is_changed && self.looks < LOOKS_MAX && !self.is_outdated {
             return Next::Look;
         }
-        let parts = parts.map(|part| {
-            let (seen, body) = part?;
-            let Body::Confirmed(buffer) = body else { return Some((seen, None)) };
-            Some((seen, Some(buffer)))
+        let parts = match parts {
+            [Some((_, Body::Unreadable(error))), ..] => return Next::End(Outcome::Failed(error)),
+            parts => parts,
+        };
+        let parts = parts.map(|part| match part? {
+            // A sibling that cannot be read cannot be served in place of the file.
+            (_, Body::Unreadable(_)) => None,
+            (seen, Body::Confirmed(buffer)) => Some((seen, Some(buffer))),
+            (seen, _) => Some((seen, None)),
         });
         Next::End(Outcome::File { look, parts, is_changed })
     }

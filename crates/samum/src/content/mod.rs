@@ -373,9 +373,13 @@ impl Content {
                         shell.complain_of_limit(&error);
                         Status::ServiceUnavailable
                     }
-                    Refusal::Broken => {
-                        shell.complain_of_disk(device, &load.path, &error);
-                        Status::InternalServerError
+                    refusal @ (Refusal::Gone | Refusal::Broken) => {
+                        let status = match refusal {
+                            Refusal::Gone => Status::ServiceUnavailable,
+                            _ => Status::InternalServerError,
+                        };
+                        shell.complain_of_disk(device, &load.path, &error, status);
+                        status
                     }
                 };
                 self.fail(&mut load, &Answer::Error(status));

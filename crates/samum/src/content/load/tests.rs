@@ -443,13 +443,24 @@ fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
     let mut load = opening(world, Way::Watched, 7);
     let file = world.open();
     world.reply(&mut load, 0, Reply::Opened(file));
-    let next = world.reply(&mut load, 0, failed(Errno::IO));
+    let next = world.reply(&mut load, 0, failed(Errno::OPNOTSUPP));
     assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, None)), ..], .. })));
     let held: Vec<_> = (0..BUFFERS).map(|_| world.pool.take(1).unwrap()).collect();
     let mut load = opening(world, Way::Watched, 7);
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "file");
     drop(held);
+}
+
+#[test]
+fn a_small_file_on_a_disk_that_fails_is_refused_before_its_head() {
+    let world = &mut World::new();
+    for errno in [Errno::IO, Errno::NOTCONN] {
+        let mut load = opening(world, Way::Watched, 7);
+        let file = world.open();
+        world.reply(&mut load, 0, Reply::Opened(file));
+        assert_eq!(end(world.reply(&mut load, 0, failed(errno))), "failed");
+    }
 }
 
 #[test]
