@@ -20,7 +20,7 @@ pub struct Constants {
     pub round: Duration,
     /// The fewest reads of a round, for devices that need longer than 100 ms for as many.
     pub reads: u64,
-    /// The best power is believed for this time: the length of BBR's filters.
+    /// The best power, and the rate of a limit by slices, are believed for this time: the length of BBR's filters.
     pub memory: Duration,
     /// The smallest window: two of the smallest reads, so that one is under way while the end of the other is
     /// handled.
@@ -43,8 +43,6 @@ pub struct Constants {
     pub slices: Duration,
     /// The same: streams leave one in so many bytes to others.
     pub spare: u64,
-    /// The same: other reads count as coming for so long after the last one.
-    pub others: Duration,
 }
 
 /// A device that neither begins nor ends a read for this time may have lost one (`Shares` of the ring counts in the
@@ -66,7 +64,6 @@ impl Constants {
         quick: 8,
         slices: Duration::from_millis(250),
         spare: 32,
-        others: Duration::from_secs(1),
     };
 }
 

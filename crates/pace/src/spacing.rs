@@ -117,7 +117,7 @@ impl Spacing {
 
     /// Notes that another read begins: a first read of a file, or a small one.
     pub fn begin_other(&mut self, now: Duration) {
-        self.others_until = now.saturating_add(self.constants.others);
+        self.others_until = now.saturating_add(self.constants.memory);
     }
 
     /// Notes that no stream stands in line, so that less is asked for than the device could bring.

@@ -210,7 +210,7 @@ fn means(fixed: &[Vec<Outcome>], judges: &[(String, Judges<'_>)], of: &[Vec<Outc
 /// One line for each variant that concerns the limit by slices.
 fn slices(judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
     let disk = DISKS.iter().position(|disk| disk.slice.is_some()).unwrap();
-    let concerns = ["pace", "spacing", "quick", "slices", "spare", "others"];
+    let concerns = ["pace", "spacing", "quick", "slices", "spare"];
     let mut text = String::new();
     for ((name, _), outcomes) in judges.iter().zip(of) {
         if concerns.iter().any(|word| name.ends_with(word)) {
@@ -240,7 +240,7 @@ fn variants() -> Vec<(String, Constants)> {
         let (wait, round, memory) = (time(all.wait), time(all.round), time(all.memory));
         let (reads, readahead) = (scale(all.reads), scale(all.readahead));
         let (window_first, proof) = (scale(all.window_first), scale(all.proof));
-        let (slices, others, spare) = (time(all.slices), time(all.others), scale(all.spare));
+        let (slices, spare) = (time(all.slices), scale(all.spare));
         let quick = if half { all.quick / 2 } else { all.quick * 2 };
         let (window_min, window_max) = (scale(all.window_min), scale(all.window_max));
         variants.extend([
@@ -256,7 +256,6 @@ fn variants() -> Vec<(String, Constants)> {
             (format!("{word} quick"), Constants { quick, ..all }),
             (format!("{word} slices"), Constants { slices, ..all }),
             (format!("{word} spare"), Constants { spare, ..all }),
-            (format!("{word} others"), Constants { others, ..all }),
         ]);
     }
     variants.extend([
@@ -264,6 +263,10 @@ fn variants() -> Vec<(String, Constants)> {
         ("no round".to_owned(), Constants { round: Duration::ZERO, ..all }),
         ("no end of memory".to_owned(), Constants { memory: Duration::MAX / 2, ..all }),
         ("no readahead".to_owned(), Constants { readahead: u64::MAX, ..all }),
+        ("no reads".to_owned(), Constants { reads: 0, ..all }),
+        ("no proof".to_owned(), Constants { proof: u64::MAX, ..all }),
+        ("no quick".to_owned(), Constants { quick: 1, ..all }),
+        ("no spare".to_owned(), Constants { spare: u64::MAX, ..all }),
     ]);
     variants
 }
