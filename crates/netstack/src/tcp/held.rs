@@ -37,8 +37,15 @@ struct Range {
     arrival: u32,
 }
 
-/// The most ranges out of order. A peer that sends every second byte gets no more of our memory.
-const RANGES_MAX: usize = 32;
+/// Ranges out of order of any size. A peer that sends every second byte gets no more of our memory.
+const SMALL_RANGES_MAX: usize = 32;
+
+/// Bytes that ranges have on average if there are more: a large window that loses every second segment. A range costs a
+/// quarter of that.
+const RANGE_BYTES_MIN: usize = 256;
+
+/// The most ranges out of order, whatever they hold: they are looked through with each segment out of order.
+const RANGES_MAX: usize = 1024;
 
 impl Held {
     /// Bytes of all kinds.
@@ -96,13 +103,23 @@ impl Held {
         self.duplicate = None;
     }
 
+    /// Whether one more range may be kept.
+    fn has_room(&self) -> bool {
+        let count = self.ranges.len();
+        let is_worth_it = || {
+            let bytes: usize = self.ranges.iter().map(|range| range.bytes.len()).sum();
+            bytes >= count * RANGE_BYTES_MIN
+        };
+        count < SMALL_RANGES_MAX || count < RANGES_MAX && is_worth_it()
+    }
+
     /// Keeps bytes that came out of order; `from` is after `RCV.NXT`. Returns false if there are too many
     /// ranges.
     pub(super) fn insert(&mut self, from: SeqNumber, bytes: &[u8]) -> bool {
         let end = from + len(bytes);
         let first = self.ranges.partition_point(|range| range.end().is_before(from));
         let behind = self.ranges.partition_point(|range| !range.from.is_after(end));
-        if first == behind && self.ranges.len() == RANGES_MAX {
+        if first == behind && !self.has_room() {
             return false;
         }
         self.arrivals = self.arrivals.wrapping_add(1);

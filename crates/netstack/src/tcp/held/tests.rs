@@ -46,7 +46,7 @@ proptest! {
                 next = came.iter().position(|came| !came).unwrap();
                 prop_assert_eq!(held.join(seq(end)), seq(next));
             } else {
-                let full = held.ranges.len() == RANGES_MAX;
+                let full = !held.has_room();
                 if held.insert(seq(from), &bytes) {
                     came[from..end].fill(true);
                 } else {
@@ -95,10 +95,21 @@ fn rfc2883_4_a_duplicate_is_the_first_block() {
 #[test]
 fn there_are_at_most_so_many_ranges() {
     let mut held = Held::default();
-    for n in 0..u32::try_from(RANGES_MAX).unwrap() {
+    for n in 0..u32::try_from(SMALL_RANGES_MAX).unwrap() {
         assert!(held.insert(BEGIN + 10 + n * 2, b"x"));
     }
     assert!(!held.insert(BEGIN + 1000, b"x"));
     assert!(held.insert(BEGIN + 11, b"x"), "it closes a gap");
     assert!(held.insert(BEGIN + 1000, b"x"));
+}
+
+#[test]
+fn there_are_more_ranges_if_they_are_large() {
+    let mut held = Held::default();
+    let (segment, max) = ([0; RANGE_BYTES_MIN], u32::try_from(RANGES_MAX).unwrap());
+    for n in 0..max {
+        assert!(held.insert(BEGIN + 10 + n * 2 * len(&segment), &segment), "{n}");
+    }
+    assert!(!held.insert(BEGIN + 10 + max * 2 * len(&segment), &segment));
+    assert_eq!(held.bytes(), RANGES_MAX * RANGE_BYTES_MIN);
 }
