@@ -207,6 +207,8 @@ const WIDE: Conditions = Conditions {
     delay: Duration::from_millis(50),
     jitter: Duration::ZERO,
     rate: None,
+    policer: None,
+    bunch: Duration::ZERO,
     queue_bytes: usize::MAX,
     mark_bytes: None,
     mtu: 1500,

@@ -20,6 +20,15 @@ pub struct Burst {
     pub loss: f64,
 }
 
+/// A token bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Policer {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes that may come at once.
+    pub burst_bytes: u64,
+}
+
 /// The properties of a [`Link`]. The default is a link without a fault, a delay or a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
@@ -44,6 +53,10 @@ pub struct Conditions {
     pub queue_bytes: usize,
     /// With more bytes than these in the queue, frames that are capable of it are marked (RFC 3168).
     pub mark_bytes: Option<usize>,
+    /// What is faster than a policer's rate is dropped, without a queue.
+    pub policer: Option<Policer>,
+    /// Frames arrive together at multiples of this time, as over radio; zero for never.
+    pub bunch: Duration,
     /// The largest packet of IP that goes through. What is larger is dropped.
     pub mtu: u16,
     /// Whether the sender of a packet that was too large is told (RFC 1191, RFC 8201).
@@ -66,6 +79,8 @@ impl Default for Conditions {
             rate: None,
             queue_bytes: usize::MAX,
             mark_bytes: None,
+            policer: None,
+            bunch: Duration::ZERO,
             mtu: u16::MAX,
             says_too_large: true,
             strips: 0,
@@ -88,6 +103,8 @@ pub struct Fates {
     pub corrupted: u64,
     /// Those that came twice.
     pub duplicated: u64,
+    /// Those that a policer has dropped.
+    pub policed: u64,
     /// Those that were held back.
     pub reordered: u64,
     /// Those that were marked.
@@ -104,6 +121,8 @@ pub struct Link {
     is_bad_time: bool,
     /// The moment at which the rate has taken the last frame of the queue.
     free_at: Time,
+    /// The moment at which the policer's bucket is full.
+    full_at: Time,
     /// When each frame of the queue leaves it, and its bytes.
     queue: VecDeque<(Time, usize)>,
     queued_bytes: usize,
@@ -124,6 +143,7 @@ impl Link {
             random,
             is_bad_time: false,
             free_at: Time::from_nanos(0),
+            full_at: Time::from_nanos(0),
             queue: VecDeque::new(),
             queued_bytes: 0,
             last_arrival: Time::from_nanos(0),
@@ -136,6 +156,7 @@ impl Link {
                 overflowed: 0,
                 corrupted: 0,
                 duplicated: 0,
+                policed: 0,
                 reordered: 0,
                 marked: 0,
                 too_large: 0,
@@ -147,6 +168,12 @@ impl Link {
     #[must_use]
     pub const fn fates(&self) -> Fates {
         self.fates
+    }
+
+    /// The time that a frame would wait in the queue if it came now.
+    #[must_use]
+    pub fn wait(&self, now: Time) -> Duration {
+        self.free_at.since(now)
     }
 
     /// The properties, which may change at any time; frames on the way have theirs.
@@ -178,6 +205,10 @@ impl Link {
                 return self.conditions.says_too_large.then(|| too_large(&frame, mtu)).flatten();
             }
             strip(&mut frame, layout, self.conditions.strips);
+        }
+        if !self.pass_policer(now, frame.len()) {
+            self.fates.policed += 1;
+            return None;
         }
         let left = self.queue_behind_rate(now, &mut frame)?;
         if self.is_lost() {
@@ -223,6 +254,18 @@ impl Link {
         Some(self.free_at)
     }
 
+    /// Whether the bucket holds as many bytes; they are taken out.
+    fn pass_policer(&mut self, now: Time, bytes: usize) -> bool {
+        let Some(policer) = self.conditions.policer else { return true };
+        let time = |bytes: u64| Duration::from_nanos(bytes * 1_000_000_000 / policer.rate);
+        let full_at = self.full_at.max(now) + time(u64::try_from(bytes).expect("a frame is short"));
+        let passes = full_at.since(now) <= time(policer.burst_bytes);
+        if passes {
+            self.full_at = full_at;
+        }
+        passes
+    }
+
     fn is_lost(&mut self) -> bool {
         let in_burst = self.conditions.burst.is_some_and(|burst| {
             let turns = if self.is_bad_time { burst.end } else { burst.begin };
@@ -238,8 +281,14 @@ impl Link {
                 random.within(0..=u64::try_from(most.as_nanos()).expect("a short time")),
             )
         };
+        let bunch_ns = u64::try_from(self.conditions.bunch.as_nanos()).expect("a short time");
         let jitter = upto(&mut self.random, self.conditions.jitter);
         let mut arrival = (left + self.conditions.delay + jitter).max(self.last_arrival);
+        if let Some(over) = arrival.as_nanos().checked_rem(bunch_ns)
+            && over > 0
+        {
+            arrival = Time::from_nanos(arrival.as_nanos() + bunch_ns - over);
+        }
         let (chance, most) = self.conditions.reorder;
         if self.random.chance(chance) {
             self.fates.reordered += 1;

@@ -119,6 +119,33 @@ fn a_link_has_a_rate_and_a_queue() {
 }
 
 #[test]
+fn a_policer_lets_a_burst_through_and_then_its_rate() {
+    let frame_bytes = u64::try_from(segment(946).to_frame().len()).expect("short");
+    let policer = Some(super::Policer { rate: frame_bytes, burst_bytes: 2 * frame_bytes });
+    let mut link = Link::new(Conditions { policer, ..Conditions::default() }, Random::new(1));
+    let start = Time::from_nanos(5_000_000_000);
+    for (ms, passed) in [(0, 1), (0, 2), (0, 2), (999, 2), (1000, 3), (1000, 3), (9000, 4)] {
+        link.carry(start + Duration::from_millis(ms), segment(946).to_frame());
+        let fates = link.fates();
+        assert_eq!(fates.offered - fates.policed, passed, "after {ms} ms");
+    }
+}
+
+#[test]
+fn frames_arrive_in_bunches() {
+    let bunch = Duration::from_millis(10);
+    let mut link = Link::new(Conditions { bunch, ..Conditions::default() }, Random::new(1));
+    for (us, arrives_ms) in [(1, 10), (9_999, 10), (10_000, 10), (10_001, 20)] {
+        let now = Time::default() + Duration::from_micros(us);
+        link.carry(now, segment(0).to_frame());
+        while let Some(at) = link.next_arrival() {
+            assert_eq!(at, Time::default() + Duration::from_millis(arrives_ms), "{us}");
+            link.take(at);
+        }
+    }
+}
+
+#[test]
 fn a_frame_that_is_too_large_is_answered() {
     for (one, protocol) in [(segment(100), 1), (over_v6(segment(100)), 58)] {
         let mut link = Link::new(Conditions { mtu: 100, ..Conditions::default() }, Random::new(1));

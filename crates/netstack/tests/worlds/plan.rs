@@ -217,6 +217,7 @@ fn conditions(random: &mut Random) -> Conditions {
             3 => 1 << 3 | 1 << 4 | 1 << 8,
             _ => 0,
         },
+        ..Conditions::default()
     }
 }
 

@@ -36,6 +36,8 @@ const PATH: Conditions = Conditions {
     reorder: (0.0, Duration::ZERO),
     jitter: Duration::ZERO,
     mark_bytes: None,
+    policer: None,
+    bunch: Duration::ZERO,
     says_too_large: true,
     strips: 0,
 };

@@ -26,6 +26,8 @@ const LOSSY: Conditions = Conditions {
     rate: None,
     queue_bytes: usize::MAX,
     mark_bytes: None,
+    policer: None,
+    bunch: Duration::ZERO,
     mtu: 1500,
     says_too_large: true,
     strips: 0,
