@@ -6,6 +6,8 @@ use core::net::IpAddr;
 use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
+use crate::tcp::Algorithm;
+
 /// The settings of a stack. They stay as they are while it lives.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -42,6 +44,8 @@ pub struct Config {
     pub keepalive: Option<Keepalive>,
     /// Whether congestion is marked instead of told by loss, with peers that can (RFC 3168).
     pub ecn: bool,
+    /// The algorithm that sizes the congestion window.
+    pub congestion: Algorithm,
 }
 
 /// An address that is served.
@@ -120,6 +124,7 @@ impl Config {
             fin_wait: Duration::from_secs(60),
             keepalive: None,
             ecn: true,
+            congestion: Algorithm::Cubic,
         }
     }
     /// The index of an address that is served.

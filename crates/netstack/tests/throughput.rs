@@ -8,6 +8,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use netstack::sim::{Conditions, Device, Host, Link, News, Random, World, mac};
+use netstack::tcp::Algorithm;
 use netstack::{Address, Config, Limits, Time};
 
 const START: Time = Time::from_nanos(1_000_000_000);
@@ -20,13 +21,14 @@ const LOSSES: [f64; 6] = [0.0, 0.000_1, 0.001, 0.01, 0.02, 0.05];
 const RTTS_MS: [u64; 5] = [1, 10, 20, 50, 200];
 const SEEDS: usize = 5;
 
-fn host(index: u8) -> Host {
+fn host(index: u8, congestion: Algorithm) -> Host {
     let ip = Ipv4Addr::new(10, 0, 0, index);
     let config = Config {
         addresses: vec![Address { ip: ip.into(), prefix: 24, is_ours: true }],
         tcp_ports: vec![80],
         receive_bytes_max: 4 * 1024 * 1024,
         ecn: false,
+        congestion,
         ..Config::new(mac(ip.into()))
     };
     let limits = Limits { mtu: 1500, cut_bytes_max: 65_000, fills_checksums: true };
@@ -34,7 +36,7 @@ fn host(index: u8) -> Host {
 }
 
 /// The bits a second of one download.
-fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
+fn download(congestion: Algorithm, loss: f64, rtt: Duration, seed: u64) -> f64 {
     let mut random = Random::new(seed);
     let path = Conditions {
         delay: rtt / 2,
@@ -44,7 +46,7 @@ fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
     };
     let links =
         [Link::new(path, random.fork()), Link::new(Conditions { loss, ..path }, random.fork())];
-    let mut world = World::new(START, [host(1), host(2)], links);
+    let mut world = World::new(START, [1, 2].map(|index| host(index, congestion)), links);
     let local = SocketAddr::new(Ipv4Addr::new(10, 0, 0, 1).into(), 5000);
     let peer = SocketAddr::new(Ipv4Addr::new(10, 0, 0, 2).into(), 80);
     assert!(world.hosts[0].connect(START, local, peer).is_some());
@@ -72,8 +74,16 @@ fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
 
 fn table() -> String {
     let mut text = String::from(
-        "Mbit/s of a download of 8 MiB over 100 Mbit/s with a queue of 250 kB: medians of 5 seeds.\n\n",
+        "Mbit/s of a download of 8 MiB over 100 Mbit/s with a queue of 250 kB: medians of 5 seeds.\n",
     );
+    for congestion in [Algorithm::Cubic, Algorithm::Bbr] {
+        let _ = writeln!(text, "\n{congestion:?}");
+        add_table(&mut text, congestion);
+    }
+    text
+}
+
+fn add_table(text: &mut String, congestion: Algorithm) {
     text.push_str("loss in % \\ RTT in ms");
     for rtt in RTTS_MS {
         let _ = write!(text, "{rtt:>8}");
@@ -83,14 +93,13 @@ fn table() -> String {
         let _ = write!(text, "{:>21}", loss * 100.0);
         for rtt in RTTS_MS {
             let mut speeds: Vec<_> = (0..SEEDS)
-                .map(|seed| download(loss, Duration::from_millis(rtt), seed as u64))
+                .map(|seed| download(congestion, loss, Duration::from_millis(rtt), seed as u64))
                 .collect();
             speeds.sort_by(f64::total_cmp);
             let _ = write!(text, "{:>8.1}", speeds[SEEDS / 2] / 1e6);
         }
         text.push('\n');
     }
-    text
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::clock::seconds;
 use super::flight::{Path, Saved, TimerOutcome};
 use super::held::Held;
 use super::shared::{Context, Sending, Shared};
-use super::{Algorithm, Endpoints, Handshake, State, Timestamps};
+use super::{Endpoints, Handshake, State, Timestamps};
 use crate::application::Lost;
 use crate::config::Config;
 use crate::seq::SeqNumber;
@@ -423,7 +423,7 @@ impl Connection {
         let path = Path {
             mss: self.mss.into(),
             sack: self.marks.has(Marks::SACK),
-            algorithm: Algorithm::default(),
+            algorithm: cx.config.congestion,
             patience: cx.config.patience,
         };
         sending.flight.begin(self.saved, path, self.snd_nxt);

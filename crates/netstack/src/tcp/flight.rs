@@ -96,6 +96,8 @@ pub struct Flight {
     sent_ms: u32,
     /// The window grows for acknowledgements up to here: the window was full when this was `SND.NXT`.
     limited_until: SeqNumber,
+    /// All new bytes that the connection had when it was last told to send some.
+    offered: u32,
     /// Segments that duplicate acknowledgements stand for, without SACK (RFC 5681, 3.2).
     dup_acks: u32,
     /// `recover` of RFC 6582, 3.2, and one more: duplicates up to here are no sign of a new loss.
@@ -131,7 +133,7 @@ impl Flight {
             sent: Sent::new(),
             rtt: Rtt::default(),
             rack: Rack::new(zero),
-            congestion: Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, zero),
+            congestion: Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, zero, 0),
             pacing: Pacing::default(),
             phase: Phase::Open,
             probe: ProbeState::Idle,
@@ -143,6 +145,7 @@ impl Flight {
             timeouts: 0,
             sent_ms: 0,
             limited_until: zero,
+            offered: 0,
             dup_acks: 0,
             recover: zero,
             ece_heeded: zero,
@@ -159,7 +162,8 @@ impl Flight {
         self.sent.clear(snd_una);
         self.rtt = Rtt::load(srtt_us, rttvar_us);
         self.rack = Rack::new(snd_una);
-        self.congestion = Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, snd_una);
+        self.congestion =
+            Congestion::new(path.algorithm, cwnd, ssthresh, path.mss, snd_una, srtt_us);
         self.pacing = Pacing::default();
         self.phase = Phase::Open;
         self.probe = ProbeState::Idle;
@@ -169,6 +173,7 @@ impl Flight {
         self.timeouts = 0;
         self.sent_ms = sent_ms;
         self.limited_until = snd_una;
+        self.offered = 0;
         self.dup_acks = 0;
         self.recover = SeqNumber(snd_una.0.wrapping_sub(1));
         self.ece_heeded = snd_una;
@@ -180,7 +185,7 @@ impl Flight {
     pub fn end(&mut self) -> Saved {
         debug_assert!(self.is_empty(), "nothing is in flight");
         let (srtt_us, rttvar_us) = self.rtt.save();
-        let (cwnd, ssthresh) = (self.congestion.cwnd(), self.congestion.ssthresh());
+        let (cwnd, ssthresh) = self.congestion.save();
         self.sent.clear(self.snd_una);
         let (sent_ms, cwr_is_due) = (self.sent_ms, self.cwr_is_due);
         Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms, cwr_is_due }
@@ -208,11 +213,24 @@ impl Flight {
                     Phase::Loss { .. } => Kind::Timeout,
                     _ => Kind::Fast,
                 };
-                let most = if is_in_window { u32::MAX } else { self.path.mss };
+                let (has_model, rate) = (self.congestion.has_model(), self.rate());
+                let most = match is_in_window {
+                    true if has_model => rate.frame_bytes(self.path.mss),
+                    true => u32::MAX,
+                    false => self.path.mss,
+                };
                 let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, most));
                 // The first retransmission leaves in any case.
                 let room = if pipe == 0 { room.max(self.path.mss) } else { room };
-                return match self.fitting(wanted, room) {
+                let bytes = self.fitting(wanted, room);
+                // A window shrinks in proportion to what arrives; a model has its rate.
+                if bytes > 0
+                    && has_model
+                    && let Some(at) = self.pacing.wait(now, rate)
+                {
+                    return Next::WaitUntil(at);
+                }
+                return match bytes {
                     0 => Next::Blocked,
                     bytes => Next::Send { from: lost.from, bytes, kind, cwr: false },
                 };
@@ -251,6 +269,7 @@ impl Flight {
         if let Some(at) = self.pacing.wait(now, rate) {
             return Next::WaitUntil(at);
         }
+        self.offered = offer.new_bytes;
         Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
@@ -289,6 +308,9 @@ impl Flight {
         if is_new {
             self.sent.push(now, from, bytes);
             self.snd_nxt += bytes;
+            if bytes == self.offered && self.pipe() < self.congestion.cwnd() {
+                self.sent.limit_by_application();
+            }
         } else {
             self.sent.resend(now, from, bytes);
             let is_recovering = matches!(self.phase, Phase::Recovery { .. } | Phase::Loss { .. });
@@ -377,6 +399,7 @@ impl Flight {
             self.undo = None;
         }
         self.sent.mark_all_lost();
+        self.inform_model(now, 0, None, true);
         self.congestion.set_cwnd(self.path.mss);
         self.phase = Phase::Loss { until: self.snd_nxt };
         self.recover = self.snd_nxt;
@@ -484,8 +507,7 @@ impl Flight {
         if self.pacing.is_bursting() {
             return Rate::UNLIMITED;
         }
-        let congestion = &self.congestion;
-        Rate::of(congestion.cwnd(), self.rtt.srtt_us(), congestion.is_slow_start())
+        self.congestion.rate(self.rtt.srtt_us())
     }
 
     /// Bytes of a frame for `bytes`: whole segments if there are more.

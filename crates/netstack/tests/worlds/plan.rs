@@ -4,6 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use netstack::sim::{Burst, Conditions, Device, Host, Link, Random, World, mac};
+use netstack::tcp::Algorithm;
 use netstack::{Address, Config, Keepalive, Limits, Time};
 
 /// The port of the server.
@@ -42,6 +43,7 @@ pub(crate) struct HostPlan {
     pub half_open_max: u32,
     pub time_wait_max: u32,
     pub ecn: bool,
+    pub congestion: Algorithm,
 }
 
 /// A connection: when it begins, how many bytes go up and down, and how it ends.
@@ -86,6 +88,12 @@ impl Plan {
         let mut hosts = [host(random), host(random)];
         // Its applications ask for connections only if there is room.
         hosts[0].half_open_max = 100;
+        // Apart from the other numbers of the seed.
+        let algorithms = [Algorithm::Cubic, Algorithm::Bbr, Algorithm::NewReno];
+        let mut choice = Random::new(!seed);
+        for host in &mut hosts {
+            host.congestion = algorithms[choice.index(algorithms.len())];
+        }
         // Few bytes through a tiny window are as many segments as many through a large one.
         let [down_max, up_max] =
             [0, 1].map(|index| u64::from(hosts[index].receive_bytes_max).saturating_mul(500));
@@ -139,6 +147,7 @@ impl Plan {
                 half_open_max: plan.half_open_max,
                 time_wait_max: plan.time_wait_max,
                 ecn: plan.ecn,
+                congestion: plan.congestion,
                 patience: Duration::from_secs(900),
                 // A peer that gives up may do so with a reset that is lost.
                 keepalive: Some(Keepalive {
@@ -251,6 +260,7 @@ fn host(random: &mut Random) -> HostPlan {
         },
         time_wait_max: if random.chance(0.1) { 1 } else { 100 },
         ecn: random.chance(0.5),
+        congestion: Algorithm::Cubic,
     }
 }
 

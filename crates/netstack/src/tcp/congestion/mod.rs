@@ -3,14 +3,18 @@
 //! All windows are bytes. They grow by the bytes that are acknowledged (RFC 3465), so a peer gains nothing by
 //! dividing its acknowledgements.
 
+mod bbr;
 mod cubic;
 mod hystart;
 mod newreno;
 
+use bbr::Bbr;
+pub(crate) use bbr::Signals;
 use cubic::Cubic;
 use hystart::HyStart;
 use newreno::NewReno;
 
+use super::recovery::pacing::Rate;
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
@@ -29,6 +33,8 @@ pub(crate) const fn initial_window(mss: u32) -> u32 {
 /// The algorithm that sizes the congestion window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
+    /// BBRv3 (draft-ietf-ccwg-bbr).
+    Bbr,
     /// CUBIC (RFC 9438).
     #[default]
     Cubic,
@@ -53,9 +59,10 @@ pub(crate) struct Growth {
     pub(crate) srtt_us: u32,
 }
 
-/// The growth of a window beyond slow start.
+/// The growth of a window beyond slow start, or the model that sizes it at all times.
 #[derive(Clone, Copy, Debug)]
 enum Avoidance {
+    Bbr(Bbr),
     Cubic(Cubic),
     NewReno(NewReno),
 }
@@ -71,24 +78,65 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    /// Begins with the windows that were saved.
+    /// Begins with what was [saved](Self::save).
     pub(crate) fn new(
         algorithm: Algorithm,
         cwnd: u32,
         ssthresh: u32,
         mss: u32,
         snd_una: SeqNumber,
+        srtt_us: u32,
     ) -> Self {
         let avoidance = match algorithm {
+            Algorithm::Bbr if ssthresh == SSTHRESH_MAX => Avoidance::Bbr(Bbr::new()),
+            Algorithm::Bbr => Avoidance::Bbr(Bbr::load(ssthresh, srtt_us)),
             Algorithm::Cubic => Avoidance::Cubic(Cubic::new()),
             Algorithm::NewReno => Avoidance::NewReno(NewReno::new()),
         };
+        // A model has no threshold: its bandwidth was in that place.
+        let ssthresh = if algorithm == Algorithm::Bbr { SSTHRESH_MAX } else { ssthresh };
         Self { cwnd, ssthresh, mss, slow_start: HyStart::new(snd_una), avoidance }
     }
 
     /// The window of a connection that has not sent yet.
     pub(crate) const fn initial(mss: u32) -> (u32, u32) {
         (initial_window(mss), SSTHRESH_MAX)
+    }
+
+    /// The windows to save; a model's bandwidth stands in the place of the threshold, which it does not have.
+    pub(crate) fn save(&self) -> (u32, u32) {
+        match &self.avoidance {
+            Avoidance::Bbr(bbr) if bbr.has_bandwidth() => (self.cwnd, bbr.save()),
+            _ => (self.cwnd, self.ssthresh),
+        }
+    }
+
+    /// The rate that data leaves at.
+    pub(crate) fn rate(&self, srtt_us: u32) -> Rate {
+        match &self.avoidance {
+            Avoidance::Bbr(bbr) => Rate::new(bbr.pacing_rate(self.cwnd, srtt_us), srtt_us),
+            _ => Rate::of(self.cwnd, srtt_us, self.is_slow_start()),
+        }
+    }
+
+    /// The model, if there is one: it sizes the window at all times, and paces what is sent again.
+    pub(crate) const fn has_model(&self) -> bool {
+        matches!(self.avoidance, Avoidance::Bbr(_))
+    }
+
+    /// Lets the model size the window for an acknowledgement.
+    pub(crate) fn handle_signals(&mut self, signals: &Signals) {
+        if let Avoidance::Bbr(bbr) = &mut self.avoidance {
+            self.cwnd = bbr.handle_ack(signals, self.cwnd, self.mss).min(CWND_MAX);
+        }
+    }
+
+    /// Everything is repaired that a loss had cost. `cwnd` is where a reduction has led.
+    pub(crate) fn end_reduction(&mut self) {
+        match &mut self.avoidance {
+            Avoidance::Bbr(bbr) => self.cwnd = bbr.restore_cwnd(self.cwnd),
+            _ => self.set_cwnd(self.ssthresh),
+        }
     }
 
     /// `cwnd` in bytes.
@@ -125,6 +173,7 @@ impl Congestion {
         let bytes = match &mut self.avoidance {
             Avoidance::Cubic(cubic) => cubic.growth(growth, self.cwnd, self.mss),
             Avoidance::NewReno(newreno) => newreno.growth(growth.bytes, self.cwnd, self.mss),
+            Avoidance::Bbr(_) => 0,
         };
         self.cwnd = self.cwnd.saturating_add(bytes).min(CWND_MAX);
     }
@@ -135,6 +184,7 @@ impl Congestion {
         let ssthresh = match &mut self.avoidance {
             Avoidance::Cubic(cubic) => cubic.reduce(flight),
             Avoidance::NewReno(_) => newreno::reduce(flight),
+            Avoidance::Bbr(bbr) => return bbr.save_cwnd(self.cwnd),
         };
         self.ssthresh = ssthresh.max(2 * self.mss);
     }
@@ -147,12 +197,23 @@ impl Congestion {
     /// Returns to what was before a reduction that was not needed (RFC 4015, 3.2; RFC 9438, 4.9).
     pub(crate) fn undo(&mut self, before: &Self) {
         let cwnd = self.cwnd.max(before.cwnd);
+        if let (Avoidance::Bbr(bbr), Avoidance::Bbr(before)) =
+            (&mut self.avoidance, &before.avoidance)
+        {
+            bbr.undo(before);
+            self.cwnd = cwnd;
+            return;
+        }
         *self = Self { cwnd, mss: self.mss, ..*before };
     }
 
     /// Nothing was sent for longer than a timeout: what the window knew of the path is old (RFC 5681, 4.1). The
     /// threshold remembers it, so that slow start leads back (RFC 7661, 4.4.2).
     pub(crate) fn restart(&mut self, snd_una: SeqNumber) {
+        if let Avoidance::Bbr(bbr) = &mut self.avoidance {
+            // It keeps its window, as it paces what it sends.
+            return bbr.restart();
+        }
         if self.ssthresh != SSTHRESH_MAX {
             self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
         }

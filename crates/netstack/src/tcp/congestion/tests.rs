@@ -5,7 +5,7 @@ use super::*;
 const MSS: u32 = 1_000;
 
 fn congestion(algorithm: Algorithm, cwnd: u32, ssthresh: u32) -> Congestion {
-    Congestion::new(algorithm, cwnd, ssthresh, MSS, SeqNumber(0))
+    Congestion::new(algorithm, cwnd, ssthresh, MSS, SeqNumber(0), 0)
 }
 
 fn growth(ms: u64, bytes: u32, una: u32, snd_nxt: u32, rtt_us: u32) -> Growth {

@@ -3,11 +3,11 @@
 use super::{Ack, Acked, Flight, Phase, ProbeState};
 use crate::seq::SeqNumber;
 use crate::tcp::clock::{elapsed_us, later, milliseconds};
-use crate::tcp::congestion::Growth;
+use crate::tcp::congestion::{Growth, Signals};
 use crate::tcp::recovery::probe::Verdict;
 use crate::tcp::recovery::prr::Prr;
 use crate::tcp::recovery::rack::DUP_THRESH;
-use crate::tcp::recovery::sent::Delivery;
+use crate::tcp::recovery::sent::{Delivery, Newest};
 use crate::tcp::recovery::undo::Undo;
 use crate::time::Time;
 
@@ -63,6 +63,7 @@ impl Flight {
         let has_ended = self.end_phase();
         let is_worse = self.detect(now, bytes);
         let must_reduce = self.judge_probe(ack, bytes, dsack) | self.heed_ece(ack);
+        self.inform_model(now, delivery.bytes, delivery.newest.as_ref(), is_worse | must_reduce);
         if is_worse {
             self.begin_recovery();
         } else if must_reduce {
@@ -111,6 +112,7 @@ impl Flight {
         self.rtt.note_least(now, rtt_us);
         self.timeouts = 0;
         self.reorder_at = None;
+        self.inform_model(now, bytes, Some(&newest), false);
         self.grow(now, bytes, flight_before, rtt_us);
         self.probe = ProbeState::Idle;
         if !self.is_empty() {
@@ -120,11 +122,39 @@ impl Flight {
         Acked { bytes, room: true }
     }
 
+    /// Tells the model of the path, if there is one, what was delivered and lost.
+    #[inline]
+    pub(super) fn inform_model(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        newest: Option<&Newest>,
+        has_loss: bool,
+    ) {
+        if !self.congestion.has_model() {
+            return;
+        }
+        let sample = self.sent.sample(now, bytes, newest, self.rtt.min_us());
+        self.congestion.handle_signals(&Signals {
+            now,
+            sample,
+            delivered: self.sent.delivered(),
+            newly_acked: bytes,
+            has_loss,
+            rtt_us: newest.map_or(0, |newest| elapsed_us(now, newest.sent_at)),
+            inflight: self.pipe(),
+            is_cwnd_limited: !self.snd_una.is_after(self.limited_until),
+        });
+    }
+
     /// Grows the window if it was full. A window that was not has not been tried (RFC 7661, 3). In slow
     /// start half of it is enough: the rest was on its way.
     #[inline]
     fn grow(&mut self, now: Time, bytes: u32, flight_before: u32, rtt_us: u32) {
         let congestion = &mut self.congestion;
+        if congestion.has_model() {
+            return;
+        }
         let is_limited = !self.snd_una.is_after(self.limited_until)
             || congestion.is_slow_start() && congestion.cwnd() < 2 * flight_before;
         if is_limited {
@@ -144,6 +174,7 @@ impl Flight {
         if self.detect(now, 0) {
             self.begin_recovery();
             let nothing = Delivery::new(now, None, 0);
+            self.inform_model(now, 0, None, true);
             self.resize(now, 0, 0, &nothing, true, false);
         }
     }
@@ -261,8 +292,8 @@ impl Flight {
             return false;
         }
         let has_reduced = !matches!(self.phase, Phase::Loss { .. });
-        if has_reduced {
-            self.congestion.set_cwnd(self.congestion.ssthresh());
+        if has_reduced || self.congestion.has_model() {
+            self.congestion.end_reduction();
         }
         if is_recovery {
             self.rack.handle_recovered();
@@ -318,7 +349,7 @@ impl Flight {
             self.undo = None;
             let prr = self.reduce();
             if self.is_empty() {
-                self.congestion.set_cwnd(self.congestion.ssthresh());
+                self.congestion.end_reduction();
             } else {
                 self.phase = Phase::Reducing { until: self.snd_nxt, prr };
             }
@@ -361,6 +392,9 @@ impl Flight {
         is_worse: bool,
         has_ended: bool,
     ) {
+        if self.congestion.has_model() {
+            return;
+        }
         let (pipe, mss) = (self.pipe(), self.path.mss);
         let rtt_us = if delivery.newest.is_some() { self.rack.rtt_us() } else { 0 };
         match &mut self.phase {

@@ -2,6 +2,7 @@
 //!
 //! Each file is one mechanism and reads alone; [`Flight`](super::flight::Flight) puts them together.
 
+pub(crate) mod delivery;
 pub(crate) mod pacing;
 pub(crate) mod probe;
 pub(crate) mod prr;

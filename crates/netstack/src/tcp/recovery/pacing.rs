@@ -27,15 +27,19 @@ impl Rate {
     /// No pacing.
     pub(crate) const UNLIMITED: Self = Self { bytes_per_s: None };
 
-    /// The rate for a window. In slow start the window doubles in a round trip, and so does the rate;
-    /// later the rate is a quarter above the window's, so that the window limits.
-    pub(crate) fn of(cwnd: u32, srtt_us: u32, is_slow_start: bool) -> Self {
+    /// So many bytes a second, if the path is long enough.
+    pub(crate) fn new(bytes_per_s: u64, srtt_us: u32) -> Self {
         if srtt_us < RTT_MIN_US {
             return Self::UNLIMITED;
         }
-        let quarters = if is_slow_start { 8 } else { 5 };
-        let bytes_per_s = u64::from(cwnd) * quarters * 250_000 / u64::from(srtt_us);
         Self { bytes_per_s: Some(bytes_per_s.max(1)) }
+    }
+
+    /// The rate for a window. In slow start the window doubles in a round trip, and so does the rate;
+    /// later the rate is a quarter above the window's, so that the window limits.
+    pub(crate) fn of(cwnd: u32, srtt_us: u32, is_slow_start: bool) -> Self {
+        let quarters = if is_slow_start { 8 } else { 5 };
+        Self::new(u64::from(cwnd) * quarters * 250_000 / u64::from(srtt_us.max(1)), srtt_us)
     }
 
     /// Bytes of the largest frame at this rate.

@@ -11,6 +11,7 @@
 
 use alloc::collections::VecDeque;
 
+use super::delivery::{Deliveries, Sample, Snapshot};
 use crate::seq::SeqNumber;
 use crate::tcp::clock::{elapsed_us, later, milliseconds};
 use crate::time::Time;
@@ -52,6 +53,8 @@ pub(crate) struct Record {
     pub(crate) state: State,
     /// Whether it was sent more than once: what acknowledges it may mean either time (Karn's algorithm).
     pub(crate) is_again: bool,
+    /// What had been delivered at the last transmission.
+    pub(crate) snapshot: Snapshot,
 }
 
 impl Record {
@@ -68,6 +71,8 @@ pub(crate) struct Newest {
     pub(crate) sent_at: Time,
     /// The byte behind its last one.
     pub(crate) end: SeqNumber,
+    /// What had been delivered when it left.
+    pub(crate) snapshot: Snapshot,
 }
 
 /// What an acknowledgement has delivered, collected record by record.
@@ -131,7 +136,7 @@ impl Delivery {
                 || newest.sent_at == record.sent_at && newest.end.is_before(end)
         });
         if is_newer {
-            self.newest = Some(Newest { sent_at: record.sent_at, end });
+            self.newest = Some(Newest { sent_at: record.sent_at, end, snapshot: record.snapshot });
         }
     }
 
@@ -159,6 +164,8 @@ pub(crate) struct Sent {
     lost_from: SeqNumber,
     /// Nothing behind it was sent again.
     again_end: SeqNumber,
+    /// What was delivered and lost of all.
+    deliveries: Deliveries,
 }
 
 impl Sent {
@@ -172,6 +179,7 @@ impl Sent {
             sacked: 0,
             lost_from: zero,
             again_end: zero,
+            deliveries: Deliveries::default(),
         }
     }
 
@@ -183,6 +191,29 @@ impl Sent {
         }
         (self.pipe, self.lost, self.sacked) = (0, 0, 0);
         (self.lost_from, self.again_end) = (snd_una, snd_una);
+        self.deliveries = Deliveries::default();
+    }
+
+    /// What was delivered so far, in bytes.
+    pub(crate) const fn delivered(&self) -> u64 {
+        self.deliveries.delivered()
+    }
+
+    /// The application has no more, and there was room.
+    pub(crate) fn limit_by_application(&mut self) {
+        self.deliveries.limit_by_application(self.pipe);
+    }
+
+    /// Notes that an acknowledgement has delivered bytes, after what is lost was marked. Returns a sample of the rate.
+    pub(crate) fn sample(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        newest: Option<&Newest>,
+        min_rtt_us: u32,
+    ) -> Option<Sample> {
+        self.deliveries.deliver(now, bytes);
+        newest.map(|one| self.deliveries.sample(now, one.sent_at, &one.snapshot, min_rtt_us))
     }
 
     /// Bytes in flight.
@@ -219,12 +250,13 @@ impl Sent {
     /// Removes what the peer has acknowledged of records that are all [plain](Self::is_plain). Returns when the first
     /// of them left, and the last one.
     pub(crate) fn acknowledge_plain(&mut self, una: SeqNumber) -> Option<(Time, Newest)> {
-        let oldest_sent_at = self.records.front()?.sent_at;
-        let mut newest = Newest { sent_at: oldest_sent_at, end: una };
+        let first = self.records.front()?;
+        let oldest_sent_at = first.sent_at;
+        let mut newest = Newest { sent_at: oldest_sent_at, end: una, snapshot: first.snapshot };
         while let Some(record) = self.records.front_mut()
             && record.from.is_before(una)
         {
-            newest.sent_at = record.sent_at;
+            (newest.sent_at, newest.snapshot) = (record.sent_at, record.snapshot);
             let bytes = una - record.from;
             if bytes < record.bytes {
                 self.pipe -= bytes;
@@ -260,15 +292,18 @@ impl Sent {
             let is_same = last.sent_at == now && last.state == State::InFlight && !last.is_again;
             if is_same && last.bytes + bytes <= RECORD_BYTES_MAX {
                 last.bytes += bytes;
+                last.snapshot.extend(self.pipe);
                 return;
             }
         }
+        let snapshot = self.deliveries.send(now, bytes, self.pipe);
         self.records.push_back(Record {
             from,
             bytes,
             sent_at: now,
             state: State::InFlight,
             is_again: false,
+            snapshot,
         });
     }
 
@@ -287,6 +322,7 @@ impl Sent {
             self.lost -= record.bytes;
             self.pipe += record.bytes;
         }
+        record.snapshot = self.deliveries.send(now, record.bytes, self.pipe);
         let end = record.end();
         self.again_end = self.again_end.later(end);
         if from == self.lost_from {
@@ -417,6 +453,7 @@ impl Sent {
                 record.state = State::Lost;
                 self.pipe -= record.bytes;
                 self.lost += record.bytes;
+                self.deliveries.lose(record.bytes);
                 self.lost_from = self.lost_from.earlier(record.from);
             } else {
                 next = Some(next.map_or(lost_at, |next| next.min(lost_at)));
@@ -436,6 +473,7 @@ impl Sent {
         first.state = State::Lost;
         self.pipe -= first.bytes;
         self.lost += first.bytes;
+        self.deliveries.lose(first.bytes);
         self.lost_from = first.from;
     }
 

@@ -358,8 +358,8 @@ pub(super) fn run(scene: &Scene, seed: u64) -> Report {
         if flight.deadline().is_some_and(|at| at <= world.now) {
             let outcome = flight.handle_timer(world.now, flight.snd_una() + window);
             if outcome == TimerOutcome::TimedOut {
-                // Of ten tries two fail or more: in days of probing a closed window four in a row will.
-                assert!(scene.loss_ppm + scene.ack_loss_ppm >= 200_000, "the peer answers");
+                // Of ten tries one fails or more: in days of probing a closed window four in a row may.
+                assert!(scene.loss_ppm + scene.ack_loss_ppm >= 100_000, "the peer answers");
                 return world.report;
             }
             flight.check();
@@ -395,7 +395,8 @@ fn send(world: &mut World, flight: &mut Flight, all: SeqNumber, window: u32) {
         flight.sent(world.now, from, bytes, kind);
         flight.check();
         let (after, cwnd) = (flight.status().pipe, flight.status().cwnd);
-        let most = if is_probe || pipe == 0 { cwnd + world.scene.mss } else { cwnd };
+        // The window of a model may have become smaller than what is in flight.
+        let most = if is_probe || pipe == 0 { cwnd.max(pipe) + world.scene.mss } else { cwnd };
         assert!(after <= most, "{after} bytes in flight, the window is {cwnd}: {kind:?} {bytes}");
         world.transmit(from, bytes);
     }
@@ -406,10 +407,13 @@ fn every_byte_arrives_through_any_network() {
     for seed in 0..1_500 {
         let mut random = Random(seed);
         let scene = Scene::random(&mut random);
-        let result = std::panic::catch_unwind(|| run(&scene, seed));
-        if let Err(panic) = result {
-            eprintln!("seed {seed}: {scene:?}");
-            std::panic::resume_unwind(panic);
+        for algorithm in [scene.algorithm, Algorithm::Bbr] {
+            let scene = Scene { algorithm, ..scene.clone() };
+            let result = std::panic::catch_unwind(|| run(&scene, seed));
+            if let Err(panic) = result {
+                eprintln!("seed {seed}: {scene:?}");
+                std::panic::resume_unwind(panic);
+            }
         }
     }
 }
