@@ -13,8 +13,9 @@ use crate::LogFormat;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
-    Action, Address, Capture, Config, ErrorFormat, FileRules, Files, Frames, HeaderRule, Interface,
-    InterfaceAddress, Log, LogTarget, Machine, Prefix, Proxy, Route, Server, Symlinks, rule,
+    Action, Address, Capture, Config, Congestion, ErrorFormat, FileRules, Files, Frames,
+    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Machine, Prefix, Proxy, Route, Server,
+    Symlinks, rule,
 };
 use crate::preload::Preload;
 
@@ -280,6 +281,10 @@ pub struct ServerFlags {
     #[arg(long, value_enum)]
     pub frames: Option<Frames>,
 
+    /// The congestion control of connections on the interfaces [default: cubic]
+    #[arg(long, value_enum)]
+    pub congestion: Option<Congestion>,
+
     /// Record the frames of the interfaces in a file of the format pcapng, for Wireshark and tcpdump. Older
     /// files have the names FILE.1, FILE.2 and so on [default: none]
     #[arg(long, value_name = "FILE")]
@@ -459,6 +464,7 @@ impl ServerFlags {
             server.interfaces = self.interfaces()?;
         }
         set(&mut server.frames, self.frames.as_ref());
+        set(&mut server.congestion, self.congestion.as_ref());
         if let Some(file) = &self.pcap {
             let mut capture = Capture::new(file.clone());
             set(&mut capture.bytes_max, self.pcap_size.as_ref());

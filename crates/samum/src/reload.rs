@@ -318,6 +318,7 @@ impl Reloader {
             ("driver", now.driver != next.driver),
             ("interface", now.interfaces != next.interfaces),
             ("frames", now.frames != next.frames),
+            ("congestion", now.congestion != next.congestion),
             ("pcap", now.capture != next.capture),
             ("control", now.control != next.control),
             ("error-format", now.error_format != next.error_format),

@@ -98,6 +98,16 @@ pub enum Frames {
     Tap,
 }
 
+/// The congestion control of samum's own TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Congestion {
+    /// CUBIC: a loss means that the path is full
+    #[default]
+    Cubic,
+    /// BBRv3: the rate follows what the path delivers, so that losses by chance cost little
+    Bbr,
+}
+
 /// A record of the frames of all interfaces, in the format pcapng.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {

@@ -14,9 +14,9 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
 use super::{
-    Action, Address, Balance, Capture, Cgi, ErrorFormat, Fastcgi, Files, Frames, GatewayRules,
-    HashBy, HeaderRule, Interface, Limits, Log, LogFormat, LogTarget, Redirect, Route, Server,
-    ServerUrl, Site, Symlinks, Upstream, rule, suggest, upstream,
+    Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, Fastcgi, Files, Frames,
+    GatewayRules, HashBy, HeaderRule, Interface, Limits, Log, LogFormat, LogTarget, Redirect,
+    Route, Server, ServerUrl, Site, Symlinks, Upstream, rule, suggest, upstream,
 };
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -171,6 +171,22 @@ const SERVER: &[Key<Server>] = &[
         },
         write: |server| {
             let word = || quoted(&value::word::<Frames, _>(&server.frames));
+            (!server.interfaces.is_empty()).then(word)
+        },
+    },
+    Key {
+        name: "congestion",
+        kind: "`cubic` or `bbr`",
+        default: "`\"cubic\"`",
+        example: r#""bbr""#,
+        doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is full. \
+              BBR measures how fast the path delivers, and sends as fast: it is faster where frames are lost by \
+              chance, and it keeps queues short.",
+        read: |server, node, notes| {
+            set(&mut server.congestion, node.text(value::choice::<Congestion>, notes));
+        },
+        write: |server| {
+            let word = || quoted(&value::word::<Congestion, _>(&server.congestion));
             (!server.interfaces.is_empty()).then(word)
         },
     },

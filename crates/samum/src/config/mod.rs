@@ -29,7 +29,7 @@ use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
 pub use draft::Thing;
-pub use interface::{Capture, Frames, Interface, InterfaceAddress};
+pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use machine::Machine;
 pub use message::Message;
 pub use upstream::{
@@ -83,6 +83,8 @@ pub struct Server {
     pub interfaces: Vec<Interface>,
     /// The way of frames from and to them.
     pub frames: Frames,
+    /// The congestion control of their connections.
+    pub congestion: Congestion,
     /// The record of their frames.
     pub capture: Option<Capture>,
     /// The socket for `samum reload` and `samum stack`.
@@ -105,6 +107,7 @@ impl Default for Server {
             driver: Choice::Auto,
             interfaces: Vec::new(),
             frames: Frames::Auto,
+            congestion: Congestion::Cubic,
             capture: None,
             control: None,
             trusted_proxies: Vec::new(),

@@ -24,10 +24,11 @@ use core::time::Duration;
 use std::os::fd::OwnedFd;
 
 use netdev::{Options, Protocol, Queue, Service, Watch};
+use netstack::tcp::Algorithm;
 use netstack::{Config, Gateway, Stack};
 use ring::Ring;
 
-use crate::config::{self, Address, Frames, Interface, Server};
+use crate::config::{self, Address, Congestion, Frames, Interface, Server};
 use crate::listen;
 use capture::{Files, Port, Recorder};
 pub use network::StackNetwork;
@@ -147,6 +148,7 @@ impl Interfaces {
                 gateways: gateways.clone(),
                 tcp_ports: ports.clone(),
                 connections_max: connections.saturating_add(BACKLOG),
+                congestion: congestion(server.congestion),
                 patience: PATIENCE.max(server.tuning.timeout_send),
                 // Its device knows the link address.
                 ..Config::new([0; 6])
@@ -215,6 +217,13 @@ fn addresses_of(interface: &Interface) -> Result<Vec<IpAddr>, String> {
     }
     let found = netdev::Interface::open(&interface.name).map_err(|error| error.to_string())?;
     Ok(found.addresses.into_iter().map(|(address, _)| address).collect())
+}
+
+const fn congestion(congestion: Congestion) -> Algorithm {
+    match congestion {
+        Congestion::Cubic => Algorithm::Cubic,
+        Congestion::Bbr => Algorithm::Bbr,
+    }
 }
 
 const fn frames(frames: Frames) -> netdev::Frames {

@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
+use std::time::Instant;
 
 use netstack::sim::{Burst, Conditions};
 use rustix::process::{Pid, Signal, kill_process};
@@ -69,6 +70,29 @@ fn a_thousand_downloads_over_a_path_that_loses_two_percent() {
     download(&net, 1000, &file.to_vec());
     let fates = net.stop();
     assert!(fates[1].lost > 10_000, "{fates:?}");
+}
+
+#[test]
+fn bbr_is_not_slowed_down_by_losses_of_chance() {
+    let file = Content::pseudo_random(7, 8 * 1024 * 1024);
+    let tree = Tree::new().file("f", file.clone());
+    // With CUBIC it takes about 15 s.
+    let there = Conditions {
+        delay: Duration::from_millis(20),
+        rate: Some(5_000_000),
+        queue_bytes: 200_000,
+        mtu: 1500,
+        ..Conditions::default()
+    };
+    let mut net =
+        or_skip!(Net::across(Frames::Packet, [there, Conditions { loss: 0.01, ..there }], SEED));
+    let _server = net.serve(path(&tree), &["--congestion", "bbr"]);
+    let begun = Instant::now();
+    download(&net, 1, &file.to_vec());
+    let taken = begun.elapsed();
+    let fates = net.stop();
+    assert!(fates[1].lost > 20, "{fates:?}");
+    assert!(taken < Duration::from_secs(6), "{taken:?}");
 }
 
 #[test]

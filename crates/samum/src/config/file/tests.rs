@@ -11,10 +11,10 @@ use sendfile::{Caching, Policy, Window};
 use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
-    Access, Action, Address, Balance, Capture, Cgi, ErrorFormat, FileRules, Files, Frames,
-    GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat, LogTarget,
-    Protocol, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks, Tags, Tuning,
-    UnixSocket, Upstream,
+    Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
+    Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat,
+    LogTarget, Protocol, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks,
+    Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -946,12 +946,17 @@ fn server() -> impl Strategy<Value = Server> {
                 ..Tuning::default()
             };
             // Without interfaces it is not written.
-            let frames = if interfaces.is_empty() { Frames::Auto } else { Frames::Packet };
+            let (frames, congestion) = if interfaces.is_empty() {
+                (Frames::Auto, Congestion::Cubic)
+            } else {
+                (Frames::Packet, Congestion::Bbr)
+            };
             Server {
                 threads,
                 driver,
                 interfaces,
                 frames,
+                congestion,
                 capture,
                 control,
                 trusted_proxies,
