@@ -712,17 +712,18 @@ impl Disk {
         takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
     }
 
-    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache, and
+    /// A stream begins to read the file from `offset` on. Up to `absent_to` nothing of it is in the page cache, and
     /// nothing is to stay there.
     pub(crate) fn begin_trail(
         &mut self,
         ring: &mut Ring,
         file: &Rc<File>,
         offset: u64,
+        absent_to: u64,
     ) -> Rc<Trail> {
         self.now = ring.now();
         self.begin_sweeps(ring);
-        self.trails.begin(file, offset)
+        self.trails.begin(file, offset, absent_to)
     }
 
     /// Begins a read, or returns `None` if there is no room. Bytes that stay in the page cache go through a

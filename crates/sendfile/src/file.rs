@@ -56,6 +56,8 @@ const BLOCKS_MAX: usize = 4096;
 /// The kernel's readahead is begun no further ahead of a stream. One file of 1 GiB on a disk with windows of
 /// 16 MiB: 1,718 MB/s without, 2,034 with 8 MiB and 2,078 with 15 MiB (medians of 9 rounds, ±20 %).
 const AHEAD_MAX: u64 = 8 << 20;
+/// Of a read that was discarded the page at either end may have stayed.
+const EDGE_PAGES: u64 = 2;
 /// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
 const INODES_UNSWEPT: usize = 64;
 pub(crate) const PAGE: u64 = 4096;
@@ -295,11 +297,22 @@ impl File {
         self.shared().zip(watch).is_some_and(|(shared, watch)| shared.uses.is_used_since(watch))
     }
 
-    /// Returns whether nothing is in the page cache of what is behind an offset, so that what a read
-    /// brings there is known to be its own.
-    pub(crate) fn is_absent(&self, ring: &Ring, offset: u64) -> bool {
-        let absent = self.size > offset && !self.is_cached(ring, offset, self.size - offset);
-        absent && self.telling.get() == Telling::Both
+    /// Returns whether nothing of a range is in the page cache, so that what a read brings there is known to be
+    /// its own.
+    ///
+    /// `cachestat` takes 30 ns for each folio that is there and each that was evicted (Linux 6.18; 0.1 s for 5 GiB
+    /// in folios of 4 KiB). So it is asked in steps, and not beyond the first that finds something.
+    pub(crate) fn is_absent(&self, ring: &Ring, range: Range<u64>) -> bool {
+        let (mut at, mut step, mut found) = (range.start / PAGE * PAGE, BLOCK, 0);
+        while at < range.end {
+            let end = range.end.min(at.saturating_add(step));
+            found += self.known_pages(ring, &(at..end));
+            if found > EDGE_PAGES {
+                return false;
+            }
+            (at, step) = (end, step.saturating_mul(2));
+        }
+        !range.is_empty() && self.telling.get() == Telling::Both
     }
 
     /// The dropping reads of a block that have ended: see [`PageCache::drops`].
@@ -437,10 +450,9 @@ impl File {
         true
     }
 
-    /// Returns whether a range is known to be in the page cache, at least in part. Of a read that was
-    /// discarded the page at either end may have stayed.
+    /// Returns whether a range is known to be in the page cache, at least in part.
     pub(crate) fn is_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
-        self.known_pages(ring, &(offset..offset + len)) > 2
+        self.known_pages(ring, &(offset..offset + len)) > EDGE_PAGES
     }
 
     /// Returns whether `cachestat` counts the pages of the file. Of a file on overlayfs it counts none.
@@ -455,7 +467,7 @@ impl File {
             _ if !self.is_introduced() => true,
             Telling::Both => self.is_cached(ring, offset, len),
             Telling::Nothing => {
-                ring.cached_pages(&self.fd, offset, len).map_or(true, |pages| pages > 2)
+                ring.cached_pages(&self.fd, offset, len).map_or(true, |pages| pages > EDGE_PAGES)
             }
             Telling::Memory | Telling::Mapped => {
                 self.ask_mapped(ring, |mapping| mapping.has_any(offset, len)).unwrap_or(true)

@@ -706,11 +706,14 @@ impl Promise {
         {
             return None;
         }
+        let reach = Trail::reach(&self.file, self.end);
         if let Some(trail) = last.as_ref().filter(|last| last.covers(&self.file, self.offset)) {
-            self.keeping = if trail.is_wanted() { Keeping::Dropped } else { Keeping::Left };
-        } else if self.keeping == Keeping::Left || self.file.is_absent(cx.ring, self.offset) {
+            let is_left = !trail.is_wanted() && trail.reaches(cx.ring, self.end);
+            self.keeping = if is_left { Keeping::Left } else { Keeping::Dropped };
+        } else if self.keeping == Keeping::Left || self.file.is_absent(cx.ring, self.offset..reach)
+        {
             self.keeping = Keeping::Left;
-            *last = Some(cx.disk.begin_trail(cx.ring, &self.file, self.offset));
+            *last = Some(cx.disk.begin_trail(cx.ring, &self.file, self.offset, reach));
         } else {
             self.keeping = Keeping::Dropped;
         }

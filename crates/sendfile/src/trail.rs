@@ -14,7 +14,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use ring::Time;
+use ring::{Ring, Time};
 
 use crate::file::{File, PAGE};
 use crate::page_cache::Watch;
@@ -53,6 +53,8 @@ pub(crate) struct Trail {
     /// Since the stream began.
     watch: Option<Watch>,
     start: u64,
+    /// Nothing was in the page cache from the start to here when it was looked at.
+    absent_to: Cell<u64>,
     /// The stream has let go of what is in front of this position.
     let_go: Cell<u64>,
     /// The end of the last discard.
@@ -79,9 +81,29 @@ pub(crate) struct Left {
 }
 
 impl Trail {
-    /// Returns whether a read of the same stream belongs to this trail.
+    /// Returns the end of the part of a file that has to be absent for a trail of reads up to `end`: the kernel's
+    /// readahead and the last discard go beyond it.
+    pub(crate) fn reach(file: &File, end: u64) -> u64 {
+        file.size().min(end.saturating_add(AHEAD))
+    }
+
+    /// Returns whether a read of the same stream belongs to this trail, if nothing is in the page cache there: see
+    /// [`reaches`](Self::reaches).
     pub(crate) fn covers(&self, file: &Rc<File>, offset: u64) -> bool {
-        Rc::ptr_eq(&self.file, file) && self.start <= offset
+        Rc::ptr_eq(&self.file, file) && (self.start..=self.absent_to.get()).contains(&offset)
+    }
+
+    /// Returns whether nothing of others is in the page cache where reads up to `end` have an effect. It looks only
+    /// behind the part that was absent before: the stream has not read there.
+    pub(crate) fn reaches(&self, ring: &Ring, end: u64) -> bool {
+        let (absent_to, reach) = (self.absent_to.get(), Self::reach(&self.file, end));
+        if reach > absent_to {
+            if !self.file.is_absent(ring, absent_to..reach) {
+                return false;
+            }
+            self.absent_to.set(reach);
+        }
+        true
     }
 
     /// Returns whether a stream of any worker for which the file is to stay has used it meanwhile.
@@ -123,18 +145,25 @@ impl Trails {
         Self { followed: RefCell::default(), left: RefCell::default(), left_max }
     }
 
-    /// A stream begins to read the file from `offset` on, behind which nothing of it is in the page cache. So
-    /// discards that are left there have nothing to do, and would drop what this stream reads ahead.
-    pub(crate) fn begin(self: &Rc<Self>, file: &Rc<File>, offset: u64) -> Rc<Trail> {
+    /// A stream begins to read the file from `offset` on, and nothing of it is in the page cache from there to
+    /// `absent_to`. So discards that are left there have nothing to do, and would drop what this stream reads ahead.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        file: &Rc<File>,
+        offset: u64,
+        absent_to: u64,
+    ) -> Rc<Trail> {
         let start = offset / PAGE * PAGE;
+        let is_absent = |range: &Range<u64>| start <= range.start && range.end <= absent_to;
         self.left
             .borrow_mut()
-            .retain(|one| !(Rc::ptr_eq(&one.file, file) && start <= one.range.start));
+            .retain(|one| !(Rc::ptr_eq(&one.file, file) && is_absent(&one.range)));
         let trail = Rc::new(Trail {
             trails: Rc::clone(self),
             file: Rc::clone(file),
             watch: file.watch_kept(),
             start,
+            absent_to: Cell::new(absent_to),
             let_go: Cell::new(start),
             discarded: Cell::new(start),
         });
@@ -215,6 +244,7 @@ mod tests {
     use crate::file::Inodes;
 
     const MIB: u64 = 1 << 20;
+    const END: u64 = 100 * MIB;
 
     fn one(ring: &mut Ring, op: Op) -> Event {
         ring.submit(op, 1);
@@ -253,7 +283,7 @@ mod tests {
     fn each_discard_begins_in_front_of_the_one_before_it_and_the_last_reaches_beyond_what_was_read()
     {
         let (trails, file) = (Rc::new(Trails::new(8)), file());
-        let trail = trails.begin(&file, 3 * MIB + 1);
+        let trail = trails.begin(&file, 3 * MIB + 1, END);
         let step = |end: u64, now| {
             drop(trail.hold(end));
             ranges(&trails.due(after(now)))
@@ -285,7 +315,7 @@ mod tests {
     #[test]
     fn the_last_discard_ends_with_the_file_and_there_is_none_if_the_file_is_wanted_meanwhile() {
         let (trails, file) = (Rc::new(Trails::new(8)), file());
-        let [kept, dropped] = [99, 90].map(|at| trails.begin(&file, at * MIB));
+        let [kept, dropped] = [99, 90].map(|at| trails.begin(&file, at * MIB, END));
         drop(kept.hold(100 * MIB));
         drop(kept);
         drop(dropped.hold(95 * MIB));
@@ -297,20 +327,49 @@ mod tests {
         assert!(!trails.are_any());
     }
 
+    /// The rest of a large file takes long to look at, and may have pages of others.
+    #[test]
+    fn only_what_a_stream_reads_and_the_readahead_behind_it_have_to_be_absent() {
+        let world = World::new(Config::new(1));
+        world.write_file("f", &vec![7; 100 << 20]);
+        let mut ring = Ring::simulated(&world);
+        let dir = Some(ring.sim_root(&world));
+        let open = Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH };
+        let Event::Opened(fd) = one(&mut ring, open) else { panic!("it exists") };
+        let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else { panic!("it exists") };
+        let file = Rc::new(File::new(fd, &stat));
+        Inodes::default().share(&file, &Arc::default());
+        world.evict_range("f", 0..80 * MIB);
+        world.evict_range("f", 81 * MIB..END);
+        assert_eq!(Trail::reach(&file, MIB), 65 * MIB);
+        assert!(file.is_absent(&ring, 1..65 * MIB) && !file.is_absent(&ring, 1..END));
+        assert!(file.is_absent(&ring, 81 * MIB..END) && !file.is_absent(&ring, END..END));
+        let trail = Rc::new(Trails::new(8)).begin(&file, PAGE, 65 * MIB);
+        assert!(trail.covers(&file, PAGE) && !trail.covers(&file, 0), "it begins later");
+        assert!(trail.reaches(&ring, MIB) && trail.reaches(&ring, 11 * MIB));
+        assert_eq!(trail.absent_to.get(), 75 * MIB);
+        assert!(!trail.reaches(&ring, 17 * MIB), "others have pages there");
+        assert_eq!(trail.absent_to.get(), 75 * MIB);
+        assert!(!trail.covers(&file, 80 * MIB), "it begins behind what was looked at");
+    }
+
     #[test]
     fn a_stream_that_begins_ends_the_discards_behind_its_beginning() {
         let (trails, file) = (Rc::new(Trails::new(8)), file());
-        let end = |from: u64| drop(trails.begin(&file, from * MIB).hold((from + 1) * MIB));
+        let end = |from: u64| drop(trails.begin(&file, from * MIB, END).hold((from + 1) * MIB));
         (0..3).for_each(end);
         let _ = trails.due(after(0));
-        let _next = trails.begin(&file, MIB);
+        let _short = trails.begin(&file, MIB, 66 * MIB);
+        // The other one ends behind the part that is known to be absent.
+        assert_eq!(trails.left.borrow().len(), 2);
+        let _next = trails.begin(&file, MIB, END);
         assert_eq!(ranges(&trails.due(after(1))), [(0, 65)]);
     }
 
     #[test]
     fn of_too_many_ranges_those_that_were_tried_most_often_get_their_last_try_at_once() {
         let (trails, file) = (Rc::new(Trails::new(3)), file());
-        let end = |from: u64| drop(trails.begin(&file, from * MIB).hold((from + 1) * MIB));
+        let end = |from: u64| drop(trails.begin(&file, from * MIB, END).hold((from + 1) * MIB));
         end(0);
         end(1);
         let _ = trails.due(after(0));
