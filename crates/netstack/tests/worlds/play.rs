@@ -66,6 +66,8 @@ struct Play {
     begun: Vec<bool>,
     /// The attacker's.
     random: Random,
+    /// Whether segments are forged.
+    is_forged: bool,
     /// Connections with acknowledged bytes: once they are drained, there is room for more in their queues.
     acknowledged: Vec<(usize, ConnectionId)>,
 }
@@ -76,6 +78,7 @@ pub(crate) fn play(plan: Plan) {
     let world = plan.world(START);
     let mut play = Play {
         random: Random::new(!plan.seed),
+        is_forged: !plan.forgeries.is_empty(),
         plan,
         world,
         sides: HashMap::new(),
@@ -287,10 +290,12 @@ impl Play {
                     self.plan.is_harsh()
                 }
                 // A host answers a FIN that is sent again with a reset once its TIME-WAIT is over (RFC 9293,
-                // 3.10.7.1): it ends early if there are many, and a harsh path loses a FIN until it has ended.
+                // 3.10.7.1): it ends early if there are many or if a forged SYN opens a new connection (3.6.1), and a harsh
+                // path loses a FIN until it has ended.
                 [Some(Fate::Closed), Some(Fate::Lost(Lost::Reset))]
                 | [Some(Fate::Lost(Lost::Reset)), Some(Fate::Closed)] => {
                     self.plan.is_harsh()
+                        || self.is_forged
                         || self.plan.hosts.iter().any(|host| host.time_wait_max == 1)
                 }
                 // The acknowledgement with a cookie was lost, and the client, which waits for the server to speak
