@@ -23,9 +23,11 @@ type Locked = Guard<'static, State>;
 
 /// Wakes or starts readers for jobs that wait for one.
 pub(crate) fn call(mut state: Locked) {
-    let pending = state.pending();
-    let new = pending > state.idle && state.threads < READERS_MAX;
-    let sleeping = pending > 0 && state.idle > 0;
+    state.note_time(sys::now_us());
+    let (pending, lacks_watcher) = (state.pending(), state.lacks_watcher());
+    let is_alone = lacks_watcher && state.threads == 0;
+    let new = (pending > state.idle || is_alone) && state.threads < READERS_MAX;
+    let sleeping = (pending > 0 || lacks_watcher) && state.idle > 0;
     let first = new && state.threads == 0;
     state.threads += usize::from(new);
     state.in_transit += usize::from(first);
@@ -86,6 +88,8 @@ extern "C" fn reader(_: *mut c_void) -> *mut c_void {
 fn live() {
     let mut state = STATE.lock_in_reader();
     loop {
+        let now = sys::now_us();
+        state.note_time(now);
         if let Some(job) = state.take_pending() {
             // The disk may have room for another reader by now.
             call(state);
@@ -93,11 +97,18 @@ fn live() {
             continue;
         }
         let calls = CALLS.load(Ordering::Relaxed);
+        let wakes_at = state.watch();
         state.idle += 1;
         drop(state);
-        let nobody_called = sys::futex_wait(&CALLS, calls, Some(IDLE));
+        let pause = wakes_at.map(|at| Duration::from_micros(at.saturating_sub(now)));
+        let limit = pause.map_or(IDLE, |pause| pause.min(IDLE));
+        let nobody_called = sys::futex_wait(&CALLS, calls, Some(limit));
         state = STATE.lock_in_reader();
         state.idle -= 1;
+        if wakes_at.is_some() {
+            state.end_watch();
+            continue;
+        }
         if nobody_called && CALLS.load(Ordering::Relaxed) == calls {
             state.threads -= 1;
             return;

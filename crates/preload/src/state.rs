@@ -11,7 +11,7 @@
 use core::ffi::c_int;
 use core::time::Duration;
 
-use pace::Pace;
+use pace::{Pace, Spacing};
 
 use crate::descriptors::{DEFERRED, Entry, IN_USE, LOCKER, Link, OURS, SHARED, Table, UNSEEN};
 use crate::hash::hash;
@@ -170,6 +170,8 @@ pub(crate) struct Chunk {
     pub(crate) file: FileId,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// When its read began.
+    pub(crate) began_us: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -178,17 +180,23 @@ struct Disk {
     /// The readers at work.
     readers: usize,
     pace: Pace,
+    spacing: Spacing,
 }
 
 impl Disk {
     const fn unknown(dev: u64) -> Self {
-        Self { dev, readers: 0, pace: Pace::new() }
+        Self { dev, readers: 0, pace: Pace::new(), spacing: Spacing::new() }
     }
 
     /// The readers that jobs which go on may have. All other reads of the program (`open`, a small `pread`, its
     /// own pages) wait behind those of the readers.
     fn depth(&self) -> usize {
         usize::try_from(self.pace.depth()).unwrap_or(READERS_MAX)
+    }
+
+    /// Returns whether jobs that go on pause, so that a limit which comes in slices leaves something for other reads.
+    fn pauses(&self, now_us: u64) -> bool {
+        self.spacing.opens_at(Duration::from_micros(now_us)).is_some()
     }
 }
 
@@ -224,8 +232,12 @@ pub(crate) struct State {
     /// Readers that exist, and those of them that sleep.
     pub(crate) threads: usize,
     pub(crate) idle: usize,
+    /// True if one of these wakes when the pause of a disk ends.
+    is_watched: bool,
     /// Nothing is deferred until this time, in microseconds, because no thread could be started.
     threadless_until: u64,
+    /// The latest time that was told.
+    now_us: u64,
 }
 
 impl State {
@@ -245,7 +257,9 @@ impl State {
             locked: Locked::none(),
             threads: 0,
             idle: 0,
+            is_watched: false,
             threadless_until: 0,
+            now_us: 0,
         }
     }
 
@@ -515,7 +529,46 @@ impl State {
     fn has_room(&self, job: &Job) -> bool {
         let mut known = self.disks[..self.disks_used].iter();
         let disk = known.find(|disk| disk.dev == job.file.dev);
-        !job.goes_on() || disk.is_none_or(|disk| disk.readers < disk.depth())
+        let may_go_on = |disk: &Disk| disk.readers < disk.depth() && !disk.pauses(self.now_us);
+        !job.goes_on() || disk.is_none_or(may_go_on)
+    }
+
+    /// Tells the time, by which pauses end.
+    pub(crate) fn note_time(&mut self, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
+    }
+
+    /// Returns whether a job that goes on waits for a reader of a disk.
+    fn is_waited_for(&self, dev: u64) -> bool {
+        let waits = |job: &Job| job.phase == Phase::Pending && job.goes_on() && job.file.dev == dev;
+        self.jobs[..self.jobs_used].iter().any(waits)
+    }
+
+    /// When the first pause ends of a disk for which jobs wait.
+    fn pause_ends_us(&self) -> Option<u64> {
+        let now = Duration::from_micros(self.now_us);
+        let disks = self.disks[..self.disks_used].iter();
+        let ends = disks.filter_map(|disk| Some((disk.dev, disk.spacing.opens_at(now)?)));
+        let end = ends.filter(|(dev, _)| self.is_waited_for(*dev)).map(|(_, at)| at).min()?;
+        u64::try_from(end.as_micros()).ok()?.checked_add(1)
+    }
+
+    /// Returns whether jobs wait for the end of a pause, and no reader will wake then.
+    pub(crate) fn lacks_watcher(&self) -> bool {
+        !self.is_watched && self.pause_ends_us().is_some()
+    }
+
+    /// The time at which a reader that goes to sleep has to wake, and then to [`end_watch`](Self::end_watch): the end of
+    /// a pause for which no other one wakes.
+    pub(crate) fn watch(&mut self) -> Option<u64> {
+        let end = if self.is_watched { None } else { self.pause_ends_us() };
+        self.is_watched |= end.is_some();
+        end
+    }
+
+    /// The reader that was to wake at the end of a pause has woken.
+    pub(crate) const fn end_watch(&mut self) {
+        self.is_watched = false;
     }
 
     /// Begins the next step of a job: one block, or if the job goes on as much as the disk's pace says. A call of
@@ -523,21 +576,38 @@ impl State {
     pub(crate) fn begin_chunk(&mut self, index: usize, now_us: u64) -> Chunk {
         let job = self.jobs[index];
         let Job { file, files, at, end, .. } = job;
-        let pace = &mut self.disk(file.dev).pace;
+        self.note_time(now_us);
+        let now = Duration::from_micros(now_us);
+        let Disk { pace, spacing, .. } = self.disk(file.dev);
         let most = if job.goes_on() { pace.chunk() } else { BLOCK };
         let len = end.min(end_of(at, most)).saturating_sub(at).max(1);
-        pace.begin(len, Duration::from_micros(now_us));
-        Chunk { files, sink: self.sink, file, offset: at, len }
+        pace.begin(len, now);
+        if job.goes_on() {
+            spacing.begin(len, now);
+        } else {
+            spacing.begin_other(now);
+        }
+        Chunk { files, sink: self.sink, file, offset: at, len, began_us: now_us }
     }
 
     /// Notes that the read of a chunk has ended. `slept`: it had to wait for the disk.
     pub(crate) fn note_pace(&mut self, chunk: Chunk, read: u64, slept: bool, now_us: u64) {
-        let brought = if slept { read } else { 0 };
-        let pace = &mut self.disk(chunk.file.dev).pace;
-        pace.end(chunk.len, brought, Duration::from_micros(now_us));
+        self.note_time(now_us);
+        let (brought, now) = (if slept { read } else { 0 }, Duration::from_micros(now_us));
+        let is_idle = !self.is_waited_for(chunk.file.dev);
+        let Disk { pace, spacing, .. } = self.disk(chunk.file.dev);
+        if brought > 0 && !pace.readahead() {
+            if is_idle {
+                spacing.note_idle();
+            }
+            let took = Duration::from_micros(now_us.saturating_sub(chunk.began_us));
+            spacing.end(brought, took, now);
+            pace.set_spaced(spacing.is_on(now));
+        }
+        pace.end(chunk.len, brought, now);
     }
 
-    /// Puts a job that goes on behind others that wait for its disk, and says whether it did.
+    /// Puts a job that goes on behind others that wait for its disk, or if jobs pause, and says whether it did.
     pub(crate) fn gives_way(&mut self, index: usize) -> bool {
         let Job { file, at, yield_at, phase, .. } = self.jobs[index];
         let may_go_on = self.readahead(file.dev) == Readahead::Usual && at < yield_at;
@@ -546,11 +616,10 @@ impl State {
         };
         let disk = self.disks[..self.disks_used].iter().find(|disk| disk.dev == file.dev);
         let are_many = disk.is_some_and(|disk| disk.readers > disk.depth());
-        if phase != Phase::Reading
-            || may_go_on
-            || !self.jobs[index].goes_on()
-            || !(are_many || self.jobs[..self.jobs_used].iter().any(waits))
-        {
+        let pauses = disk.is_some_and(|disk| disk.pauses(self.now_us));
+        let gives_way =
+            pauses || !may_go_on && (are_many || self.jobs[..self.jobs_used].iter().any(waits));
+        if phase != Phase::Reading || !self.jobs[index].goes_on() || !gives_way {
             return false;
         }
         self.tickets += 1;
@@ -716,6 +785,7 @@ impl State {
     /// all registrations. `close` gets the jobs' descriptors; the sink is returned.
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
+        self.is_watched = false;
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);

@@ -290,6 +290,7 @@ fn read_blocks(state: &mut State, dev: u64, took_us: u64) {
         file: FileId { dev, ino: 2 },
         offset: 0,
         len: BLOCK,
+        began_us: 0,
     };
     for read in 0..500_000 / took_us {
         let began = Duration::from_micros(read * took_us);
@@ -464,4 +465,50 @@ fn an_error_by_a_closed_descriptor_reaches_no_socket() {
     state.advance(job, chunk, 0, Some(libc::ESPIPE));
     assert_eq!(resume(&mut state, job), [10]);
     assert_deferred(defer(&mut state, 10, want(0)));
+}
+
+/// A disk whose limit of 32 blocks in a second comes in slices, and other reads that come.
+fn space(state: &mut State) {
+    let spacing = &mut state.disk(FILE.dev).spacing;
+    for slice in 0..20 {
+        for read in 0..8 {
+            let now = Duration::from_millis(slice * 250 + read);
+            spacing.begin(BLOCK, now);
+            spacing.begin_other(now);
+            spacing.end(BLOCK, Duration::from_millis(if read == 0 { 240 } else { 1 }), now);
+        }
+    }
+}
+
+#[test]
+fn jobs_that_go_on_pause_on_a_disk_with_slices_and_first_reads_do_not() {
+    let mut state = state();
+    let now = 5_000_000;
+    assert_deferred(defer(&mut state, 10, want(0)));
+    let one = state.take_pending().unwrap();
+    (state.jobs[one].window, state.jobs[one].end) = (4 * BLOCK, 64 * BLOCK);
+    space(&mut state);
+    state.note_time(now);
+    assert!(!state.gives_way(one) && state.watch().is_none(), "no pause has begun");
+    let mut jobs = 0;
+    // As much as a slice has, and more.
+    while jobs < 40 && !state.gives_way(one) {
+        let chunk = state.begin_chunk(one, now);
+        state.note_pace(chunk, chunk.len, true, now);
+        state.advance(one, chunk, chunk.len, None);
+        jobs += 1;
+    }
+    assert!((1..40).contains(&jobs), "{jobs}");
+    assert_eq!((state.pending(), state.take_pending()), (0, None));
+    // The first read of another file does not wait.
+    assert_deferred(defer(&mut state, 12, Want { file: FileId { ino: 12, ..FILE }, ..want(0) }));
+    assert!(state.take_pending().is_some());
+    // One reader wakes when the pause ends.
+    assert!(state.lacks_watcher());
+    let ends = state.watch().unwrap();
+    assert!(ends > now && ends < now + 1_000_000 && !state.lacks_watcher());
+    assert_eq!(state.watch(), None);
+    state.note_time(ends);
+    state.end_watch();
+    assert_eq!((state.take_pending(), state.lacks_watcher()), (Some(one), false));
 }
