@@ -38,6 +38,10 @@ struct Bottleneck {
     servers: Vec<Host>,
     down: Link,
     up: Link,
+    /// Whether the servers always have more to send.
+    is_endless: bool,
+    /// The first server's connection.
+    first: Option<ConnectionId>,
     /// What the client got from each server since the measurement began.
     received: Vec<usize>,
     /// The waits in the queue that each frame met, in microseconds.
@@ -54,6 +58,8 @@ impl Bottleneck {
             servers: servers.collect(),
             down: Link::new(down, random.fork()),
             up: Link::new(up, random.fork()),
+            is_endless: true,
+            first: None,
             received: vec![0; algorithms.len()],
             waits_us: Vec::new(),
         }
@@ -99,7 +105,8 @@ impl Bottleneck {
         for server in &mut self.servers {
             for (id, news) in server.news() {
                 match news {
-                    News::Accepted(..) | News::Acknowledged => fill(server, id),
+                    News::Accepted(..) | News::Acknowledged if self.is_endless => fill(server, id),
+                    News::Accepted(..) => self.first = Some(id),
                     News::Lost(why) => panic!("{why:?}"),
                     _ => {}
                 }
@@ -177,6 +184,33 @@ fn share(algorithms: &[Algorithm], down: Conditions, up: Conditions) -> Outcome 
         waits_ms: [wait(50), wait(95)],
         lost: float(offered.saturating_sub(delivered)) * 100.0 / float(offered),
     }
+}
+
+/// Milliseconds of 50 responses of 100 kB, one in a second on one connection: those of the first, the median and the
+/// longest.
+fn responses(algorithm: Algorithm, down: Conditions, up: Conditions) -> [u32; 3] {
+    const BYTES: usize = 100_000;
+    const MILLISECOND: Duration = Duration::from_millis(1);
+    let mut path = Bottleneck::new(&[algorithm], down, up);
+    path.is_endless = false;
+    path.connect(0);
+    path.run(START + Duration::from_secs(1));
+    let id = path.first.expect("a connection");
+    let mut all: Vec<u32> = (1..=50)
+        .map(|number| {
+            path.servers[0].send(id, vec![0; BYTES]);
+            let mut ms = 0;
+            while path.received[0] < number * BYTES {
+                path.run(path.now + MILLISECOND);
+                ms += 1;
+            }
+            path.run(path.now + Duration::from_secs(1).saturating_sub(ms * MILLISECOND));
+            ms
+        })
+        .collect();
+    let first = all[0];
+    all.sort_unstable();
+    [first, all[25], all[49]]
 }
 
 /// A rate in Mbit/s with a queue of so many bytes, half of a round trip away.
@@ -260,6 +294,19 @@ fn table() -> String {
         let name = format!("20 Mbit/s, 40 ms, 1 BDP, jitter of {jitter_ms} ms");
         for flows in alone {
             row(&mut text, &name, flows, down, back(40));
+        }
+    }
+    text.push_str(
+        "\nResponses of 100 kB, one in a second on one connection, over 20 Mbit/s, 40 ms, 1 BDP: milliseconds.\n\n",
+    );
+    let _ =
+        writeln!(text, "{:<8}{:<8}{:>8}{:>8}{:>9}", "loss %", "flow", "first", "median", "longest");
+    for loss in [0.0, 0.01, 0.03] {
+        for algorithm in [Cubic, Bbr] {
+            let down = Conditions { loss, ..link(20, 40, 100_000) };
+            let [first, median, longest] = responses(algorithm, down, back(40));
+            let (loss, name) = (loss * 100.0, format!("{algorithm:?}"));
+            let _ = writeln!(text, "{loss:<8}{name:<8}{first:>8}{median:>8}{longest:>9}");
         }
     }
     text

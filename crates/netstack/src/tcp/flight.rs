@@ -245,10 +245,16 @@ impl Flight {
             return Next::Blocked;
         }
         let rate = self.rate();
+        // A window that begins small may leave in one frame; that of a model may be large already.
+        let frame_rate = if self.congestion.has_model() {
+            self.congestion.rate(self.rtt.srtt_us())
+        } else {
+            rate
+        };
         let mut wanted = offer.new_bytes.min(self.frame_bytes(
             offer.new_bytes,
             offer,
-            rate.frame_bytes(self.path.mss),
+            frame_rate.frame_bytes(self.path.mss),
         ));
         if wanted > window {
             // Silly window syndrome (RFC 9293, 3.8.6.2.1): whole segments, or half of the peer's window, or

@@ -226,7 +226,7 @@ impl Bbr {
     }
 
     /// Goes on with what an earlier flight of the connection has [saved](Self::save).
-    pub(crate) fn load(saved: u32, srtt_us: u32) -> Self {
+    pub(crate) fn load(saved: u32, srtt_us: u32, mss: u32) -> Self {
         let mut bbr = Self::new();
         bbr.max_bw = [u64::from(saved & !FULL_BW_REACHED) * SAVED_BW_UNIT, 0];
         // Until the first measurement of now.
@@ -235,8 +235,11 @@ impl Bbr {
             // The path may have become faster: the new data begins with a probe.
             bbr.full_bw_reached = true;
             bbr.start_refill(0);
-            bbr.set_pacing_rate();
+        } else {
+            // As fast as a new connection at least. The window is that of two round trips, and would be too fast.
+            bbr.pacing_rate = bbr.pacing_rate(initial_window(mss), srtt_us);
         }
+        bbr.set_pacing_rate();
         bbr
     }
 
@@ -247,12 +250,12 @@ impl Bbr {
 
     /// Whether there is something to save.
     pub(crate) fn has_bandwidth(&self) -> bool {
-        self.bw() > 0
+        self.max_bw() > 0
     }
 
-    /// What survives while nothing is in flight: the bandwidth within its bounds, and whether it was all of the path's.
+    /// What survives while nothing is in flight: the bandwidth, and whether it was all of the path's.
     pub(crate) fn save(&self) -> u32 {
-        let units = u32::try_from(self.bw().div_ceil(SAVED_BW_UNIT)).unwrap_or(NONE);
+        let units = u32::try_from(self.max_bw().div_ceil(SAVED_BW_UNIT)).unwrap_or(NONE);
         let bit = if self.full_bw_reached { FULL_BW_REACHED } else { 0 };
         units.min(!FULL_BW_REACHED - 1) | bit
     }

@@ -89,7 +89,7 @@ impl Congestion {
     ) -> Self {
         let avoidance = match algorithm {
             Algorithm::Bbr if ssthresh == SSTHRESH_MAX => Avoidance::Bbr(Bbr::new()),
-            Algorithm::Bbr => Avoidance::Bbr(Bbr::load(ssthresh, srtt_us)),
+            Algorithm::Bbr => Avoidance::Bbr(Bbr::load(ssthresh, srtt_us, mss)),
             Algorithm::Cubic => Avoidance::Cubic(Cubic::new()),
             Algorithm::NewReno => Avoidance::NewReno(NewReno::new()),
         };

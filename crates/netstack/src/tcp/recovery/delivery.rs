@@ -73,6 +73,8 @@ impl Deliveries {
     pub(crate) fn send(&mut self, now: Time, bytes: u32, pipe: u32) -> Snapshot {
         if pipe <= bytes {
             (self.first_sent_at, self.delivered_at) = (now, now);
+            // The path was empty: what leaves before the first delivery meets a path that fills, and shows half of the rate.
+            self.app_limited = self.app_limited.max(self.delivered + 1);
         }
         Snapshot {
             delivered: self.delivered,
@@ -177,11 +179,14 @@ mod tests {
     #[test]
     fn what_leaves_after_a_pause_of_the_application_is_marked_until_that_is_delivered() {
         let mut deliveries = Deliveries::default();
-        let first = deliveries.send(at(0), 1_000, 1_000);
-        deliveries.limit_by_application(1_000);
-        let second = deliveries.send(at(1), 1_000, 2_000);
-        deliveries.deliver(at(2), 1_000);
+        let beginning = [1_000, 2_000].map(|pipe| deliveries.send(at(0), 1_000, pipe));
+        deliveries.deliver(at(1), 1_000);
+        let first = deliveries.send(at(1), 1_000, 2_000);
+        deliveries.limit_by_application(2_000);
+        let second = deliveries.send(at(2), 1_000, 3_000);
+        deliveries.deliver(at(3), 2_000);
         let third = deliveries.send(at(3), 1_000, 2_000);
+        assert!(beginning.iter().all(|one| one.is_app_limited), "the path was empty");
         assert_eq!([first, second, third].map(|one| one.is_app_limited), [false, true, false]);
     }
 

@@ -80,6 +80,17 @@ impl Flow {
         self.cwnd = self.bbr.handle_ack(&signals, self.cwnd, MSS);
     }
 
+    /// Hears the same until the state is this one.
+    fn hear_until(&mut self, state: State, told: Told) {
+        for _ in 0..1_000 {
+            if self.bbr.state == state {
+                return;
+            }
+            self.hear(told);
+        }
+        panic!("never {state:?}");
+    }
+
     /// Hears the same until the state is another one; returns how often.
     fn hear_until_change(&mut self, told: Told) -> u32 {
         let before = self.bbr.state;
@@ -153,9 +164,7 @@ fn probe_bw_cycles() {
 fn the_bandwidth_is_the_greatest_of_two_cycles() {
     let mut flow = Flow::cruising();
     for (rate, during, after) in [(2 * BW, 2 * BW, 2 * BW), (BW, 2 * BW, BW)] {
-        while flow.bbr.state != State::Up {
-            flow.hear(Told { inflight: BDP / 2, ..TOLD });
-        }
+        flow.hear_until(State::Up, Told { inflight: BDP / 2, ..TOLD });
         while flow.bbr.state == State::Up {
             flow.hear(Told { rate, ..TOLD });
             assert_eq!(flow.bbr.max_bw(), during);
@@ -182,16 +191,12 @@ fn a_loss_bounds_the_rate_until_the_next_refill() {
 #[test]
 fn a_probe_with_losses_sets_the_long_term_bound_and_one_without_raises_it() {
     let mut flow = Flow::cruising();
-    while flow.bbr.state != State::Up {
-        flow.hear(TOLD);
-    }
+    flow.hear_until(State::Up, TOLD);
     flow.hear(Told { inflight: 300_000, lost: 30_000, ..TOLD });
     assert_eq!((flow.bbr.state, flow.bbr.inflight_hi), (State::Down, 300_000));
     flow.hear(Told { inflight: BDP / 2, ..TOLD });
     assert!(flow.cwnd <= 300_000 / 100 * 85, "headroom in cruise: {}", flow.cwnd);
-    while flow.bbr.state != State::Up {
-        flow.hear(TOLD);
-    }
+    flow.hear_until(State::Up, TOLD);
     for _ in 0..5 {
         flow.hear(Told { is_cwnd_limited: true, ..TOLD });
     }
@@ -203,9 +208,7 @@ fn probe_rtt_comes_after_five_seconds_and_lasts_200_ms() {
     let mut flow = Flow::cruising();
     let start = flow.now;
     let queued = Told { rtt_us: RTT_US + 1_000, ..TOLD };
-    while flow.bbr.state != State::ProbeRtt {
-        flow.hear(queued);
-    }
+    flow.hear_until(State::ProbeRtt, queued);
     let waited = flow.now.since(start).as_millis();
     assert!((4_700..5_200).contains(&waited), "{waited} ms");
     flow.hear(queued);
@@ -237,15 +240,19 @@ fn aggregated_acknowledgements_widen_the_window() {
 #[test]
 fn the_bandwidth_survives_an_idle_time() {
     let flow = Flow::cruising();
-    let bbr = Bbr::load(flow.bbr.save(), RTT_US);
+    let bbr = Bbr::load(flow.bbr.save(), RTT_US, MSS);
     assert!(bbr.max_bw() - BW <= SAVED_BW_UNIT, "{}", bbr.max_bw());
     assert_eq!((bbr.state, bbr.full_bw_reached, bbr.min_rtt_us), (State::Refill, true, RTT_US));
     let mut young = Flow::new();
     young.hear(TOLD);
-    let bbr = Bbr::load(young.bbr.save(), RTT_US);
+    let bbr = Bbr::load(young.bbr.save(), RTT_US, MSS);
     assert_eq!((bbr.state, bbr.full_bw_reached), (State::Startup, false));
-    // A short response has measured too little: the initial window leads.
-    assert_eq!(bbr.pacing_rate(10_000, RTT_US), 277 * 5_000);
+    assert!(bbr.pacing_rate(0, RTT_US) > BW * 2);
+    // A very short response has measured too little: the initial window leads.
+    let mut young = Flow::new();
+    young.hear(Told { rate: 1_000, ..TOLD });
+    let bbr = Bbr::load(young.bbr.save(), RTT_US, MSS);
+    assert_eq!(bbr.pacing_rate(0, RTT_US), 277 * 5_000);
 }
 
 #[test]
@@ -271,7 +278,7 @@ fn window_and_rate_are_never_zero() {
             assert!(flow.cwnd >= MIN_PIPE_SEGMENTS * MSS, "{}", flow.cwnd);
             assert!(flow.bbr.pacing_rate(flow.cwnd, told.rtt_us) > 0);
             if below(50) == 0 {
-                flow.bbr = Bbr::load(flow.bbr.save(), told.rtt_us);
+                flow.bbr = Bbr::load(flow.bbr.save(), told.rtt_us, MSS);
             }
             if below(50) == 0 {
                 flow.bbr.save_cwnd(flow.cwnd);
