@@ -6,8 +6,6 @@ use core::net::IpAddr;
 use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
-use crate::tcp::Algorithm;
-
 /// The settings of a stack. They stay as they are while it lives.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -46,6 +44,18 @@ pub struct Config {
     pub ecn: bool,
     /// The algorithm that sizes the congestion window.
     pub congestion: Algorithm,
+}
+
+/// The algorithm that sizes the congestion window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// BBRv3 (draft-ietf-ccwg-bbr).
+    Bbr,
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// NewReno (RFC 5681 and 6582).
+    NewReno,
 }
 
 /// An address that is served.

@@ -13,7 +13,6 @@ use crate::application::{Application, ConnectionId};
 use crate::config::Config;
 use crate::counters::Counters;
 use crate::ip::{self, Received, ReceivedChecksum, Report, Segment, Unsent, What};
-use crate::sim::Numbers;
 use crate::siphash;
 use crate::slots::Key;
 use crate::tcp::time_wait::{self, Remains, TimeWait};
@@ -87,6 +86,17 @@ pub struct Census {
     pub connections: usize,
     /// TIME-WAIT.
     pub time_wait: usize,
+}
+
+/// The sequence numbers of a connection: an attacker has to guess them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// `SND.NXT`: the number of the next byte that is sent for the first time.
+    pub snd_nxt: u32,
+    /// `RCV.NXT`: the next number that is expected.
+    pub rcv_nxt: u32,
+    /// Numbers from `rcv_nxt` on that the peer may send.
+    pub receive_window: u32,
 }
 
 /// The things of a stack that its connections and handshakes use. They give back all of them before they end.
@@ -555,7 +565,7 @@ impl Stack {
     }
 
     /// Bytes of memory for connections: their places, flights and those in reserve, and bytes that are held for
-    /// applications. The records of transmissions in flight come on top, 24 bytes for a frame.
+    /// applications. The records of transmissions in flight come on top, 56 bytes for a frame.
     #[must_use]
     pub fn memory(&self) -> usize {
         let places =

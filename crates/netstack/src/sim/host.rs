@@ -11,7 +11,7 @@ use super::segment::mac;
 use crate::application::{Application, ConnectionId, Lost};
 use crate::config::Config;
 use crate::ip::{ReceivedChecksum, Unsent};
-use crate::stack::{Borrowed, Census, Stack};
+use crate::stack::{Borrowed, Census, Numbers, Stack};
 use crate::tcp::{Drained, Endpoints};
 use crate::time::Time;
 use crate::wire::ethernet::Mac;
@@ -33,17 +33,6 @@ pub enum News {
     Closed,
     /// The connection is lost.
     Lost(Lost),
-}
-
-/// The sequence numbers of a connection: an attacker has to guess them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbers {
-    /// `SND.NXT`: the number of the next byte that is sent for the first time.
-    pub snd_nxt: u32,
-    /// `RCV.NXT`: the next number that is expected.
-    pub rcv_nxt: u32,
-    /// Numbers from `rcv_nxt` on that the peer may send.
-    pub receive_window: u32,
 }
 
 /// A datagram that has come.

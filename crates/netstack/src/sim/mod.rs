@@ -19,8 +19,9 @@ mod segment;
 mod tests;
 mod world;
 
+pub use crate::stack::Numbers;
 pub use device::Device;
-pub use host::{Datagram, Host, News, Numbers};
+pub use host::{Datagram, Host, News};
 pub use link::{Burst, Conditions, Fates, Link, Policer};
 pub use messages::{host_unreachable, too_large};
 pub use random::Random;

@@ -13,14 +13,15 @@ pub use api::{Ack, Acked, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
 use core::time::Duration;
 
 use super::clock::{later, milliseconds};
-use super::congestion::{Algorithm, Congestion, initial_window};
+use super::congestion::undo::Undo;
+use super::congestion::{Congestion, initial_window};
 use super::recovery::pacing::{Pacing, Rate};
 use super::recovery::probe::{Probe, pto_us};
 use super::recovery::prr::Prr;
 use super::recovery::rack::Rack;
 use super::recovery::rtt::Rtt;
 use super::recovery::sent::Sent;
-use super::recovery::undo::Undo;
+use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
 

@@ -25,7 +25,7 @@ mod shared;
 mod state;
 pub(crate) mod time_wait;
 
-pub use congestion::Algorithm;
+pub use crate::config::Algorithm;
 pub use connection::{Connection, Fate, Outcome};
 pub(crate) use ends::EndpointBytes;
 pub use flight::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};

@@ -7,6 +7,7 @@ mod bbr;
 mod cubic;
 mod hystart;
 mod newreno;
+pub(crate) mod undo;
 
 use bbr::Bbr;
 pub(crate) use bbr::Signals;
@@ -15,6 +16,7 @@ use hystart::HyStart;
 use newreno::NewReno;
 
 use super::recovery::pacing::Rate;
+use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
@@ -28,18 +30,6 @@ const SSTHRESH_MAX: u32 = u32::MAX;
 pub(crate) const fn initial_window(mss: u32) -> u32 {
     let floor = if 2 * mss > 14_600 { 2 * mss } else { 14_600 };
     if 10 * mss < floor { 10 * mss } else { floor }
-}
-
-/// The algorithm that sizes the congestion window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Algorithm {
-    /// BBRv3 (draft-ietf-ccwg-bbr).
-    Bbr,
-    /// CUBIC (RFC 9438).
-    #[default]
-    Cubic,
-    /// NewReno (RFC 5681 and 6582).
-    NewReno,
 }
 
 /// An acknowledgement as congestion control sees it.

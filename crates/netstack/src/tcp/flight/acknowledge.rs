@@ -3,12 +3,12 @@
 use super::{Ack, Acked, Flight, Phase, ProbeState};
 use crate::seq::SeqNumber;
 use crate::tcp::clock::{elapsed_us, later, milliseconds};
+use crate::tcp::congestion::undo::Undo;
 use crate::tcp::congestion::{Growth, Signals};
 use crate::tcp::recovery::probe::Verdict;
 use crate::tcp::recovery::prr::Prr;
 use crate::tcp::recovery::rack::DUP_THRESH;
 use crate::tcp::recovery::sent::{Delivery, Newest};
-use crate::tcp::recovery::undo::Undo;
 use crate::time::Time;
 
 /// Segments that an acknowledgement adds to the window after a timeout, at most (`L` of RFC 3465, 2.3): it may stand

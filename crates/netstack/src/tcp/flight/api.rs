@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
+use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::tcp::clock::milliseconds;
-use crate::tcp::congestion::{Algorithm, Congestion};
+use crate::tcp::congestion::Congestion;
 use crate::tcp::recovery::rtt::Rtt;
 use crate::time::Time;
 

@@ -9,4 +9,3 @@ pub(crate) mod prr;
 pub(crate) mod rack;
 pub(crate) mod rtt;
 pub(crate) mod sent;
-pub(crate) mod undo;

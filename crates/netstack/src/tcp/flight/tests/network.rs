@@ -9,8 +9,8 @@ use core::time::Duration;
 use std::eprintln;
 
 use super::super::{Ack, Flight, Next, Offer, Path, Saved, TimerOutcome};
+use crate::config::Algorithm;
 use crate::seq::SeqNumber;
-use crate::tcp::congestion::Algorithm;
 use crate::time::Time;
 
 /// Numbers from a seed (SplitMix64).

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, TimerOutcome};
+use crate::config::Algorithm;
 use crate::seq::SeqNumber;
-use crate::tcp::congestion::Algorithm;
 use crate::time::Time;
 
 const MSS: u32 = 1_000;

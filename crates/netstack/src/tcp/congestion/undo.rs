@@ -1,8 +1,8 @@
 //! Undoing a reduction that was not needed: nothing was lost, it was late (RFC 3522 and 4015, RFC 3708, RFC 5682).
 
+use super::Congestion;
 use crate::seq::SeqNumber;
 use crate::tcp::clock::milliseconds;
-use crate::tcp::congestion::Congestion;
 use crate::time::Time;
 
 /// What is remembered from the beginning of a recovery until its end.
