@@ -130,15 +130,20 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, written, read: written })
     }
 
-    /// Writes an entry, which the other side does not see yet. Returns `false` if the ring is full.
-    #[must_use]
-    pub(crate) fn push(&mut self, entry: T) -> bool {
+    /// Whether there is room for an entry.
+    pub(crate) fn has_room(&mut self) -> bool {
         if self.written.wrapping_sub(self.read) > self.ring.mask {
             // (A), which pairs with (D).
             self.read = self.ring.consumer().load(Ordering::Acquire);
-            if self.written.wrapping_sub(self.read) > self.ring.mask {
-                return false;
-            }
+        }
+        self.written.wrapping_sub(self.read) <= self.ring.mask
+    }
+
+    /// Writes an entry, which the other side does not see yet. Returns `false` if the ring is full.
+    #[must_use]
+    pub(crate) fn push(&mut self, entry: T) -> bool {
+        if !self.has_room() {
+            return false;
         }
         // SAFETY: the entry is in the mapping and aligned (`entry`), and is ours until (B): the other
         // side has read what was in it, by the check above.

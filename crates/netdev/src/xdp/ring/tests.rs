@@ -36,7 +36,7 @@ fn entries_are_seen_when_published_and_overwritten_when_released() {
             for entry in 0..4 {
                 assert!(producer.push(round * 4 + entry));
             }
-            assert!(!producer.push(99), "it is full");
+            assert!(!producer.has_room() && !producer.push(99), "it is full");
             assert_eq!(consumer.pop(), None, "nothing is published");
             producer.publish();
             assert_eq!(producer.unread(), 4);
@@ -46,6 +46,7 @@ fn entries_are_seen_when_published_and_overwritten_when_released() {
             assert_eq!(consumer.pop(), None);
             assert!(!producer.push(99), "nothing is released");
             consumer.release();
+            assert!(producer.has_room(), "all is released");
             assert_eq!(producer.unread(), 0);
         }
     }
