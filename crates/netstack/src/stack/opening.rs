@@ -115,21 +115,23 @@ impl Stack {
                 one.handshake.neighbour = neighbours.relearn(one.handshake.neighbour, segment.hop);
                 self.synchronize(now, key, out);
             }
-            Step::Acknowledge => {
-                let header = one.acknowledgement(now, &wants);
-                self.reply(now, segment, &header, out);
-            }
-            Step::Reset => {
-                let ack = segment.header.ack.filter(|_| one.asked.is_none());
-                let redeemed = ack.and_then(|ack| self.redeem(now, segment, ack));
-                let Some(handshake) = redeemed else {
-                    return self.reset_unowned(now, segment, out);
-                };
-                // The table was full at the peer's first SYN and had room at its second. The answer to the first
-                // was slow, and the peer acknowledges that one: its cookie is as good as the number here.
-                self.remove_handshake(key);
-                self.counters.handshakes.cookies_accepted += 1;
-                self.establish(now, &handshake, None, segment, app, out);
+            step @ (Step::Acknowledge | Step::Reset) => {
+                let is_asked = one.asked.is_some();
+                let acknowledgement = one.acknowledgement(now, &wants);
+                // The table was full at the peer's first SYN and had room at its second, or at a forged one. The
+                // peer acknowledges the answer to the first: its cookie is as good as the number here.
+                let redeemed = if is_asked { None } else { self.redeem(now, segment) };
+                if let Some(handshake) = redeemed {
+                    self.remove_handshake(key);
+                    self.counters.handshakes.cookies_accepted += 1;
+                    self.establish(now, &handshake, None, segment, app, out);
+                } else if step == Step::Acknowledge {
+                    self.reply(now, segment, &acknowledgement, out);
+                } else if is_asked {
+                    self.reset_unowned(now, segment, out);
+                } else {
+                    self.refuse_acknowledgement(now, segment, out);
+                }
             }
             Step::Refused => self.give_up(key, Lost::Reset, app),
             Step::Complete(handshake) => {
@@ -168,21 +170,29 @@ impl Stack {
             // RFC 9293, 3.10.7.2: a listener drops what has neither SYN nor ACK.
             None if is_served && !flags.syn => self.counters.drops.no_connection += 1,
             None if is_served && flags.syn && !flags.fin => self.listen(now, segment, least, out),
-            Some(ack) if is_served && !flags.syn => match self.redeem(now, segment, ack) {
+            Some(_) if is_served && !flags.syn => match self.redeem(now, segment) {
                 Some(handshake) => {
                     self.counters.handshakes.cookies_accepted += 1;
                     self.establish(now, &handshake, None, segment, app, out);
                 }
-                // The peer's next bytes may overtake the first ones, which bring the cookie, or the first ones may be
-                // lost. A reset would end the peer's connection.
-                None if self.opening.cookies.are_out(now)
-                    && listen::seg_len(header, segment.payload) > 0 =>
-                {
-                    self.counters.drops.no_connection += 1;
-                }
-                None => self.reset_unowned(now, segment, out),
+                None => self.refuse_acknowledgement(now, segment, out),
             },
             _ => self.reset_unowned(now, segment, out),
+        }
+    }
+
+    /// An acknowledgement that brings back no cookie. The one that does, with the peer's first bytes or without, may
+    /// come later or may have been lost: a reset would end the peer's connection.
+    fn refuse_acknowledgement(
+        &mut self,
+        now: Time,
+        segment: &Segment<'_>,
+        out: &mut impl Transmit,
+    ) {
+        if self.opening.cookies.are_out(now) {
+            self.counters.drops.no_connection += 1;
+        } else {
+            self.reset_unowned(now, segment, out);
         }
     }
 
@@ -233,8 +243,9 @@ impl Stack {
     }
 
     /// The handshake of which a segment brings back the cookie.
-    fn redeem(&self, now: Time, segment: &Segment<'_>, ack: SeqNumber) -> Option<Handshake> {
+    fn redeem(&self, now: Time, segment: &Segment<'_>) -> Option<Handshake> {
         let &Segment { endpoints, ref header, .. } = segment;
+        let ack = header.ack.filter(|_| !header.flags.syn)?;
         let before = |next: SeqNumber| SeqNumber(next.0.wrapping_sub(1));
         let (irs, iss) = (before(header.seq), before(ack));
         let mss = self.opening.cookies.check(now, &endpoints, irs, iss)?;

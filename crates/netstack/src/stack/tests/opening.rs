@@ -238,9 +238,11 @@ fn rfc4987_3_6_a_full_table_answers_with_cookies() {
     assert_eq!(sent, 5240, "ten segments of the least MSS");
     let counters = server.end.stack.counters().handshakes;
     assert_eq!((counters.cookies_sent, counters.cookies_accepted), (1, 1));
-    // A guess is reset.
-    let guess = server.answer(&segment(peer(4), flag::ACK, 6, 12345));
-    assert_eq!(guess.flags, flag::RST);
+    // A guess is reset once no cookie can come back.
+    let guess = segment(peer(4), flag::ACK, 6, 12345);
+    assert_eq!(server.answers(&guess), []);
+    server.after(Duration::from_secs(128));
+    assert_eq!(server.answer(&guess).flags, flag::RST);
 }
 
 #[test]
@@ -254,12 +256,45 @@ fn rfc4987_3_6_a_cookie_counts_when_the_table_had_room_for_a_later_syn() {
     assert_ne!(number, cookie);
     assert_eq!(server.census(), (1, 0, 0));
     let forged = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(99));
-    assert_eq!(server.answer(&forged).flags, flag::RST);
+    assert_eq!(server.answers(&forged), []);
     let ack = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(1));
     assert_eq!(server.answers(&ack), []);
     assert_eq!(server.census(), (0, 1, 0));
     // Nothing is left that would repeat the second answer.
     assert_eq!(server.after(Duration::from_secs(10)), []);
+}
+
+#[test]
+fn rfc4987_3_6_a_forged_syn_does_not_hide_a_cookie() {
+    let mut server = Server::new(|config| config.half_open_max = 1);
+    server.answer(&segment(peer(8), flag::SYN, 100, 0));
+    let cookie = server.answer(&segment(peer(9), flag::SYN, 200, 0)).seq;
+    server.answers(&segment(peer(8), flag::RST, 101, 0));
+    // Its numbers are far from the peer's: the peer's acknowledgement does not fit the handshake.
+    server.answer(&segment(peer(9), flag::SYN, 0x8000_0000, 0));
+    assert_eq!(server.census(), (1, 0, 0));
+    let mut ack = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(1));
+    ack.payload = b"request".to_vec();
+    server.answers(&ack);
+    assert_eq!(server.census(), (0, 1, 0));
+    assert_eq!(server.end.notes.received[&server.end.notes.accepted[0]], b"request");
+}
+
+#[test]
+fn rfc4987_3_6_bytes_that_overtake_the_cookie_end_nothing_where_a_later_syn_found_room() {
+    let mut server = Server::new(|config| config.half_open_max = 1);
+    server.answer(&segment(peer(8), flag::SYN, 100, 0));
+    let syn = segment(peer(9), flag::SYN, 200, 0);
+    let cookie = server.answer(&syn).seq;
+    server.answers(&segment(peer(8), flag::RST, 101, 0));
+    server.answer(&syn);
+    let mut later = segment(peer(9), flag::ACK, 208, cookie.wrapping_add(1));
+    later.payload = b" and more".to_vec();
+    assert_eq!(server.answers(&later), []);
+    let mut first = segment(peer(9), flag::ACK, 201, cookie.wrapping_add(1));
+    first.payload = b"request".to_vec();
+    server.answers(&first);
+    assert_eq!(server.census(), (0, 1, 0));
 }
 
 #[test]
