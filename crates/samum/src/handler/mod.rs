@@ -77,6 +77,12 @@ pub trait Handler {
         true
     }
 
+    /// Returns whether [`act`](Self::act) has more to do in another turn of the worker, which does not wait then: it
+    /// gives others their turns first.
+    fn has_turn(&self) -> bool {
+        false
+    }
+
     /// Takes a completion of an operation of the handler's own.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
 

@@ -274,6 +274,11 @@ impl Handler for Router {
     }
 
     #[inline]
+    fn has_turn(&self) -> bool {
+        self.proxy.has_turn()
+    }
+
+    #[inline]
     fn may_have_news(&self) -> bool {
         !self.answers.is_empty()
             || !self.before.is_empty()

@@ -312,7 +312,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
-            || self.shell.disk.has_turn();
+            || self.shell.disk.has_turn()
+            || self.handler.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {

@@ -1050,6 +1050,40 @@ fn a_slow_client_throttles_the_server() {
 }
 
 #[test]
+fn a_server_of_tiny_chunks_has_a_bounded_turn() {
+    /// What the ring has received before it is told to stop: all of its buffers.
+    const RING: usize = 1024 * 1024;
+    const RECEIVE: usize = 16 * 1024;
+    const CHUNKS: usize = 500_000;
+    in_worlds(3, |sim| {
+        let mut stage = Stage::with_rules(sim, |rules| rules.receive_max = RECEIVE as u64);
+        let mut client = stage.client();
+        let body = content(4, CHUNKS);
+        let server = stage.ask(&client, GET);
+        let framed = body.iter().flat_map(|byte| [b'1', b'\r', b'\n', *byte, b'\r', b'\n']);
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".iter().copied();
+        let all: Vec<u8> = head.chain(framed).chain(*b"0\r\n\r\n").collect();
+        server.send(&all);
+        assert!(stage.run_until(|| server.unreceived_bytes() > 0), "all were taken in one turn");
+        let (mut left, mut turns) = (server.unreceived_bytes(), 0);
+        while left > 0 {
+            let now = stage.worker.ring().now();
+            stage.worker.turn(Some(now + Duration::from_millis(1))).expect("a ring that waits");
+            let before = core::mem::replace(&mut left, server.unreceived_bytes());
+            if before < all.len() - RING {
+                assert!(before - left <= 2 * RECEIVE, "{} bytes in a turn", before - left);
+                turns += 1;
+            }
+        }
+        // A turn understands 1,024 chunks, of 6 bytes each.
+        assert!(turns > (all.len() - RING) / 6 / 1024 / 2, "{turns} turns");
+        let response = stage.response(&mut client);
+        assert!(response.whole && response.body == body);
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
 fn a_client_that_takes_a_byte_a_second_is_closed_and_its_server_told() {
     let large = content(10, 4_000_000);
     let by_length = [b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n", &large[..]].concat();

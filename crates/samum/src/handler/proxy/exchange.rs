@@ -25,7 +25,7 @@ use ring::{Key, Time};
 use rustix::io::Errno;
 use sendfile::{Cyclic, Piece};
 
-use self::pull::Places;
+use self::pull::{Places, Share};
 use super::response::{Meaning, Passed};
 use super::spool::{MEMORY_BYTES, Spool};
 use super::wire::{Heard, Wire};
@@ -94,6 +94,12 @@ pub(super) struct Exchange {
     is_pulled: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
     buffer: Option<Cyclic>,
+    /// The work that is left for it in this turn of the worker.
+    share: Share,
+    /// True if the turn was over before all was understood that is in the buffer.
+    is_interrupted: bool,
+    /// True while it waits for another turn.
+    is_queued: bool,
     /// The file in which it waits for a slow client, if the route has a directory for that.
     spool: Option<Box<Spool>>,
     stage: Stage,
@@ -133,6 +139,7 @@ pub(super) struct Tools<'a> {
     pub(super) answers: &'a mut VecDeque<(Ticket, Answer)>,
     pub(super) interims: &'a mut VecDeque<(Ticket, Interim)>,
     pub(super) woken: &'a mut VecDeque<Ticket>,
+    pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
     pub(super) places: &'a mut Places,
 }
@@ -173,6 +180,9 @@ impl Exchange {
             content_bytes_before: 0,
             is_pulled: false,
             buffer: None,
+            share: Share::default(),
+            is_interrupted: false,
+            is_queued: false,
             spool: None,
             stage: Stage::Connecting,
             tries: 0,

@@ -73,6 +73,10 @@ pub(super) struct Proxy {
     interims: VecDeque<(Ticket, Interim)>,
     /// Requests whose producers or consumers can go on.
     woken: VecDeque<Ticket>,
+    /// Exchanges whose turn was over before they were done. Some may have ended since.
+    again: VecDeque<Key>,
+    /// The turn of the worker in which those had another turn.
+    turn: u64,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
     /// When the links were last looked at.
@@ -134,6 +138,8 @@ impl Default for Proxy {
             answers: VecDeque::new(),
             interims: VecDeque::new(),
             woken: VecDeque::new(),
+            again: VecDeque::new(),
+            turn: 0,
             ticks: false,
             tidied: Time::default(),
             body: None,
@@ -241,6 +247,12 @@ impl Proxy {
 
     /// Moves on what clients and servers have left to do.
     pub(super) fn act(&mut self, shell: &mut Shell) {
+        if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
+            for _ in 0..self.again.len() {
+                let Some(key) = self.again.pop_front() else { break };
+                self.step(shell, key, Exchange::handle_turn);
+            }
+        }
         loop {
             let spare = core::mem::take(&mut self.spare_news);
             let mut news = self.news.replace(spare);
@@ -339,6 +351,11 @@ impl Proxy {
         self.exchanges.is_empty() && self.answers.is_empty()
     }
 
+    /// Returns whether an exchange waits for another turn of the worker, which does not wait then.
+    pub(super) fn has_turn(&self) -> bool {
+        !self.again.is_empty() && !self.is_idle()
+    }
+
     /// Returns whether there may be something to do, or something new for a request, also for one whose exchange has
     /// ended.
     pub(super) fn may_have_news(&self) -> bool {
@@ -394,12 +411,22 @@ impl Proxy {
         step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
     ) {
         let Self {
-            exchanges, wheel, links, texts, answers, interims, woken, lines, places, ..
+            exchanges,
+            wheel,
+            links,
+            texts,
+            answers,
+            interims,
+            woken,
+            again,
+            lines,
+            places,
+            ..
         } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
-        let tools = &mut Tools { shell, links, answers, interims, woken, lines, places };
+        let tools = &mut Tools { shell, links, answers, interims, woken, again, lines, places };
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);

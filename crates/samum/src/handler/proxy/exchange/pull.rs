@@ -30,6 +30,11 @@ const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
+/// Bytes that are taken of one response in a turn of the worker; the others' turns come first then.
+const TURN_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes that each part of a response counts for beside its own: to understand a chunk of one byte takes about as long
+/// as to receive 1 KiB.
+const PART_BYTES: u64 = 1024;
 
 /// The places into which a worker pulls contents.
 #[derive(Debug)]
@@ -43,6 +48,29 @@ impl Default for Places {
     fn default() -> Self {
         let buffers = CyclicPool::new(CYCLIC_BYTES_MAX, CYCLIC_BYTES_KEPT);
         Self { pipes: PipePool::new(PIPES_MAX), buffers, files: Files::default() }
+    }
+}
+
+/// The work that a turn of the worker has left for one exchange.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    turn: u64,
+    left: u64,
+}
+
+impl Share {
+    /// Returns whether something is left of the share of this turn.
+    const fn is_left(&mut self, turn: u64) -> bool {
+        if self.turn != turn {
+            *self = Self { turn, left: TURN_BYTES_MAX };
+        }
+        self.left > 0
+    }
+
+    /// A part of a response was taken that has so many bytes, framing or content. The last one may have more than
+    /// what is left.
+    const fn spend(&mut self, bytes: u64) {
+        self.left = self.left.saturating_sub(bytes + PART_BYTES);
     }
 }
 
@@ -71,12 +99,28 @@ impl Exchange {
         }
     }
 
-    /// Pulls what has come, as long as there is room for it.
+    /// Goes on in another turn of the worker.
+    pub(in crate::handler::proxy) fn handle_turn(&mut self, tools: &mut Tools<'_>) {
+        self.is_queued = false;
+        self.pull(tools);
+    }
+
+    /// Pulls what has come, as long as there is room for it and the turn is not over.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.is_pulled && self.receives_response() {
             // Short parts are copied out of the cyclic buffer, so its size does not bound them.
             if self.buffer.is_some() && self.is_full() {
                 return;
+            }
+            if !self.share.is_left(tools.shell.cx.turn) {
+                if !core::mem::replace(&mut self.is_queued, true) {
+                    tools.again.push_back(self.key);
+                }
+                return;
+            }
+            if self.is_interrupted {
+                self.understand_pulled(tools);
+                continue;
             }
             let pulled = match self.wire.content_left() {
                 Some(left) => self.pull_piece(tools, left),
@@ -187,9 +231,15 @@ impl Exchange {
         self.has_heard = true;
         self.since = tools.shell.cx.now;
         let Some(mut buffer) = self.buffer.take() else { return };
+        self.is_interrupted = false;
         while self.receives_response() {
+            if !self.share.is_left(tools.shell.cx.turn) {
+                self.is_interrupted = true;
+                break;
+            }
             let bytes = buffer.bytes();
             let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.dated());
+            self.share.spend(taken as u64);
             match heard {
                 Heard::Content(content) => {
                     let (before, length) = (offset(bytes, content), <[u8]>::len(content));
@@ -246,6 +296,7 @@ impl Exchange {
     /// Passes a piece of a content of known length on.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.since = tools.shell.cx.now;
+        self.share.spend(piece.len());
         self.wire.pass(piece.len());
         self.take(tools, piece);
         if self.wire.content_left() == Some(0) {
