@@ -352,6 +352,11 @@ impl Body {
         self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
     }
 
+    /// The number of parts behind the first.
+    pub(crate) const fn further_parts(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Adds a part at the end.
     pub fn push(&mut self, part: Part) {
         if self.first.is_none() {

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::handler::{BodySink, Part, Producer, Terms};
+use crate::handler::{Body, BodySink, Part, Producer, Terms};
 use crate::log::Recording;
 use crate::serving::Serving;
 
@@ -668,6 +668,25 @@ fn a_connection_that_has_sent_its_share_reads_in_the_next_turn() {
         if next == OVER {
             state.0.check(Some(&state.1));
         }
+        cx.turn += 1;
+        assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), Some(Next::Read));
+    }
+}
+
+#[test]
+fn the_parts_of_a_body_count_for_the_turn_like_requests() {
+    let most = usize::try_from(TURN_REQUESTS_MAX).expect("a small number");
+    for (parts, next) in [(most - 1, Some(Next::Read)), (most, OVER), (2 * most, OVER)] {
+        let (mut cx, mut state) = (context(), open_idle());
+        apply(&mut state, &mut cx, On::Bytes(GET));
+        apply(&mut state, &mut cx, On::Answer(AnswerSize::default()));
+        let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
+        let mut body = Body::EMPTY;
+        (0..parts).for_each(|_| body.push(Part::Piece(Piece::Static(b"x"))));
+        let length = Some(parts as u64);
+        let head = ResponseHead { content_length: length, ..ResponseHead::new(Status::Ok) };
+        state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), Response::new(head, body));
+        assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), next, "{parts} parts");
         cx.turn += 1;
         assert_eq!(apply(&mut state, &mut cx, On::Drained(3, false)), Some(Next::Read));
     }

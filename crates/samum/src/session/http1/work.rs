@@ -22,7 +22,8 @@ use crate::session::Outgoing;
 /// Requests of one connection that are answered side by side; more are not read until some have
 /// left.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Requests of one connection that are begun in one turn; those behind them wait for the next.
+/// Requests of one connection that are begun in one turn; those behind them wait for the next. Each part of a body behind
+/// the first counts as a request: it takes about as much time.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
 /// Bytes of one connection that are sent in one turn before it begins another request.
 pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
@@ -71,6 +72,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Begun {
     turn: u64,
+    /// Requests, and parts of their bodies behind the first; the maximum if there are more.
     count: u32,
     /// Bytes of the stream that had been sent before.
     sent: u64,
@@ -317,10 +319,21 @@ impl Work {
 
     /// A request begins in this turn of the worker.
     pub(super) const fn begins(&mut self, turn: u64) {
+        self.enter(turn);
+        self.begun.count += 1;
+    }
+
+    /// A body begins in this turn of the worker that has so many parts behind its first.
+    fn begins_parts(&mut self, turn: u64, further: usize) {
+        self.enter(turn);
+        let count = u32::try_from(further).unwrap_or(u32::MAX);
+        self.begun.count = self.begun.count.saturating_add(count).min(TURN_REQUESTS_MAX);
+    }
+
+    const fn enter(&mut self, turn: u64) {
         if self.begun.turn != turn {
             self.begun = Begun { turn, count: 0, sent: self.stream.sent() };
         }
-        self.begun.count += 1;
     }
 
     /// Whether as many bytes have been made in this turn of the worker as may be.
@@ -425,6 +438,9 @@ impl Work {
         let record = self.begin_record(cx, head, status, &response.terms);
         let made = response.made();
         let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
+        if body.further_parts() > 0 {
+            self.begins_parts(cx.turn, body.further_parts());
+        }
         let is_tunnel = self.switch(fields.status);
         let framing = match fields.content_length {
             _ if is_tunnel => BodyFraming::Close,
