@@ -9,21 +9,18 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Head, Status, path};
-use rustix::fs::OFlags;
 
 use crate::client::Proxies;
 use crate::config::{
     Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget, Pattern,
-    Route, Site, Tuning, rule,
+    Route, Site, Tuning, read_regular, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -745,25 +742,14 @@ impl Succession {
 /// A sentence for the operator.
 pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, String> {
     let read = || -> io::Result<String> {
-        // Without the flag, opening a FIFO would wait for a writer. It has no effect on files.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-        let data = file.metadata()?;
-        if data.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        if !data.is_file() {
-            // A device may have no end.
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        if data.len() > redirect::FILE_BYTES_MAX {
-            let max = redirect::FILE_BYTES_MAX;
-            return Err(io::Error::other(format!("it is longer than {max} bytes")));
-        }
-        let mut text = String::new();
-        // It may grow meanwhile.
-        file.take(redirect::FILE_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(text)
+        let max = redirect::FILE_BYTES_MAX;
+        let bytes = read_regular(path, max).map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => {
+                io::Error::other(format!("it is longer than {max} bytes"))
+            }
+            _ => error,
+        })?;
+        String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
     };
     let text = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Redirects::parse(&text).map_err(|error| format!("{}: {error}", path.display()))

@@ -1,8 +1,11 @@
 //! The machine on which a configuration is used, as its files need it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use super::file::Environment;
 
@@ -47,10 +50,12 @@ impl Environment for Machine {
     }
 
     fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        // One byte more tells a file that is too large.
-        let read = File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-        if read as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
+        if is_unnamed_pipe(path) {
+            // What a shell makes of `<(command)`: it has a writer, or an end.
+            read_to_end(File::open(path)?, bytes_max)
+        } else {
+            read_regular(path, bytes_max)
+        }
     }
 
     fn list(&mut self, directory: &Path) -> io::Result<Vec<String>> {
@@ -60,4 +65,38 @@ impl Environment for Machine {
         }
         Ok(names)
     }
+}
+
+/// Reads a regular file that a configuration names, or that is one.
+///
+/// # Errors
+///
+/// Those of the system; [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more than `bytes_max` bytes, and a
+/// sentence for the operator if it is not a regular file.
+pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // Without the flag, opening a FIFO would wait for a writer. It has no effect on files.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let data = file.metadata()?;
+    if data.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !data.is_file() {
+        // A device may have no end.
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    read_to_end(file, bytes_max)
+}
+
+/// Returns whether a path leads to a pipe that has no name in a file system.
+fn is_unnamed_pipe(path: &Path) -> bool {
+    let is_fifo = path.metadata().is_ok_and(|data| data.file_type().is_fifo());
+    is_fifo && path.canonicalize().is_err()
+}
+
+fn read_to_end(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more tells a file that is too large.
+    let read = file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    if read as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }

@@ -31,6 +31,7 @@ pub use address::{Address, UnixSocket};
 pub use draft::Thing;
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use machine::Machine;
+pub(crate) use machine::read_regular;
 pub use message::Message;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,

@@ -153,3 +153,26 @@ fn a_fifo_in_the_place_of_redirects_is_an_error() {
     assert!(shown.contains("samum.toml:4:13: error: "), "{shown}");
     assert!(shown.contains("it is not a regular file"), "{shown}");
 }
+
+#[test]
+fn a_configuration_is_read_from_files_and_unnamed_pipes_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Command::new("mkfifo").arg(directory.path().join("pipe")).status().unwrap();
+    assert!(made.success());
+    site(directory.path(), "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = 'www'\n");
+    fs::write(directory.path().join("including"), "include = ['pipe']\n").unwrap();
+    let check = |script: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["20", "sh", "-c", script, SAMUM]);
+        command.current_dir(directory.path()).output().unwrap()
+    };
+    for file in ["pipe", "including", "/dev/zero"] {
+        let output = check(&format!("exec \"$0\" check {file}"));
+        let shown = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{file}: {shown}");
+        assert!(shown.contains("it is not a regular file"), "{file}: {shown}");
+    }
+    let output = check("(sleep 0.1; cat samum.toml) | \"$0\" check /dev/stdin");
+    let shown = text(&output.stderr);
+    assert!(shown.contains("/dev/stdin:4:9: error: cannot serve /dev/www"), "it was read: {shown}");
+}
