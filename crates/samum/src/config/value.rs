@@ -262,7 +262,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| "expected seconds, such as 30 or 0.5".to_owned())?;
     if !(0.1..=1e9).contains(&seconds) {
-        return Err("expected at least 0.1 seconds".into());
+        return Err("expected from 0.1 to 1000000000 seconds".into());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -557,6 +557,11 @@ mod tests {
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         for bad in ["", "0", "-1", "nan", "inf", "x"] {
             assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert!(seconds("1e9").is_ok());
+        for bad in ["0.09", "1e30"] {
+            let why = seconds(bad).expect_err(bad);
+            assert!(why.contains("0.1 to 1000000000"), "{why}");
         }
     }
 }

@@ -291,7 +291,7 @@ fn mistakes_are_explained() {
             "[server]\ntimeout-idle = '5 minutes'\n".to_owned(),
             "expected seconds, such as 30 or 0.5",
         ),
-        ("[server]\ntimeout-idle = 0\n".to_owned(), "expected at least 0.1 seconds"),
+        ("[server]\ntimeout-idle = 0\n".to_owned(), "expected from 0.1 to 1000000000 seconds"),
         ("[server]\nrate-min = '1x'\n".to_owned(), "expected bytes per second"),
         ("[server]\ndriver = 'kqueue'\n".to_owned(), "expected `auto`, `uring` or `epoll`"),
         ("[server]\nhosts = ['a']\n".to_owned(), "unknown key `hosts`; it belongs to [[site]]"),
