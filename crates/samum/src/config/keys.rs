@@ -829,7 +829,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`true`",
         example: "false",
-        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it.",
+        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it, also \
+              if it is older than `a.css`: whatever writes `a.css` has to write it anew, or remove it.",
         read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
     },

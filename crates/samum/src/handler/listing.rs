@@ -131,9 +131,7 @@ impl Pages {
         out.extend_from_slice(b"</tbody></table>");
         if self.listing.truncated {
             let count = self.listing.entries.len();
-            out.extend_from_slice(
-                format!("<p>Only the first {count} entries are shown.").as_bytes(),
-            );
+            out.extend_from_slice(format!("<p>Only {count} of the entries are shown.").as_bytes());
         }
         out.extend_from_slice(b"</body></html>\n");
     }
@@ -270,7 +268,7 @@ mod tests {
             let last = json.ends_with("\"href\":\"./b\",\"truncated\":true,\"shown\":2}\n]\n");
             assert_eq!((last, json.matches("truncated").count()), (truncated, truncated.into()));
             let html = render(cut, false);
-            assert_eq!(html.contains("Only the first 2 entries are shown"), truncated);
+            assert_eq!(html.contains("Only 2 of the entries are shown"), truncated);
         }
     }
 
