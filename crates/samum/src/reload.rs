@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::SystemTime;
 
 use crate::config::file::{Errors, Loaded};
-use crate::config::{Address, Log, Server};
+use crate::config::{Address, Log, LogTarget, Server, Thing};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
@@ -153,15 +153,16 @@ impl Reloader {
 
     /// Returns the hash of what was loaded, and sentences about it for the operator.
     fn load(&mut self) -> Result<(String, Vec<String>), String> {
-        let Loaded { config, digest, warnings, .. } = (self.source)().map_err(text_of)?;
-        let next = Arc::new(self.served.successor(&config)?);
+        let loaded = (self.source)().map_err(text_of)?;
+        let next = Arc::new(self.served.successor(&loaded.config)?);
         self.room.check(&self.served, &next)?;
-        let roots = self.open_roots(&next)?;
-        let logs = self.open_logs(&next)?;
+        let roots = self.open_roots(&next, &loaded)?;
+        let logs = self.open_logs(&next, &loaded)?;
         let listeners = self.open_listeners(&next)?;
         self.change_rights(&next)?;
         next.resolve_names()?;
         self.replace(&next, roots, logs, listeners)?;
+        let Loaded { config, digest, warnings, .. } = loaded;
         let warnings = warnings.iter().map(ToString::to_string);
         let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
         notes.iter().for_each(|text| say(text));
@@ -171,11 +172,12 @@ impl Reloader {
     }
 
     /// Opens the directories. One that is served already is not kept open twice.
-    fn open_roots(&self, next: &Snapshot) -> Result<Vec<Found>, String> {
+    fn open_roots(&self, next: &Snapshot, loaded: &Loaded) -> Result<Vec<Found>, String> {
         let served = self.roots.list();
         let by_path: HashMap<&PathBuf, usize> = self.served.roots().iter().zip(0..).collect();
         let find = |path: &PathBuf| {
-            let root = Root::open(path)?;
+            let root = Root::open(path)
+                .map_err(|why| loaded.error(&Thing::Directory(path.clone()), &why).to_string())?;
             let same = by_path.get(path).copied();
             let same = same.filter(|index| served[*index].is_same(&root));
             Ok(same.map_or(Found::New(root), Found::Served))
@@ -184,11 +186,18 @@ impl Reloader {
     }
 
     /// Opens the logs that are not open yet, for each worker.
-    fn open_logs(&self, next: &Snapshot) -> Result<Vec<Vec<(Log, OwnedFd)>>, String> {
+    fn open_logs(
+        &self,
+        next: &Snapshot,
+        loaded: &Loaded,
+    ) -> Result<Vec<Vec<(Log, OwnedFd)>>, String> {
         let served: HashSet<Log> = self.served.logs().into_iter().collect();
         let mut all: Vec<_> = (0..self.count).map(|_| Vec::new()).collect();
         for log in next.logs().into_iter().filter(|log| !served.contains(log)) {
-            let file = files::open(&log.target)?;
+            let file = files::open(&log.target).map_err(|why| match &log.target {
+                LogTarget::File(path) => loaded.error(&Thing::Log(path.clone()), &why).to_string(),
+                LogTarget::None | LogTarget::Stdout => why,
+            })?;
             for logs in &mut all {
                 let file = file.try_clone();
                 let file =

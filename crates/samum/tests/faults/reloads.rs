@@ -213,10 +213,16 @@ fn a_configuration_with_an_error_leaves_the_one_before() {
         let check = |version: &[u8]| assert_eq!(stage.body("/version.txt"), version);
         check(b"one");
         stage.fail("[server]\nthreads = \"two\"\n", &["samum.toml:2", "threads"]);
-        stage.fail(&config("", LISTEN, "missing", ""), &["missing", "there is no such directory"]);
+        stage.fail(
+            &config("", LISTEN, "missing", ""),
+            &["samum.toml:", "missing", "there is no such directory"],
+        );
         let log =
             "\n[[site]]\nlog = { file = \"nowhere/log\" }\n\n[[site.route]]\nfiles = \"one\"\n";
-        stage.fail(&config("", LISTEN, "two", log), &["cannot log to", "nowhere/log"]);
+        stage.fail(
+            &config("", LISTEN, "two", log),
+            &["samum.toml:", "cannot log to", "nowhere/log"],
+        );
         // Another process has the address meanwhile.
         let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let taken = format!("{LISTEN}, \"unix:new\", \"{}\"", other.local_addr().unwrap());
