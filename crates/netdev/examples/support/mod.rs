@@ -34,7 +34,8 @@ pub(crate) fn run<P: Program + Send + 'static>(
     })?;
     eprintln!("{}", opened.choice);
     let mut config = Config::new([0; 6]);
-    config.addresses = vec![Address { ip: local.ip(), prefix: 24, is_ours: true }];
+    let prefix = if local.is_ipv4() { 24 } else { 64 };
+    config.addresses = vec![Address { ip: local.ip(), prefix, is_ours: true }];
     for protocol in protocols {
         match protocol {
             Protocol::Tcp => config.tcp_ports.push(local.port()),

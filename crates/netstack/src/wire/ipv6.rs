@@ -1,4 +1,5 @@
-//! IPv6 (RFC 8200). Extension headers with options are skipped; fragments and routing headers are refused.
+//! IPv6 (RFC 8200). Extension headers with options are skipped, and routing headers of packets that have arrived; fragments
+//! are refused, and packets that would have to be sent on.
 
 use core::net::Ipv6Addr;
 
@@ -21,9 +22,9 @@ pub struct Header {
     pub flow_label: u32,
 }
 
-/// How many extension headers are skipped. RFC 8504, 5.3 lets a host set such a limit; more than one of each
-/// kind that is skipped does not occur (RFC 8200, 4.1).
-const EXTENSIONS_MAX: usize = 3;
+/// How many extension headers are skipped. RFC 8504, 5.3 lets a host set such a limit; more than these,
+/// destination options before a routing header and behind it, do not occur (RFC 8200, 4.1).
+const EXTENSIONS_MAX: usize = 4;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -100,15 +101,18 @@ impl Header {
 fn skip_extensions(mut next: u8, mut payload: &[u8]) -> Result<(Protocol, &[u8]), Malformed> {
     for _ in 0..=EXTENSIONS_MAX {
         match next {
-            HOP_BY_HOP | DESTINATION_OPTIONS => {
-                let &[following, len, ..] = payload else { return Err(Malformed::Header) };
+            HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {
+                let &[following, len, _, left, ..] = payload else { return Err(Malformed::Header) };
+                // No type of routing is known here: a header that has nowhere to lead is ignored (RFC 8200, 4.4).
+                if next == ROUTING && left > 0 {
+                    return Err(Malformed::Extension);
+                }
                 // In units of 8 bytes, the first one not counted (RFC 8200, 4.3).
                 let len = (usize::from(len) + 1) * 8;
                 payload = payload.get(len..).ok_or(Malformed::Header)?;
                 next = following;
             }
             FRAGMENT => return Err(Malformed::Fragment),
-            ROUTING => return Err(Malformed::Extension),
             protocol => return Ok((Protocol(protocol), payload)),
         }
     }
@@ -155,7 +159,7 @@ mod tests {
         let hop_by_hop = Header { protocol: Protocol(HOP_BY_HOP), ..header() };
         let mut payload = [&option(DESTINATION_OPTIONS)[..], &option(6), b"data"].concat();
         assert_eq!(Header::parse(&packet(&hop_by_hop, &payload)), Ok((header(), &b"data"[..])));
-        for _ in 0..2 {
+        for _ in 0..EXTENSIONS_MAX - 1 {
             payload.splice(0..0, option(DESTINATION_OPTIONS));
         }
         assert_eq!(Header::parse(&packet(&hop_by_hop, &payload)), Err(Malformed::Extension));
@@ -164,10 +168,22 @@ mod tests {
     }
 
     #[test]
-    fn fragments_and_routing_headers_are_refused() {
+    fn fragments_and_packets_to_be_sent_on_are_refused() {
         for (next, refused) in [(FRAGMENT, Malformed::Fragment), (ROUTING, Malformed::Extension)] {
             let header = Header { protocol: Protocol(next), ..header() };
             assert_eq!(Header::parse(&packet(&header, &[6; 40])), Err(refused));
+        }
+    }
+
+    #[test]
+    fn rfc8200_4_4_a_routing_header_without_segments_left_is_skipped() {
+        let header = Header { protocol: Protocol(ROUTING), ..header() };
+        for (kind, len) in [(0, 0), (2, 2), (4, 1), (253, 3)] {
+            let mut routing = std::vec![0x66; (usize::from(len) + 1) * 8];
+            routing[..4].copy_from_slice(&[6, len, kind, 0]);
+            let bytes = packet(&header, &[&routing[..], b"data"].concat());
+            let expected = Header { protocol: Protocol::TCP, ..header };
+            assert_eq!(Header::parse(&bytes), Ok((expected, &b"data"[..])), "type {kind}");
         }
     }
 
@@ -192,7 +208,8 @@ mod tests {
             if next && bytes.len() > 40 {
                 bytes[0] = 0x60;
                 bytes[4] = 0;
-                bytes[6] = [HOP_BY_HOP, DESTINATION_OPTIONS, FRAGMENT][usize::from(bytes[6] % 3)];
+                bytes[6] =
+                    [HOP_BY_HOP, DESTINATION_OPTIONS, FRAGMENT, ROUTING][usize::from(bytes[6] % 4)];
             }
             let _ = Header::parse(&bytes);
             let _ = Header::parse_quoted(&bytes);

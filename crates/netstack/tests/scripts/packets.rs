@@ -8,8 +8,8 @@
 //! ```
 //!
 //! All but ARP are packets: `to A` and `from A` change the addresses, `hops N` the hop limit, `bad-checksum` flips a bit
-//! of the payload and `bad-header` one of the header; `options`, `hop-by-hop`, `destination-options`, `routing` and
-//! `fragment` put an extension in front of the payload. `broadcast` sends to all stations of the link.
+//! of the payload and `bad-header` one of the header; `options`, `hop-by-hop`, `destination-options`, `routing`,
+//! `routed` and `fragment` put an extension in front of the payload. `broadcast` sends to all stations of the link.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::str::FromStr;
@@ -164,8 +164,9 @@ fn packet(how: &Differences, protocol: u8, sum_at: Option<usize>, mut payload: V
             let (mut next, mut extensions) = (protocol, Vec::new());
             for (word, number, rest) in [
                 ("destination-options", 60, [0, 1, 4, 0, 0, 0, 0]),
-                // One segment is left.
-                ("routing", 43, [0, 0, 1, 0, 0, 0, 0]),
+                // Of a type for experiments (RFC 4727, 3.3): no segment is left, or one.
+                ("routed", 43, [0, 253, 0, 0, 0, 0, 0]),
+                ("routing", 43, [0, 253, 1, 0, 0, 0, 0]),
                 // The first of several.
                 ("fragment", 44, [0, 0, 1, 0, 0, 0, 7]),
                 ("hop-by-hop", 0, [0, 1, 4, 0, 0, 0, 0]),
