@@ -62,9 +62,9 @@ scripts! {
     zero_window
 }
 
-/// The documents that the stack implements and the least number of their cases. Cases of congestion control are tests
-/// beside the code: RFC 6937 in `recovery/prr.rs`, RFC 9406 and RFC 9438 in `congestion/`.
-const DOCUMENTS: [(u32, usize); 32] = [
+/// The documents that the stack implements and the least number of their cases. More cases of congestion control, where
+/// windows are numbers and not segments that leave, are beside the code: `recovery/prr.rs` and `congestion/`.
+const DOCUMENTS: [(u32, usize); 35] = [
     (768, 9),
     (791, 3),
     (792, 4),
@@ -77,13 +77,13 @@ const DOCUMENTS: [(u32, usize); 32] = [
     (2883, 3),
     (3042, 3),
     (3168, 16),
-    (3522, 2),
+    (3522, 3),
     (4443, 4),
     (4861, 6),
     (4987, 19),
     (5461, 3),
     (5681, 19),
-    (5682, 1),
+    (5682, 3),
     (5927, 3),
     (5961, 21),
     (6191, 4),
@@ -92,11 +92,14 @@ const DOCUMENTS: [(u32, usize); 32] = [
     (6582, 3),
     (6675, 8),
     (6928, 3),
+    (6937, 3),
     (7323, 23),
     (8200, 9),
     (8201, 3),
     (8985, 8),
     (9293, 165),
+    (9406, 3),
+    (9438, 3),
 ];
 
 /// Each case names the document and the section that it is about, and no document has less of them than it had.
@@ -121,5 +124,5 @@ fn each_document_has_its_cases() {
         let count = count.get(&document).copied().unwrap_or_default();
         assert!(count >= least, "RFC {document} has {count} cases of {least}");
     }
-    assert!(all >= 390, "{all} cases: {count:?}");
+    assert!(all >= 405, "{all} cases: {count:?}");
 }
