@@ -69,7 +69,7 @@ fn unsent((session, mut work): State) -> State {
 
 /// The same with a producer at the end of the stream.
 fn producing((session, mut work): State, producer: Made) -> State {
-    let (parts, framing) = (crate::handler::Body::EMPTY.into_iter(), BodyFraming::Chunked);
+    let (parts, framing) = (Body::EMPTY.into_iter(), BodyFraming::Chunked);
     let trailers = FieldSection::EMPTY;
     let body = Sending { parts, framing, trailers, record: None, body_at: 0 };
     work.producing = Some(Producing { producer: Box::new(producer), body, is_new: false });
@@ -572,7 +572,7 @@ fn respond_to_the_end((session, work): &mut State) {
     let Ok(Some((request, _))) = http1::parse(text, &Limits::DEFAULT) else {
         panic!("a whole request")
     };
-    let body = crate::handler::Body::from(Part::Producer(Box::new(Made::default())));
+    let body = Body::from(Part::Producer(Box::new(Made::default())));
     let response = Response::new(ResponseHead::new(Status::Ok), body);
     session.respond(work, &mut context(), 0, &request.head, response);
 }
@@ -736,7 +736,7 @@ fn a_response_that_is_not_recorded_has_no_entry() {
 fn sent_for(status: Status, parts: Vec<Part>) -> String {
     let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
     let turn = session.next_turn(&mut work, &mut context()).expect("a response can begin");
-    let mut body = crate::handler::Body::EMPTY;
+    let mut body = Body::EMPTY;
     parts.into_iter().for_each(|part| body.push(part));
     let response = Response::new(ResponseHead::new(status), body);
     session.respond(&mut work, &mut context(), 0, &turn.head.as_head(), response);
@@ -1190,7 +1190,7 @@ impl<'a> Rig<'a> {
             b's' => (Some(300), vec![made(100, 2, Produced::Ended, false)]),
             kind => panic!("what is {kind}?"),
         };
-        let mut body = crate::handler::Body::EMPTY;
+        let mut body = Body::EMPTY;
         parts.into_iter().for_each(|part| body.push(part));
         let head_of = ResponseHead {
             content_length: length,
