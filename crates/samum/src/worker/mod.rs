@@ -41,6 +41,9 @@ const NEWS_ROUNDS_MAX: usize = 16;
 /// turn, which takes what has come meanwhile first. One takes about 15 µs, so they take 2 ms. Thousands
 /// of requests can wait for one file, or for a device that does not answer.
 const DELIVERIES_MAX: usize = 128;
+/// Connections that get another turn in one turn of the worker. The next one, which does not wait, takes what has come
+/// meanwhile first: thousands can have more to do for seconds.
+const AGAIN_MAX: usize = 64;
 /// Deadlines of connections that are looked at in one turn. Thousands of connections can be of one tick.
 const EXPIRIES_MAX: usize = 128;
 /// Connections asked to give back buffers at once, when others starve.
@@ -572,9 +575,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Gives a turn to each connection that asked for another one before this; false if none did.
+    /// Gives turns to connections that asked for another one before this; false if none did.
     fn take_turns(&mut self) -> bool {
-        let turns = self.again.len();
+        let turns = self.again.len().min(AGAIN_MAX);
         for _ in 0..turns {
             let Some(id) = self.again.pop_front() else { break };
             self.act(id, |connection, tools| connection.handle_turn(tools, true));
