@@ -2,34 +2,23 @@
 //! left, how long the queue is, what is lost. The table is a file, so that a change shows in review.
 //! `SAMUM_WRITE=1 cargo test -p netstack --test sharing` writes it.
 
+mod hosts;
+
 use core::fmt::Write;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
-use netstack::sim::{Conditions, Device, Host, Link, News, Policer, Random, mac};
+use netstack::sim::{Conditions, Host, Link, News, Policer, Random, mac};
 use netstack::tcp::Algorithm::{self, Bbr, Cubic};
-use netstack::{Address, Config, ConnectionId, Limits, Time};
+use netstack::{ConnectionId, Time};
 
-const START: Time = Time::from_nanos(1_000_000_000);
+use hosts::{START, host};
+
 /// Bytes that an endless sender keeps queued.
 const QUEUED: usize = 4 * 1024 * 1024;
 /// A flow is measured from here on.
 const WARM: Duration = Duration::from_secs(10);
 const END: Duration = Duration::from_secs(60);
-
-fn host(index: u8, congestion: Algorithm) -> Host {
-    let ip = Ipv4Addr::new(10, 0, 0, index);
-    let config = Config {
-        addresses: vec![Address { ip: ip.into(), prefix: 24, is_ours: true }],
-        tcp_ports: vec![80],
-        receive_bytes_max: 4 * 1024 * 1024,
-        ecn: false,
-        congestion,
-        ..Config::new(mac(ip.into()))
-    };
-    let limits = Limits { mtu: 1500, cut_bytes_max: 65_000, fills_checksums: true };
-    Host::new(config, Device::new(limits, usize::MAX), [index; 16], START)
-}
 
 /// Servers whose data goes to one client through one link.
 struct Bottleneck {

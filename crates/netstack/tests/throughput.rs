@@ -3,15 +3,17 @@
 //! writes it. `throughput-linux.txt` has the speed of the kernel's TCP over the same paths in real time; it is measured
 //! by samum's tests of an interface.
 
+mod hosts;
+
 use core::fmt::Write;
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
-use netstack::sim::{Conditions, Device, Host, Link, News, Random, World, mac};
+use netstack::sim::{Conditions, Link, News, Random, World};
 use netstack::tcp::Algorithm;
-use netstack::{Address, Config, Limits, Time};
 
-const START: Time = Time::from_nanos(1_000_000_000);
+use hosts::{START, host};
+
 /// Bytes a second: 100 Mbit/s.
 const RATE: u64 = 12_500_000;
 const QUEUE_BYTES: usize = 250_000;
@@ -20,20 +22,6 @@ const DOWNLOAD_BYTES: usize = 8 * 1024 * 1024;
 const LOSSES: [f64; 6] = [0.0, 0.000_1, 0.001, 0.01, 0.02, 0.05];
 const RTTS_MS: [u64; 5] = [1, 10, 20, 50, 200];
 const SEEDS: usize = 5;
-
-fn host(index: u8, congestion: Algorithm) -> Host {
-    let ip = Ipv4Addr::new(10, 0, 0, index);
-    let config = Config {
-        addresses: vec![Address { ip: ip.into(), prefix: 24, is_ours: true }],
-        tcp_ports: vec![80],
-        receive_bytes_max: 4 * 1024 * 1024,
-        ecn: false,
-        congestion,
-        ..Config::new(mac(ip.into()))
-    };
-    let limits = Limits { mtu: 1500, cut_bytes_max: 65_000, fills_checksums: true };
-    Host::new(config, Device::new(limits, usize::MAX), [index; 16], START)
-}
 
 /// The bits a second of one download.
 fn download(congestion: Algorithm, loss: f64, rtt: Duration, seed: u64) -> f64 {

@@ -130,7 +130,7 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, written, read: written })
     }
 
-    /// Whether there is room for an entry.
+    /// Returns whether the ring has room for an entry.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.written.wrapping_sub(self.read) > self.ring.mask {
             // (A), which pairs with (D).

@@ -53,7 +53,7 @@ pub struct Conditions {
     pub queue_bytes: usize,
     /// With more bytes than these in the queue, frames that are capable of it are marked (RFC 3168).
     pub mark_bytes: Option<usize>,
-    /// What is faster than a policer's rate is dropped, without a queue.
+    /// A policer drops what comes faster than its rate; it has no queue.
     pub policer: Option<Policer>,
     /// Frames arrive together at multiples of this time, as over radio; zero for never.
     pub bunch: Duration,
@@ -254,7 +254,7 @@ impl Link {
         Some(self.free_at)
     }
 
-    /// Whether the bucket holds as many bytes; they are taken out.
+    /// Takes so many bytes out of the bucket. Returns false, and takes none, if it holds fewer.
     fn pass_policer(&mut self, now: Time, bytes: usize) -> bool {
         let Some(policer) = self.conditions.policer else { return true };
         let time = |bytes: u64| Duration::from_nanos(bytes * 1_000_000_000 / policer.rate);

@@ -40,7 +40,7 @@ const FULL_BW_COUNT: u8 = 3;
 /// `BBR.Beta` in hundredths.
 const BETA: u64 = 70;
 
-/// What `BBR.Headroom` leaves, in hundredths.
+/// The share of the path that a flow uses beside others, in hundredths: 100 less `BBR.Headroom`.
 const WITHOUT_HEADROOM: u64 = 85;
 
 /// `BBR.MinPipeCwnd` in segments.
@@ -119,13 +119,13 @@ pub(crate) struct Signals {
     pub(crate) delivered: u64,
     /// `RS.newly_acked` in bytes.
     pub(crate) newly_acked: u32,
-    /// Whether it shows a loss, or congestion that was marked.
+    /// True if the acknowledgement shows a loss or a congestion mark.
     pub(crate) has_loss: bool,
     /// The round trip in microseconds; 0 if none was measured.
     pub(crate) rtt_us: u32,
     /// `C.inflight` in bytes.
     pub(crate) inflight: u32,
-    /// Whether the window was full in the last round trip.
+    /// True if the sender filled its window in the last round trip.
     pub(crate) is_cwnd_limited: bool,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Bbr {
     state: State,
     pacing_rate: u64,
     round_count: u32,
-    /// Whether this acknowledgement begins a round trip.
+    /// True if this acknowledgement begins a round trip.
     round_start: bool,
     next_round_delivered: u64,
     /// `BBR.max_bw_filter`: the greatest bandwidth of this cycle of probes and of the one before.
