@@ -54,11 +54,14 @@ impl Preference {
         let mut halves = range.splitn(2, |&byte| byte == b'/');
         let (range_kind, range_subtype) = (halves.next(), halves.next());
         let is = |half: Option<&[u8]>, name| half.is_some_and(|h| h.eq_ignore_ascii_case(name));
-        let closeness = match () {
-            () if is(range_kind, kind) && is(range_subtype, subtype) => Closeness::Exact,
-            () if is(range_kind, kind) && is(range_subtype, b"*") => Closeness::AnySubtype,
-            () if is(range_kind, b"*") && is(range_subtype, b"*") => Closeness::AnyType,
-            () => return,
+        let closeness = if is(range_kind, kind) && is(range_subtype, subtype) {
+            Closeness::Exact
+        } else if is(range_kind, kind) && is(range_subtype, b"*") {
+            Closeness::AnySubtype
+        } else if is(range_kind, b"*") && is(range_subtype, b"*") {
+            Closeness::AnyType
+        } else {
+            return;
         };
         if closeness > self.closeness {
             *self = Self { closeness, quality, place };

@@ -95,22 +95,24 @@ impl Connection {
         let len = u32::try_from(payload_bytes).unwrap_or(u32::MAX >> 1);
         let len = len + u32::from(flags.syn) + u32::from(flags.fin);
         if !self.is_acceptable(header.seq, len) {
-            return match () {
-                () if flags.rst => Verdict::Drop(Reason::Window),
-                () if len > 0 && !flags.syn && header.seq.is_before(self.rcv_nxt) => {
-                    Verdict::Repeated
-                }
-                () => Verdict::Challenge(Reason::Window),
+            return if flags.rst {
+                Verdict::Drop(Reason::Window)
+            } else if len > 0 && !flags.syn && header.seq.is_before(self.rcv_nxt) {
+                Verdict::Repeated
+            } else {
+                Verdict::Challenge(Reason::Window)
             };
         }
         // Second: RST. It must hit the very next number (RFC 5961, 3.2).
         if flags.rst {
-            return match () {
+            return if self.is_only_untold() {
                 // The peer may have forgotten the connection and reset an acknowledgement of ours: as in
                 // TIME-WAIT (RFC 1337, 3) that harms nothing, and the application still gets its bytes.
-                () if self.is_only_untold() => Verdict::Drop(Reason::Blind),
-                () if header.seq == self.rcv_nxt => Verdict::Reset,
-                () => Verdict::Challenge(Reason::Blind),
+                Verdict::Drop(Reason::Blind)
+            } else if header.seq == self.rcv_nxt {
+                Verdict::Reset
+            } else {
+                Verdict::Challenge(Reason::Blind)
             };
         }
         // Fourth: SYN (RFC 5961, 4.2).
