@@ -9,34 +9,9 @@ use modules::Arrow;
 #[path = "architecture/modules.rs"]
 mod modules;
 
-/// Each crate, and the crates of the workspace that it may depend on.
-const MAY_DEPEND_ON: [(&str, &[&str]); 15] = [
-    ("outq", &[]),
-    ("netstack", &["outq"]),
-    ("netdev", &["netstack"]),
-    ("http", &[]),
-    ("http1", &["http"]),
-    ("fastcgi", &[]),
-    ("pace", &[]),
-    ("media", &[]),
-    ("ring", &[]),
-    ("sendfile", &["outq", "pace", "ring"]),
-    ("libsamum", &["ring", "sendfile"]),
-    (
-        "samum",
-        &["fastcgi", "http", "http1", "media", "netdev", "netstack", "outq", "ring", "sendfile"],
-    ),
-    ("preload", &["pace"]),
-    ("testkit", &["http", "http1", "netstack", "outq", "ring", "sendfile"]),
-    ("bench", &["http", "http1", "media", "netdev", "netstack", "outq", "ring", "sendfile"]),
-];
-
 /// Crates that only the examples of a crate may use.
 const FOR_EXAMPLES: [(&str, &str); 3] =
     [("netdev", "outq"), ("sendfile", "http"), ("sendfile", "http1")];
-
-/// Crates that do no I/O. They use `core`, `alloc` and other pure crates, and no code from elsewhere.
-const PURE: [&str; 7] = ["fastcgi", "http", "http1", "media", "netstack", "outq", "pace"];
 
 /// Files with `unsafe` in them, tests included.
 const UNSAFE: [&str; 43] = [
@@ -84,6 +59,34 @@ const UNSAFE: [&str; 43] = [
     "testkit/src/seccomp.rs",
     "testkit/src/tether.rs",
 ];
+
+/// A crate as the table in `DESIGN.md` has it.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    /// True if it does no I/O, and uses `core`, `alloc` and other pure crates, and no code from elsewhere.
+    is_pure: bool,
+    /// The crates of the workspace that it may depend on.
+    may_use: Vec<String>,
+}
+
+/// The table of crates in `DESIGN.md`: a name in backquotes, the kind, what the crate may depend on, the purpose.
+fn table() -> Vec<Row> {
+    let design = fs::read_to_string(crates().with_file_name("DESIGN.md")).unwrap();
+    let (_, section) = design.split_once("\n## 3. Crates\n").expect("the section about crates");
+    let (section, _) = section.split_once("\n## ").expect("another section");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let read = |row: &str| -> Row {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let [name, kind, may_use, _purpose, ""] = cells[..] else { panic!("four cells: {row}") };
+        Row {
+            name: name.trim_end_matches('`').to_owned(),
+            is_pure: kind.starts_with("pure"),
+            may_use: may_use.split(", ").filter(|&name| name != "–").map(str::to_owned).collect(),
+        }
+    };
+    rows.map(read).collect()
+}
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_owned()
@@ -133,24 +136,22 @@ fn all_crates() -> Vec<String> {
 
 #[test]
 fn every_crate_has_its_place() {
-    let names = all_crates();
-    let mut known: Vec<_> = MAY_DEPEND_ON.map(|(name, _)| name).into();
+    let mut known: Vec<_> = table().into_iter().map(|row| row.name).collect();
     known.sort_unstable();
-    assert_eq!(names, known, "a new crate needs a line in this file and in DESIGN.md");
+    assert_eq!(all_crates(), known, "each crate needs a row in the table of DESIGN.md");
 }
 
 #[test]
-fn crates_depend_only_on_those_below_them() {
-    let ours: Vec<_> = MAY_DEPEND_ON.map(|(name, _)| name).into();
-    for (name, allowed) in MAY_DEPEND_ON {
-        for (section, dependencies) in dependencies(name) {
-            for dependency in
-                dependencies.iter().filter(|dependency| ours.contains(&&dependency[..]))
-            {
-                let pair = (name, &dependency[..]);
+fn crates_depend_only_on_those_that_the_table_allows() {
+    let ours = all_crates();
+    for Row { name, may_use, .. } in table() {
+        assert!(may_use.iter().all(|used| ours.contains(used)), "{name}: {may_use:?}");
+        for (section, dependencies) in dependencies(&name) {
+            for dependency in dependencies.iter().filter(|dependency| ours.contains(dependency)) {
+                let pair = (&name[..], &dependency[..]);
                 let for_tests = dependency == "testkit" || FOR_EXAMPLES.contains(&pair);
-                let is_allowed = (for_tests && section == "dev-dependencies")
-                    || allowed.contains(&&dependency[..]);
+                let is_allowed =
+                    (for_tests && section == "dev-dependencies") || may_use.contains(dependency);
                 assert!(is_allowed, "{name} depends on {dependency} in [{section}]");
             }
         }
@@ -159,9 +160,11 @@ fn crates_depend_only_on_those_below_them() {
 
 #[test]
 fn pure_crates_depend_on_pure_crates_only() {
-    for name in PURE {
+    let pure: Vec<_> = table().into_iter().filter(|row| row.is_pure).map(|row| row.name).collect();
+    assert!(pure.iter().any(|name| name == "outq"), "{pure:?}");
+    for name in &pure {
         for dependency in dependencies(name).get("dependencies").into_iter().flatten() {
-            assert!(PURE.contains(&&dependency[..]), "{name} depends on {dependency}");
+            assert!(pure.contains(dependency), "{name} depends on {dependency}");
         }
         let root = fs::read_to_string(crates().join(name).join("src/lib.rs")).unwrap();
         for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
