@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
@@ -22,7 +22,7 @@ use crate::config::{Config, Log, LogTarget, Server};
 use crate::control::{Inbox, Order, Workers};
 use crate::crowd::Crowd;
 use crate::follow::{Root, Roots};
-use crate::interface::{self, Interfaces};
+use crate::interface::{self, Interfaces, Owners};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
@@ -97,87 +97,190 @@ fn serve(
     snapshot: Snapshot,
     source: Option<(Source, Loaded)>,
 ) -> Result<(), String> {
-    // Where it fails, programs (CGI) get what the server itself has inherited.
-    let _ = ring::keep_descriptors_from_programs();
-    let limit = raise_descriptor_limit();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let Server { threads, tuning, .. } = &server;
-    let threads = *threads;
     let snapshot = Arc::new(snapshot);
-    let interfaces = Interfaces::open(&server, snapshot.addresses())?;
-    let count = threads + interfaces.seeds.len();
-    let room = room(limit, threads, &snapshot, source.is_some())?;
-    // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
-    let beyond = room.max.saturating_sub(Room::needed(1, 1, threads));
-    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), count, cores)?;
-    let roots: Vec<_> =
-        snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
-    let connections = tuning.connections_max;
-    grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
-    let logs = open_logs(&snapshot)?;
-    let mut sockets: Vec<Vec<OwnedFd>> = (0..threads).map(|_| Vec::new()).collect();
-    let mut names = Vec::new();
-    let socket_files = Arc::new(SocketFiles::default());
-    let waiting_max = descriptors / DESCRIPTOR_PARTS;
-    let backlog = listen::backlog(waiting_max, snapshot.addresses().len());
-    for (number, address) in &interfaces.kernel {
-        let (opened, file) = listen::open(address, threads, backlog)?;
-        names.push(listen::name(&opened[0], address));
-        socket_files.add(file.map(|file| (*number, file)));
-        for (worker, socket) in sockets.iter_mut().zip(opened) {
-            worker.push(socket);
-        }
-    }
-    let has_interfaces = !server.interfaces.is_empty();
-    let control =
-        open_control_socket(server.control.as_deref(), source.is_some() || has_interfaces)?;
-    if has_interfaces {
-        // Before any thread starts: each has the rights of the thread that starts it.
-        let dropped = netdev::drop_rights();
-        dropped.map_err(|error| format!("cannot drop the rights of interfaces: {error}"))?;
-    }
+    let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
+        prepare(&server, &snapshot, source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
     end_on_panic();
     snapshot.resolve_names()?;
 
-    let descriptors_for_connections = descriptors * count / DESCRIPTOR_PARTS * 5;
-    // A connection of a stack has no descriptor.
-    let has_sockets = !has_interfaces || !interfaces.kernel.is_empty();
-    let places_max = if has_sockets { descriptors_for_connections } else { usize::MAX };
-    let crowd = Crowd::new(connections.min(places_max));
-    // The rest is for buffers, sockets, and what else runs here.
-    let page_cache = Arc::new(PageCache::new(memory::limit() / 4 * 3));
-    let devices = Arc::new(Devices::default());
-    let silences = Arc::new(Silences::default());
-    let (mut workers, inboxes) = Workers::new(count);
-    let metrics = Metrics::new(count);
-    let digest = source.as_ref().and_then(|(_, loaded)| loaded.digest.as_deref());
+    let shared = Shared::new(&server, &snapshot, &roots, shares);
+    let loaded = source.as_ref().map(|(_, loaded)| loaded);
+    let digest = loaded.and_then(|loaded| loaded.digest.as_deref());
+    let metrics = Arc::clone(&shared.metrics);
     metrics.note_load(digest, SystemTime::now());
-    let (started, starts) = mpsc::channel();
+    let Started { workers, driver, ends } = start_workers(shared, ways, logs)?;
+    texts.iter().for_each(|text| say(text));
+    announce(&snapshot, loaded, shares, &driver);
+
+    let workers = Arc::new(workers);
+    let roots = Roots::new(roots, Arc::clone(&workers));
+    let logs = Arc::new(OpenLogs::new(snapshot.logs()));
+    let reopen = start_reopener(Arc::clone(&logs), Arc::clone(&workers))?;
+    let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
+    let wishes = Wishes { reopen, reload: source.is_some().then(|| reload.clone()) };
+    match source {
+        Some((source, loaded)) => {
+            let reloader = Reloader {
+                source,
+                served: snapshot,
+                server,
+                workers: Arc::clone(&workers),
+                roots,
+                socket_files: Arc::clone(&socket_files),
+                logs,
+                room: shares.room,
+                owners,
+                count: shares.workers,
+                waiting_max: shares.waiting_max(),
+                metrics,
+                before: Vec::new(),
+            };
+            start_reloader(reloader, loaded, reloads)?;
+        }
+        // Without a source nothing receives.
+        None => drop(reloads),
+    }
+    if let Some((listener, file)) = control {
+        socket_files.add([(u32::MAX, file)]);
+        let workers = Arc::clone(&workers);
+        spawn("control", move || control_socket::serve(&listener, &reload, &workers))?;
+    }
+    let watcher = signals.handle();
+    let waiting =
+        spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
+
+    let result = join(&ends, shares.workers);
+    watcher.close();
+    // The thread ends because the signals are closed; it has no result.
+    let _ = waiting.join();
+    drop(reserved);
+    result
+}
+
+/// The things that the server has before any thread starts.
+struct Prepared {
+    shares: Shares,
+    /// The open directories of [`Snapshot::roots`].
+    roots: Vec<Root>,
+    /// The open files of [`Snapshot::logs`].
+    logs: Vec<(Log, OwnedFd)>,
+    /// The ways of the connections, one for each worker.
+    ways: Vec<Way>,
+    /// The places where the server listens, for the operator.
+    texts: Vec<String>,
+    socket_files: Arc<SocketFiles>,
+    control: Option<(UnixListener, SocketFile)>,
+    owners: Owners,
+    /// Sockets that keep addresses of interfaces from other programs, until the server ends.
+    reserved: Vec<OwnedFd>,
+}
+
+/// The numbers of workers, and their shares in the resources of the process.
+#[derive(Clone, Copy)]
+struct Shares {
+    cores: usize,
+    workers: usize,
+    room: Room,
+    /// Descriptors of each worker for connections and files.
+    descriptors: usize,
+    /// Connections of all workers.
+    connections: usize,
+}
+
+impl Shares {
+    /// The maximum number of connections of one worker that wait to be accepted.
+    const fn waiting_max(self) -> usize {
+        self.descriptors / DESCRIPTOR_PARTS
+    }
+}
+
+/// Opens what is served and where, and gives up the rights that only this needs.
+fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
+    // Where it fails, programs (CGI) get what the server itself has inherited.
+    let _ = ring::keep_descriptors_from_programs();
+    let limit = raise_descriptor_limit();
+    let Interfaces { kernel, seeds, said, reserved, owners } =
+        Interfaces::open(server, snapshot.addresses())?;
+    let has_interfaces = !server.interfaces.is_empty();
+    let has_sockets = !has_interfaces || !kernel.is_empty();
+    let room = room(limit, server.threads, snapshot, is_replaceable)?;
+    let shares = share(server, limit, room, server.threads + seeds.len(), has_sockets)?;
+    let roots: Vec<_> =
+        snapshot.roots().iter().map(|path| Root::open(path)).collect::<Result<_, _>>()?;
+    let connections = server.tuning.connections_max;
+    grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
+    let logs = open_logs(snapshot)?;
+    let mut sockets: Vec<Vec<OwnedFd>> = (0..server.threads).map(|_| Vec::new()).collect();
+    let mut texts = Vec::new();
+    let socket_files = Arc::new(SocketFiles::default());
+    let backlog = listen::backlog(shares.waiting_max(), snapshot.addresses().len());
+    for (number, address) in &kernel {
+        let (opened, file) = listen::open(address, server.threads, backlog)?;
+        texts.push(format!("listening on {}", listen::name(&opened[0], address)));
+        socket_files.add(file.map(|file| (*number, file)));
+        for (worker, socket) in sockets.iter_mut().zip(opened) {
+            worker.push(socket);
+        }
+    }
+    texts.extend(said);
+    let control = open_control_socket(server.control.as_deref(), is_replaceable || has_interfaces)?;
+    if has_interfaces {
+        // Before any thread starts: each has the rights of the thread that starts it.
+        let dropped = netdev::drop_rights();
+        dropped.map_err(|error| format!("cannot drop the rights of interfaces: {error}"))?;
+    }
+    let ways = sockets.into_iter().map(Way::Listeners);
+    let ways = ways.chain(seeds.into_iter().map(|seed| Way::Interface(Box::new(seed)))).collect();
+    Ok(Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved })
+}
+
+/// Divides the descriptors that `limit` allows, but for `room`, among the workers.
+fn share(
+    server: &Server,
+    limit: usize,
+    room: Room,
+    workers: usize,
+    has_sockets: bool,
+) -> Result<Shares, String> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
+    let beyond = room.max.saturating_sub(Room::needed(1, 1, server.threads));
+    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), workers, cores)?;
+    // A connection of a stack has no descriptor.
+    let places_max =
+        if has_sockets { descriptors * workers / DESCRIPTOR_PARTS * 5 } else { usize::MAX };
+    let connections = server.tuning.connections_max.min(places_max);
+    Ok(Shares { cores, workers, room, descriptors, connections })
+}
+
+/// The workers that have started.
+struct Started {
+    workers: Workers,
+    /// The name of their driver.
+    driver: String,
+    /// Gives the result of each worker when it ends.
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
+    ends: Receiver<Result<(), String>>,
+}
+
+/// Starts a worker for each way, and waits until all have started.
+fn start_workers(
+    shared: Shared,
+    ways: Vec<Way>,
+    logs: Vec<(Log, OwnedFd)>,
+) -> Result<Started, String> {
+    let count = ways.len();
+    let (mut workers, inboxes) = Workers::new(count);
+    let (started, starts) = mpsc::channel();
     let (ended, ends) = mpsc::channel();
-    let ways = sockets.into_iter().map(Way::Listeners);
-    let ways = ways.chain(interfaces.seeds.into_iter().map(|seed| Way::Interface(Box::new(seed))));
-    for ((number, way), inbox) in ways.enumerate().zip(inboxes) {
-        let seed = Seed {
-            way,
-            snapshot: Arc::clone(&snapshot),
-            roots: roots.iter().map(|root| Arc::clone(&root.directory)).collect(),
-            logs: logs
-                .iter()
-                .map(|(log, file)| Ok((log.clone(), duplicate(file)?)))
-                .collect::<Result<_, String>>()?,
-            metrics: (Arc::clone(&metrics), number),
-            driver: server.driver,
-            crowd: Arc::clone(&crowd),
-            page_cache: Arc::clone(&page_cache),
-            devices: Arc::clone(&devices),
-            silences: Arc::clone(&silences),
-            descriptors,
-        };
+    for ((number, way), inbox) in ways.into_iter().enumerate().zip(inboxes) {
+        let logs = logs.iter().map(|(log, file)| Ok((log.clone(), duplicate(file)?)));
+        let logs = logs.collect::<Result<_, String>>()?;
+        let seed = Seed { number, way, logs, shared: shared.clone() };
         let started = started.clone();
         let ended = ended.clone();
         let body = move || {
@@ -189,101 +292,75 @@ fn serve(
         spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
     }
     drop((started, ended));
-    // The workers have duplicates. A descriptor kept here would keep the old file open after the log has
-    // been reopened.
-    drop(logs);
-    let mut driver = None;
+    // The workers have duplicates of all of it. What is kept here would stay when they have replaced theirs: the
+    // old file of a log that is reopened, the old directory of a root, the old configuration.
+    drop((logs, shared));
+    let mut driver = String::new();
     for _ in 0..count {
         let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
         let (waker, name) = said?;
         workers.add_waker(waker);
-        driver = Some(name);
+        driver = name;
     }
-    for name in &names {
-        say(&format!("listening on {name}"));
-    }
-    interfaces.said.iter().for_each(|text| say(text));
-    if let Some(driver) = driver {
-        let plural = if count == 1 { "" } else { "s" };
-        let what = match &source {
-            Some((_, loaded)) => {
-                let digest = loaded.digest.as_deref().unwrap_or_default();
-                format!("the configuration {digest} ({})", summary(&snapshot))
-            }
-            None => {
-                let roots = snapshot.roots().iter().map(|path| path.display().to_string());
-                roots.collect::<Vec<_>>().join(", ")
-            }
-        };
-        say(&format!("serving {what} with {count} worker{plural} on {driver}"));
-    }
+    Ok(Started { workers, driver, ends })
+}
 
+/// Tells the operator what is served, and what may be unwanted about that.
+fn announce(snapshot: &Snapshot, loaded: Option<&Loaded>, shares: Shares, driver: &str) {
+    let Shares { workers, cores, .. } = shares;
+    let plural = if workers == 1 { "" } else { "s" };
+    let what = match loaded {
+        Some(loaded) => {
+            let digest = loaded.digest.as_deref().unwrap_or_default();
+            format!("the configuration {digest} ({})", summary(snapshot))
+        }
+        None => {
+            let roots = snapshot.roots().iter().map(|path| path.display().to_string());
+            roots.collect::<Vec<_>>().join(", ")
+        }
+    };
+    say(&format!("serving {what} with {workers} worker{plural} on {driver}"));
     if rustix::process::geteuid().is_root() {
         say(
             "running as root: every file that root can read there is served; a separate user is safer",
         );
     }
-    if let Some(text) = cost_of_workers(count, cores) {
+    if let Some(text) = cost_of_workers(workers, cores) {
         say(&text);
     }
+}
 
-    let workers = Arc::new(workers);
-    let roots = Roots::new(roots, Arc::clone(&workers));
-    let reopener = Arc::clone(&workers);
+/// Starts the thread that reopens the logs. It does so for each message: true if there should be some.
+fn start_reopener(logs: Arc<OpenLogs>, workers: Arc<Workers>) -> Result<SyncSender<bool>, String> {
     let (reopen, requests) = mpsc::sync_channel(1);
-    let logs = Arc::new(OpenLogs::new(snapshot.logs()));
-    let reopened = Arc::clone(&logs);
-    let reopening = move || {
-        requests.iter().for_each(|is_wanted| reopen_logs(&reopened.list(), &reopener, is_wanted));
-    };
-    spawn("log", reopening)?;
+    spawn("log", move || {
+        requests.iter().for_each(|is_wanted| reopen_logs(&logs.list(), &workers, is_wanted));
+    })?;
+    Ok(reopen)
+}
 
-    let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
-    let mut wishes = Wishes { reopen, reload: None };
-    // Without a source nothing receives.
-    let reloads = source.is_some().then_some(reloads);
-    if let (Some((source, loaded)), Some(reloads)) = (source, reloads) {
-        wishes.reload = Some(reload.clone());
-        let reloader = Reloader {
-            source,
-            served: snapshot,
-            server,
-            workers: Arc::clone(&workers),
-            roots,
-            socket_files: Arc::clone(&socket_files),
-            logs,
-            room,
-            owners: interfaces.owners,
-            count,
-            waiting_max,
-            metrics,
-            before: Vec::new(),
-        };
-        spawn("reload", move || {
-            // With 100,000 routes it has much memory, which takes a while to be freed.
-            drop(loaded);
-            reloader.run(&reloads);
-        })?;
-    }
-    if let Some((listener, file)) = control {
-        socket_files.add([(u32::MAX, file)]);
-        let workers = Arc::clone(&workers);
-        spawn("control", move || control_socket::serve(&listener, &reload, &workers))?;
-    }
+/// Starts the thread that replaces the configuration, the first of which is `loaded`.
+fn start_reloader(
+    reloader: Reloader,
+    loaded: Loaded,
+    reloads: Receiver<Option<Reply>>,
+) -> Result<(), String> {
+    spawn("reload", move || {
+        // With 100,000 routes it has much memory, which takes a while to be freed.
+        drop(loaded);
+        reloader.run(&reloads);
+    })?;
+    Ok(())
+}
 
-    let watcher = signals.handle();
-    let waiting =
-        spawn("signals", move || obey_signals(signals, &workers, &wishes, &socket_files))?;
+/// Waits until all workers have ended. Returns the first error.
+fn join(ends: &Receiver<Result<(), String>>, workers: usize) -> Result<(), String> {
     let mut result = Ok(());
-    for _ in 0..count {
+    for _ in 0..workers {
         // Without a result it has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
         result = result.and(ended);
     }
-    watcher.close();
-    // The thread ends because the signals are closed; it has no result.
-    let _ = waiting.join();
-    drop(interfaces.reserved);
     result
 }
 
@@ -454,27 +531,52 @@ enum Way {
 
 /// The values from which a worker's thread makes its worker.
 struct Seed {
+    /// The number of the worker.
+    number: usize,
     way: Way,
+    /// The open files of [`Snapshot::logs`].
+    logs: Vec<(Log, OwnedFd)>,
+    shared: Shared,
+}
+
+/// The values that all workers have.
+#[derive(Clone)]
+struct Shared {
     snapshot: Arc<Snapshot>,
     /// The open directories of [`Snapshot::roots`].
     roots: Vec<Arc<OwnedFd>>,
-    /// The open files of [`Snapshot::logs`].
-    logs: Vec<(Log, OwnedFd)>,
-    metrics: (Arc<Metrics>, usize),
+    metrics: Arc<Metrics>,
     driver: Choice,
     crowd: Arc<Crowd>,
     page_cache: Arc<PageCache>,
     devices: Arc<Devices>,
     silences: Arc<Silences<String>>,
-    /// Descriptors for connections and files.
+    /// Descriptors of each worker for connections and files.
     descriptors: usize,
 }
 
+impl Shared {
+    fn new(server: &Server, snapshot: &Arc<Snapshot>, roots: &[Root], shares: Shares) -> Self {
+        Self {
+            snapshot: Arc::clone(snapshot),
+            roots: roots.iter().map(|root| Arc::clone(&root.directory)).collect(),
+            metrics: Metrics::new(shares.workers),
+            driver: server.driver,
+            crowd: Crowd::new(shares.connections),
+            // The rest is for buffers, sockets, and what else runs here.
+            page_cache: Arc::new(PageCache::new(memory::limit() / 4 * 3)),
+            devices: Arc::new(Devices::default()),
+            silences: Arc::new(Silences::default()),
+            descriptors: shares.descriptors,
+        }
+    }
+}
+
 /// Reports the start of a worker: its waker and the name of its driver, or an error.
-type Started = mpsc::Sender<Result<(Waker, String), String>>;
+type StartReport = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
-    fn run(mut self, inbox: Inbox, started: &Started) -> Result<(), String> {
+    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<(), String> {
         match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
             Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
                 let adopted = sockets.into_iter().map(|fd| ring.adopt_socket(fd));
@@ -487,7 +589,7 @@ impl Seed {
     fn serve<N: Network>(
         self,
         mut inbox: Inbox,
-        started: &Started,
+        started: &StartReport,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
     ) -> Result<(), String> {
         let (mut worker, waker, driver) = match self.worker(network) {
@@ -526,25 +628,26 @@ impl Seed {
         self,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
     ) -> Result<(Worker<Http1, N>, Waker, String), String> {
-        let choice = self.driver;
+        let Self { number, logs, shared, .. } = self;
+        let choice = shared.driver;
         let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
         let driver = ring.to_string();
         let waker =
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
-        self.crowd.join(waker.clone());
+        shared.crowd.join(waker.clone());
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let network = network(&mut ring)?;
         let parts = Parts {
             listeners: Vec::new(),
-            snapshot: self.snapshot,
-            roots: self.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
-            crowd: self.crowd,
-            page_cache: self.page_cache,
-            devices: self.devices,
-            silences: self.silences,
-            descriptors_max: (self.descriptors / DESCRIPTOR_PARTS).max(16),
-            logs: self.logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
-            metrics: self.metrics,
+            snapshot: shared.snapshot,
+            roots: shared.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
+            crowd: shared.crowd,
+            page_cache: shared.page_cache,
+            devices: shared.devices,
+            silences: shared.silences,
+            descriptors_max: (shared.descriptors / DESCRIPTOR_PARTS).max(16),
+            logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
+            metrics: (shared.metrics, number),
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
