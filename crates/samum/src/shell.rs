@@ -1,6 +1,7 @@
 //! The devices of a worker: the ring, the disk, the clock, the logs.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -65,17 +66,19 @@ pub mod kind {
     pub const MASK: Token = 0xff << 56;
 }
 
-/// The minimum time between two messages about the same limit.
+/// The minimum time between two messages about the same thing.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A limit that the operator may want to raise.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Limit {
+/// The subject of a message to the operator that each request could cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Complaint {
+    /// As many connections as are allowed.
     Connections,
+    /// No more descriptors, or no memory.
     Descriptors,
-    /// The patience with disks.
+    /// A disk that does not answer.
     Disk,
-    /// Files that cannot be read: nothing can be raised, but it may happen for each request.
+    /// Files that cannot be read.
     Unreadable,
     /// Headers of the PROXY protocol.
     ProxyHeader,
@@ -96,7 +99,8 @@ pub struct Shell {
     pub(crate) logs: Logs,
     pub(crate) meters: Meters,
     pub(crate) notes: Sink,
-    complained: [Option<Time>; 7],
+    /// The times of the last messages.
+    complained: BTreeMap<Complaint, Time>,
     silences: Arc<Silences<String>>,
 }
 
@@ -110,7 +114,7 @@ impl Shell {
         notes: Sink,
         silences: Arc<Silences<String>>,
     ) -> Self {
-        let (cx, complained) = (Context::new(serving), [None; 7]);
+        let (cx, complained) = (Context::new(serving), BTreeMap::new());
         let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences };
         shell.tick();
         shell
@@ -195,7 +199,7 @@ impl Shell {
         let (path, number) = (String::from_utf8_lossy(path), number_of(device));
         let text =
             format!("cannot read /{path}{number}: {error}; its clients get a {}", status.code());
-        self.complain(Limit::Unreadable, &text);
+        self.complain(Complaint::Unreadable, &text);
     }
 
     #[cold]
@@ -214,18 +218,18 @@ impl Shell {
     /// [`COMPLAINT_INTERVAL`].
     pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
-        self.complain(Limit::Descriptors, &format!(
+        self.complain(Complaint::Descriptors, &format!(
             "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
              with `ulimit -n`, or lower --max-connections)"
         ));
     }
 
-    /// Tells the operator that a limit has been reached, at most once in [`COMPLAINT_INTERVAL`].
-    pub(crate) fn complain(&mut self, limit: Limit, text: &str) {
+    /// Tells the operator of something, at most once in [`COMPLAINT_INTERVAL`].
+    pub(crate) fn complain(&mut self, about: Complaint, text: &str) {
         let now = self.cx.now;
-        let complained = &mut self.complained[limit as usize];
-        if complained.is_none_or(|then| now.since(then) >= COMPLAINT_INTERVAL) {
-            *complained = Some(now);
+        let last = self.complained.get(&about);
+        if last.is_none_or(|then| now.since(*then) >= COMPLAINT_INTERVAL) {
+            self.complained.insert(about, now);
             self.note(text);
         }
     }

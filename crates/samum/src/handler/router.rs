@@ -36,7 +36,7 @@ use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
 use crate::serving::{Page, Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
-use crate::shell::{Limit, Shell, kind};
+use crate::shell::{Complaint, Shell, kind};
 use crate::site::SiteId;
 use crate::upstream::{Server, Upstream};
 use crate::{fields, redirect};
@@ -1036,7 +1036,7 @@ fn redirected(
     else {
         shell.cx.stats.redirect_loops += 1;
         let path = String::from_utf8_lossy(path);
-        shell.complain(Limit::Redirects, &format!("the redirect of {path} leads to itself"));
+        shell.complain(Complaint::Redirects, &format!("the redirect of {path} leads to itself"));
         return What::Error(Status::InternalServerError);
     };
     What::Moved(Box::new(Moved { status, location }))

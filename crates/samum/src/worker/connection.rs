@@ -19,7 +19,7 @@ use crate::metrics::Stats;
 use crate::network::Origin;
 use crate::proxy_protocol::{self, Header, Invalid};
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
-use crate::shell::{Limit, Shell};
+use crate::shell::{Complaint, Shell};
 use crate::wheel::Tick;
 
 /// Memory of an idle connection's input buffer that is kept for the next one.
@@ -201,7 +201,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                          closed the connection"
                     )
                 };
-                shell.complain(Limit::ProxyHeader, &text);
+                shell.complain(Complaint::ProxyHeader, &text);
                 After::Close(Cut::Client)
             }
         }
@@ -701,7 +701,7 @@ fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
         Failure::Late => {
             shell.cx.stats.disk_timeouts += 1;
             let text = format!("a disk did not answer while a file was being sent; {outcome}");
-            shell.complain(Limit::Disk, &text);
+            shell.complain(Complaint::Disk, &text);
         }
         Failure::Unreadable(errno) => {
             shell.cx.stats.disk_errors += 1;

@@ -26,7 +26,7 @@ use crate::network::{Listeners, NetEvent, Network};
 use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
-use crate::shell::{Limit, Shell, kind};
+use crate::shell::{Complaint, Shell, kind};
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLERS_PAUSE, Idlers};
@@ -409,7 +409,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         while !self.newcomers.is_empty() {
             if !self.crowd.enter() {
                 let places = self.crowd.places();
-                self.shell.complain(Limit::Connections, &format!(
+                self.shell.complain(Complaint::Connections, &format!(
                     "{places} connections, as many as --max-connections and `ulimit -n` allow; idle ones \
                      are closed for further clients, which wait while none is idle"
                 ));

@@ -15,7 +15,7 @@ use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Scope, Template};
 use crate::route::RouteId;
 use crate::serving::{Place, Serving, TreeId};
-use crate::shell::{Limit, Shell};
+use crate::shell::{Complaint, Shell};
 
 impl Router {
     /// Finds the file of a path of a route that has pages, or leads to some.
@@ -97,7 +97,7 @@ impl Router {
                 let path = String::from_utf8_lossy(&resource.path);
                 let most = includes::PAGE_BYTES_MAX;
                 let text = format!("/{path}: a page with includes has at most {most} bytes");
-                shell.complain(Limit::Includes, &text);
+                shell.complain(Complaint::Includes, &text);
                 Status::InternalServerError
             }
             Lookup::Unavailable => Status::ServiceUnavailable,
@@ -301,7 +301,7 @@ fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
     let path = context.paths.last().map_or(&b""[..], |path| path);
     let path = String::from_utf8_lossy(path);
     shell.complain(
-        Limit::Includes,
+        Complaint::Includes,
         &format!("{path}: {trouble}; an error message stands in the page"),
     );
 }
