@@ -104,8 +104,24 @@ impl Facts<'_> {
                 (shakes.retransmitted, "SYNs"),
             ]),
         );
-        let missed = [(self.missed, "too many at once")];
-        add("dropped", &listed(&[&missed[..], &drops(counters)].concat()));
+        let drops = &counters.drops;
+        add(
+            "dropped",
+            &listed(&[
+                (self.missed, "too many at once"),
+                (drops.malformed, "malformed"),
+                (drops.checksum, "checksum"),
+                (drops.fragment + drops.extension, "fragments and extensions"),
+                (drops.not_ours, "not ours"),
+                (drops.requests, "requests above the rate"),
+                (drops.no_connection, "of no connection"),
+                (drops.no_room, "without room to send"),
+                (tcp.dropped_window, "outside of the window"),
+                (tcp.dropped_timestamp, "old timestamp"),
+                (tcp.dropped_ack, "wrong acknowledgement"),
+                (tcp.dropped_held, "out of order without memory"),
+            ]),
+        );
         add(
             "resets",
             &listed(&[
@@ -166,48 +182,18 @@ impl Facts<'_> {
         stats.stack_again_timeout = tcp.retransmitted_timeout;
         stats.stack_again_probe = tcp.probes_sent;
         stats.stack_again_syn = counters.handshakes.retransmitted;
-        let [
-            malformed,
-            checksum,
-            fragment,
-            not_ours,
-            rate,
-            no_connection,
-            no_room,
-            window,
-            old,
-            ack,
-            held,
-        ] = drops(counters);
+        let drops = &counters.drops;
         stats.stack_dropped_queue = self.missed;
-        stats.stack_dropped_malformed = malformed.0;
-        stats.stack_dropped_checksum = checksum.0;
-        stats.stack_dropped_fragment = fragment.0;
-        stats.stack_dropped_not_ours = not_ours.0;
-        stats.stack_dropped_rate = rate.0;
-        stats.stack_dropped_no_connection = no_connection.0;
-        stats.stack_dropped_no_room = no_room.0;
-        stats.stack_dropped_sequence = window.0 + old.0 + ack.0;
-        stats.stack_dropped_memory = held.0;
+        stats.stack_dropped_malformed = drops.malformed;
+        stats.stack_dropped_checksum = drops.checksum;
+        stats.stack_dropped_fragment = drops.fragment + drops.extension;
+        stats.stack_dropped_not_ours = drops.not_ours;
+        stats.stack_dropped_rate = drops.requests;
+        stats.stack_dropped_no_connection = drops.no_connection;
+        stats.stack_dropped_no_room = drops.no_room;
+        stats.stack_dropped_sequence = tcp.dropped_window + tcp.dropped_timestamp + tcp.dropped_ack;
+        stats.stack_dropped_memory = tcp.dropped_held;
     }
-}
-
-/// Dropped frames by reason.
-const fn drops(counters: &Counters) -> [(u64, &'static str); 11] {
-    let (drops, tcp) = (&counters.drops, &counters.connections);
-    [
-        (drops.malformed, "malformed"),
-        (drops.checksum, "checksum"),
-        (drops.fragment + drops.extension, "fragments and extensions"),
-        (drops.not_ours, "not ours"),
-        (drops.requests, "requests above the rate"),
-        (drops.no_connection, "of no connection"),
-        (drops.no_room, "without room to send"),
-        (tcp.dropped_window, "outside of the window"),
-        (tcp.dropped_timestamp, "old timestamp"),
-        (tcp.dropped_ack, "wrong acknowledgement"),
-        (tcp.dropped_held, "out of order without memory"),
-    ]
 }
 
 /// The numbers that are not zero, with their names.
