@@ -19,8 +19,8 @@ use http::{Head, Status, path};
 
 use crate::client::Proxies;
 use crate::config::{
-    Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget, Pattern,
-    Route, Site, Tuning, read_regular, rule,
+    self, Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget,
+    Pattern, Route, Site, Tuning, read_regular, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -69,16 +69,8 @@ pub(crate) struct RouteEntry {
     pub(crate) route: Route,
     /// Its path with a slash at the end.
     pub(crate) prefix: Box<[u8]>,
-    /// The index of its tree among [`Snapshot::trees`], if it serves files.
-    tree: Option<usize>,
-    /// True if files that it leads to may have directives.
-    pub(crate) has_pages: bool,
-    /// The index of its tree, if some of its files are scripts.
-    scripts: Option<usize>,
-    /// Its programs, if it has some.
-    programs: Option<Arc<Directory>>,
-    /// The servers that its requests are passed on to, if there are some.
-    upstream: Option<Arc<Upstream>>,
+    /// The things that were made for its action.
+    pub(crate) served: Served,
     /// The conditions on which it answers a client, if it has some.
     pub(crate) guard: Option<Box<Guard>>,
     /// The rules for the fields of its responses.
@@ -90,6 +82,30 @@ pub(crate) struct RouteEntry {
     /// The pages for errors.
     pages: BTreeMap<u16, Page>,
 }
+
+/// The things that are made for the action of a route.
+#[derive(Debug)]
+pub(crate) enum Served {
+    Files {
+        tree: TreeIndex,
+        /// True if files that it leads to may have directives.
+        has_pages: bool,
+    },
+    /// Scripts, and perhaps other files beside them in the same tree.
+    Scripts {
+        tree: Option<TreeIndex>,
+        upstream: Arc<Upstream>,
+    },
+    Programs(Arc<Directory>),
+    Proxy(Arc<Upstream>),
+    /// One address, or those of a list.
+    Redirect,
+    Metrics,
+}
+
+/// The position of a tree among those of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeIndex(usize);
 
 /// All routes of a site.
 #[derive(Debug)]
@@ -186,6 +202,37 @@ impl TreeId {
     }
 }
 
+impl Served {
+    const fn tree(&self) -> Option<TreeIndex> {
+        match self {
+            Self::Files { tree, .. } => Some(*tree),
+            Self::Scripts { tree, .. } => *tree,
+            Self::Programs(_) | Self::Proxy(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+
+    const fn programs(&self) -> Option<&Arc<Directory>> {
+        match self {
+            Self::Programs(programs) => Some(programs),
+            _ => None,
+        }
+    }
+
+    const fn upstream(&self) -> Option<&Arc<Upstream>> {
+        match self {
+            Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
+            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+
+    const fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
+        match self {
+            Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
+            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+}
+
 impl Admission {
     /// What is asked at an address, for these routes of all sites that are there.
     fn new<'r>(
@@ -245,10 +292,11 @@ impl Snapshot {
     /// Takes over the directories of programs that are the same as before.
     fn keep_programs(&mut self, before: &Self) {
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
-        for programs in before.routes.iter().filter_map(|entry| entry.programs.as_ref()) {
+        for programs in before.routes.iter().filter_map(|entry| entry.served.programs()) {
             kept.entry(programs.mount()).or_default().push(programs);
         }
-        for programs in self.routes.iter_mut().filter_map(|entry| entry.programs.as_mut()) {
+        for entry in &mut self.routes {
+            let Served::Programs(programs) = &mut entry.served else { continue };
             let Some(candidates) = kept.get_mut(programs.mount()) else { continue };
             let same = candidates.iter().position(|candidate| candidate.is_same(programs));
             if let Some(place) = same {
@@ -259,7 +307,7 @@ impl Snapshot {
 
     /// The servers that the requests of routes are passed on to.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.routes.iter().filter_map(|entry| entry.upstream.as_ref())
+        self.routes.iter().filter_map(|entry| entry.served.upstream())
     }
 
     /// Has the names of servers resolved, and waits for that a short time. Requests for servers whose names
@@ -284,18 +332,19 @@ impl Snapshot {
         }
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
         for entry in &before.routes {
-            if let Some(upstream) = &entry.upstream {
+            if let Some(upstream) = entry.served.upstream() {
                 kept.entry(key(&entry.route)).or_default().push(upstream);
             }
         }
         for entry in &mut self.routes {
             let Some(config) = entry.route.action.upstream() else { continue };
+            let Some(made) = entry.served.upstream_mut() else { continue };
             let Some(candidates) = kept.get_mut(&key(&entry.route)) else { continue };
             let same = candidates.iter().position(|candidate| candidate.is_same(config));
             if let Some(place) = same {
-                entry.upstream = Some(Arc::clone(candidates.swap_remove(place)));
-            } else if let (Some(before), Some(made)) = (candidates.first(), &entry.upstream) {
-                entry.upstream = Some(Upstream::new(config, made.name.clone(), Some(before)));
+                *made = Arc::clone(candidates.swap_remove(place));
+            } else if let Some(before) = candidates.first() {
+                *made = Upstream::new(config, made.name.clone(), Some(before));
             }
         }
     }
@@ -326,26 +375,17 @@ impl Snapshot {
         };
         made.add_listeners(config, numbers, next)?;
         let mut guards = Guards::default();
-        let (mut roots, mut rules) = (HashMap::new(), Vec::new());
-        let mut files = HashMap::new();
+        let mut common = Common::default();
         for site in &config.sites {
             let first = made.routes.len();
             made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
                 made.shows_metrics |= route.action == Action::Metrics;
                 check_rate(&route.limits, &config.server.tuning)?;
-                let entry = made.entry(route, &mut roots, &mut rules, &mut files);
+                let entry = made.entry(site, route, &mut common);
                 let mut entry =
                     entry.map_err(|error| format!("{} {}: {error}", site.name, route.path))?;
                 entry.guard = guards.of(&site.name, route).map(Box::new);
-                if let Action::Cgi(cgi) = &route.action {
-                    let directory = Directory::new(cgi, &entry.prefix, documents_of(site));
-                    entry.programs = Some(directory);
-                }
-                if let Some(upstream) = route.action.upstream() {
-                    let name = format!("{}{}", site.name, route.path);
-                    entry.upstream = Some(Upstream::new(upstream, name, None));
-                }
                 made.routes.push(entry);
             }
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
@@ -355,19 +395,20 @@ impl Snapshot {
             made.inner.push(Inner {
                 paths: has_internal.then(|| made.routes_of(first, |_| true)),
                 routes: first..made.routes.len(),
-                has_files: made.routes[first..].iter().any(|entry| entry.tree.is_some()),
+                has_files: made.routes[first..]
+                    .iter()
+                    .any(|entry| matches!(entry.served, Served::Files { .. })),
             });
         }
         Ok(made)
     }
 
-    /// Prepares a route.
+    /// Prepares a route, but for its conditions and the files to which it hands requests over.
     fn entry(
         &mut self,
+        site: &Site,
         route: &Route,
-        roots: &mut HashMap<PathBuf, usize>,
-        rules: &mut Vec<Arc<FileRules>>,
-        files: &mut HashMap<PathBuf, Arc<Redirects>>,
+        common: &mut Common,
     ) -> Result<RouteEntry, String> {
         let mut prefix = route.path.clone().into_bytes();
         if !prefix.ends_with(b"/") {
@@ -383,53 +424,45 @@ impl Snapshot {
             }
         };
         let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
-        let (mut tree, mut scripts) = (None, None);
-        match &route.action {
-            Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
-                let FileRules { types, charset, .. } = &files.rules;
-                types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
-                charset.iter().try_for_each(|name| rule::charset(name).map(drop))?;
-                let index = self.add_tree(files, prefix.clone(), fields.clone(), roots, rules);
-                match &route.action {
-                    Action::Fastcgi(_) => scripts = Some(index),
-                    _ => tree = Some(index),
-                }
-            }
+        let upstream = |config: &config::Upstream| {
+            Upstream::new(config, format!("{}{}", site.name, route.path), None)
+        };
+        let mut tree = |files: &Files| {
+            check_types(&files.rules)?;
+            Ok::<_, String>(self.add_tree(files, prefix.clone(), fields.clone(), common))
+        };
+        let served = match &route.action {
+            Action::Files(files) => Served::Files { tree: tree(files)?, has_pages: false },
+            Action::Fastcgi(fastcgi) => Served::Scripts {
+                tree: fastcgi.files.as_ref().map(tree).transpose()?,
+                upstream: upstream(&fastcgi.upstream),
+            },
+            Action::Cgi(cgi) => Served::Programs(Directory::new(cgi, &prefix, documents_of(site))),
+            Action::Proxy(config) => Served::Proxy(upstream(config)),
             Action::Redirect(to) => {
                 let stars = route.pattern.as_ref().map_or(0, Pattern::stars);
                 redirect::check_target(&to.to, stars)?;
                 redirect::status(to.status)
                     .ok_or_else(|| format!("{} is no status of a redirect", to.status))?;
+                Served::Redirect
             }
             Action::Redirects(path) => {
-                let file = match files.get(path) {
+                let file = match common.redirects.get(path) {
                     Some(file) => Arc::clone(file),
                     None => {
                         let file = Arc::new(read_redirects(path)?);
-                        files.insert(path.clone(), Arc::clone(&file));
+                        common.redirects.insert(path.clone(), Arc::clone(&file));
                         file
                     }
                 };
                 matcher.redirects = Some(file);
+                Served::Redirect
             }
-            Action::Cgi(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => {}
-        }
+            Action::Metrics => Served::Metrics,
+        };
         let (route, pages) = (route.clone(), BTreeMap::new());
-        let (programs, upstream, guard, fallback) = (None, None, None, None);
-        Ok(RouteEntry {
-            route,
-            prefix,
-            tree,
-            has_pages: false,
-            scripts,
-            programs,
-            upstream,
-            guard,
-            fields,
-            matcher,
-            fallback,
-            pages,
-        })
+        let (guard, fallback) = (None, None);
+        Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
     }
 
     /// The paths of the routes from this one on that fulfil a condition.
@@ -479,8 +512,10 @@ impl Snapshot {
             let entry = &self.routes[index];
             let fallback = entry.fallback.as_ref().map(|page| page.route.index());
             let mut leads_to = core::iter::once(index).chain(fallback);
-            let has_pages = leads_to.any(|index| has_includes(&self.routes[index].route));
-            self.routes[index].has_pages = has_pages;
+            let leads_to_pages = leads_to.any(|index| has_includes(&self.routes[index].route));
+            if let Served::Files { has_pages, .. } = &mut self.routes[index].served {
+                *has_pages = leads_to_pages;
+            }
         }
         Ok(())
     }
@@ -495,8 +530,8 @@ impl Snapshot {
 
     /// The file at a path below the directory of a route.
     fn page_at(&self, route: RouteId, path: &[u8]) -> Option<Page> {
-        let entry = &self.routes[route.index()];
-        let rules = &self.trees[entry.tree.or(entry.scripts)?].rules;
+        let TreeIndex(tree) = self.routes[route.index()].served.tree()?;
+        let rules = &self.trees[tree].rules;
         Some(Page { route, path: rules.clean_path(path).unwrap_or(path).into() })
     }
 
@@ -550,9 +585,8 @@ impl Snapshot {
         files: &Files,
         prefix: Box<[u8]>,
         fields: Rules,
-        roots: &mut HashMap<PathBuf, usize>,
-        rules: &mut Vec<Arc<FileRules>>,
-    ) -> usize {
+        Common { roots, rules, .. }: &mut Common,
+    ) -> TreeIndex {
         let next = self.roots.len();
         let root = *roots.entry(files.root.clone()).or_insert(next);
         if root == next {
@@ -567,7 +601,7 @@ impl Snapshot {
             }
         };
         self.trees.push(TreeSpec { root, rules, prefix, fields });
-        self.trees.len() - 1
+        TreeIndex(self.trees.len() - 1)
     }
 
     /// The listeners: their numbers and addresses, without repetitions.
@@ -679,6 +713,23 @@ impl Snapshot {
     pub(crate) fn trees(&self) -> &[TreeSpec] {
         &self.trees
     }
+}
+
+/// The parts that routes of a configuration have in common, while they are prepared.
+#[derive(Default)]
+struct Common {
+    /// The indices of the directories.
+    roots: HashMap<PathBuf, usize>,
+    /// The rules of the trees so far.
+    rules: Vec<Arc<FileRules>>,
+    /// The files of redirects by their paths.
+    redirects: HashMap<PathBuf, Arc<Redirects>>,
+}
+
+/// Refuses media types and character sets that no response could say.
+fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), String> {
+    types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
+    charset.iter().try_for_each(|name| rule::charset(name).map(drop))
 }
 
 /// Returns whether files of a route may have directives.
@@ -802,10 +853,10 @@ impl Serving {
         &self.snapshot.routes[id.index()]
     }
 
-    /// The tree of a route that serves files, none of which are scripts.
+    /// A tree of this worker.
     #[inline]
-    pub(crate) fn tree_of(&self, entry: &RouteEntry) -> Option<TreeId> {
-        entry.tree.map(|tree| self.trees[tree])
+    pub(crate) fn tree_at(&self, TreeIndex(index): TreeIndex) -> TreeId {
+        self.trees[index]
     }
 
     /// Returns the route of a path of a site. See [`Routes::find`].
@@ -916,12 +967,12 @@ impl Serving {
 
     /// The programs of a route that has some.
     pub(crate) fn programs(&self, id: RouteId) -> Option<&Arc<Directory>> {
-        self.snapshot.routes[id.index()].programs.as_ref()
+        self.snapshot.routes[id.index()].served.programs()
     }
 
     /// The servers that the requests of a route are passed on to, if there are some.
     pub(crate) fn upstream(&self, id: RouteId) -> Option<&Arc<Upstream>> {
-        self.snapshot.routes[id.index()].upstream.as_ref()
+        self.snapshot.routes[id.index()].served.upstream()
     }
 
     /// The worker's trees, in the order of those of the snapshot.
@@ -932,8 +983,7 @@ impl Serving {
     /// The tree of a route that serves files.
     #[inline]
     pub(crate) fn tree(&self, id: RouteId) -> Option<TreeId> {
-        let entry = &self.snapshot.routes[id.index()];
-        entry.tree.or(entry.scripts).map(|tree| self.trees[tree])
+        self.snapshot.routes[id.index()].served.tree().map(|tree| self.tree_at(tree))
     }
 
     /// The scripts of a route that has some.
@@ -975,7 +1025,7 @@ mod tests {
         config.sites[0].routes = vec![route("/b", 1), route("/b", 1), route("/c", 2)];
         let after = before.successor(&config).unwrap();
         let programs = |snapshot: &Snapshot, index: usize| {
-            Arc::clone(snapshot.routes[index].programs.as_ref().unwrap())
+            Arc::clone(snapshot.routes[index].served.programs().unwrap())
         };
         let all: Vec<_> = (0..3).map(|index| programs(&before, index)).collect();
         let is_kept = (0..3).map(|index| {

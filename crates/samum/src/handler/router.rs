@@ -35,7 +35,7 @@ use crate::metrics::Metrics;
 use crate::network::Origin;
 use crate::programs::environment::Circumstances;
 use crate::route::RouteId;
-use crate::serving::{Page, Place, RouteEntry, Serving, Snapshot, Succession, TreeId};
+use crate::serving::{Page, Place, RouteEntry, Served, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Complaint, Shell, kind};
 use crate::site::SiteId;
 use crate::upstream::{Server, Upstream};
@@ -457,46 +457,47 @@ impl Router {
             let what = What::Refused(refusal);
             return self.settle_refused(shell, request.ticket, (serving, place), what);
         }
-        let what = match (&request.head.method, serving.tree_of(entry)) {
-            (Method::Get | Method::Head, Some(tree)) if entry.has_pages => {
-                return self.find_page(shell, request, (serving, place), (id, tree), path);
+        let what = match (&request.head.method, &entry.served) {
+            (Method::Get | Method::Head, Served::Files { tree, has_pages }) => {
+                let tree = serving.tree_at(*tree);
+                if *has_pages {
+                    return self.find_page(shell, request, (serving, place), (id, tree), path);
+                }
+                match path.get(entry.prefix.len()..) {
+                    Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
+                        content::Found::Now(answer @ content::Answer::Resource(_)) => {
+                            What::Content(id, answer)
+                        }
+                        content::Found::Now(content::Answer::Unclean) => {
+                            let what = cleaned(request, &serving, id, rest);
+                            return Found::Now(Answer { serving, place, what });
+                        }
+                        content::Found::Now(answer) => {
+                            let what = What::Content(id, answer);
+                            return self.settle_asked(shell, request, (serving, place), path, what);
+                        }
+                        content::Found::Later => {
+                            let step = Step::first(&serving, place.site, path);
+                            let waiting = Waiting::for_file(serving, place, id, step);
+                            self.waiting.insert(request.ticket, waiting);
+                            return Found::Later(None);
+                        }
+                    },
+                    None => What::Directory(id),
+                }
             }
-            (Method::Get | Method::Head, Some(tree)) => match path.get(entry.prefix.len()..) {
-                Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
-                    content::Found::Now(answer @ content::Answer::Resource(_)) => {
-                        What::Content(id, answer)
-                    }
-                    content::Found::Now(content::Answer::Unclean) => {
-                        let what = cleaned(request, &serving, id, rest);
-                        return Found::Now(Answer { serving, place, what });
-                    }
-                    content::Found::Now(answer) => {
-                        let what = What::Content(id, answer);
-                        return self.settle_asked(shell, request, (serving, place), path, what);
-                    }
-                    content::Found::Later => {
-                        let step = Step::first(&serving, place.site, path);
-                        let waiting = Waiting::for_file(serving, place, id, step);
-                        self.waiting.insert(request.ticket, waiting);
-                        return Found::Later(None);
-                    }
-                },
-                None => What::Directory(id),
-            },
-            (_, None) if serving.programs(id).is_some() => {
+            (_, Served::Programs(_)) => {
                 return self.find_program(shell, request, serving, place, id, path, None);
             }
-            (_, None) if serving.scripts(id).is_some() => {
+            (_, Served::Scripts { .. }) => {
                 return self.find_script(shell, request, serving, place, id, path);
             }
-            (_, None) if serving.upstream(id).is_some() => {
+            (_, Served::Proxy(_)) => {
                 return self.pass_on(shell, request, serving, place, id, path);
             }
-            (Method::Get | Method::Head, None) if serving.route(id).action == Action::Metrics => {
-                What::Metrics
-            }
+            (Method::Get | Method::Head, Served::Metrics) => What::Metrics,
             (Method::Options, _) => What::Options,
-            (method, None) if method.is_known() && leads_elsewhere(&serving, id) => {
+            (method, Served::Redirect) if method.is_known() => {
                 redirected(shell, request, &serving, id, path)
             }
             (method, _) => What::Error(refusal_of(method)),
@@ -988,7 +989,7 @@ fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
 
 /// Returns whether the requests of a route are sent elsewhere.
 fn leads_elsewhere(serving: &Serving, id: RouteId) -> bool {
-    matches!(serving.route(id).action, Action::Redirect(_) | Action::Redirects(_))
+    matches!(serving.entry(id).served, Served::Redirect)
 }
 
 /// Sends a request for a path of a tree to the clean path.
