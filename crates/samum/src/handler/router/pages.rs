@@ -6,8 +6,12 @@ use std::rc::Rc;
 use http::{Method, Status, Target};
 use ring::Key;
 
+use super::admit::client_of;
+use super::answer::{Answer, What};
+use super::moved::cleaned;
+use super::place::{is_hidden, normalize};
 use super::steps::Step;
-use super::{Answer, Asked, Router, Waiting, What, cleaned, client_of, is_hidden, normalize};
+use super::{Asked, Router, Waiting};
 use crate::config::{Action, FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};

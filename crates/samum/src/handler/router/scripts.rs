@@ -17,9 +17,13 @@ use std::sync::Arc;
 use http::{Method, Target};
 use http1::Framing;
 
+use super::admit::circumstances;
+use super::answer::{Answer, What, refusal_of};
+use super::moved::cleaned;
+use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
-use super::{Answer, Asked, Router, Waiting, What, circumstances, cleaned, name_of, refusal_of};
+use super::{Asked, Router, Waiting};
 use crate::config::Fastcgi;
 use crate::content;
 use crate::handler::proxy::Held;

@@ -17,8 +17,9 @@ use std::rc::Rc;
 
 use http::Status;
 
+use super::answer::{Answer, Paged, What};
 use super::script::script_at;
-use super::{Answer, Router, Waiting, What};
+use super::{Router, Waiting};
 use crate::content::{self, Kind};
 use crate::handler::{Found, Request, Ticket};
 use crate::route::RouteId;
@@ -35,13 +36,6 @@ pub(super) enum Step {
     Fallback,
     /// The page of this error.
     Page(Box<What>),
-}
-
-/// An error, with a file as its page.
-#[derive(Debug)]
-pub(super) struct Paged {
-    pub(super) error: What,
-    pub(super) page: content::Answer,
 }
 
 impl Step {

@@ -1,0 +1,86 @@
+//! The conditions of routes, and the client that they are about.
+
+use core::net::SocketAddr;
+
+use super::Router;
+use crate::config::Address;
+use crate::forwarded::Conflict;
+use crate::guard::{Guard, Refusal};
+use crate::handler::Request;
+use crate::programs::environment::Circumstances;
+use crate::serving::Serving;
+use crate::shell::Shell;
+
+impl Router {
+    /// Lets a request pass or refuses it, by the conditions of its route. They are asked once for a request,
+    /// which may have been when its body was offered.
+    #[inline(never)]
+    pub(super) fn admit(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Serving,
+        guard: &Guard,
+    ) -> Result<(), Refusal> {
+        match self.admitted.take_if(|(ticket, _)| *ticket == request.ticket) {
+            Some((_, admitted)) => admitted,
+            None => admit(shell, request, serving, guard),
+        }
+    }
+}
+
+/// Asks the conditions of a route whether a request may pass.
+pub(super) fn admit(
+    shell: &mut Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    guard: &Guard,
+) -> Result<(), Refusal> {
+    let snapshot = &serving.snapshot;
+    let origin = request.origin;
+    let client = snapshot
+        .proxies()
+        .client_of(origin.client_address(&shell.ring), request.head)
+        .map_err(|Conflict| Refusal::Conflict)
+        .and_then(|client| {
+            let counted = origin.client().and_then(|client| client.counted.as_ref());
+            guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
+        });
+    let stats = &mut shell.cx.stats;
+    match client {
+        Ok(()) => {}
+        Err(Refusal::Forbidden) => stats.forbidden += 1,
+        Err(Refusal::Connections) => stats.limited_connections += 1,
+        Err(Refusal::Requests(_)) => stats.limited_requests += 1,
+        Err(Refusal::Conflict) => stats.forged_clients += 1,
+    }
+    client
+}
+
+/// The client of a request. Its port is 0 if a proxy has named it.
+pub(super) fn client_of(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+) -> Option<SocketAddr> {
+    let own = request.origin.client_address(&shell.ring);
+    let client = serving.snapshot.proxies().client_of(own, request.head).unwrap_or(own);
+    let peer = request.origin.address(&shell.ring);
+    let is_peer = peer.map(|peer| peer.ip().to_canonical()) == client;
+    if is_peer { peer } else { client.map(|client| SocketAddr::new(client, 0)) }
+}
+
+/// The facts about a request that programs and scripts are told beside its head.
+pub(super) fn circumstances(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+) -> Circumstances<'static> {
+    let address = serving.snapshot.address(request.origin.listener);
+    Circumstances {
+        client: client_of(shell, request, serving),
+        server_name: "localhost",
+        // Port 0 is one that the kernel has chosen.
+        port: address.and_then(Address::port).filter(|port| *port != 0),
+    }
+}

@@ -1,0 +1,248 @@
+//! The answers to requests, and the responses that they come to.
+
+use std::rc::Rc;
+
+use http::{FieldSection, Head, Method, Reject, ResponseHead, Status, Target};
+
+use super::Router;
+use super::place::name_of;
+use crate::content::{self, Kind};
+use crate::context::Context;
+use crate::fields;
+use crate::guard::Refusal;
+use crate::handler::cgi::{self, Programs};
+use crate::handler::files::{self, bare};
+use crate::handler::page::{self, ALLOW, ALLOW_REDIRECTED};
+use crate::handler::proxy::{self, Proxy};
+use crate::handler::{AnswerSize, Response, includes, metrics};
+use crate::route::RouteId;
+use crate::serving::{Place, RouteEntry, Served, Serving};
+
+/// The answer to a request: its place, and what is there.
+#[derive(Debug)]
+pub struct Answer {
+    pub(super) serving: Rc<Serving>,
+    pub(super) place: Place,
+    pub(super) what: What,
+}
+
+/// The thing that a request is answered with.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A file or a directory of this route, or a reason why there is none.
+    Content(RouteId, content::Answer),
+    /// A file with directives.
+    Page(includes::Opened),
+    /// The answer of a program, or a reason why there is none.
+    Program(cgi::Answer),
+    /// The answer of another server, or a reason why there is none.
+    Passed(proxy::Answer),
+    /// The file to which a program or a server has handed the request over.
+    HandedOver(Box<HandedOver>),
+    /// The path of this route with a slash at its end.
+    Directory(RouteId),
+    /// Another address.
+    Moved(Box<Moved>),
+    /// The list of allowed methods.
+    Options,
+    /// The numbers of all workers.
+    Metrics,
+    /// A page for this status.
+    Error(Status),
+    /// A refusal by the conditions of the route.
+    Refused(Refusal),
+    /// An error, with a file as its page.
+    Paged(Box<Paged>),
+}
+
+/// A file in the place of an answer.
+#[derive(Debug)]
+pub(super) struct HandedOver {
+    /// The fields that the client gets in the place of those of the file.
+    pub(super) fields: FieldSection<'static>,
+    pub(super) file: What,
+}
+
+/// Another address.
+#[derive(Debug)]
+pub(super) struct Moved {
+    pub(super) status: Status,
+    pub(super) location: Vec<u8>,
+}
+
+/// An error, with a file as its page.
+#[derive(Debug)]
+pub(super) struct Paged {
+    pub(super) error: What,
+    pub(super) page: content::Answer,
+}
+
+impl Answer {
+    /// The memory that it keeps.
+    pub(super) fn size(&self) -> AnswerSize {
+        match &self.what {
+            What::Content(_, content) => {
+                let (shared, holds_files) = content.holds();
+                AnswerSize { shared, holds_files, unique: false }
+            }
+            What::Page(page) => includes::size(page),
+            What::Program(answer) => Programs::size(answer),
+            What::Passed(answer) => Proxy::size(answer),
+            // To find it again would be to ask again.
+            What::HandedOver(over) => {
+                let What::Content(_, content) = &over.file else { return AnswerSize::default() };
+                let (shared, holds_files) = content.holds();
+                AnswerSize { shared, holds_files, unique: true }
+            }
+            What::Paged(paged) => {
+                let (shared, holds_files) = paged.page.holds();
+                AnswerSize { shared, holds_files, unique: false }
+            }
+            What::Directory(_)
+            | What::Moved(_)
+            | What::Options
+            | What::Metrics
+            | What::Error(_)
+            | What::Refused(_) => AnswerSize::default(),
+        }
+    }
+}
+
+impl Router {
+    /// Makes the response that an answer comes to, but for the fields that its route demands.
+    #[inline(always)]
+    pub(super) fn of_what<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        what: &'a What,
+    ) -> Response<'a> {
+        match what {
+            What::Content(id, content) => {
+                let RouteEntry { route, prefix, fields, .. } = serving.entry(*id);
+                let Some(files) = route.action.files() else {
+                    unreachable!("content is of a route with files")
+                };
+                files::response(cx, head, prefix, files.rules.policy, fields, content)
+            }
+            What::Page(page) => includes::response(page),
+            What::Program(answer) => cgi::response(head, answer),
+            What::Passed(answer) => proxy::response(answer, cx.unix),
+            What::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
+            What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
+            What::Moved(moved) => page::moved(ResponseHead {
+                location: Some((&moved.location[..]).into()),
+                ..bare(moved.status)
+            }),
+            What::Options => {
+                let is_moved = place
+                    .route
+                    .is_some_and(|id| matches!(serving.entry(id).served, Served::Redirect));
+                let allow = if is_moved { ALLOW_REDIRECTED } else { ALLOW };
+                let allow = Some(allow.into());
+                Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
+            }
+            What::Metrics => {
+                metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
+            }
+            What::Error(status) => page::error(bare(*status)),
+            What::Refused(refusal) => refused(*refusal),
+            What::Paged(paged) => self.paged(cx, head, serving, place, paged),
+        }
+    }
+
+    /// Makes the response of an error whose page is a file.
+    #[inline(never)]
+    fn paged<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        paged: &'a Paged,
+    ) -> Response<'a> {
+        let mut response = self.of_inner(cx, head, serving, place, &paged.error);
+        if let content::Answer::Resource(resource) = &paged.page
+            && let Kind::File(files) = &resource.kind
+        {
+            files::dress(head, files, &mut response);
+        }
+        response
+    }
+
+    /// Makes the response of what is within another thing: of an error, with the page of the server, or of a
+    /// file.
+    #[inline(never)]
+    fn of_inner<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        inner: &'a What,
+    ) -> Response<'a> {
+        self.of_what(cx, head, serving, place, inner)
+    }
+
+    /// Makes the response of a file with the fields of the server that has handed its request over.
+    #[inline(never)]
+    fn handed_over<'a>(
+        &self,
+        cx: &mut Context,
+        head: &Head<'_>,
+        serving: &Serving,
+        place: Place,
+        over: &'a HandedOver,
+    ) -> Response<'a> {
+        // Whatever was asked for, a file is sent.
+        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+        let head = &head.with_target(method, head.target);
+        let mut response = self.of_inner(cx, head, serving, place, &over.file);
+        fields::take_over(&over.fields, &mut response.made().head);
+        response
+    }
+}
+
+/// Changes the fields of a response as its route demands.
+#[inline(never)]
+pub(super) fn add_fields(
+    head: &Head<'_>,
+    serving: &Serving,
+    place: Place,
+    response: &mut Response<'_>,
+) {
+    let Some(rules) = place.route.map(|id| serving.fields(id)).filter(|rules| !rules.is_empty())
+    else {
+        return;
+    };
+    let Target::Origin { path, .. } = head.target else { return };
+    let mut name = Vec::new();
+    if name_of(path, &mut name).is_ok() {
+        fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
+    }
+}
+
+/// Makes the response to a request that the conditions of its route refuse.
+fn refused(refusal: Refusal) -> Response<'static> {
+    let (reason, retry_after) = match refusal {
+        Refusal::Forbidden => ("this address may not use it", None),
+        Refusal::Conflict => ("Forwarded and X-Forwarded-For name different clients", None),
+        Refusal::Connections => ("this address has too many connections", Some(1)),
+        Refusal::Requests(seconds) => ("this address asks too often", Some(seconds.get())),
+    };
+    let status = refusal.status();
+    let mut head = bare(status);
+    if let Some(seconds) = retry_after {
+        head.extra.push(b"Retry-After", seconds.to_string().as_bytes());
+    }
+    let mut response = page::refused(Reject { status, reason }, head);
+    response.terms.is_last = refusal == Refusal::Connections;
+    response
+}
+
+/// The status for a method that no route of files has.
+pub(super) fn refusal_of(method: &Method<'_>) -> Status {
+    if method.is_known() { Status::MethodNotAllowed } else { Status::NotImplemented }
+}

@@ -1,0 +1,324 @@
+//! Requests that programs and other servers answer, and those that they hand over to something else.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{FieldSection, Method, Status, Target};
+
+use super::admit::{admit, circumstances};
+use super::answer::{Answer, HandedOver, What};
+use super::place::{is_hidden, normalize, page_of};
+use super::script::is_source;
+use super::steps::Step;
+use super::{Asked, Router, Waiting};
+use crate::content;
+use crate::guard::Refusal;
+use crate::handler::gateway::body::Wish;
+use crate::handler::proxy::request::Forwarding;
+use crate::handler::proxy::response::HandOver;
+use crate::handler::proxy::wire::Wire;
+use crate::handler::proxy::{self, Held};
+use crate::handler::{Found, Request, Ticket, cgi};
+use crate::route::RouteId;
+use crate::serving::{Place, Serving};
+use crate::shell::Shell;
+use crate::upstream::{Server, Upstream};
+
+/// Programs that may hand one request over, one after the other.
+const HAND_OVERS_MAX: u32 = 10;
+
+impl Router {
+    /// Finds the answer to a request for a path of a route with programs. `handed_over`: by an earlier
+    /// program, for which time.
+    #[inline(never)]
+    pub(super) fn find_program(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: Rc<Serving>,
+        place: Place,
+        id: RouteId,
+        path: &[u8],
+        handed_over: Option<(Rc<Wish>, u32)>,
+    ) -> Found<Answer> {
+        let (wish, count) = handed_over.unzip();
+        let (Some(directory), Some(rest)) =
+            (serving.programs(id), path.get(serving.prefix(id).len()..))
+        else {
+            let what = What::Error(Status::NotFound);
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
+        };
+        let circumstances = circumstances(shell, request, &serving);
+        let asked = Asked::new(request, count.unwrap_or(0));
+        let memory = asked.memory();
+        let half_close = serving.route(id).half_close;
+        let found = self.programs.find(
+            shell,
+            request,
+            directory,
+            rest,
+            &circumstances,
+            wish,
+            memory,
+            half_close,
+        );
+        match found {
+            Found::Now(answer) => {
+                self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
+            }
+            Found::Later(search) => {
+                let (asked, step) = (Some(asked), Step::Fallback);
+                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
+                self.waiting.insert(request.ticket, waiting);
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Passes a request for a path of a route on to a server.
+    #[inline(never)]
+    pub(super) fn pass_on(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: Rc<Serving>,
+        place: Place,
+        id: RouteId,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let prefix = serving.prefix(id);
+        let (Some(upstream), true) = (serving.upstream(id), path.len() >= prefix.len()) else {
+            // The path of the route without the slash at its end.
+            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+        };
+        let upstream = Arc::clone(upstream);
+        let peer = request.origin.client_address(&shell.ring);
+        let proxies = serving.snapshot.proxies();
+        let Ok(client) = proxies.client_of(peer, request.head) else {
+            shell.cx.stats.forged_clients += 1;
+            let what = What::Refused(Refusal::Conflict);
+            return self.settle_refused(shell, request.ticket, (serving, place), what);
+        };
+        let how = Forwarding {
+            prefix,
+            authority: b"localhost",
+            peer,
+            client,
+            is_trusted: proxies.trusts(peer),
+        };
+        let wire = Wire::http(request.head, &how, self.proxy.text());
+        let affinity = upstream.key(client, path);
+        let upstream = (&upstream, affinity);
+        self.exchange(shell, request, (serving, place), id, upstream, wire, None)
+    }
+
+    /// Has a server of a route answer a request, which was perhaps held back.
+    pub(super) fn exchange(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        id: RouteId,
+        (upstream, affinity): (&Arc<Upstream>, u64),
+        wire: Wire,
+        held: Option<Held>,
+    ) -> Found<Answer> {
+        let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
+        let memory = asked.as_ref().map_or(0, |asked| asked.memory());
+        let half_close = serving.route(id).half_close;
+        let found =
+            self.proxy.find(shell, request, upstream, affinity, wire, held, memory, half_close);
+        match found {
+            Found::Now(answer) => {
+                self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
+            }
+            Found::Later(search) => {
+                let step = Step::Fallback;
+                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
+                self.waiting.insert(request.ticket, waiting);
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Takes what servers have answered.
+    #[inline(never)]
+    pub(super) fn act_for_proxy(&mut self, shell: &mut Shell) {
+        self.proxy.act(shell);
+        while let Some((ticket, answer)) = self.proxy.next_answer() {
+            let Waiting { serving, place, asked, .. } =
+                self.waiting.remove(&ticket).expect("a request waits for each answer");
+            let found = match answer {
+                proxy::Answer::HandOver(over, server) => {
+                    self.send_file(shell, ticket, (serving, place), asked, &server, *over)
+                }
+                answer => self.settle_refused(shell, ticket, (serving, place), of_proxy(answer)),
+            };
+            if let Found::Now(answer) = found {
+                self.answers.push_back((ticket, answer));
+            }
+        }
+    }
+
+    /// Takes what programs have answered, and follows those that have handed their requests over.
+    #[inline(never)]
+    pub(super) fn act_for_programs(&mut self, shell: &mut Shell) {
+        self.programs.act(shell);
+        while let Some((ticket, answer)) = self.programs.next_answer() {
+            let Waiting { serving, place, asked, .. } =
+                self.waiting.remove(&ticket).expect("a request waits for each answer");
+            let found = match (answer, asked) {
+                (cgi::Answer::Redirect(target, wish), Some(asked)) => {
+                    self.hand_over(shell, ticket, serving, place, &asked, &target, wish)
+                }
+                (answer, _) => {
+                    self.settle_refused(shell, ticket, (serving, place), of_program(answer))
+                }
+            };
+            if let Found::Now(answer) = found {
+                self.answers.push_back((ticket, answer));
+            }
+        }
+    }
+
+    /// Answers a request with the file to which a server has handed it over.
+    fn send_file(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, place): (Rc<Serving>, Place),
+        asked: Option<Box<Asked>>,
+        server: &Server,
+        over: HandOver,
+    ) -> Found<Answer> {
+        let page = page_of(&serving, place.site, &over.to)
+            .filter(|page| !is_source(&serving, place.site, page));
+        let (Some(asked), Some(page)) = (asked, page) else {
+            self.proxy.refuse(shell, server, &over);
+            let what = What::Error(Status::BadGateway);
+            return self.settle_refused(shell, ticket, (serving, place), what);
+        };
+        let place = Place { route: Some(page.route), ..place };
+        let head = &asked.head.as_head();
+        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
+        if let Some(guard) = serving.guard(page.route)
+            && let Err(refusal) = admit(shell, request, &serving, guard)
+        {
+            let what = What::Refused(refusal);
+            return self.settle_refused(shell, ticket, (serving, place), what);
+        }
+        let tree = serving.tree(page.route).expect("a page is a file of its route");
+        let found = match self.files.find(shell, tree, &page.path, ticket) {
+            content::Found::Now(answer) => {
+                let what = What::Content(page.route, answer);
+                self.settle_refused(shell, ticket, (serving, place), what)
+            }
+            content::Found::Later => {
+                let waiting = Waiting::for_file(serving, place, page.route, Step::Fallback);
+                self.waiting.insert(ticket, waiting);
+                Found::Later(None)
+            }
+        };
+        self.with_fields(ticket, found, over.fields)
+    }
+
+    /// The client gets these fields with the file that was found, or is looked for.
+    pub(super) fn with_fields(
+        &mut self,
+        ticket: Ticket,
+        found: Found<Answer>,
+        fields: FieldSection<'static>,
+    ) -> Found<Answer> {
+        match found {
+            Found::Now(mut answer) => {
+                if matches!(answer.what, What::Content(_, content::Answer::Resource(_))) {
+                    let file = answer.what;
+                    answer.what = What::HandedOver(Box::new(HandedOver { fields, file }));
+                }
+                Found::Now(answer)
+            }
+            Found::Later(search) => {
+                if let Some(waiting) = self.waiting.get_mut(&ticket) {
+                    waiting.fields = Some(Box::new(fields));
+                }
+                Found::Later(search)
+            }
+        }
+    }
+
+    /// Finds the answer for another path, as if the client had asked for that with `GET` (RFC 3875
+    /// §6.2.2).
+    fn hand_over(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        serving: Rc<Serving>,
+        place: Place,
+        asked: &Asked,
+        target: &[u8],
+        wish: Rc<Wish>,
+    ) -> Found<Answer> {
+        let count = asked.count + 1;
+        if count > HAND_OVERS_MAX {
+            let path = String::from_utf8_lossy(target);
+            shell.note(&format!(
+                "{path}: programs have handed a request over {HAND_OVERS_MAX} times"
+            ));
+            return Found::Now(Answer { serving, place, what: What::Error(Status::BadGateway) });
+        }
+        let (path, query) = match target.iter().position(|&byte| byte == b'?') {
+            Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
+            None => (target, None),
+        };
+        let head = asked.head.as_head();
+        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+        let head = &head.with_target(method, Target::Origin { path, query });
+        // It has been counted.
+        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
+        let site = place.site;
+        let mut name = core::mem::take(&mut self.scratch);
+        let found = match normalize(path, &mut name) {
+            Ok(()) => {
+                let place = serving.inner_place(site, &name);
+                let id = place.route.filter(|id| serving.programs(*id).is_some());
+                let guard = id.and_then(|id| serving.guard(id));
+                let is_passed_on = place.route.is_some_and(|id| serving.upstream(id).is_some());
+                match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
+                    (None, _) if is_passed_on || is_hidden(&serving, place, &name) => {
+                        Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) })
+                    }
+                    (None, _) => {
+                        let found = self.find_path(shell, request, serving, place, &name);
+                        self.with_fields(ticket, found, FieldSection::EMPTY)
+                    }
+                    (Some(_), Err(refusal)) => {
+                        Found::Now(Answer { serving, place, what: What::Refused(refusal) })
+                    }
+                    (Some(id), Ok(())) => {
+                        let handed_over = Some((wish, count));
+                        self.find_program(shell, request, serving, place, id, &name, handed_over)
+                    }
+                }
+            }
+            Err(error) => Found::Now(Answer { serving, place, what: What::Error(error.status()) }),
+        };
+        self.scratch = name;
+        found
+    }
+}
+
+/// What the answer of a program comes to.
+fn of_program(answer: cgi::Answer) -> What {
+    match answer {
+        cgi::Answer::Error(status) => What::Error(status),
+        answer => What::Program(answer),
+    }
+}
+
+/// The thing that the answer of a server comes to.
+fn of_proxy(answer: proxy::Answer) -> What {
+    match answer {
+        proxy::Answer::Error(status) if !status.is_bodiless() => What::Error(status),
+        answer => What::Passed(answer),
+    }
+}

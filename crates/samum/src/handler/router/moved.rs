@@ -1,0 +1,62 @@
+//! Requests that are sent to another address.
+
+use http::{Status, Target, path};
+
+use super::answer::{Moved, What};
+use crate::config::Action;
+use crate::handler::Request;
+use crate::redirect;
+use crate::route::RouteId;
+use crate::serving::Serving;
+use crate::shell::{Complaint, Shell};
+
+/// Sends a request for a path of a tree to the clean path.
+#[inline(never)]
+pub(super) fn cleaned(request: &Request<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> What {
+    let Some(files) = serving.route(id).action.files() else {
+        unreachable!("content is of a route with files")
+    };
+    let mut location = Vec::new();
+    path::encode(serving.prefix(id), &mut location);
+    path::encode(files.rules.clean_path(path).unwrap_or(path), &mut location);
+    if let Target::Origin { query: Some(query), .. } = request.head.target {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    What::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
+}
+
+/// Finds out where a request is sent.
+#[inline(never)]
+pub(super) fn redirected(
+    shell: &mut Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    id: RouteId,
+    path: &[u8],
+) -> What {
+    let route = serving.route(id);
+    let listed = serving.redirects(id).and_then(|redirects| redirects.find(path));
+    let (target, code, captures) = match (&route.action, &listed) {
+        (Action::Redirect(to), _) => {
+            let mut captures = vec![path.get(serving.prefix(id).len()..).unwrap_or_default()];
+            captures.extend(route.pattern.iter().filter_map(|own| own.captures(path)).flatten());
+            (&to.to[..], to.status, captures)
+        }
+        (_, Some(listed)) => (listed.target, listed.status, vec![&b""[..], listed.rest]),
+        _ => return What::Error(Status::NotFound),
+    };
+    let query = match request.head.target {
+        Target::Origin { query, .. } => query,
+        Target::Asterisk | Target::Authority => None,
+    };
+    let location = redirect::expand(target, &captures, query);
+    let Some(status) = redirect::status(code).filter(|_| !redirect::leads_to(&location, path))
+    else {
+        shell.cx.stats.redirect_loops += 1;
+        let path = String::from_utf8_lossy(path);
+        shell.complain(Complaint::Redirects, &format!("the redirect of {path} leads to itself"));
+        return What::Error(Status::InternalServerError);
+    };
+    What::Moved(Box::new(Moved { status, location }))
+}
