@@ -35,7 +35,7 @@ use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
-use answer::{What, add_fields, refusal_of};
+use answer::{Outcome, add_fields, refusal_of};
 use moved::{cleaned, redirected};
 use place::{is_hidden, place_of};
 use steps::Step;
@@ -123,13 +123,13 @@ impl Handler for Router {
             }
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
-                let what = match &request.head.method {
-                    Method::Options => What::Options,
-                    Method::Get | Method::Head => What::Error(Status::BadRequest),
-                    method => What::Error(refusal_of(method)),
+                let outcome = match &request.head.method {
+                    Method::Options => Outcome::Options,
+                    Method::Get | Method::Head => Outcome::Error(Status::BadRequest),
+                    method => Outcome::Error(refusal_of(method)),
                 };
                 let place = Place { site, route: None };
-                Found::Now(Answer { serving, place, what })
+                Found::Now(Answer { serving, place, outcome })
             }
         }
     }
@@ -145,11 +145,13 @@ impl Handler for Router {
         head: &Head<'_>,
         answer: &'a Answer,
     ) -> Response<'a> {
-        let Answer { serving, place, what } = answer;
-        let mut response = self.of_what(cx, head, serving, *place, what);
+        let Answer { serving, place, outcome } = answer;
+        let mut response = self.respond_with(cx, head, serving, *place, outcome);
         let is_file = matches!(
-            what,
-            What::Content(_, content::Answer::Resource(_)) | What::Page(_) | What::HandedOver(_)
+            outcome,
+            Outcome::Content(_, content::Answer::Resource(_))
+                | Outcome::Page(_)
+                | Outcome::HandedOver(_)
         );
         if !is_file {
             add_fields(head, serving, *place, &mut response);
@@ -157,7 +159,7 @@ impl Handler for Router {
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
         terms.is_from_disk =
-            matches!(what, What::Content(..) | What::Page(_) | What::HandedOver(_));
+            matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
         if let Some(id) = place.route {
             let entry = serving.entry(id);
             terms.server_timing = entry.route.server_timing;
@@ -167,8 +169,9 @@ impl Handler for Router {
     }
 
     fn unavailable(&self, answer: &Answer) -> Option<Answer> {
-        let (serving, what) = (Rc::clone(&answer.serving), What::Error(Status::ServiceUnavailable));
-        Some(Answer { serving, place: answer.place, what })
+        let (serving, outcome) =
+            (Rc::clone(&answer.serving), Outcome::Error(Status::ServiceUnavailable));
+        Some(Answer { serving, place: answer.place, outcome })
     }
 
     #[inline]
@@ -220,9 +223,9 @@ impl Handler for Router {
         }
         while let Some((ticket, content)) = self.files.next_answer() {
             let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
-            let what = What::Content(waiting.route, content);
+            let outcome = Outcome::Content(waiting.route, content);
             let Waiting { serving, place, step, asked, fields, .. } = waiting;
-            let mut found = self.settle(shell, ticket, (serving, place), step, what);
+            let mut found = self.settle(shell, ticket, (serving, place), step, outcome);
             if let Some(fields) = fields {
                 found = self.with_fields(ticket, found, *fields);
             } else if let Some(asked) = asked {
@@ -365,17 +368,17 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let Some(id) = place.route else {
-            let what = What::Error(Status::NotFound);
-            return self.settle_asked(shell, request, (serving, place), path, what);
+            let outcome = Outcome::Error(Status::NotFound);
+            return self.settle_asked(shell, request, (serving, place), path, outcome);
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
             && let Err(refusal) = self.admit(shell, request, &serving, guard)
         {
-            let what = What::Refused(refusal);
-            return self.settle_refused(shell, request.ticket, (serving, place), what);
+            let outcome = Outcome::Refused(refusal);
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         }
-        let what = match (&request.head.method, &entry.served) {
+        let outcome = match (&request.head.method, &entry.served) {
             (Method::Get | Method::Head, Served::Files { tree, has_pages }) => {
                 let tree = serving.tree_at(*tree);
                 if *has_pages {
@@ -384,15 +387,21 @@ impl Router {
                 match path.get(entry.prefix.len()..) {
                     Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
                         content::Found::Now(answer @ content::Answer::Resource(_)) => {
-                            What::Content(id, answer)
+                            Outcome::Content(id, answer)
                         }
                         content::Found::Now(content::Answer::Unclean) => {
-                            let what = cleaned(request, &serving, id, rest);
-                            return Found::Now(Answer { serving, place, what });
+                            let outcome = cleaned(request, &serving, id, rest);
+                            return Found::Now(Answer { serving, place, outcome });
                         }
                         content::Found::Now(answer) => {
-                            let what = What::Content(id, answer);
-                            return self.settle_asked(shell, request, (serving, place), path, what);
+                            let outcome = Outcome::Content(id, answer);
+                            return self.settle_asked(
+                                shell,
+                                request,
+                                (serving, place),
+                                path,
+                                outcome,
+                            );
                         }
                         content::Found::Later => {
                             let step = Step::first(&serving, place.site, path);
@@ -401,7 +410,7 @@ impl Router {
                             return Found::Later(None);
                         }
                     },
-                    None => What::Directory(id),
+                    None => Outcome::Directory(id),
                 }
             }
             (_, Served::Programs(_)) => {
@@ -413,17 +422,17 @@ impl Router {
             (_, Served::Proxy(_)) => {
                 return self.pass_on(shell, request, serving, place, id, path);
             }
-            (Method::Get | Method::Head, Served::Metrics) => What::Metrics,
-            (Method::Options, _) => What::Options,
+            (Method::Get | Method::Head, Served::Metrics) => Outcome::Metrics,
+            (Method::Options, _) => Outcome::Options,
             (method, Served::Redirect) if method.is_known() => {
                 redirected(shell, request, &serving, id, path)
             }
-            (method, _) => What::Error(refusal_of(method)),
+            (method, _) => Outcome::Error(refusal_of(method)),
         };
-        if let What::Error(_) = what {
-            return self.settle_refused(shell, request.ticket, (serving, place), what);
+        if let Outcome::Error(_) = outcome {
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         }
-        Found::Now(Answer { serving, place, what })
+        Found::Now(Answer { serving, place, outcome })
     }
 
     /// Finds the answer to a request for a path that is not in its normal form.
@@ -443,16 +452,16 @@ impl Router {
                     let guard = place.route.and_then(|id| serving.guard(id));
                     let admitted =
                         guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
-                    let what =
-                        admitted.map_or_else(What::Refused, |()| What::Error(Status::NotFound));
-                    self.settle_refused(shell, request.ticket, (serving, place), what)
+                    let outcome = admitted
+                        .map_or_else(Outcome::Refused, |()| Outcome::Error(Status::NotFound));
+                    self.settle_refused(shell, request.ticket, (serving, place), outcome)
                 } else {
                     self.find_path(shell, request, serving, place, &name)
                 }
             }
             Err(error) => {
                 let place = Place { site, route: None };
-                Found::Now(Answer { serving, place, what: What::Error(error.status()) })
+                Found::Now(Answer { serving, place, outcome: Outcome::Error(error.status()) })
             }
         };
         self.scratch = name;

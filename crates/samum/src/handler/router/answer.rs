@@ -23,12 +23,12 @@ use crate::serving::{Place, RouteEntry, Served, Serving};
 pub struct Answer {
     pub(super) serving: Rc<Serving>,
     pub(super) place: Place,
-    pub(super) what: What,
+    pub(super) outcome: Outcome,
 }
 
 /// The thing that a request is answered with.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum Outcome {
     /// A file or a directory of this route, or a reason why there is none.
     Content(RouteId, content::Answer),
     /// A file with directives.
@@ -60,7 +60,7 @@ pub(super) enum What {
 pub(super) struct HandedOver {
     /// The fields that the client gets in the place of those of the file.
     pub(super) fields: FieldSection<'static>,
-    pub(super) file: What,
+    pub(super) file: Outcome,
 }
 
 /// Another address.
@@ -73,37 +73,37 @@ pub(super) struct Moved {
 /// An error, with a file as its page.
 #[derive(Debug)]
 pub(super) struct Paged {
-    pub(super) error: What,
+    pub(super) error: Outcome,
     pub(super) page: content::Answer,
 }
 
 impl Answer {
     /// The memory that it keeps.
     pub(super) fn size(&self) -> AnswerSize {
-        match &self.what {
-            What::Content(_, content) => {
+        match &self.outcome {
+            Outcome::Content(_, content) => {
                 let (shared, holds_files) = content.holds();
                 AnswerSize { shared, holds_files, unique: false }
             }
-            What::Page(page) => includes::size(page),
-            What::Program(answer) => Programs::size(answer),
-            What::Passed(answer) => Proxy::size(answer),
+            Outcome::Page(page) => includes::size(page),
+            Outcome::Program(answer) => Programs::size(answer),
+            Outcome::Passed(answer) => Proxy::size(answer),
             // To find it again would be to ask again.
-            What::HandedOver(over) => {
-                let What::Content(_, content) = &over.file else { return AnswerSize::default() };
+            Outcome::HandedOver(over) => {
+                let Outcome::Content(_, content) = &over.file else { return AnswerSize::default() };
                 let (shared, holds_files) = content.holds();
                 AnswerSize { shared, holds_files, unique: true }
             }
-            What::Paged(paged) => {
+            Outcome::Paged(paged) => {
                 let (shared, holds_files) = paged.page.holds();
                 AnswerSize { shared, holds_files, unique: false }
             }
-            What::Directory(_)
-            | What::Moved(_)
-            | What::Options
-            | What::Metrics
-            | What::Error(_)
-            | What::Refused(_) => AnswerSize::default(),
+            Outcome::Directory(_)
+            | Outcome::Moved(_)
+            | Outcome::Options
+            | Outcome::Metrics
+            | Outcome::Error(_)
+            | Outcome::Refused(_) => AnswerSize::default(),
         }
     }
 }
@@ -111,32 +111,32 @@ impl Answer {
 impl Router {
     /// Makes the response that an answer comes to, but for the fields that its route demands.
     #[inline(always)]
-    pub(super) fn of_what<'a>(
+    pub(super) fn respond_with<'a>(
         &self,
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
         place: Place,
-        what: &'a What,
+        outcome: &'a Outcome,
     ) -> Response<'a> {
-        match what {
-            What::Content(id, content) => {
+        match outcome {
+            Outcome::Content(id, content) => {
                 let RouteEntry { route, prefix, fields, .. } = serving.entry(*id);
                 let Some(files) = route.action.files() else {
                     unreachable!("content is of a route with files")
                 };
                 files::response(cx, head, prefix, files.rules.policy, fields, content)
             }
-            What::Page(page) => includes::response(page),
-            What::Program(answer) => cgi::response(head, answer),
-            What::Passed(answer) => proxy::response(answer, cx.unix),
-            What::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
-            What::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
-            What::Moved(moved) => page::moved(ResponseHead {
+            Outcome::Page(page) => includes::response(page),
+            Outcome::Program(answer) => cgi::response(head, answer),
+            Outcome::Passed(answer) => proxy::response(answer, cx.unix),
+            Outcome::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
+            Outcome::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
+            Outcome::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
                 ..bare(moved.status)
             }),
-            What::Options => {
+            Outcome::Options => {
                 let is_moved = place
                     .route
                     .is_some_and(|id| matches!(serving.entry(id).served, Served::Redirect));
@@ -144,12 +144,12 @@ impl Router {
                 let allow = Some(allow.into());
                 Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
             }
-            What::Metrics => {
+            Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
-            What::Error(status) => page::error(bare(*status)),
-            What::Refused(refusal) => refused(*refusal),
-            What::Paged(paged) => self.paged(cx, head, serving, place, paged),
+            Outcome::Error(status) => page::error(bare(*status)),
+            Outcome::Refused(refusal) => refused(*refusal),
+            Outcome::Paged(paged) => self.paged(cx, head, serving, place, paged),
         }
     }
 
@@ -163,7 +163,7 @@ impl Router {
         place: Place,
         paged: &'a Paged,
     ) -> Response<'a> {
-        let mut response = self.of_inner(cx, head, serving, place, &paged.error);
+        let mut response = self.respond_with_inner(cx, head, serving, place, &paged.error);
         if let content::Answer::Resource(resource) = &paged.page
             && let Kind::File(files) = &resource.kind
         {
@@ -175,15 +175,15 @@ impl Router {
     /// Makes the response of what is within another thing: of an error, with the page of the server, or of a
     /// file.
     #[inline(never)]
-    fn of_inner<'a>(
+    fn respond_with_inner<'a>(
         &self,
         cx: &mut Context,
         head: &Head<'_>,
         serving: &Serving,
         place: Place,
-        inner: &'a What,
+        inner: &'a Outcome,
     ) -> Response<'a> {
-        self.of_what(cx, head, serving, place, inner)
+        self.respond_with(cx, head, serving, place, inner)
     }
 
     /// Makes the response of a file with the fields of the server that has handed its request over.
@@ -199,7 +199,7 @@ impl Router {
         // Whatever was asked for, a file is sent.
         let method = if head.method == Method::Head { Method::Head } else { Method::Get };
         let head = &head.with_target(method, head.target);
-        let mut response = self.of_inner(cx, head, serving, place, &over.file);
+        let mut response = self.respond_with_inner(cx, head, serving, place, &over.file);
         fields::take_over(&over.fields, &mut response.made().head);
         response
     }

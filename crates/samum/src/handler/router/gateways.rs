@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{FieldSection, Method, Status, Target};
 
 use super::admit::{admit, circumstances};
-use super::answer::{Answer, HandedOver, What};
+use super::answer::{Answer, HandedOver, Outcome};
 use super::place::{is_hidden, normalize, page_of};
 use super::script::is_source;
 use super::steps::Step;
@@ -45,8 +45,8 @@ impl Router {
         let (Some(directory), Some(rest)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
-            let what = What::Error(Status::NotFound);
-            return self.settle_refused(shell, request.ticket, (serving, place), what);
+            let outcome = Outcome::Error(Status::NotFound);
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         };
         let circumstances = circumstances(shell, request, &serving);
         let asked = Asked::new(request, count.unwrap_or(0));
@@ -89,15 +89,15 @@ impl Router {
         let prefix = serving.prefix(id);
         let (Some(upstream), true) = (serving.upstream(id), path.len() >= prefix.len()) else {
             // The path of the route without the slash at its end.
-            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
         let upstream = Arc::clone(upstream);
         let peer = request.origin.client_address(&shell.ring);
         let proxies = serving.snapshot.proxies();
         let Ok(client) = proxies.client_of(peer, request.head) else {
             shell.cx.stats.forged_clients += 1;
-            let what = What::Refused(Refusal::Conflict);
-            return self.settle_refused(shell, request.ticket, (serving, place), what);
+            let outcome = Outcome::Refused(Refusal::Conflict);
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         };
         let how = Forwarding {
             prefix,
@@ -195,8 +195,8 @@ impl Router {
             .filter(|page| !is_source(&serving, place.site, page));
         let (Some(asked), Some(page)) = (asked, page) else {
             self.proxy.refuse(shell, server, &over);
-            let what = What::Error(Status::BadGateway);
-            return self.settle_refused(shell, ticket, (serving, place), what);
+            let outcome = Outcome::Error(Status::BadGateway);
+            return self.settle_refused(shell, ticket, (serving, place), outcome);
         };
         let place = Place { route: Some(page.route), ..place };
         let head = &asked.head.as_head();
@@ -204,14 +204,14 @@ impl Router {
         if let Some(guard) = serving.guard(page.route)
             && let Err(refusal) = admit(shell, request, &serving, guard)
         {
-            let what = What::Refused(refusal);
-            return self.settle_refused(shell, ticket, (serving, place), what);
+            let outcome = Outcome::Refused(refusal);
+            return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
         let tree = serving.tree(page.route).expect("a page is a file of its route");
         let found = match self.files.find(shell, tree, &page.path, ticket) {
             content::Found::Now(answer) => {
-                let what = What::Content(page.route, answer);
-                self.settle_refused(shell, ticket, (serving, place), what)
+                let outcome = Outcome::Content(page.route, answer);
+                self.settle_refused(shell, ticket, (serving, place), outcome)
             }
             content::Found::Later => {
                 let waiting = Waiting::for_file(serving, place, page.route, Step::Fallback);
@@ -231,9 +231,9 @@ impl Router {
     ) -> Found<Answer> {
         match found {
             Found::Now(mut answer) => {
-                if matches!(answer.what, What::Content(_, content::Answer::Resource(_))) {
-                    let file = answer.what;
-                    answer.what = What::HandedOver(Box::new(HandedOver { fields, file }));
+                if matches!(answer.outcome, Outcome::Content(_, content::Answer::Resource(_))) {
+                    let file = answer.outcome;
+                    answer.outcome = Outcome::HandedOver(Box::new(HandedOver { fields, file }));
                 }
                 Found::Now(answer)
             }
@@ -264,7 +264,11 @@ impl Router {
             shell.note(&format!(
                 "{path}: programs have handed a request over {HAND_OVERS_MAX} times"
             ));
-            return Found::Now(Answer { serving, place, what: What::Error(Status::BadGateway) });
+            return Found::Now(Answer {
+                serving,
+                place,
+                outcome: Outcome::Error(Status::BadGateway),
+            });
         }
         let (path, query) = match target.iter().position(|&byte| byte == b'?') {
             Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
@@ -285,14 +289,18 @@ impl Router {
                 let is_passed_on = place.route.is_some_and(|id| serving.upstream(id).is_some());
                 match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
                     (None, _) if is_passed_on || is_hidden(&serving, place, &name) => {
-                        Found::Now(Answer { serving, place, what: What::Error(Status::NotFound) })
+                        Found::Now(Answer {
+                            serving,
+                            place,
+                            outcome: Outcome::Error(Status::NotFound),
+                        })
                     }
                     (None, _) => {
                         let found = self.find_path(shell, request, serving, place, &name);
                         self.with_fields(ticket, found, FieldSection::EMPTY)
                     }
                     (Some(_), Err(refusal)) => {
-                        Found::Now(Answer { serving, place, what: What::Refused(refusal) })
+                        Found::Now(Answer { serving, place, outcome: Outcome::Refused(refusal) })
                     }
                     (Some(id), Ok(())) => {
                         let handed_over = Some((wish, count));
@@ -300,25 +308,27 @@ impl Router {
                     }
                 }
             }
-            Err(error) => Found::Now(Answer { serving, place, what: What::Error(error.status()) }),
+            Err(error) => {
+                Found::Now(Answer { serving, place, outcome: Outcome::Error(error.status()) })
+            }
         };
         self.scratch = name;
         found
     }
 }
 
-/// What the answer of a program comes to.
-fn of_program(answer: cgi::Answer) -> What {
+/// The outcome of the answer of a program.
+fn of_program(answer: cgi::Answer) -> Outcome {
     match answer {
-        cgi::Answer::Error(status) => What::Error(status),
-        answer => What::Program(answer),
+        cgi::Answer::Error(status) => Outcome::Error(status),
+        answer => Outcome::Program(answer),
     }
 }
 
-/// The thing that the answer of a server comes to.
-fn of_proxy(answer: proxy::Answer) -> What {
+/// The outcome of the answer of a server.
+fn of_proxy(answer: proxy::Answer) -> Outcome {
     match answer {
-        proxy::Answer::Error(status) if !status.is_bodiless() => What::Error(status),
-        answer => What::Passed(answer),
+        proxy::Answer::Error(status) if !status.is_bodiless() => Outcome::Error(status),
+        answer => Outcome::Passed(answer),
     }
 }

@@ -2,7 +2,7 @@
 
 use http::{Status, Target, path};
 
-use super::answer::{Moved, What};
+use super::answer::{Moved, Outcome};
 use crate::config::Action;
 use crate::handler::Request;
 use crate::redirect;
@@ -12,7 +12,12 @@ use crate::shell::{Complaint, Shell};
 
 /// Sends a request for a path of a tree to the clean path.
 #[inline(never)]
-pub(super) fn cleaned(request: &Request<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> What {
+pub(super) fn cleaned(
+    request: &Request<'_>,
+    serving: &Serving,
+    id: RouteId,
+    path: &[u8],
+) -> Outcome {
     let Some(files) = serving.route(id).action.files() else {
         unreachable!("content is of a route with files")
     };
@@ -23,7 +28,7 @@ pub(super) fn cleaned(request: &Request<'_>, serving: &Serving, id: RouteId, pat
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    What::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
+    Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
 }
 
 /// Finds out where a request is sent.
@@ -34,7 +39,7 @@ pub(super) fn redirected(
     serving: &Serving,
     id: RouteId,
     path: &[u8],
-) -> What {
+) -> Outcome {
     let route = serving.route(id);
     let listed = serving.redirects(id).and_then(|redirects| redirects.find(path));
     let (target, code, captures) = match (&route.action, &listed) {
@@ -44,7 +49,7 @@ pub(super) fn redirected(
             (&to.to[..], to.status, captures)
         }
         (_, Some(listed)) => (listed.target, listed.status, vec![&b""[..], listed.rest]),
-        _ => return What::Error(Status::NotFound),
+        _ => return Outcome::Error(Status::NotFound),
     };
     let query = match request.head.target {
         Target::Origin { query, .. } => query,
@@ -56,7 +61,7 @@ pub(super) fn redirected(
         shell.cx.stats.redirect_loops += 1;
         let path = String::from_utf8_lossy(path);
         shell.complain(Complaint::Redirects, &format!("the redirect of {path} leads to itself"));
-        return What::Error(Status::InternalServerError);
+        return Outcome::Error(Status::InternalServerError);
     };
-    What::Moved(Box::new(Moved { status, location }))
+    Outcome::Moved(Box::new(Moved { status, location }))
 }

@@ -7,7 +7,7 @@ use http::{Method, Status, Target};
 use ring::Key;
 
 use super::admit::client_of;
-use super::answer::{Answer, What};
+use super::answer::{Answer, Outcome};
 use super::moved::cleaned;
 use super::place::{is_hidden, normalize};
 use super::steps::Step;
@@ -34,16 +34,16 @@ impl Router {
     ) -> Found<Answer> {
         let Request { ticket, .. } = *request;
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
-            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
         let found = match self.files.find(shell, tree, rest, ticket) {
             content::Found::Now(content::Answer::Unclean) => {
-                let what = cleaned(request, &serving, id, rest);
-                return Found::Now(Answer { serving, place, what });
+                let outcome = cleaned(request, &serving, id, rest);
+                return Found::Now(Answer { serving, place, outcome });
             }
             content::Found::Now(answer) => {
-                let what = What::Content(id, answer);
-                self.settle_asked(shell, request, (serving, place), path, what)
+                let outcome = Outcome::Content(id, answer);
+                self.settle_asked(shell, request, (serving, place), path, outcome)
             }
             content::Found::Later => {
                 let step = Step::first(&serving, place.site, path);
@@ -106,7 +106,7 @@ impl Router {
             }
             Lookup::Unavailable => Status::ServiceUnavailable,
         };
-        Found::Now(Answer { what: What::Error(status), ..answer })
+        Found::Now(Answer { outcome: Outcome::Error(status), ..answer })
     }
 
     /// Makes a page of a file, unless it has no directives, and begins to look for what it includes.
@@ -146,13 +146,13 @@ impl Router {
             })
         });
         let Some((key, opened)) = opened else {
-            let what = What::Error(Status::ServiceUnavailable);
-            return Found::Now(Answer { what, ..answer });
+            let outcome = Outcome::Error(Status::ServiceUnavailable);
+            return Found::Now(Answer { outcome, ..answer });
         };
         if !is_head {
             self.advance(shell, key);
         }
-        Found::Now(Answer { what: What::Page(opened), ..answer })
+        Found::Now(Answer { outcome: Outcome::Page(opened), ..answer })
     }
 
     /// The context of a page that a client has asked for.
@@ -240,8 +240,8 @@ impl Router {
             let serving = Rc::clone(&context.serving);
             let place = serving.inner_place(context.site, &name);
             if is_hidden(&serving, place, &name) {
-                let what = What::Error(Status::NotFound);
-                return Found::Now(Answer { serving, place, what });
+                let outcome = Outcome::Error(Status::NotFound);
+                return Found::Now(Answer { serving, place, outcome });
             }
             self.find_path(shell, request, serving, place, &name)
         });
@@ -276,8 +276,8 @@ impl Router {
             let found = match template {
                 Some(template) => self.open_page(shell, ticket, &asked, answer, template),
                 None => {
-                    let what = What::Error(Status::ServiceUnavailable);
-                    Found::Now(Answer { what, ..answer })
+                    let outcome = Outcome::Error(Status::ServiceUnavailable);
+                    Found::Now(Answer { outcome, ..answer })
                 }
             };
             if let Found::Now(answer) = found {
@@ -312,7 +312,9 @@ fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
 
 /// The file of an answer, if it may be a page, and the rules of its route.
 fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
-    let What::Content(id, content::Answer::Resource(resource)) = &answer.what else { return None };
+    let Outcome::Content(id, content::Answer::Resource(resource)) = &answer.outcome else {
+        return None;
+    };
     let Kind::File(files) = &resource.kind else { return None };
     let Action::Files(Files { rules, .. }) = &answer.serving.route(*id).action else { return None };
     let is_page = rules.includes && is_type(&rules.include_types, &files.content_type);

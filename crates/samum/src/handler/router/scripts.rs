@@ -18,7 +18,7 @@ use http::{Method, Target};
 use http1::Framing;
 
 use super::admit::circumstances;
-use super::answer::{Answer, What, refusal_of};
+use super::answer::{Answer, Outcome, refusal_of};
 use super::moved::cleaned;
 use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
@@ -48,7 +48,7 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
-            return Found::Now(Answer { serving, place, what: What::Directory(id) });
+            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
         let name = &rest[..script_len(rest)];
         let Some(tree) = serving.tree(id) else {
@@ -57,12 +57,12 @@ impl Router {
         };
         match self.files.find(shell, tree, name, request.ticket) {
             content::Found::Now(content::Answer::Unclean) => {
-                let what = cleaned(request, &serving, id, rest);
-                Found::Now(Answer { serving, place, what })
+                let outcome = cleaned(request, &serving, id, rest);
+                Found::Now(Answer { serving, place, outcome })
             }
             content::Found::Now(answer) => {
-                let what = What::Content(id, answer);
-                let found = self.settle_asked(shell, request, (serving, place), path, what);
+                let outcome = Outcome::Content(id, answer);
+                let found = self.settle_asked(shell, request, (serving, place), path, outcome);
                 self.run_found(shell, request, found, None)
             }
             content::Found::Later => {
@@ -104,19 +104,21 @@ impl Router {
         held: Option<Held>,
     ) -> Found<Answer> {
         match found {
-            Found::Now(Answer { serving, place, what }) => {
-                let What::Content(id, content::Answer::Resource(resource)) = &what else {
-                    return Found::Now(Answer { serving, place, what });
+            Found::Now(Answer { serving, place, outcome }) => {
+                let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
+                    return Found::Now(Answer { serving, place, outcome });
                 };
                 if let Some(script) = script_at(&serving, *id, resource) {
                     return self.run(shell, request, (serving, place), *id, &script, held);
                 }
                 match &request.head.method {
-                    Method::Get | Method::Head => Found::Now(Answer { serving, place, what }),
-                    Method::Options => Found::Now(Answer { serving, place, what: What::Options }),
+                    Method::Get | Method::Head => Found::Now(Answer { serving, place, outcome }),
+                    Method::Options => {
+                        Found::Now(Answer { serving, place, outcome: Outcome::Options })
+                    }
                     method => {
-                        let what = What::Error(refusal_of(method));
-                        self.settle_refused(shell, request.ticket, (serving, place), what)
+                        let outcome = Outcome::Error(refusal_of(method));
+                        self.settle_refused(shell, request.ticket, (serving, place), outcome)
                     }
                 }
             }

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use http::Status;
 
-use super::answer::{Answer, Paged, What};
+use super::answer::{Answer, Outcome, Paged};
 use super::script::script_at;
 use super::{Router, Waiting};
 use crate::content::{self, Kind};
@@ -35,7 +35,7 @@ pub(super) enum Step {
     /// The fallback, or none if the request was refused.
     Fallback,
     /// The page of this error.
-    Page(Box<What>),
+    Page(Box<Outcome>),
 }
 
 impl Step {
@@ -46,7 +46,7 @@ impl Step {
     }
 }
 
-impl What {
+impl Outcome {
     /// The status, if this is an error.
     const fn error(&self) -> Option<Status> {
         match self {
@@ -80,9 +80,9 @@ impl Router {
         shell: &mut Shell,
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
-        what: What,
+        outcome: Outcome,
     ) -> Found<Answer> {
-        self.settle(shell, ticket, (serving, place), Step::Fallback, what)
+        self.settle(shell, ticket, (serving, place), Step::Fallback, outcome)
     }
 
     /// Goes on with a request for a path for which this was found at once.
@@ -93,10 +93,10 @@ impl Router {
         request: &Request<'_>,
         (serving, place): (Rc<Serving>, Place),
         path: &[u8],
-        what: What,
+        outcome: Outcome,
     ) -> Found<Answer> {
         let step = Step::first(&serving, place.site, path);
-        self.settle(shell, request.ticket, (serving, place), step, what)
+        self.settle(shell, request.ticket, (serving, place), step, outcome)
     }
 
     /// Goes on with a request after a step that has found something.
@@ -106,11 +106,11 @@ impl Router {
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
         mut step: Step,
-        mut what: What,
+        mut outcome: Outcome,
     ) -> Found<Answer> {
         loop {
-            let (route, tree, path) = match next(&serving, place.route, step, what) {
-                Next::End(what) => return Found::Now(Answer { serving, place, what }),
+            let (route, tree, path) = match next(&serving, place.route, step, outcome) {
+                Next::End(outcome) => return Found::Now(Answer { serving, place, outcome }),
                 Next::Find(page, following) => {
                     step = following;
                     let tree = serving.tree(page.route).expect("a page is a file of its route");
@@ -118,7 +118,7 @@ impl Router {
                 }
             };
             match self.files.find(shell, tree, path, ticket) {
-                content::Found::Now(answer) => what = What::Content(route, answer),
+                content::Found::Now(answer) => outcome = Outcome::Content(route, answer),
                 content::Found::Later => {
                     self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
                     return Found::Later(None);
@@ -132,36 +132,36 @@ impl Router {
 #[derive(Debug)]
 enum Next<'a> {
     /// This is the answer.
-    End(What),
+    End(Outcome),
     /// This file is looked for.
     Find(&'a Page, Step),
 }
 
-/// Decides what follows a step that has found `what`, for a request of a route.
-fn next(serving: &Serving, route: Option<RouteId>, step: Step, what: What) -> Next<'_> {
-    let what = match what {
+/// Decides what follows a step that has found `outcome`, for a request of a route.
+fn next(serving: &Serving, route: Option<RouteId>, step: Step, outcome: Outcome) -> Next<'_> {
+    let outcome = match outcome {
         // A script is run where its own route leads to it. It is not sent in any case.
-        What::Content(id, content::Answer::Resource(resource))
+        Outcome::Content(id, content::Answer::Resource(resource))
             if (matches!(step, Step::Page(_)) || route != Some(id))
                 && script_at(serving, id, &resource).is_some() =>
         {
-            What::Error(Status::NotFound)
+            Outcome::Error(Status::NotFound)
         }
-        what => what,
+        outcome => outcome,
     };
-    let what = match (&step, what) {
-        (Step::Fallback, what @ What::Content(_, content::Answer::Resource(_)))
-            if !what.is_file() =>
+    let outcome = match (&step, outcome) {
+        (Step::Fallback, outcome @ Outcome::Content(_, content::Answer::Resource(_)))
+            if !outcome.is_file() =>
         {
-            What::Error(Status::NotFound)
+            Outcome::Error(Status::NotFound)
         }
-        (_, what) => what,
+        (_, outcome) => outcome,
     };
     let directory = match step {
         Step::Page(error) => {
-            return Next::End(match what {
-                What::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
-                    What::Paged(Box::new(Paged { error: *error, page }))
+            return Next::End(match outcome {
+                Outcome::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
+                    Outcome::Paged(Box::new(Paged { error: *error, page }))
                 }
                 _ => *error,
             });
@@ -169,17 +169,17 @@ fn next(serving: &Serving, route: Option<RouteId>, step: Step, what: What) -> Ne
         Step::Asked(directory) => Some(directory),
         Step::Fallback => None,
     };
-    let Some(status) = what.error() else { return Next::End(what) };
+    let Some(status) = outcome.error() else { return Next::End(outcome) };
     if let (Status::NotFound, Some(directory)) = (status, directory) {
         if let Some(id) = directory {
-            return Next::End(What::Directory(id));
+            return Next::End(Outcome::Directory(id));
         }
         if let Some(page) = route.and_then(|id| serving.fallback(id)) {
             return Next::Find(page, Step::Fallback);
         }
     }
     match route.and_then(|id| serving.page(id, status)) {
-        Some(page) => Next::Find(page, Step::Page(Box::new(what))),
-        None => Next::End(what),
+        Some(page) => Next::Find(page, Step::Page(Box::new(outcome))),
+        None => Next::End(outcome),
     }
 }
