@@ -21,9 +21,11 @@ use ring::{Completion, Fd};
 
 use super::cgi::Programs;
 use super::files::Files;
+use super::gateway::body::Waiter;
 use super::includes::{self, Pages};
 use super::proxy::{Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
+use crate::config::Route;
 use crate::content;
 use crate::context::Context;
 use crate::guard::Refusal;
@@ -76,6 +78,15 @@ struct Waiting {
     step: Step,
     /// The fields of a server that has handed the request over to the file.
     fields: Option<Box<FieldSection<'static>>>,
+}
+
+/// A request for a path of a route.
+struct Routed<'a> {
+    serving: Rc<Serving>,
+    place: Place,
+    /// The route of the place.
+    route: RouteId,
+    path: &'a [u8],
 }
 
 /// A request that can be handed over.
@@ -382,7 +393,8 @@ impl Router {
             (Method::Get | Method::Head, Served::Files { tree, has_pages }) => {
                 let tree = serving.tree_at(*tree);
                 if *has_pages {
-                    return self.find_page(shell, request, (serving, place), (id, tree), path);
+                    let routed = Routed { serving, place, route: id, path };
+                    return self.find_page(shell, request, routed, tree);
                 }
                 match path.get(entry.prefix.len()..) {
                     Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
@@ -414,13 +426,18 @@ impl Router {
                 }
             }
             (_, Served::Programs(_)) => {
-                return self.find_program(shell, request, serving, place, id, path, None);
+                let routed = Routed { serving, place, route: id, path };
+                return self.find_program(shell, request, routed, None);
             }
             (_, Served::Scripts { .. }) => {
-                return self.find_script(shell, request, serving, place, id, path);
+                return self.find_script(
+                    shell,
+                    request,
+                    Routed { serving, place, route: id, path },
+                );
             }
             (_, Served::Proxy(_)) => {
-                return self.pass_on(shell, request, serving, place, id, path);
+                return self.pass_on(shell, request, Routed { serving, place, route: id, path });
             }
             (Method::Get | Method::Head, Served::Metrics) => Outcome::Metrics,
             (Method::Options, _) => Outcome::Options,
@@ -480,6 +497,11 @@ impl Asked {
     fn new(request: &Request<'_>, count: u32) -> Box<Self> {
         let (head, origin) = (request.head.to_owned(), request.origin.clone());
         Box::new(Self { head, origin, count, held: None })
+    }
+
+    /// Its client, which waits for the answer of a route.
+    fn waiter(&self, route: &Route) -> Waiter {
+        Waiter { memory: self.memory(), half_close: route.half_close }
     }
 
     /// Bytes of memory that it keeps.

@@ -34,7 +34,7 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::body::{
-    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Waiter, Wish,
 };
 use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
@@ -79,6 +79,17 @@ enum Incoming {
     Taken(Rc<RefCell<Input>>),
     /// Too many bodies are being collected.
     Refused,
+}
+
+/// A request for a program, as the router has found it.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) directory: &'a Arc<Directory>,
+    /// It is below the directory and in its normal form.
+    pub(super) path: &'a [u8],
+    pub(super) circumstances: Circumstances<'a>,
+    /// What the request was found with before, if a program has handed it over.
+    pub(super) wish: Option<Rc<Wish>>,
 }
 
 /// The answer to a request for a program.
@@ -178,19 +189,13 @@ impl Programs {
         Some(Box::new(InputConsumer(input)))
     }
 
-    /// Finds the answer to a request for `path`, which is below the directory and in its normal form. If a
-    /// program has handed the request over, `wish` is what it was found with. `memory`: bytes that the caller
-    /// keeps of the request until it is answered. `half_close`: its client may end its side.
+    /// Finds the answer to a request for a program.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        directory: &Arc<Directory>,
-        path: &[u8],
-        circumstances: &Circumstances<'_>,
-        wish: Option<Rc<Wish>>,
-        memory: usize,
-        half_close: bool,
+        Call { directory, path, circumstances, wish }: Call<'_>,
+        waiter: Waiter,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
         let input = match self.body.take_if(|(of, _)| *of == ticket) {
@@ -204,7 +209,7 @@ impl Programs {
         }
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
         let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected);
-        let mut environment = Environment::new(head, circumstances, input.is_some());
+        let mut environment = Environment::new(head, &circumstances, input.is_some());
         if let Some(length) = content_length(head)
             && (input.is_some() || length == 0)
         {
@@ -225,10 +230,10 @@ impl Programs {
         });
         let wish = match wish {
             Some(wish) => wish,
-            None => Rc::new(Wish::new(key, half_close, Rc::clone(&self.news))),
+            None => Rc::new(Wish::new(key, waiter.half_close, Rc::clone(&self.news))),
         };
         wish.pass_to(key);
-        wish.set_memory((memory + size_of::<Program>() + environment.memory()) as u64);
+        wish.set_memory((waiter.memory + size_of::<Program>() + environment.memory()) as u64);
         let program = self.programs.get_mut(key).expect("just inserted");
         program.wish = Rc::downgrade(&wish);
         if let Some(input) = &program.input {

@@ -48,6 +48,15 @@ pub(in crate::handler) struct Wish {
     news: Rc<RefCell<News>>,
 }
 
+/// The client of a request for a gateway, as the router has it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::handler) struct Waiter {
+    /// Bytes of memory that the router keeps of the request until it is answered.
+    pub(in crate::handler) memory: usize,
+    /// True if the client may end its side of the connection.
+    pub(in crate::handler) half_close: bool,
+}
+
 /// The body of a request.
 #[derive(Debug)]
 pub(in crate::handler) struct Input {

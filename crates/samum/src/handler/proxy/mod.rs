@@ -33,7 +33,7 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::body::{
-    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Wish,
+    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Waiter, Wish,
 };
 use super::gateway::lines::Lines;
 use super::{
@@ -98,6 +98,17 @@ pub(super) enum Answer {
     Response(Box<Reached>),
     /// The server has handed the request over to a file.
     HandOver(Box<HandOver>, Arc<Server>),
+}
+
+/// A request on its way to a server.
+#[derive(Debug)]
+pub(super) struct Passing<'a> {
+    pub(super) upstream: &'a Arc<Upstream>,
+    /// Its [key](Upstream::key).
+    pub(super) affinity: u64,
+    pub(super) wire: Wire,
+    /// Some if it was held back.
+    pub(super) held: Option<Held>,
 }
 
 /// A request that is held back until it is known who answers it.
@@ -182,40 +193,28 @@ impl Proxy {
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
     /// its client, as of a search.
-    ///
-    /// `memory`: bytes that are kept of it. `half_close`: its client may have ended its side.
-    pub(super) fn hold(
-        &mut self,
-        ticket: Ticket,
-        memory: usize,
-        half_close: bool,
-    ) -> (Held, Box<dyn Search>) {
-        let wish = Rc::new(Wish::new(Key::NONE, half_close, Rc::clone(&self.news)));
-        wish.set_memory(memory as u64);
+    pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Box<dyn Search>) {
+        let wish = Rc::new(Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
+        wish.set_memory(waiter.memory as u64);
         let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
         (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
     }
 
-    /// Passes a request on, which was perhaps held back. `affinity` is its [key](Upstream::key), and
-    /// `memory` are the bytes that the caller keeps of it until it is answered. `half_close`: its client may end its
-    /// side.
+    /// Passes a request on.
     pub(super) fn find(
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        upstream: &Arc<Upstream>,
-        affinity: u64,
-        wire: Wire,
-        held: Option<Held>,
-        memory: usize,
-        half_close: bool,
+        Passing { upstream, affinity, wire, held }: Passing<'_>,
+        waiter: Waiter,
     ) -> Found<Answer> {
         let ticket = request.ticket;
         let (wish, input) = match held {
             Some(mut held) => (held.wish.upgrade(), held.input.take()),
             None => {
                 let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
-                (Some(Rc::new(Wish::new(Key::NONE, half_close, Rc::clone(&self.news)))), input)
+                let wish = Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
+                (Some(Rc::new(wish)), input)
             }
         };
         let is_too_much =
@@ -230,7 +229,7 @@ impl Proxy {
         };
         shell.cx.stats.proxied += 1;
         let exchange = Exchange::new(request, upstream, affinity, input, wire);
-        wish.set_memory((memory + exchange.memory()) as u64);
+        wish.set_memory((waiter.memory + exchange.memory()) as u64);
         let key = self.exchanges.insert(exchange);
         wish.pass_to(key);
         self.look_soon(shell, key);

@@ -10,19 +10,19 @@ use super::answer::{Answer, HandedOver, Outcome};
 use super::place::{is_hidden, normalize, page_of};
 use super::script::is_source;
 use super::steps::Step;
-use super::{Asked, Router, Waiting};
+use super::{Asked, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
-use crate::handler::gateway::body::Wish;
+use crate::handler::gateway::body::{Waiter, Wish};
 use crate::handler::proxy::request::Forwarding;
 use crate::handler::proxy::response::HandOver;
 use crate::handler::proxy::wire::Wire;
-use crate::handler::proxy::{self, Held};
+use crate::handler::proxy::{self, Passing};
 use crate::handler::{Found, Request, Ticket, cgi};
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
-use crate::upstream::{Server, Upstream};
+use crate::upstream::Server;
 
 /// Programs that may hand one request over, one after the other.
 const HAND_OVERS_MAX: u32 = 10;
@@ -35,14 +35,11 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        serving: Rc<Serving>,
-        place: Place,
-        id: RouteId,
-        path: &[u8],
+        Routed { serving, place, route: id, path }: Routed<'_>,
         handed_over: Option<(Rc<Wish>, u32)>,
     ) -> Found<Answer> {
         let (wish, count) = handed_over.unzip();
-        let (Some(directory), Some(rest)) =
+        let (Some(directory), Some(path)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
             let outcome = Outcome::Error(Status::NotFound);
@@ -50,19 +47,9 @@ impl Router {
         };
         let circumstances = circumstances(shell, request, &serving);
         let asked = Asked::new(request, count.unwrap_or(0));
-        let memory = asked.memory();
-        let half_close = serving.route(id).half_close;
-        let found = self.programs.find(
-            shell,
-            request,
-            directory,
-            rest,
-            &circumstances,
-            wish,
-            memory,
-            half_close,
-        );
-        match found {
+        let waiter = asked.waiter(serving.route(id));
+        let call = cgi::Call { directory, path, circumstances, wish };
+        match self.programs.find(shell, request, call, waiter) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
             }
@@ -81,10 +68,7 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        serving: Rc<Serving>,
-        place: Place,
-        id: RouteId,
-        path: &[u8],
+        Routed { serving, place, route: id, path }: Routed<'_>,
     ) -> Found<Answer> {
         let prefix = serving.prefix(id);
         let (Some(upstream), true) = (serving.upstream(id), path.len() >= prefix.len()) else {
@@ -108,8 +92,8 @@ impl Router {
         };
         let wire = Wire::http(request.head, &how, self.proxy.text());
         let affinity = upstream.key(client, path);
-        let upstream = (&upstream, affinity);
-        self.exchange(shell, request, (serving, place), id, upstream, wire, None)
+        let passing = Passing { upstream: &upstream, affinity, wire, held: None };
+        self.exchange(shell, request, (serving, place), id, passing)
     }
 
     /// Has a server of a route answer a request, which was perhaps held back.
@@ -119,16 +103,12 @@ impl Router {
         request: &Request<'_>,
         (serving, place): (Rc<Serving>, Place),
         id: RouteId,
-        (upstream, affinity): (&Arc<Upstream>, u64),
-        wire: Wire,
-        held: Option<Held>,
+        passing: Passing<'_>,
     ) -> Found<Answer> {
         let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
         let memory = asked.as_ref().map_or(0, |asked| asked.memory());
-        let half_close = serving.route(id).half_close;
-        let found =
-            self.proxy.find(shell, request, upstream, affinity, wire, held, memory, half_close);
-        match found {
+        let waiter = Waiter { memory, half_close: serving.route(id).half_close };
+        match self.proxy.find(shell, request, passing, waiter) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_proxy(answer))
             }
@@ -169,7 +149,7 @@ impl Router {
                 self.waiting.remove(&ticket).expect("a request waits for each answer");
             let found = match (answer, asked) {
                 (cgi::Answer::Redirect(target, wish), Some(asked)) => {
-                    self.hand_over(shell, ticket, serving, place, &asked, &target, wish)
+                    self.hand_over(shell, ticket, (serving, place), &asked, (&target, wish))
                 }
                 (answer, _) => {
                     self.settle_refused(shell, ticket, (serving, place), of_program(answer))
@@ -252,11 +232,9 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        serving: Rc<Serving>,
-        place: Place,
+        (serving, place): (Rc<Serving>, Place),
         asked: &Asked,
-        target: &[u8],
-        wish: Rc<Wish>,
+        (target, wish): (&[u8], Rc<Wish>),
     ) -> Found<Answer> {
         let count = asked.count + 1;
         if count > HAND_OVERS_MAX {
@@ -303,8 +281,8 @@ impl Router {
                         Found::Now(Answer { serving, place, outcome: Outcome::Refused(refusal) })
                     }
                     (Some(id), Ok(())) => {
-                        let handed_over = Some((wish, count));
-                        self.find_program(shell, request, serving, place, id, &name, handed_over)
+                        let routed = Routed { serving, place, route: id, path: &name };
+                        self.find_program(shell, request, routed, Some((wish, count)))
                     }
                 }
             }

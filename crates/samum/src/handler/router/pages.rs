@@ -11,14 +11,13 @@ use super::answer::{Answer, Outcome};
 use super::moved::cleaned;
 use super::place::{is_hidden, normalize};
 use super::steps::Step;
-use super::{Asked, Router, Waiting};
+use super::{Asked, Routed, Router, Waiting};
 use crate::config::{Action, FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
 use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Scope, Template};
-use crate::route::RouteId;
-use crate::serving::{Place, Serving, TreeId};
+use crate::serving::TreeId;
 use crate::shell::{Complaint, Shell};
 
 impl Router {
@@ -28,10 +27,10 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        (serving, place): (Rc<Serving>, Place),
-        (id, tree): (RouteId, TreeId),
-        path: &[u8],
+        routed: Routed<'_>,
+        tree: TreeId,
     ) -> Found<Answer> {
+        let Routed { serving, place, route: id, path } = routed;
         let Request { ticket, .. } = *request;
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
@@ -56,9 +55,7 @@ impl Router {
         {
             return found;
         }
-        let (head, origin) = (request.head.to_owned(), request.origin.clone());
-        let asked = Box::new(Asked { head, origin, count: 0, held: None });
-        self.go_on_to_page(shell, ticket, asked, found)
+        self.go_on_to_page(shell, ticket, Asked::new(request, 0), found)
     }
 
     /// Makes a page of the file that was found for a request, if it is one.

@@ -23,12 +23,11 @@ use super::moved::cleaned;
 use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
-use super::{Asked, Router, Waiting};
+use super::{Asked, Routed, Router, Waiting};
 use crate::config::Fastcgi;
 use crate::content;
-use crate::handler::proxy::Held;
-use crate::handler::proxy::request;
 use crate::handler::proxy::wire::Wire;
+use crate::handler::proxy::{Held, Passing, request};
 use crate::handler::{Found, Request, Ticket};
 use crate::programs::environment::{Environment, Script};
 use crate::route::RouteId;
@@ -42,10 +41,7 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        serving: Rc<Serving>,
-        place: Place,
-        id: RouteId,
-        path: &[u8],
+        Routed { serving, place, route: id, path }: Routed<'_>,
     ) -> Found<Answer> {
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
@@ -67,8 +63,8 @@ impl Router {
             }
             content::Found::Later => {
                 let mut asked = Asked::new(request, 0);
-                let half_close = serving.route(id).half_close;
-                let (held, search) = self.proxy.hold(request.ticket, asked.memory(), half_close);
+                let waiter = asked.waiter(serving.route(id));
+                let (held, search) = self.proxy.hold(request.ticket, waiter);
                 asked.held = Some(held);
                 let asked = Some(asked);
                 let step = Step::first(&serving, place.site, path);
@@ -129,9 +125,8 @@ impl Router {
                 let (held, search) = match held {
                     Some(held) => (held, None),
                     None => {
-                        let half_close = waiting.serving.route(waiting.route).half_close;
-                        let (held, search) =
-                            self.proxy.hold(request.ticket, asked.memory(), half_close);
+                        let waiter = asked.waiter(waiting.serving.route(waiting.route));
+                        let (held, search) = self.proxy.hold(request.ticket, waiter);
                         (held, Some(search))
                     }
                 };
@@ -174,8 +169,9 @@ impl Router {
         let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections);
         let upstream = Arc::clone(upstream);
         let client = circumstances.client.map(|client| client.ip());
-        let upstream = (&upstream, upstream.key(client, &path));
-        self.exchange(shell, request, (serving, place), id, upstream, wire, held)
+        let affinity = upstream.key(client, &path);
+        let passing = Passing { upstream: &upstream, affinity, wire, held };
+        self.exchange(shell, request, (serving, place), id, passing)
     }
 }
 
