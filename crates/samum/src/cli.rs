@@ -442,13 +442,15 @@ impl Serve {
         let server = Server { threads: Machine::cores(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };
         let mut config = Config::of_directory(files, self.listen.clone(), Log::default(), server);
-        let routes = &mut config.sites[0].routes;
+        let site = &mut config.sites[0];
+        site.errors = self.errors.iter().cloned().collect();
+        let routes = &mut site.routes;
         if let Some(file) = self.redirects.clone() {
             routes.insert(0, Route { action: Action::Redirects(file), ..Route::default() });
         }
         for route in routes {
             route.headers.clone_from(&self.headers);
-            route.errors = self.errors.iter().cloned().collect();
+            route.errors.clone_from(&site.errors);
         }
         config
     }

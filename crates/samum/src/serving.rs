@@ -115,6 +115,8 @@ struct Inner {
     routes: Range<usize>,
     /// True if some of them are files.
     has_files: bool,
+    /// The pages for errors of requests that none of them has.
+    pages: BTreeMap<u16, Page>,
 }
 
 /// A listener as connections meet it.
@@ -389,7 +391,8 @@ impl Snapshot {
                 made.routes.push(entry);
             }
             let open = made.routes_of(first, |entry| !entry.route.is_internal);
-            made.resolve_pages(first).map_err(|error| format!("{}: {error}", site.name))?;
+            let pages = made.resolve_pages(first, &site.errors);
+            let pages = pages.map_err(|error| format!("{}: {error}", site.name))?;
             made.sites.push(open);
             let has_internal = made.routes[first..].iter().any(|entry| entry.route.is_internal);
             made.inner.push(Inner {
@@ -398,6 +401,7 @@ impl Snapshot {
                 has_files: made.routes[first..]
                     .iter()
                     .any(|entry| matches!(entry.served, Served::Files { .. })),
+                pages,
             });
         }
         Ok(made)
@@ -474,24 +478,31 @@ impl Snapshot {
     }
 
     /// Finds the files to which the routes of a site hand requests over, and redirects that lead to
-    /// themselves. The first of its routes is `first`.
-    fn resolve_pages(&mut self, first: usize) -> Result<(), String> {
+    /// themselves. The first of its routes is `first`. Returns the pages for the errors of the site.
+    fn resolve_pages(
+        &mut self,
+        first: usize,
+        errors: &BTreeMap<u16, String>,
+    ) -> Result<BTreeMap<u16, Page>, String> {
         // A route that is reached by hand-over only is reached here, too.
         let all = self.routes_of(first, |_| true);
         let page = |path: &str, what: &str| {
             self.page(&all, path).ok_or_else(|| format!("the {what} {path} leads to no files"))
         };
+        let pages = |errors: &BTreeMap<u16, String>| -> Result<BTreeMap<u16, Page>, String> {
+            let page = |(code, path): (&u16, &String)| {
+                rule::error_status(*code)?;
+                Ok((*code, page(path, &format!("page for {code},"))?))
+            };
+            errors.iter().map(page).collect()
+        };
+        let of_site = pages(errors)?;
         let mut resolved = Vec::new();
         for entry in &self.routes[first..] {
             let files = entry.route.action.files();
             let fallback = files.and_then(|files| files.rules.fallback.as_deref());
             let fallback = fallback.map(|path| page(path, "fallback")).transpose()?;
-            let mut pages = BTreeMap::new();
-            for (code, path) in &entry.route.errors {
-                rule::error_status(*code)?;
-                pages.insert(*code, page(path, &format!("page for {code},"))?);
-            }
-            resolved.push((fallback, pages));
+            resolved.push((fallback, pages(&entry.route.errors)?));
         }
         for (entry, index) in self.routes[first..].iter().zip(first..) {
             if let Action::Redirect(redirect) = &entry.route.action {
@@ -517,7 +528,7 @@ impl Snapshot {
                 *has_pages = leads_to_pages;
             }
         }
-        Ok(())
+        Ok(of_site)
     }
 
     /// The file that a path of a site leads to.
@@ -931,9 +942,13 @@ impl Serving {
         self.snapshot.routes[id.index()].fallback.as_ref()
     }
 
-    /// The page of a route for the status of an error.
-    pub(crate) fn page(&self, id: RouteId, status: Status) -> Option<&Page> {
-        self.snapshot.routes[id.index()].pages.get(&status.code())
+    /// The page for the status of an error: of the route, or of the site if there is no route.
+    pub(crate) fn page(&self, place: Place, status: Status) -> Option<&Page> {
+        let pages = match place.route {
+            Some(id) => &self.snapshot.routes[id.index()].pages,
+            None => &self.snapshot.inner[place.site.index()].pages,
+        };
+        pages.get(&status.code())
     }
 
     /// The file of redirects of a route.

@@ -5,6 +5,7 @@
 //! [`resolve`](super::resolve).
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sendfile::Window;
@@ -655,7 +656,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
         doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. A \
               route has the pages of its site for statuses that it does not set itself. A page is sent with the \
-              status of the error. Where it cannot be read, the page of the server is sent.",
+              status of the error. Where it cannot be read, the page of the server is sent. Requests for which there is \
+              no route have the pages of the site; those that are not HTTP have the page of the server.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, place, node) in table.entries() {
@@ -670,11 +672,7 @@ const SHARED: &[Key<Shared, Route>] = &[
                 }
             }
         },
-        write: |route| {
-            let page = |(status, path): (&u16, &String)| format!("{status} = {}", quoted(path));
-            let all: Vec<_> = route.errors.iter().map(page).collect();
-            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
-        },
+        write: |route| errors_text(&route.errors),
     },
     Key {
         name: "server-timing",
@@ -1714,7 +1712,8 @@ pub(super) fn write_server(server: &Server) -> String {
 
 /// Writes the lines of a site without its routes.
 pub(super) fn write_site(site: &Site) -> String {
-    lines(SITE, site)
+    let errors = errors_text(&site.errors).map(|text| format!("errors = {text}\n"));
+    lines(SITE, site) + &errors.unwrap_or_default()
 }
 
 /// Writes the lines of a route.
@@ -1731,6 +1730,12 @@ fn inline_text<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
     let entry = |key: &Key<R, W>| Some(format!("{} = {}", key.name, (key.write)(from)?));
     let all: Vec<_> = keys.iter().filter_map(entry).collect();
     format!("{{ {} }}", all.join(", "))
+}
+
+fn errors_text(errors: &BTreeMap<u16, String>) -> Option<String> {
+    let page = |(status, path): (&u16, &String)| format!("{status} = {}", quoted(path));
+    let all: Vec<_> = errors.iter().map(page).collect();
+    (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
 }
 
 fn address_text(address: &Address, proxy_protocol: bool) -> String {

@@ -58,6 +58,7 @@ impl Config {
             hosts: Vec::new(),
             is_default: true,
             log,
+            errors: BTreeMap::new(),
             routes: vec![route],
         };
         Self { server, sites: vec![site] }
@@ -136,6 +137,8 @@ pub struct Site {
     pub is_default: bool,
     /// The access log.
     pub log: Log,
+    /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.
+    pub errors: BTreeMap<u16, String>,
     /// The routes; the order counts only among those with the same path and a pattern.
     pub routes: Vec<Route>,
 }

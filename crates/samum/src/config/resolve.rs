@@ -1,6 +1,6 @@
 //! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
@@ -66,8 +66,14 @@ fn site_of(draft: SiteDraft) -> Site {
         hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
         is_default: draft.default.is_some(),
         log: draft.log,
+        errors: pages_of(draft.shared.errors),
         routes: draft.routes.into_iter().filter_map(route_of).collect(),
     }
+}
+
+/// The pages for errors, without the places at which they are named.
+fn pages_of(errors: BTreeMap<u16, (String, Place)>) -> BTreeMap<u16, String> {
+    errors.into_iter().map(|(status, (path, _))| (status, path)).collect()
 }
 
 /// Makes a route; `None` if it has no action, which is an error.
@@ -97,7 +103,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         access: shared.access,
         limits: shared.limits,
         headers: shared.headers,
-        errors: shared.errors.into_iter().map(|(status, (path, _))| (status, path)).collect(),
+        errors: pages_of(shared.errors),
         server_timing: shared.server_timing,
         half_close: shared.half_close,
         action,
@@ -286,7 +292,7 @@ fn check_targets(site: &SiteDraft, notes: &mut Notes) {
                 notes.error(*place, text);
             }
         }
-        let pages = route.shared.errors.values();
+        let pages = route.shared.errors.values().chain(site.shared.errors.values());
         for (path, place) in pages.filter(|(path, _)| files_at(site, &all, path).is_none()) {
             if reported.insert(*place) {
                 notes.error(*place, format!("no route of the site serves files at `{path}`"));

@@ -39,7 +39,7 @@ use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, refusal_of};
 use moved::{cleaned, redirected};
-use place::{is_hidden, place_of};
+use place::{is_hidden, name_of, place_of};
 use steps::Step;
 
 /// The handler of the server.
@@ -140,7 +140,7 @@ impl Handler for Router {
                     method => Outcome::Error(refusal_of(method)),
                 };
                 let place = Place { site, route: None };
-                Found::Now(Answer { serving, place, outcome })
+                self.settle_refused(shell, request.ticket, (serving, place), outcome)
             }
         }
     }
@@ -463,22 +463,25 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let found = match place_of(&serving, site, url_path, &mut name) {
-            Ok(place) => {
-                if is_hidden(&serving, place, &name) {
-                    let guard = place.route.and_then(|id| serving.guard(id));
-                    let admitted =
-                        guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
-                    let outcome = admitted
-                        .map_or_else(Outcome::Refused, |()| Outcome::Error(Status::NotFound));
-                    self.settle_refused(shell, request.ticket, (serving, place), outcome)
-                } else {
-                    self.find_path(shell, request, serving, place, &name)
-                }
-            }
+        let (place, refusal) = match place_of(&serving, site, url_path, &mut name) {
+            Ok(place) => (place, is_hidden(&serving, place, &name).then_some(Status::NotFound)),
             Err(error) => {
-                let place = Place { site, route: None };
-                Found::Now(Answer { serving, place, outcome: Outcome::Error(error.status()) })
+                // Its page is that of the route to which a path with such names would belong.
+                let place = match name_of(url_path, &mut name) {
+                    Ok(()) => serving.place(site, &name),
+                    Err(_) => Place { site, route: None },
+                };
+                (place, Some(error.status()))
+            }
+        };
+        let found = match refusal {
+            None => self.find_path(shell, request, serving, place, &name),
+            Some(status) => {
+                let guard = place.route.and_then(|id| serving.guard(id));
+                let admitted =
+                    guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
+                let outcome = admitted.map_or_else(Outcome::Refused, |()| Outcome::Error(status));
+                self.settle_refused(shell, request.ticket, (serving, place), outcome)
             }
         };
         self.scratch = name;

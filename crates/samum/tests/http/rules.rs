@@ -122,6 +122,52 @@ fn an_error_has_a_file_as_its_page() {
 }
 
 #[test]
+fn a_path_that_no_file_can_have_and_one_without_a_route_have_the_page_of_the_site() {
+    let tree = tree().file("400.html", "page 400").file("414.html", "page 414");
+    on_both_drivers(|driver| {
+        let errors = ["404=/404.html", "--errors", "400=/400.html", "--errors", "414=/414.html"];
+        let server = serve(driver, tree.path(), &[&["--errors"][..], &errors].concat());
+        let long = format!("GET /{}", "n".repeat(300));
+        for path in ["GET /sub%2findex.html", "GET /sub%2Findex.html?q", "POST /a%2fb", &long] {
+            let response = expect(&server, path, 404, "page 404");
+            assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
+        }
+        assert_eq!(ask(&server, "HEAD /a%2fb").header("Content-Length"), Some("8"));
+        expect(&server, &format!("GET /{}", "n/".repeat(2500)), 414, "page 414");
+        for path in ["/%00", "/%zz", "/../a"] {
+            expect(&server, &format!("GET {path}"), 400, "page 400");
+        }
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            errors = { 404 = "/pages/404.html", 400 = "/pages/400.html" }
+            [[site.route]]
+            path = "/pages/"
+            files = "DIR"
+            [[site.route]]
+            path = "/own/"
+            files = "DIR"
+            errors = { 404 = "/pages/a.html" }
+            headers = [{ set = { X-Own = "yes" } }]
+            [[site.route]]
+            path = "/closed/"
+            files = "DIR"
+            allow = ["192.0.2.1"]
+            "#,
+        );
+        for path in ["/nowhere", "/", "/%2f", "/nowhere%2f"] {
+            expect(&server, &format!("GET {path}"), 404, "page 404");
+        }
+        expect(&server, "GET /%00", 400, "page 400");
+        let response = expect(&server, "GET /own/a%2fb", 404, "page a");
+        assert_eq!(response.header("X-Own"), Some("yes"));
+        assert_eq!(ask(&server, "GET /closed/a").status, 403);
+        assert_eq!(ask(&server, "GET /closed/a%2fb").status, 403);
+    });
+}
+
+#[test]
 fn an_error_whose_page_fails_has_the_page_of_the_server() {
     let tree = tree();
     on_both_drivers(|driver| {

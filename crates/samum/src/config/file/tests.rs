@@ -891,6 +891,7 @@ fn site() -> impl Strategy<Value = Site> {
             hosts,
             is_default,
             log,
+            errors: BTreeMap::new(),
             routes,
         },
     )
@@ -988,7 +989,13 @@ fn sites() -> impl Strategy<Value = Vec<Site>> {
                 files.rules.fallback =
                     files.rules.fallback.take().map(|path| format!("/pages{path}"));
             }
-            site.routes.push(Route { path: "/pages/".to_owned(), ..Route::default() });
+            // Routes inherit the pages of their site.
+            site.errors.clone_from(&site.routes[0].errors);
+            for route in &site.routes {
+                site.errors.retain(|status, _| route.errors.contains_key(status));
+            }
+            let errors = site.errors.clone();
+            site.routes.push(Route { path: "/pages/".to_owned(), errors, ..Route::default() });
             let Some(Action::Files(files)) = site.routes.last_mut().map(|route| &mut route.action)
             else {
                 unreachable!()

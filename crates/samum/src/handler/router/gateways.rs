@@ -242,11 +242,8 @@ impl Router {
             shell.note(&format!(
                 "{path}: programs have handed a request over {HAND_OVERS_MAX} times"
             ));
-            return Found::Now(Answer {
-                serving,
-                place,
-                outcome: Outcome::Error(Status::BadGateway),
-            });
+            let outcome = Outcome::Error(Status::BadGateway);
+            return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
         let (path, query) = match target.iter().position(|&byte| byte == b'?') {
             Some(mark) => (&target[..mark], Some(&target[mark + 1..])),
@@ -267,18 +264,16 @@ impl Router {
                 let is_passed_on = place.route.is_some_and(|id| serving.upstream(id).is_some());
                 match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
                     (None, _) if is_passed_on || is_hidden(&serving, place, &name) => {
-                        Found::Now(Answer {
-                            serving,
-                            place,
-                            outcome: Outcome::Error(Status::NotFound),
-                        })
+                        let outcome = Outcome::Error(Status::NotFound);
+                        self.settle_refused(shell, ticket, (serving, place), outcome)
                     }
                     (None, _) => {
                         let found = self.find_path(shell, request, serving, place, &name);
                         self.with_fields(ticket, found, FieldSection::EMPTY)
                     }
                     (Some(_), Err(refusal)) => {
-                        Found::Now(Answer { serving, place, outcome: Outcome::Refused(refusal) })
+                        let outcome = Outcome::Refused(refusal);
+                        self.settle_refused(shell, ticket, (serving, place), outcome)
                     }
                     (Some(id), Ok(())) => {
                         let routed = Routed { serving, place, route: id, path: &name };
@@ -287,7 +282,8 @@ impl Router {
                 }
             }
             Err(error) => {
-                Found::Now(Answer { serving, place, outcome: Outcome::Error(error.status()) })
+                let outcome = Outcome::Error(error.status());
+                self.settle_refused(shell, ticket, (serving, place), outcome)
             }
         };
         self.scratch = name;

@@ -109,7 +109,7 @@ impl Router {
         mut outcome: Outcome,
     ) -> Found<Answer> {
         loop {
-            let (route, tree, path) = match next(&serving, place.route, step, outcome) {
+            let (route, tree, path) = match next(&serving, place, step, outcome) {
                 Next::End(outcome) => return Found::Now(Answer { serving, place, outcome }),
                 Next::Find(page, following) => {
                     step = following;
@@ -137,8 +137,9 @@ enum Next<'a> {
     Find(&'a Page, Step),
 }
 
-/// Decides what follows a step that has found `outcome`, for a request of a route.
-fn next(serving: &Serving, route: Option<RouteId>, step: Step, outcome: Outcome) -> Next<'_> {
+/// Decides what follows a step that has found `outcome`, for a request of a place.
+fn next(serving: &Serving, place: Place, step: Step, outcome: Outcome) -> Next<'_> {
+    let route = place.route;
     let outcome = match outcome {
         // A script is run where its own route leads to it. It is not sent in any case.
         Outcome::Content(id, content::Answer::Resource(resource))
@@ -178,7 +179,7 @@ fn next(serving: &Serving, route: Option<RouteId>, step: Step, outcome: Outcome)
             return Next::Find(page, Step::Fallback);
         }
     }
-    match route.and_then(|id| serving.page(id, status)) {
+    match serving.page(place, status) {
         Some(page) => Next::Find(page, Step::Page(Box::new(outcome))),
         None => Next::End(outcome),
     }
