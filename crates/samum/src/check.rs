@@ -13,7 +13,7 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
 use crate::follow;
 use crate::listen::{self, Probe};
-use crate::serving::{self, Snapshot};
+use crate::serving::{self, NoRedirects, Snapshot};
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -60,7 +60,14 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         let opened = match &thing {
             Thing::Directory(path) => follow::Root::open(path).map(drop),
             Thing::Log(path) => try_log(path),
-            Thing::Redirects(path) => serving::read_redirects(path).map(drop),
+            Thing::Redirects(path) => match serving::read_redirects(path) {
+                Ok(_) => Ok(()),
+                Err(NoRedirects::Unreadable(why)) => Err(why),
+                Err(NoRedirects::Wrong(messages)) => {
+                    errors.extend(messages);
+                    Ok(())
+                }
+            },
             // The kernel does not have it, and samum would not bind it.
             Thing::Address(address) if is_samums_alone(address, &loaded.config) => Ok(()),
             Thing::Address(address) => match listen::probe(address) {

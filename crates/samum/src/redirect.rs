@@ -2,6 +2,8 @@
 //!
 //! Nothing here makes a system call.
 
+use core::ops::Range;
+
 use http::{Status, path};
 
 /// The maximum number of lines of a file of redirects, without empty lines and comments.
@@ -10,6 +12,8 @@ const LINES_MAX: usize = 1_000_000;
 pub(crate) const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The maximum length of a line.
 const LINE_BYTES_MAX: usize = 8 * 1024;
+/// Mistakes in a file that are told; the others are counted.
+const MISTAKES_MAX: usize = 16;
 /// The status of a line that has none.
 const DEFAULT_STATUS: u16 = 301;
 
@@ -57,7 +61,12 @@ fn pieces(mut target: &str) -> impl Iterator<Item = Piece<'_>> {
 ///
 /// A sentence for the operator.
 pub(crate) fn check_target(target: &str, captures_max: usize) -> Result<(), String> {
-    let wrong = |what: &str| Err(format!("the target {target:?} {what}"));
+    check(target, captures_max, "a capture").map_err(|what| format!("the target {target:?} {what}"))
+}
+
+/// The same; the error is what follows the target in a sentence. `capture`: the name of a capture in it.
+fn check(target: &str, captures_max: usize, capture: &str) -> Result<(), String> {
+    let wrong = |what: &str| Err(what.to_owned());
     let scheme = ["http://", "https://"].into_iter().find(|scheme| target.starts_with(scheme));
     let path = match scheme {
         Some(scheme) => {
@@ -81,7 +90,7 @@ pub(crate) fn check_target(target: &str, captures_max: usize) -> Result<(), Stri
         return wrong("has an empty name in its path");
     }
     if fragment.contains('$') {
-        return wrong("has a capture behind its #");
+        return wrong(&format!("has {capture} behind its #"));
     }
     for piece in pieces(target) {
         match piece {
@@ -157,11 +166,39 @@ struct Line {
     path_len: u16,
     /// The length of the target, which is behind the path.
     target_len: u16,
-    /// The number of the line in the file.
-    number: u32,
+    /// The place of its path in the file.
+    place: u32,
     status: u16,
     /// True if it has all paths that begin with its own.
     is_wild: bool,
+}
+
+/// A mistake in a file of redirects.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    /// The bytes of the file that are wrong.
+    pub(crate) place: Range<usize>,
+    /// A sentence for the operator.
+    pub(crate) text: String,
+}
+
+/// The mistakes in a file of redirects, in the order of their places.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mistakes {
+    /// The first ones, at most [`MISTAKES_MAX`].
+    pub(crate) first: Vec<Mistake>,
+    /// The number of the others.
+    pub(crate) more: usize,
+}
+
+impl Mistakes {
+    fn add(&mut self, place: Range<usize>, text: impl FnOnce() -> String) {
+        if self.first.len() < MISTAKES_MAX {
+            self.first.push(Mistake { place, text: text() });
+        } else {
+            self.more += 1;
+        }
+    }
 }
 
 /// A redirect for a path.
@@ -179,76 +216,99 @@ impl Redirects {
     ///
     /// # Errors
     ///
-    /// A sentence for the operator, which begins with the number of the line.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// All mistakes.
+    pub(crate) fn parse(text: &str) -> Result<Self, Mistakes> {
         let mut made = Self { text: Vec::new(), lines: Vec::new() };
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.trim();
-            if !line.is_empty() && !line.starts_with('#') {
-                made.add(line, number).map_err(|error| format!("line {number}: {error}"))?;
+        let (mut mistakes, mut behind) = (Mistakes::default(), 0);
+        for whole in text.split_inclusive('\n') {
+            let start = behind + (whole.len() - whole.trim_start().len());
+            behind += whole.len();
+            let line = whole.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if made.lines.len() == LINES_MAX {
+                let text = || format!("a file has at most {LINES_MAX} redirects");
+                mistakes.add(start..start + line.len(), text);
+                break;
+            }
+            if let Err((place, text)) = made.add(line, start) {
+                mistakes.add(start + place.start..start + place.end, || text);
             }
         }
-        let text = &made.text;
-        made.lines.sort_by(|one, other| one.key(text).cmp(&other.key(text)));
+        let paths = &made.text;
+        made.lines.sort_by(|one, other| one.key(paths).cmp(&other.key(paths)));
         for pair in made.lines.windows(2) {
-            if pair[0].key(text) == pair[1].key(text) {
-                let (first, again) = (pair[0].number, pair[1].number);
-                return Err(format!("line {again}: its path is that of line {first}"));
+            if pair[0].key(paths) == pair[1].key(paths) {
+                let (first, again) = (pair[0].place as usize, pair[1].place as usize);
+                let rest = &text[again..];
+                let end = again + rest.find(|char: char| char.is_ascii_whitespace()).unwrap_or(0);
+                mistakes.add(again..end, || {
+                    let line = text[..first].bytes().filter(|byte| *byte == b'\n').count() + 1;
+                    format!("its path is that of line {line}")
+                });
             }
         }
-        Ok(made)
+        mistakes.first.sort_by_key(|mistake| mistake.place.start);
+        if mistakes.first.is_empty() { Ok(made) } else { Err(mistakes) }
     }
 
-    fn add(&mut self, line: &str, number: u32) -> Result<(), String> {
+    /// Adds a line, which begins at this place of the file. An error has its place in the line.
+    fn add(&mut self, line: &str, place: usize) -> Result<(), (Range<usize>, String)> {
+        let all = 0..line.len();
         if line.len() > LINE_BYTES_MAX {
-            return Err(format!("it is longer than {LINE_BYTES_MAX} bytes"));
+            return Err((all, format!("the line is longer than {LINE_BYTES_MAX} bytes")));
         }
-        if self.lines.len() == LINES_MAX {
-            return Err(format!("a file has at most {LINES_MAX} redirects"));
-        }
-        let mut words = line.split_ascii_whitespace();
-        let (Some(from), Some(to)) = (words.next(), words.next()) else {
-            return Err("expected a path, a target, and perhaps a status".to_owned());
+        let mut words = words(line);
+        let (Some((from_at, from)), Some((to_at, to))) = (words.next(), words.next()) else {
+            return Err((all, "expected a path, a target, and perhaps a status".to_owned()));
         };
+        let wrong = |at: usize, word: &str, text: String| (at..at + word.len(), text);
         let status = match words.next() {
             None => DEFAULT_STATUS,
-            Some(word) => {
-                word.parse().ok().and_then(status).map(Status::code).ok_or_else(|| {
-                    format!("expected the status 301, 302, 303, 307 or 308, not {word:?}")
-                })?
+            Some((at, word)) => {
+                let status = word.parse().ok().and_then(status).map(Status::code);
+                let text = "expected the status 301, 302, 303, 307 or 308, not";
+                status.ok_or_else(|| wrong(at, word, format!("{text} {word:?}")))?
             }
         };
-        if let Some(word) = words.next() {
-            return Err(format!("{word:?} follows the status"));
+        if let Some((at, word)) = words.next() {
+            return Err(wrong(at, word, format!("{word:?} follows the status")));
         }
+        let (wrong_from, wrong_to) =
+            (|text| wrong(from_at, from, text), |text| wrong(to_at, to, text));
         let (from, is_wild) = match from.strip_suffix('*') {
             Some(before) if before.ends_with('/') => (before, true),
             _ => (from, false),
         };
-        if from.contains(['?', '#', '*']) || !is_wild && to.contains(":splat") {
-            let what = if to.contains(":splat") { "`:splat` needs" } else { "expected" };
-            return Err(format!("{what} a path, or one that ends with `/*`"));
+        if from.contains(['?', '#', '*']) {
+            return Err(wrong_from("expected a path, or one that ends with `/*`".to_owned()));
+        }
+        if !is_wild && to.contains(":splat") {
+            let text = "`:splat` stands for what is behind a path that ends with `/*`";
+            return Err(wrong_to(text.to_owned()));
         }
         let mut path = Vec::new();
         let normal = path::normalize(from.as_bytes(), &mut path)
-            .map_err(|error| format!("{from:?} is {error}"))?;
+            .map_err(|error| wrong_from(format!("{from:?} is {error}")))?;
         path.insert(0, b'/');
         if normal.directory && path.len() > 1 {
             path.push(b'/');
         }
         let target = to.replace('$', "$$").replace(":splat", "$1");
-        check_target(&target, 1)?;
+        check(&target, 1, "`:splat` or a `$`")
+            .map_err(|what| wrong_to(format!("the target {to:?} {what}")))?;
         let sample: &[u8] = if is_wild { b"sample" } else { b"" };
         let location = expand(&target, &[b"", sample], None);
         if leads_to(&location, &[&path[..], sample].concat()) {
-            return Err("it leads to its own path".to_owned());
+            return Err(wrong_to("the target leads to the path of its line".to_owned()));
         }
-        let too_long = |_| "it is too long".to_owned();
+        let too_long = |_| (all.clone(), "the line is too long".to_owned());
         self.lines.push(Line {
             at: u32::try_from(self.text.len()).map_err(too_long)?,
             path_len: u16::try_from(path.len()).map_err(too_long)?,
             target_len: u16::try_from(target.len()).map_err(too_long)?,
-            number,
+            place: u32::try_from(place).map_err(too_long)?,
             status,
             is_wild,
         });
@@ -288,6 +348,17 @@ impl Line {
         let start = self.at as usize;
         (&text[start..start + usize::from(self.path_len)], self.is_wild)
     }
+}
+
+/// The words of a line, each with its place in it.
+fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    line.split_ascii_whitespace().map(move |word| {
+        let rest = &line[at..];
+        let start = at + (rest.len() - rest.trim_ascii_start().len());
+        at = start + word.len();
+        (start, word)
+    })
 }
 
 /// The status of a redirect with this code, if there is one.
@@ -376,10 +447,11 @@ mod tests {
 
     #[test]
     fn a_file_is_searched_for_the_path_and_then_for_those_above_it() {
-        let file = Redirects::parse(
-            "# old pages\n\n/a /b\n  /c   https://example.org/c  302 # no, three words\n",
-        );
-        assert_eq!(file, Err("line 4: \"#\" follows the status".to_owned()));
+        let text = "# old pages\n\n/a /b\n  /c   https://example.org/c  302 # no, three words\n";
+        let mistake = Mistake { place: 53..54, text: "\"#\" follows the status".to_owned() };
+        assert_eq!(&text[mistake.place.clone()], "#");
+        let mistakes = Mistakes { first: vec![mistake], more: 0 };
+        assert_eq!(Redirects::parse(text), Err(mistakes));
         let file = Redirects::parse(
             "# old pages\n\n/a /b\n/c https://example.org/c 302\n/blog/* /news/:splat 308\n\
              /blog/2020/* /archive/:splat/$1\n/blog/2020/x /x 307\n/caf%C3%A9/ /coffee\n/ /home 303\n",
@@ -408,25 +480,47 @@ mod tests {
         }
     }
 
+    /// The mistakes of a file: what is wrong, and why.
+    fn mistakes(text: &str) -> Vec<(&str, String)> {
+        let mistakes = Redirects::parse(text).unwrap_err();
+        mistakes.first.into_iter().map(|it| (&text[it.place], it.text)).collect()
+    }
+
     #[test]
-    fn errors_of_a_file_have_the_number_of_their_line() {
-        for (text, expected) in [
-            ("/a", "line 1: expected a path, a target"),
-            ("\n# x\n/a /b 200", "line 3: expected the status 301"),
-            ("/a /b 301 !", "line 1: \"!\" follows"),
-            ("/a /b\n/c /d\n/a /e", "line 3: its path is that of line 1"),
-            ("/a/* /b\n/a/* /c", "line 2: its path is that of line 1"),
-            ("a /b", "line 1: \"a\" is a path that does not begin with a slash"),
-            ("/a*b /c", "line 1: expected a path"),
-            ("/a?b=c /c", "line 1: expected a path"),
-            ("/a /b/:splat", "line 1: `:splat` needs"),
-            ("/a //b", "line 1: the target"),
-            ("/a /a", "line 1: it leads to its own path"),
-            ("/a/* /a/:splat", "line 1: it leads to its own path"),
+    fn mistakes_have_their_place_and_the_words_of_the_file() {
+        for (text, place, expected) in [
+            ("/a", "/a", "expected a path, a target"),
+            ("\n# x\n /a /b 200", "200", "expected the status 301"),
+            ("/a /b 301 !", "!", "\"!\" follows"),
+            ("/a /b\n/c /d\n\t/a  /e", "/a", "its path is that of line 1"),
+            ("\n/a/* /b\n/a/* /c", "/a/*", "its path is that of line 2"),
+            ("a /b", "a", "\"a\" is a path that does not begin with a slash"),
+            ("/a*b /c", "/a*b", "expected a path"),
+            ("/a?b=c /c", "/a?b=c", "expected a path"),
+            ("/a /b/:splat", "/b/:splat", "`:splat` stands for"),
+            ("/a //b", "//b", "the target \"//b\" has an empty name"),
+            ("/a/* b/:splat", "b/:splat", "the target \"b/:splat\" is neither a path nor"),
+            (
+                "/a/* /b#:splat",
+                "/b#:splat",
+                "the target \"/b#:splat\" has `:splat` or a `$` behind",
+            ),
+            ("/a/* /ä$:splat", "/ä$:splat", "the target \"/ä$:splat\" has a character"),
+            ("/a /a", "/a", "the target leads to the path of its line"),
+            ("/a/* /a/:splat", "/a/:splat", "the target leads to the path of its line"),
         ] {
-            let error = Redirects::parse(text).unwrap_err();
-            assert!(error.starts_with(expected), "{text:?}: {error}");
+            let [(at, error)] = &mistakes(text)[..] else { panic!("{text:?}") };
+            assert!(*at == place && error.starts_with(expected), "{text:?}: {at:?} {error}");
         }
+    }
+
+    #[test]
+    fn all_mistakes_of_a_file_are_told_up_to_a_limit() {
+        let found = mistakes("/a /b\n/c\r\n/a /d\n/e /f 200\n");
+        let places: Vec<_> = found.iter().map(|(place, _)| *place).collect();
+        assert_eq!(places, ["/c", "/a", "200"]);
+        let mistakes = Redirects::parse(&"wrong\n".repeat(MISTAKES_MAX + 3)).unwrap_err();
+        assert_eq!((mistakes.first.len(), mistakes.more), (MISTAKES_MAX, 3));
     }
 
     #[test]
@@ -441,7 +535,7 @@ mod tests {
         assert_eq!(file.find(b"/old/777777").unwrap().target, "/new/777777");
         assert_eq!(file.find(b"/old/x"), None);
         text.push_str("/one /more\n");
-        let error = Redirects::parse(&text).unwrap_err();
-        assert!(error.starts_with("line 1000001: a file has at most"), "{error}");
+        let [(line, error)] = &mistakes(&text)[..] else { panic!("one is too many") };
+        assert!(*line == "/one /more" && error.starts_with("a file has at most"), "{error}");
     }
 }

@@ -4,6 +4,7 @@
 //! has opened. A request keeps the `Serving` that it began with, so another configuration changes nothing
 //! about a response that has begun.
 
+use core::fmt;
 use core::net::SocketAddr;
 use core::ops::Range;
 use core::time::Duration;
@@ -20,7 +21,7 @@ use http::{Head, Status, path};
 use crate::client::Proxies;
 use crate::config::{
     self, Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget,
-    Pattern, Route, Site, Tuning, read_regular, rule,
+    Message, Pattern, Route, Site, Tuning, read_regular, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -454,7 +455,7 @@ impl Snapshot {
                 let file = match common.redirects.get(path) {
                     Some(file) => Arc::clone(file),
                     None => {
-                        let file = Arc::new(read_redirects(path)?);
+                        let file = Arc::new(read_redirects(path).map_err(|why| why.to_string())?);
                         common.redirects.insert(path.clone(), Arc::clone(&file));
                         file
                     }
@@ -797,12 +798,33 @@ impl Succession {
     }
 }
 
+/// The reason why a file of redirects is not used.
+#[derive(Debug)]
+pub(crate) enum NoRedirects {
+    /// It cannot be read: a sentence for the operator.
+    Unreadable(String),
+    /// There are mistakes in it.
+    Wrong(Vec<Message>),
+}
+
+impl fmt::Display for NoRedirects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(why) => f.write_str(why),
+            Self::Wrong(messages) => {
+                f.write_str("the file of redirects has errors:")?;
+                messages.iter().try_for_each(|message| write!(f, "\n{message}"))
+            }
+        }
+    }
+}
+
 /// Reads a file of redirects.
 ///
 /// # Errors
 ///
-/// A sentence for the operator.
-pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, String> {
+/// See [`NoRedirects`].
+pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, NoRedirects> {
     let read = || -> io::Result<String> {
         let max = redirect::FILE_BYTES_MAX;
         let bytes = read_regular(path, max).map_err(|error| match error.kind() {
@@ -813,8 +835,13 @@ pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, String> {
         })?;
         String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
     };
-    let text = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    Redirects::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    let text = read().map_err(|error| {
+        NoRedirects::Unreadable(format!("cannot read {}: {error}", path.display()))
+    })?;
+    Redirects::parse(&text).map_err(|mistakes| {
+        let places = mistakes.first.into_iter().map(|mistake| (mistake.place, mistake.text));
+        NoRedirects::Wrong(Message::of_file(path, text.into(), places, mistakes.more))
+    })
 }
 
 /// A snapshot, as one worker serves it.

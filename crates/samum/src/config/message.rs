@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::text::plain;
@@ -71,6 +71,25 @@ impl Message {
     /// Makes a warning about a place.
     pub(super) fn warning(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
         Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
+    }
+
+    /// Makes errors about places of another file than those of a configuration, and counts the `more` that there are.
+    pub(crate) fn of_file(
+        path: &Path,
+        text: Arc<str>,
+        errors: impl IntoIterator<Item = (Range<usize>, String)>,
+        more: usize,
+    ) -> Vec<Self> {
+        let sources = [Source { path: path.to_owned(), text }];
+        let error = |(bytes, text): (Range<usize>, String)| {
+            Self::error(Some(Place::new(0, bytes)), &text, &sources)
+        };
+        let mut messages: Vec<_> = errors.into_iter().map(error).collect();
+        if more > 0 {
+            let line = format!("{}: error: {more} more are not shown", path.display());
+            messages.push(Self { line: plain(&line).into(), excerpt: None });
+        }
+        messages
     }
 }
 

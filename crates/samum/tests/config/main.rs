@@ -155,6 +155,32 @@ fn a_fifo_in_the_place_of_redirects_is_an_error() {
 }
 
 #[test]
+fn the_mistakes_of_a_file_of_redirects_have_lines_and_columns() {
+    let directory = tempfile::tempdir().unwrap();
+    let moved = directory.path().join("moved");
+    fs::write(&moved, "/a /b\n/x/*  y/:splat\n/c\n").unwrap();
+    let keys = "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nredirects = 'moved'\n";
+    site(directory.path(), keys);
+    let of_serve = ["serve", "--config", "samum.toml"];
+    let of_flag = ["serve", "--listen", "127.0.0.1:0", "--redirects", moved.to_str().unwrap()];
+    for args in [&["check", "samum.toml"][..], &of_serve, &of_flag] {
+        let output = samum(directory.path(), args);
+        let shown = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
+        let file = moved.display();
+        assert!(
+            shown.contains(&format!("{file}:2:7: error: the target \"y/:splat\" is")),
+            "{shown}"
+        );
+        assert!(shown.contains("  2 | /x/*  y/:splat\n"), "{shown}");
+        assert!(
+            shown.contains(&format!("{file}:3:1: error: expected a path, a target")),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn a_configuration_is_read_from_files_and_unnamed_pipes_alone() {
     let directory = tempfile::tempdir().unwrap();
     let made = Command::new("mkfifo").arg(directory.path().join("pipe")).status().unwrap();
