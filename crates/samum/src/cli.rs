@@ -254,7 +254,7 @@ pub struct Serve {
 /// The flags of `samum serve` that are keys of `[server]`. The defaults are those of [`Server`].
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServerFlags {
-    /// Worker threads [default: one per core]
+    /// Worker threads [default: one per core, if there are descriptors for them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(value::THREADS))]
     pub threads: Option<u16>,
 
@@ -439,7 +439,7 @@ impl Serve {
             precompressed: self.precompressed,
             ..FileRules::default()
         };
-        let server = Server { threads: Machine::cores(), ..Server::default() };
+        let server = Server { threads: Machine::workers(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };
         let mut config = Config::of_directory(files, self.listen.clone(), Log::default(), server);
         let site = &mut config.sites[0];

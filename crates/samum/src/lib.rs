@@ -29,6 +29,7 @@ pub mod context;
 mod control;
 pub mod control_socket;
 pub mod crowd;
+mod descriptors;
 mod fields;
 mod follow;
 pub mod forwarded;

@@ -12,7 +12,6 @@ use std::time::SystemTime;
 
 use ring::{Choice, Ring, Silences, Waker};
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sendfile::{Devices, PageCache};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -33,21 +32,15 @@ use crate::serving::Snapshot;
 use crate::session::Http1;
 use crate::shell::kind;
 use crate::worker::{Parts, Worker};
-use crate::{control_socket, listen, memory};
+use crate::{control_socket, descriptors, listen, memory};
 
 /// The time for responses that have begun, after the signal to stop.
 const RESPONSES_MAX: Duration = Duration::from_secs(30);
 /// The time for the logs to be written after that.
 const LOGS_MAX: Duration = Duration::from_secs(2);
-/// Descriptors that are reserved for uses other than connections and files.
-const DESCRIPTORS_RESERVED: usize = 64;
 /// The size of the kernel's descriptor table from the start, or twice the maximum number of connections
 /// if that is more: 512 KiB of kernel memory.
 const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
-/// A worker's descriptors are divided into this many parts: five for connections, one for connections
-/// that are accepted at once beyond them, one for files that stay open, and one for pipes and files
-/// that are being opened.
-const DESCRIPTOR_PARTS: usize = 8;
 /// Descriptors at least for directories and listeners of configurations that replace the first one.
 const ROOM_MIN: usize = 32;
 /// This part of the process's descriptors is for them, if that is more.
@@ -57,11 +50,6 @@ const RELOADS_MAX: usize = 16;
 /// The time for removing the names of Unix sockets at the end: their file system may not respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// Descriptors of an idle worker (measured: 7.4): its ring or epoll, wakers, inotify, and duplicates of
-/// the listeners, the directory, the log and standard error.
-const WORKER_DESCRIPTORS: usize = 8;
-/// Descriptors that each of several workers needs at least: with 32, it may have 20 clients.
-const WORKER_DESCRIPTORS_MIN: usize = 32;
 /// Memory of a worker that has answered a few requests (measured).
 const WORKER_MEMORY_MIB: f64 = 1.1;
 /// Memory that a worker may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
@@ -113,7 +101,7 @@ fn serve(
     metrics.note_load(digest, SystemTime::now());
     let Started { workers, driver, ends } = start_workers(shared, ways, logs)?;
     texts.iter().for_each(|text| say(text));
-    announce(&snapshot, loaded, shares, &driver);
+    announce(&snapshot, loaded, shares, server.tuning.connections_max, &driver);
 
     let workers = Arc::new(workers);
     let roots = Roots::new(roots, Arc::clone(&workers));
@@ -184,6 +172,8 @@ struct Shares {
     cores: usize,
     workers: usize,
     room: Room,
+    /// Descriptors of the process.
+    limit: usize,
     /// Descriptors of each worker for connections and files.
     descriptors: usize,
     /// Connections of all workers.
@@ -193,7 +183,7 @@ struct Shares {
 impl Shares {
     /// The maximum number of connections of one worker that wait to be accepted.
     const fn waiting_max(self) -> usize {
-        self.descriptors / DESCRIPTOR_PARTS
+        self.descriptors / descriptors::PARTS
     }
 }
 
@@ -201,7 +191,7 @@ impl Shares {
 fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
     // Where it fails, programs (CGI) get what the server itself has inherited.
     let _ = ring::keep_descriptors_from_programs();
-    let limit = raise_descriptor_limit();
+    let limit = descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
         Interfaces::open(server, snapshot.addresses())?;
     let has_interfaces = !server.interfaces.is_empty();
@@ -246,14 +236,14 @@ fn share(
     has_sockets: bool,
 ) -> Result<Shares, String> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // One directory and one listener of each worker are among WORKER_DESCRIPTORS.
+    // One directory and one listener of each worker are among `descriptors::OF_WORKER`.
     let beyond = room.max.saturating_sub(Room::needed(1, 1, server.threads));
-    let descriptors = descriptors_of_worker(limit.saturating_sub(beyond), workers, cores)?;
+    let descriptors = descriptors::of_worker(limit.saturating_sub(beyond), workers, cores)?;
     // A connection of a stack has no descriptor.
     let places_max =
-        if has_sockets { descriptors * workers / DESCRIPTOR_PARTS * 5 } else { usize::MAX };
+        if has_sockets { descriptors::places(descriptors, workers) } else { usize::MAX };
     let connections = server.tuning.connections_max.min(places_max);
-    Ok(Shares { cores, workers, room, descriptors, connections })
+    Ok(Shares { cores, workers, room, limit, descriptors, connections })
 }
 
 /// The workers that have started.
@@ -306,8 +296,14 @@ fn start_workers(
 }
 
 /// Tells the operator what is served, and what may be unwanted about that.
-fn announce(snapshot: &Snapshot, loaded: Option<&Loaded>, shares: Shares, driver: &str) {
-    let Shares { workers, cores, .. } = shares;
+fn announce(
+    snapshot: &Snapshot,
+    loaded: Option<&Loaded>,
+    shares: Shares,
+    wanted: usize,
+    driver: &str,
+) {
+    let Shares { workers, cores, limit, connections, .. } = shares;
     let plural = if workers == 1 { "" } else { "s" };
     let what = match loaded {
         Some(loaded) => {
@@ -324,6 +320,9 @@ fn announce(snapshot: &Snapshot, loaded: Option<&Loaded>, shares: Shares, driver
         say(
             "running as root: every file that root can read there is served; a separate user is safer",
         );
+    }
+    if let Some(text) = descriptors::shortage(connections, wanted, limit) {
+        say(&text);
     }
     if let Some(text) = cost_of_workers(workers, cores) {
         say(&text);
@@ -374,15 +373,16 @@ fn room(
 ) -> Result<Room, String> {
     let (roots, listeners) = (snapshot.roots().len(), snapshot.addresses().len());
     let needed = Room::needed(roots, listeners, threads);
-    let rest = limit.saturating_sub(DESCRIPTORS_RESERVED);
+    let reserved = descriptors::reserved(limit);
+    let rest = limit.saturating_sub(reserved);
     // A single worker with one directory starts with any number.
     if needed > rest && roots > 1 {
         return Err(format!(
             "{roots} directories and {listeners} listeners of {threads} workers need {needed} \
-             descriptors beside {DESCRIPTORS_RESERVED} others, and `ulimit -Hn` allows {limit}: raise it"
+             descriptors beside {reserved} others, and `ulimit -Hn` allows {limit}: raise it"
         ));
     }
-    let growth = if is_replaceable { ROOM_MIN.max(limit / ROOM_PART) } else { 0 };
+    let growth = if is_replaceable { ROOM_MIN.max(limit / ROOM_PART).min(rest / 4) } else { 0 };
     Ok(Room { threads, max: needed.saturating_add(growth).min(rest.max(needed)) })
 }
 
@@ -490,22 +490,6 @@ fn spawn(
     thread.map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// The share of one worker in the process's descriptors.
-fn descriptors_of_worker(limit: usize, workers: usize, cores: usize) -> Result<usize, String> {
-    // Those of the first worker are among the reserved ones.
-    let own = DESCRIPTORS_RESERVED.saturating_add((workers - 1).saturating_mul(WORKER_DESCRIPTORS));
-    let share = limit.saturating_sub(own) / workers;
-    if workers > 1 && share < WORKER_DESCRIPTORS_MIN {
-        let plural = if cores == 1 { "" } else { "s" };
-        return Err(format!(
-            "cannot run {workers} workers: of the {limit} descriptors that `ulimit -Hn` allows, each \
-             would have {share} for its clients and files, and needs {WORKER_DESCRIPTORS_MIN} (with \
-             {cores} core{plural}, more workers than --threads {cores} are not faster)"
-        ));
-    }
-    Ok(share)
-}
-
 /// A message about the cost of many workers, for operators that take workers for connections.
 fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
@@ -516,7 +500,7 @@ fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
         format!(
             "{workers} workers for {cores} cores cost {least:.0} to {most} MiB of memory, {} descriptors and \
              up to {threads} threads, and are no faster than {cores}: one worker serves thousands of clients",
-            workers.saturating_mul(WORKER_DESCRIPTORS),
+            workers.saturating_mul(descriptors::OF_WORKER),
         )
     })
 }
@@ -645,7 +629,7 @@ impl Seed {
             page_cache: shared.page_cache,
             devices: shared.devices,
             silences: shared.silences,
-            descriptors_max: (shared.descriptors / DESCRIPTOR_PARTS).max(16),
+            descriptors_max: descriptors::files(shared.descriptors),
             logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: (shared.metrics, number),
             notes: notes.map(|fd| ring.adopt_file(fd)),
@@ -675,15 +659,6 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
 fn open_logs(snapshot: &Snapshot) -> Result<Vec<(Log, OwnedFd)>, String> {
     let open = |log: Log| files::open(&log.target).map(|file| (log, file));
     snapshot.logs().into_iter().map(open).collect()
-}
-
-/// Raises the limit on descriptors to the hard limit; returns it.
-fn raise_descriptor_limit() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let now =
-        if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-    now.and_then(|now| usize::try_from(now).ok()).unwrap_or(1 << 20)
 }
 
 /// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when
@@ -721,17 +696,6 @@ fn end_on_panic() {
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn workers_have_descriptors_or_are_refused() {
-        assert_eq!(descriptors_of_worker(20_000, 1, 2), Ok(19_936));
-        assert_eq!(descriptors_of_worker(20_000, 2, 2), Ok(9_964));
-        // A single worker starts with any number.
-        assert_eq!(descriptors_of_worker(64, 1, 2), Ok(0));
-        let error = descriptors_of_worker(20_000, 1000, 2).unwrap_err();
-        assert!(error.contains("each would have 11 ") && error.contains("--threads 2"), "{error}");
-        assert!(descriptors_of_worker(1 << 20, 1024, 1).is_ok());
-    }
 
     #[test]
     fn many_workers_give_a_message_about_their_cost() {

@@ -121,7 +121,7 @@ const SERVER: &[Key<Server>] = &[
     Key {
         name: "threads",
         kind: "number",
-        default: "one per core",
+        default: "one per core, if there are descriptors for them",
         example: "4",
         doc: "Worker threads.",
         read: |server, node, notes| {

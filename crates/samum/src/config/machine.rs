@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use super::file::Environment;
+use crate::descriptors;
 
 /// The file system and the cores of this machine.
 #[derive(Debug)]
@@ -28,10 +29,11 @@ impl Machine {
         Ok(Self { working_directory })
     }
 
-    /// The number of workers by default: one per core.
+    /// The number of workers by default: one per core, if there are descriptors for them.
     #[must_use]
-    pub fn cores() -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from)
+    pub fn workers() -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        descriptors::workers(descriptors::limit(), cores)
     }
 }
 
@@ -41,7 +43,7 @@ impl Environment for Machine {
     }
 
     fn threads(&self) -> usize {
-        Self::cores()
+        Self::workers()
     }
 
     fn canonical(&mut self, path: &Path) -> PathBuf {

@@ -96,12 +96,12 @@ fn a_low_limit_leaves_descriptors_for_files() {
         ]);
         command.args(["--listen", "127.0.0.1:0", "--threads", "1", "--driver", driver]);
         let server = Server::spawn(&mut command).unwrap();
-        let mut clients: Vec<_> = (0..46).map(|_| connect(&server)).collect();
+        let mut clients: Vec<_> = (0..66).map(|_| connect(&server)).collect();
         let message = server.wait_for_stderr("connections, as many as", SOON);
         assert!(message.is_some_and(|line| line.contains("ulimit -n")));
         // With as many connections as allowed, every file can still be opened.
         for number in 0..60 {
-            let response = ask_on(&mut clients[45], &format!("GET /{number}.bin"));
+            let response = ask_on(&mut clients[65], &format!("GET /{number}.bin"));
             assert_eq!(response.status, 200, "{number}");
             testkit::Content::pseudo_random(number, 100_000).assert_is(&response.body);
         }
@@ -109,6 +109,33 @@ fn a_low_limit_leaves_descriptors_for_files() {
         assert_eq!(server.stderr().iter().filter(|line| line.contains(COMPLAINT)).count(), 0);
         drop(clients);
         assert!(wait_until(SOON, || descriptors(&server) < 100));
+    });
+}
+
+/// Nobody who types it wants 64: that there are few is said at the start, and all of them are used.
+#[test]
+fn with_64_descriptors_25_clients_are_served_side_by_side() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        for number in 0..20 {
+            tree.write(format!("{number}.bin"), testkit::Content::pseudo_random(number, 100_000));
+        }
+        let mut command = Command::new("sh");
+        let script = "ulimit -n 64; exec \"$0\" \"$@\"";
+        command.args(["-c", script, SAMUM, "serve", text(tree.path())]);
+        // As many workers as the machine has cores, or as there are descriptors for.
+        command.args(["--listen", "127.0.0.1:0", "--driver", driver]);
+        let server = Server::spawn(&mut command).unwrap();
+        let message = server.wait_for_stderr("there is room for 25 connections at once", SOON);
+        assert!(message.is_some_and(|line| line.contains("`ulimit -n 20000`")));
+        let mut clients: Vec<_> = (0..25).map(|_| connect(&server)).collect();
+        for number in 0..20 {
+            for client in &mut clients {
+                assert_eq!(ask_on(client, &format!("GET /{number}.bin")).status, 200, "{number}");
+            }
+        }
+        assert!(descriptors(&server) < 64);
+        assert_eq!(server.stderr().iter().filter(|line| line.contains(COMPLAINT)).count(), 0);
     });
 }
 

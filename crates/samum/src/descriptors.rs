@@ -1,0 +1,145 @@
+//! Shares out the descriptors of the process: among workers, and among connections, files and everything else.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that are reserved for uses other than connections and files, of at least 256: a server with one worker
+/// has 12 from its start on (measured), and a program, a reload or the log needs a few for a moment.
+const RESERVED: usize = 64;
+/// The same, where there are few.
+const RESERVED_MIN: usize = 24;
+/// A worker's descriptors are divided into this many parts: five for connections, one for connections
+/// that are accepted at once beyond them, one for files that stay open, and one for pipes and files
+/// that are being opened.
+pub(crate) const PARTS: usize = 8;
+/// The parts for connections.
+const CONNECTION_PARTS: usize = 5;
+/// Open files that a worker may keep at least.
+const FILES_MIN: usize = 8;
+/// Descriptors of an idle worker (measured: 7.4): its ring or epoll, wakers, inotify, and duplicates of
+/// the listeners, the directory, the log and standard error.
+pub(crate) const OF_WORKER: usize = 8;
+/// Descriptors that each of several workers needs at least: with 32, it may have 20 clients.
+const OF_WORKER_MIN: usize = 32;
+/// With room for fewer connections than this, and than it may have, the operator is told at the start.
+const FEW: usize = 512;
+
+/// The number of descriptors that the process may have, once [`raise`] has raised it.
+pub(crate) fn limit() -> usize {
+    number(getrlimit(Resource::Nofile).maximum)
+}
+
+/// Raises the limit to the hard limit; returns it.
+pub(crate) fn raise() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let is_raised = setrlimit(Resource::Nofile, raised).is_ok();
+    number(if is_raised { limit.maximum } else { limit.current })
+}
+
+fn number(limit: Option<u64>) -> usize {
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(1 << 20)
+}
+
+/// The descriptors that are reserved for uses other than connections and files.
+pub(crate) fn reserved(limit: usize) -> usize {
+    (limit / 4).clamp(RESERVED_MIN, RESERVED)
+}
+
+/// The number of workers by default: one for each core, but fewer if each would have too few descriptors.
+pub(crate) fn workers(limit: usize, cores: usize) -> usize {
+    let rest = limit.saturating_sub(reserved(limit)).saturating_add(OF_WORKER);
+    (rest / (OF_WORKER_MIN + OF_WORKER)).clamp(1, cores.max(1))
+}
+
+/// The share of one worker for its connections and files.
+///
+/// # Errors
+///
+/// A sentence for the operator, if the share of each of several workers is too small.
+pub(crate) fn of_worker(limit: usize, workers: usize, cores: usize) -> Result<usize, String> {
+    // Those of the first worker are among the reserved ones.
+    let own = reserved(limit).saturating_add((workers - 1).saturating_mul(OF_WORKER));
+    let share = limit.saturating_sub(own) / workers;
+    if workers > 1 && share < OF_WORKER_MIN {
+        let plural = if cores == 1 { "" } else { "s" };
+        return Err(format!(
+            "cannot run {workers} workers: of the {limit} descriptors that `ulimit -Hn` allows, each \
+             would have {share} for its clients and files, and needs {OF_WORKER_MIN} (with \
+             {cores} core{plural}, more workers than --threads {cores} are not faster)"
+        ));
+    }
+    Ok(share)
+}
+
+/// The connections of `workers` workers that have this share each; at least one.
+pub(crate) fn places(share: usize, workers: usize) -> usize {
+    (share * workers / PARTS * CONNECTION_PARTS).max(1)
+}
+
+/// The open files that a worker with this share may keep.
+pub(crate) fn files(share: usize) -> usize {
+    (share / PARTS).max(FILES_MIN)
+}
+
+/// A message for the operator, if there is room for few connections and `wanted` are allowed.
+pub(crate) fn shortage(places: usize, wanted: usize, limit: usize) -> Option<String> {
+    let plural = if places == 1 { "" } else { "s" };
+    (places < wanted.min(FEW)).then(|| {
+        format!(
+            "there is room for {places} connection{plural} at once, and others wait: `ulimit -Hn` allows {limit} \
+             descriptors. Allow more, for example 20000: by `ulimit -n 20000` as root, `LimitNOFILE=20000` of \
+             systemd, or `--ulimit nofile=20000` of Docker"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_have_descriptors_or_are_refused() {
+        assert_eq!(of_worker(20_000, 1, 2), Ok(19_936));
+        assert_eq!(of_worker(20_000, 2, 2), Ok(9_964));
+        // A single worker starts with any number.
+        assert_eq!(of_worker(64, 1, 2), Ok(40));
+        assert_eq!(of_worker(16, 1, 2), Ok(0));
+        let error = of_worker(20_000, 1000, 2).unwrap_err();
+        assert!(error.contains("each would have 11 ") && error.contains("--threads 2"), "{error}");
+        assert!(of_worker(1 << 20, 1024, 1).is_ok());
+    }
+
+    #[test]
+    fn as_many_workers_run_by_default_as_have_descriptors() {
+        for (limit, cores, expected) in
+            [(0, 2, 1), (64, 2, 1), (95, 2, 1), (128, 2, 2), (1024, 64, 24), (20_000, 64, 64)]
+        {
+            let workers = workers(limit, cores);
+            assert_eq!(workers, expected, "{limit} descriptors, {cores} cores");
+            assert!(of_worker(limit, workers, cores).is_ok());
+            assert!(workers == cores || of_worker(limit, workers + 1, cores).is_err());
+        }
+    }
+
+    #[test]
+    fn a_shortage_of_places_is_told() {
+        let at =
+            |limit, wanted| shortage(places(of_worker(limit, 1, 1).unwrap(), 1), wanted, limit);
+        for (limit, wanted) in [(1024, 16_384), (64, 20), (20_000, 16_384)] {
+            assert_eq!(at(limit, wanted), None, "{limit} {wanted}");
+        }
+        assert!(at(64, 16_384).unwrap().starts_with("there is room for 25 connections at once"));
+        assert!(at(16, 16_384).unwrap().starts_with("there is room for 1 connection at once"));
+    }
+
+    #[test]
+    fn all_together_are_within_the_limit() {
+        for limit in 64..2048 {
+            let share = of_worker(limit, 1, 1).unwrap();
+            // Loads have half as many as files, and pipes two for a quarter of them.
+            let files = files(share) * 2;
+            let connections = places(share, 1) + share / PARTS;
+            assert!(12 + connections + files <= limit, "{limit}: {connections} and {files}");
+        }
+    }
+}
