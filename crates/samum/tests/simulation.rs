@@ -872,6 +872,44 @@ fn a_connection_begins_at_most_64_requests_in_a_turn() {
     });
 }
 
+/// Connections whose share of a turn is not enough for them.
+const FLOODERS: u64 = 200;
+/// Requests of 64 connections in one turn.
+const REQUESTS_OF_TURN_MAX: u64 = 64 * 64;
+
+#[test]
+fn connections_that_had_their_share_go_on_64_in_a_turn_whatever_happens_to_them() {
+    for_seeds(FEW, |seed| {
+        let mut run = Run::new(Config::new(seed), Tuning::default(), false);
+        let first = run.world.connect();
+        ask(&mut run, &first, "f1");
+        let flooders: Vec<Peer> = (0..FLOODERS).map(|_| run.world.connect()).collect();
+        let all = b"GET /f1 HTTP/1.1\r\nHost: sim\r\n\r\n".repeat(150);
+        flooders.iter().for_each(|peer| peer.send(&all));
+        let (mut before, mut most) = (run.worker.stats().responses, 0);
+        let (part, mut total) = (&all[..all.len() / 10], 1 + FLOODERS * 150);
+        for turn in 0..10_000 {
+            run.turn(Duration::from_millis(20));
+            let now = run.worker.stats().responses;
+            // In the turn in which its first bytes come a connection has its share at once.
+            if before > FLOODERS * 64 {
+                most = most.max(now - before);
+            }
+            before = now;
+            // Room to send and further requests come for connections that stand in line, too.
+            flooders.iter().for_each(|peer| drop(peer.take()));
+            if turn < 20 {
+                flooders.iter().for_each(|peer| peer.send(part));
+                total += FLOODERS * 15;
+            } else if now == total {
+                break;
+            }
+        }
+        assert_eq!(before, total, "all are answered");
+        assert!(most > 64 && most <= REQUESTS_OF_TURN_MAX, "{most} requests in one turn");
+    });
+}
+
 /// Requests that wait for one file of a device which does not answer.
 const CROWD: u64 = 700;
 /// Twice as many answers as a worker hands to connections at once.

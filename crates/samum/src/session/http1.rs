@@ -320,6 +320,11 @@ impl Session for Http1 {
     }
 
     #[inline]
+    fn had_its_share(&self, work: &Work) -> bool {
+        work.has_begun_all()
+    }
+
+    #[inline]
     fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
         if work.incoming.is_some() {
             return unread < INPUT_BYTES_MAX;

@@ -129,6 +129,12 @@ pub trait Session: core::fmt::Debug {
         None
     }
 
+    /// Returns whether the connection had its share when it last began requests, and has more to do since. It goes on
+    /// when its turn comes, whatever happens meanwhile: each event would give it another share.
+    fn had_its_share(&self, _work: &Self::Work) -> bool {
+        false
+    }
+
     /// Whether more bytes of the peer are wanted, `unread` of which wait to be taken.
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 

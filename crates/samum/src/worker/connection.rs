@@ -144,6 +144,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             return self.handle_header(tools, bytes);
         }
         let mut work = self.take_work(tools);
+        let has_turn = self.has_turn(&work);
         let takes = self.transport.takes();
         let plain = match self.transport.receive(bytes, work.session.queue()) {
             Ok(plain) => plain,
@@ -152,7 +153,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 return end(tools.shell, Why::Failed(failure));
             }
         };
-        if work.input.is_empty() {
+        if !has_turn {
+            work.input.extend_from_slice(plain);
+        } else if work.input.is_empty() {
             let taken = read(&mut self.session, &self.origin, takes, tools, &mut work, plain);
             work.input.extend_from_slice(&plain[taken..]);
         } else {
@@ -166,7 +169,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             self.work = Some(work);
             return end(tools.shell, why);
         }
-        self.proceed(tools, work)
+        if has_turn { self.proceed(tools, work) } else { self.wait_for_turn(tools, work) }
     }
 
     /// Bytes have come that may be of a header of the PROXY protocol.
@@ -224,7 +227,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     ) -> After {
         self.transport.handle_receive_stopped();
         let work = self.take_work(tools);
-        self.proceed(tools, work)
+        self.go_on(tools, work)
     }
 
     /// The transport can send again.
@@ -234,10 +237,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     ) -> After {
         self.transport.handle_writable();
         let Some(work) = self.work.take() else { return After::Keep };
-        self.proceed(tools, work)
+        self.go_on(tools, work)
     }
 
-    /// A read has ended.
+    /// A read has ended. Its bytes are sent at once, for others wait for the memory.
     pub(super) fn handle_read<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -273,7 +276,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if self.session.handle_answer(&mut work.session, &tools.shell.cx, request, size) {
             work.answers.push((request, answer));
         }
-        self.proceed(tools, work)
+        self.go_on(tools, work)
     }
 
     /// An interim response to one of the requests has come.
@@ -285,7 +288,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     ) -> After {
         let Some(mut work) = self.work.take() else { return After::Keep };
         self.session.handle_interim(&mut work.session, request, interim);
-        self.proceed(tools, work)
+        self.go_on(tools, work)
     }
 
     /// The deadline has passed.
@@ -424,6 +427,39 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.proceed(tools, work)
             }
         }
+    }
+
+    /// Returns whether the connection may go on at once. One that had its share stands in line with the others: with
+    /// a share for each event, many that had theirs would take the worker for themselves.
+    fn has_turn(&self, work: &Work<S::Work, A>) -> bool {
+        !work.queued && !self.session.had_its_share(&work.session)
+    }
+
+    /// Goes on at once, or when its turn comes.
+    fn go_on<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        work: Box<Work<S::Work, A>>,
+    ) -> After {
+        if self.has_turn(&work) {
+            self.proceed(tools, work)
+        } else {
+            self.wait_for_turn(tools, work)
+        }
+    }
+
+    /// Stands in the worker's line.
+    fn wait_for_turn<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+        mut work: Box<Work<S::Work, A>>,
+    ) -> After {
+        let shell = &mut *tools.shell;
+        let wants_bytes = self.session.wants_bytes(&work.session, &shell.cx, work.input.len());
+        self.transport.set_receiving(&mut shell.ring, wants_bytes);
+        let was_queued = core::mem::replace(&mut work.queued, true);
+        self.work = Some(work);
+        if was_queued { After::Keep } else { After::Again }
     }
 
     /// Goes on with everything until it waits.

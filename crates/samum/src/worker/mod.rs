@@ -44,6 +44,9 @@ const DELIVERIES_MAX: usize = 128;
 /// Connections that get another turn in one turn of the worker. The next one, which does not wait, takes what has come
 /// meanwhile first: thousands can have more to do for seconds.
 const AGAIN_MAX: usize = 64;
+/// The time for them, or as long as the turn has taken so far if that is more: what has come meanwhile, such as the
+/// state of a file that a new client waits for, is taken then. Only the connection that passes it still has its turn.
+const AGAIN_TIME: Duration = Duration::from_millis(2);
 /// Deadlines of connections that are looked at in one turn. Thousands of connections can be of one tick.
 const EXPIRIES_MAX: usize = 128;
 /// Connections asked to give back buffers at once, when others starve.
@@ -577,12 +580,19 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     /// Gives turns to connections that asked for another one before this; false if none did.
     fn take_turns(&mut self) -> bool {
-        let turns = self.again.len().min(AGAIN_MAX);
-        for _ in 0..turns {
+        if self.again.is_empty() {
+            return false;
+        }
+        let begun = self.shell.ring.now();
+        let until = begun + AGAIN_TIME.max(begun.since(self.shell.cx.now));
+        for _ in 0..self.again.len().min(AGAIN_MAX) {
             let Some(id) = self.again.pop_front() else { break };
             self.act(id, |connection, tools| connection.handle_turn(tools, true));
+            if self.shell.ring.now() >= until {
+                break;
+            }
         }
-        turns > 0
+        true
     }
 
     /// Gives turns to streams that wait for the disk, and sees that they get buffers; false if none had a turn.
