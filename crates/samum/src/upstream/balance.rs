@@ -24,7 +24,7 @@ pub(crate) const WEIGHT_FULL: u16 = 256;
 const BOUND: (u64, u64) = (5, 4);
 
 /// A server with fewer exchanges is never full: this is no load, and the requests that a browser sends at
-/// the same time go to one server.
+/// the same time go to one server. One with a smaller share than others is full with as much fewer.
 const EXCHANGES_FREE: u64 = 16;
 
 /// A set of servers of one upstream, by their numbers.
@@ -210,23 +210,35 @@ impl Balancer {
         least
     }
 
-    /// The server with the highest score for a key, of those that are not full.
+    /// The server with the highest score for a key, of those that are not full and take the key. A server whose
+    /// share is smaller than that of others takes as much smaller a part of its keys: if all waited until it is
+    /// full, it would get all of them at once, as most servers are far from full.
     fn highest(&self, among: ServerSet, key: u64) -> Option<usize> {
         let mut exchanges = 1;
         let mut weights = 0;
-        for at in among.iter() {
-            exchanges += u64::from(self.servers[at].exchanges);
-            weights += u64::from(self.servers[at].weight);
+        let mut heaviest = 0;
+        for server in among.iter().map(|at| &self.servers[at]) {
+            exchanges += u64::from(server.exchanges);
+            weights += u64::from(server.weight);
+            heaviest = heaviest.max(u64::from(server.weight));
         }
         let is_full = |server: &Server| {
+            let weight = u64::from(server.weight);
             // The bound is rounded up, so all bounds together are more than the exchanges: there is always
             // a server that is not full.
-            let bound =
-                (BOUND.0 * exchanges * u64::from(server.weight)).div_ceil(BOUND.1 * weights);
-            u64::from(server.exchanges) >= bound.max(EXCHANGES_FREE)
+            let bound = (BOUND.0 * exchanges * weight).div_ceil(BOUND.1 * weights);
+            let free = (EXCHANGES_FREE * weight).div_ceil(heaviest);
+            u64::from(server.exchanges) >= bound.max(free)
         };
-        let free = among.iter().filter(|at| !is_full(&self.servers[*at]));
-        free.max_by_key(|at| mix(self.servers[*at].seed ^ key))
+        let score = |at: &usize| mix(self.servers[*at].seed ^ key);
+        // As the score, this depends on the server and the key only, so the keys that a server takes stay with it
+        // while its share grows. It is a part of 2^32, which is compared to the share.
+        let takes = |at: &usize| {
+            let part = mix(score(at)) >> 32;
+            part * heaviest < u64::from(self.servers[*at].weight) << 32
+        };
+        let free = || among.iter().filter(|at| !is_full(&self.servers[*at]));
+        free().filter(takes).max_by_key(score).or_else(|| free().max_by_key(score))
     }
 }
 

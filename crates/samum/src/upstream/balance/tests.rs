@@ -165,6 +165,45 @@ fn a_popular_key_fills_its_server_up_to_the_bound_and_then_others() {
 }
 
 #[test]
+fn a_server_that_is_starting_takes_more_and_more_of_its_keys() {
+    const KEYS: u64 = 10_000;
+    let mut balancer = balancer(Balance::Hash, 4);
+    let all = balancer.members();
+    let servers = |balancer: &mut Balancer| -> Vec<usize> {
+        (0..KEYS).map(|key| turns_of(balancer, all, hash(&key.to_le_bytes()))).collect()
+    };
+    let whole = servers(&mut balancer);
+    let count = |servers: &[usize]| servers.iter().filter(|at| **at == 2).count();
+    let mut before = vec![0; whole.len()];
+    for weight in [1, 16, 64, 128, 200, WEIGHT_FULL] {
+        balancer.set_weight(2, weight);
+        let now = servers(&mut balancer);
+        let share = count(&whole) * usize::from(weight) / usize::from(WEIGHT_FULL);
+        assert!(count(&now).abs_diff(share) <= 100, "weight {weight}: {} keys", count(&now));
+        for ((now, before), whole) in now.iter().zip(&before).zip(&whole) {
+            assert!(*before != 2 || *now == 2, "a key that it has had stays");
+            assert!(*now == 2 || *whole == 2 || now == whole, "the keys of others stay");
+        }
+        before = now;
+    }
+    assert_eq!(before, whole);
+    // Servers that begin at the same time have their whole shares.
+    all.iter().for_each(|server| balancer.set_weight(server, 3));
+    assert_eq!(servers(&mut balancer), whole);
+}
+
+#[test]
+fn a_popular_key_does_not_fill_a_server_that_is_starting() {
+    let mut balancer = balancer(Balance::Hash, 2);
+    let all = balancer.members();
+    balancer.set_weight(1, WEIGHT_FULL / 8);
+    // A key that it takes.
+    let key = (0..).map(mix).find(|key| turns_of(&mut balancer, all, *key) == 1).unwrap();
+    let servers: Vec<_> = (0..10).map(|_| balancer.begin(all, key).unwrap()).collect();
+    assert_eq!(servers, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
 fn the_hash_is_the_same_for_ever() {
     // Other machines in front of the same servers may run other versions.
     assert_eq!(hash(b""), 0xe220_a839_7b1d_cdaf);
@@ -239,7 +278,10 @@ proptest! {
                     let weights: u32 =
                         among.iter().map(|at| u32::from(balancer.servers[at].weight)).sum();
                     let share = f64::from(balancer.servers[chosen].weight) / f64::from(weights);
-                    let bound = (1.25 * f64::from(all) * share).ceil().max(16.0);
+                    let heaviest = among.iter().map(|at| balancer.servers[at].weight).max();
+                    let heaviest = f64::from(heaviest.expect("one was chosen"));
+                    let free = 16.0 * f64::from(balancer.servers[chosen].weight) / heaviest;
+                    let bound = (1.25 * f64::from(all) * share).ceil().max(free.ceil());
                     prop_assert!(exchanges <= bound, "{exchanges} of {all}, at most {bound}");
                 }
             }
