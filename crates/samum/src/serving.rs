@@ -346,7 +346,11 @@ impl Snapshot {
             let same = candidates.iter().position(|candidate| candidate.is_same(config));
             if let Some(place) = same {
                 *made = Arc::clone(candidates.swap_remove(place));
-            } else if let Some(before) = candidates.first() {
+                continue;
+            }
+            // Routes of other sites have the same path.
+            let named = candidates.iter().find(|candidate| candidate.name == made.name);
+            if let Some(before) = named.or(candidates.first()) {
                 *made = Upstream::new(config, made.name.clone(), Some(before));
             }
         }

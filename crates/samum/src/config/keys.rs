@@ -1030,8 +1030,9 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: "seconds, or `none`",
         default: "`\"none\"`",
         example: "30",
-        doc: "The time in which the share of a server grows from nothing to all of it: one that is up again, or one at an \
-              address that its name did not have when it was resolved before.",
+        doc: "The time in which the share of a server grows from nothing to all of it: one that is up again, one at an \
+              address that its name did not have when it was resolved before, or one that a reload has added to \
+              others. With `balance = \"hash\"` this is a share of the keys that are the server's.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::seconds, notes);
             set(&mut shared.gateway.health.slow_start, unless_none(node, notes, read));

@@ -88,8 +88,8 @@ pub struct HealthRules {
     /// after this time, and after twice as long each time that it is down again, up to a minute. 10 s by
     /// default.
     pub fail_timeout: Duration,
-    /// The time in which the share of a server grows that is up again, or whose address is a further one of its
-    /// name; none by default.
+    /// The time in which the share of a server grows that is up again, or that is a further one: a further
+    /// address of its name, or added by a reload. None by default.
     pub slow_start: Option<Duration>,
     /// The path that is asked for to find out whether a server is up; none by default.
     pub check: Option<String>,

@@ -56,15 +56,28 @@ pub(crate) struct Upstream {
 /// The servers of one URL.
 #[derive(Clone, Debug)]
 enum Source {
-    One(Arc<Server>),
+    One(Arc<One>),
     /// One server for each address of a name.
     Named(Arc<Named>),
+}
+
+/// An address, and its server.
+#[derive(Debug)]
+struct One {
+    url: ServerUrl,
+    address: Option<ring::Address>,
+    /// True if others had requests before it was added.
+    joins: bool,
+    /// Made when it is first wanted: this is when it joins the others.
+    server: OnceLock<Arc<Server>>,
 }
 
 /// A name, and its servers.
 #[derive(Debug)]
 struct Named {
     url: ServerUrl,
+    /// True if other servers had requests before it was added.
+    joins: bool,
     name: Name,
     /// Its addresses, as soon as something resolves it.
     resolved: OnceLock<Arc<Resolved>>,
@@ -107,15 +120,20 @@ pub(crate) enum LinkNews {
 
 impl Upstream {
     /// The servers of a route, whose site and path are its name. Servers that an upstream `before` has under
-    /// the same rules stay as they are: up or down, with their links.
+    /// the same rules stay as they are: up or down, with their links. Servers that it does not have join the
+    /// others.
     pub(crate) fn new(config: &config::Upstream, name: String, before: Option<&Self>) -> Arc<Self> {
-        let before = before.filter(|before| before.rules.health == config.rules.health);
-        let kept = |url: &ServerUrl| {
-            let before = before?;
-            let place = before.urls.iter().position(|other| other == url)?;
-            Some(before.sources[place].clone())
+        let has_same_rules = before.is_some_and(|it| it.rules.health == config.rules.health);
+        let source = |url| {
+            let known = before.and_then(|before| {
+                let place = before.urls.iter().position(|other| other == url)?;
+                Some(&before.sources[place])
+            });
+            match known {
+                Some(source) if has_same_rules => source.clone(),
+                known => Source::new(url, before.is_some() && known.is_none()),
+            }
         };
-        let source = |url| kept(url).unwrap_or_else(|| Source::new(url, &config.rules));
         let sources = config.servers.iter().map(source).collect();
         let (urls, rules) = (config.servers.clone(), config.rules.clone());
         let is_buffer_reported = AtomicBool::new(false);
@@ -145,7 +163,7 @@ impl Upstream {
         let mut all = Vec::new();
         for source in &self.sources {
             match source {
-                Source::One(server) => all.push(Arc::clone(server)),
+                Source::One(one) => all.push(one.server(&self.rules, now)),
                 Source::Named(named) => all.extend(named.servers(&self.rules, now)),
             }
         }
@@ -197,7 +215,8 @@ impl Upstream {
 }
 
 impl Source {
-    fn new(url: &ServerUrl, rules: &GatewayRules) -> Self {
+    /// `joins`: others had requests before it was added.
+    fn new(url: &ServerUrl, joins: bool) -> Self {
         let address = match &url.address {
             ServerAddress::Ip(address) => Some(ring::Address::from(*address)),
             // The path was checked when the configuration was read.
@@ -205,23 +224,35 @@ impl Source {
             ServerAddress::Host(host, port) => {
                 return Self::Named(Arc::new(Named {
                     url: url.clone(),
+                    joins,
                     name: Name { host: host.as_str().into(), port: *port },
                     resolved: OnceLock::new(),
                     found: Mutex::default(),
                 }));
             }
         };
-        Self::One(Server::new(url, url.to_string(), address, rules, None))
+        Self::One(Arc::new(One { url: url.clone(), address, joins, server: OnceLock::new() }))
+    }
+}
+
+impl One {
+    fn server(&self, rules: &GatewayRules, now: Time) -> Arc<Server> {
+        let make = || {
+            let (name, address) = (self.url.to_string(), self.address.clone());
+            Server::new(&self.url, name, address, rules, self.joins.then_some(now))
+        };
+        Arc::clone(self.server.get_or_init(make))
     }
 }
 
 impl Named {
-    /// The servers at its addresses at present. Those at addresses that it had before are the same; others join them.
+    /// The servers at its addresses at present. Those at addresses that it had before are the same; others join them,
+    /// and the first ones join those of other names.
     fn servers(&self, rules: &GatewayRules, now: Time) -> Vec<Arc<Server>> {
         let Some(resolved) = self.resolved.get() else { return Vec::new() };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses = resolved.addresses();
-        let joined = (!found.is_empty()).then_some(now);
+        let joined = (self.joins || !found.is_empty()).then_some(now);
         let next = addresses.iter().map(|address| {
             let same = found.iter().find(|(known, _)| known == address);
             let server = same.map(|(_, server)| Arc::clone(server)).unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! The servers of a name whose addresses change, as a worker chooses among them.
+//! Servers that join others, as a worker chooses among them: at further addresses of a name, and by a reload.
 
 use super::*;
 use crate::config::HealthRules;
@@ -12,17 +12,32 @@ struct Stage {
     resolved: Arc<Resolved>,
 }
 
+fn config(balance: Balance, servers: &[&str]) -> config::Upstream {
+    let health = HealthRules { slow_start: Some(SLOW_START), ..HealthRules::default() };
+    let rules = GatewayRules { balance, health, ..GatewayRules::default() };
+    let server = |url: &&str| config::upstream::server(url).expect("a server");
+    config::Upstream { servers: servers.iter().map(server).collect(), rules }
+}
+
 impl Stage {
     fn new(balance: Balance) -> Self {
-        let health = HealthRules { slow_start: Some(SLOW_START), ..HealthRules::default() };
-        let rules = GatewayRules { balance, health, ..GatewayRules::default() };
-        let servers = vec![config::upstream::server("http://a.example").expect("a server")];
-        let config = config::Upstream { servers, rules };
-        let upstream = Upstream::new(&config, "a".to_owned(), None);
+        let upstream = Upstream::new(&config(balance, &["http://a.example"]), "a".to_owned(), None);
         let resolved = Arc::<Resolved>::default();
         let Source::Named(named) = &upstream.sources[0] else { unreachable!("it is a name") };
         named.resolved.get_or_init(|| Arc::clone(&resolved));
         Self { upstream, links: Links::new(Token::default(), Token::default()), resolved }
+    }
+
+    /// A route to servers at addresses.
+    fn with_addresses(balance: Balance, servers: &[&str]) -> Self {
+        let upstream = Upstream::new(&config(balance, servers), "a".to_owned(), None);
+        let links = Links::new(Token::default(), Token::default());
+        Self { upstream, links, resolved: Arc::default() }
+    }
+
+    /// A reload gives the route these servers.
+    fn reload(&mut self, config: &config::Upstream) {
+        self.upstream = Upstream::new(config, "a".to_owned(), Some(&self.upstream));
     }
 
     fn resolve(&self, hosts: &[u8]) {
@@ -30,14 +45,18 @@ impl Stage {
         self.resolved.set(hosts.iter().map(address).collect());
     }
 
-    /// The number of so many requests that this address gets.
+    /// The number of so many requests that this address of the name gets.
     fn share(&mut self, host: u8, requests: u32, seconds: u64) -> usize {
+        self.share_of(&format!("(192.0.2.{host})"), requests, seconds)
+    }
+
+    /// The number of so many requests that the server gets whose name ends like this.
+    fn share_of(&mut self, server: &str, requests: u32, seconds: u64) -> usize {
         let now = Time::default() + Duration::from_secs(1_000_000 + seconds);
-        let of_host = format!("(192.0.2.{host})");
         let mut is_asked = |key| {
             let ask = Try { key, failed: ServerSet::EMPTY, is_retry: false, is_repeatable: true };
             let chosen = self.links.choose(&self.upstream, ask, now).expect("a server is up");
-            let is_host = chosen.server.name.ends_with(&of_host);
+            let is_host = chosen.server.name.ends_with(server);
             self.links.end(chosen);
             is_host
         };
@@ -69,10 +88,75 @@ fn an_address_that_joins_those_of_a_name_begins_with_a_small_share() {
 }
 
 #[test]
+fn an_address_that_joins_has_few_keys_at_first() {
+    let mut stage = Stage::new(Balance::Hash);
+    stage.resolve(&[1, 2]);
+    stage.share(1, 300, 0);
+    stage.resolve(&[1, 2, 3]);
+    let shares = [100, 115, 130].map(|seconds| stage.share(3, 3000, seconds));
+    assert!(shares[0] <= 20, "{shares:?}");
+    assert!((450..=550).contains(&shares[1]), "{shares:?}");
+    assert!((930..=1070).contains(&shares[2]), "{shares:?}");
+}
+
+#[test]
 fn addresses_that_take_the_place_of_all_others_share_at_once() {
     let mut stage = Stage::new(Balance::RoundRobin);
     stage.resolve(&[1]);
     assert_eq!(stage.share(1, 10, 0), 10);
     stage.resolve(&[2, 3]);
     assert_eq!(stage.share(2, 300, 1), 150);
+}
+
+const ONE: &str = "http://192.0.2.1:80";
+const TWO: &str = "http://192.0.2.2:80";
+const THREE: &str = "http://192.0.2.3:80";
+
+#[test]
+fn a_server_that_a_reload_adds_begins_with_a_small_share() {
+    for balance in [Balance::RoundRobin, Balance::Least, Balance::Hash] {
+        // Keys are spread by chance.
+        let spread = if balance == Balance::Hash { 150 } else { 15 };
+        let is_about = |share: usize, expected: usize| share.abs_diff(expected) <= spread;
+        let mut stage = Stage::with_addresses(balance, &[ONE, TWO]);
+        let first = stage.share_of(ONE, 3000, 0);
+        assert!(is_about(first, 1500), "{balance:?}: {first}: the first ones share at once");
+        stage.reload(&config(balance, &[ONE, TWO, THREE]));
+        let shares = [100, 115, 130].map(|seconds| stage.share_of(THREE, 3000, seconds));
+        assert!(shares[0] <= 30, "{balance:?}: {shares:?}");
+        let half = if balance == Balance::Hash { 500 } else { 600 };
+        assert!(is_about(shares[1], half), "{balance:?}: {shares:?}");
+        assert!(is_about(shares[2], 1000), "{balance:?}: {shares:?}");
+        // One that stays goes on, whatever else changes, and one that comes back is new.
+        stage.reload(&config(balance, &[THREE, ONE]));
+        let share = stage.share_of(THREE, 3000, 131);
+        assert!(is_about(share, 1500), "{balance:?}: {share}");
+        stage.reload(&config(balance, &[ONE, TWO, THREE]));
+        let share = stage.share_of(TWO, 3000, 132);
+        assert!(share <= 30, "{balance:?}: {share}");
+    }
+}
+
+#[test]
+fn servers_that_a_reload_leaves_share_at_once_also_under_other_rules() {
+    let mut stage = Stage::with_addresses(Balance::RoundRobin, &[ONE, TWO]);
+    let mut next = config(Balance::RoundRobin, &[ONE, TWO, THREE]);
+    next.rules.health.max_fails = 7;
+    stage.reload(&next);
+    let shares = [ONE, THREE].map(|server| stage.share_of(server, 300, 1));
+    assert_eq!(shares[0], 150, "{shares:?}");
+    assert!(shares[1] <= 2, "{shares:?}");
+}
+
+#[test]
+fn the_addresses_of_a_name_that_a_reload_adds_begin_with_a_small_share() {
+    let mut stage = Stage::with_addresses(Balance::RoundRobin, &[ONE]);
+    stage.reload(&config(Balance::RoundRobin, &[ONE, "http://a.example"]));
+    let Source::Named(named) = &stage.upstream.sources[1] else { unreachable!("it is a name") };
+    named.resolved.get_or_init(|| Arc::clone(&stage.resolved));
+    assert_eq!(stage.share_of(ONE, 30, 0), 30);
+    // They are found a little later.
+    stage.resolve(&[2, 3]);
+    assert!(stage.share(2, 300, 1) <= 2);
+    assert_eq!(stage.share(2, 300, 31), 100);
 }
