@@ -4,14 +4,14 @@
 //! and hands everything else up.
 
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::cache::Cache;
 use super::emit::Emitter;
 use super::gateways::Gateways;
 use super::limit::Limit;
 use super::neighbours::{Neighbours, NextHop};
-use super::packet::{Packet, ReceivedChecksum};
+use super::packet::{Packet, ReceivedChecksum, can_be_sender};
 use super::path_mtu::PathMtus;
 use super::report::{self, Report};
 use crate::config::{Address, Config};
@@ -38,7 +38,7 @@ pub(crate) struct Layer {
     pub(crate) path_mtus: PathMtus,
     /// The next hops of peers that have sent a datagram.
     datagram_hops: Cache<NextHop>,
-    /// For answers to echo requests.
+    /// For answers to echo requests, and to packets that cannot be processed.
     echoes: Limit,
     /// For answers of ARP and neighbour discovery, apart from echoes: a flood of these would make us
     /// unreachable.
@@ -204,7 +204,12 @@ impl Layer {
             }
             return self.answer_arp(now, &message, hop, counters, out);
         }
-        let packet = Packet::parse(link.ethertype, bytes)?.ok_or(Refused::NotOurs)?;
+        let packet = match Packet::parse(link.ethertype, bytes) {
+            Err(why @ Malformed::Extension) => {
+                return self.answer_problem(why.into(), now, bytes, hop, is_to_us, counters, out);
+            }
+            packet => packet?.ok_or(Refused::NotOurs)?,
+        };
         if packet.protocol == Protocol::ICMPV6 && ndp::Header::is_one(packet.payload) {
             return self.handle_discovery(now, &packet, hop, counters, out);
         }
@@ -221,7 +226,10 @@ impl Layer {
             (Protocol::ICMP, true) | (Protocol::ICMPV6, false) => {
                 self.handle_icmp(now, &packet, hop, is_ours, counters, out)
             }
-            _ => Err(Refused::NotOurs),
+            (_, true) => Err(Refused::NotOurs),
+            (_, false) => {
+                self.answer_problem(Refused::NotOurs, now, bytes, hop, is_to_us, counters, out)
+            }
         }
     }
 
@@ -364,6 +372,39 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
+    /// Tells the sender of a packet of IPv6 why it is not processed (RFC 8200, 4; RFC 4443, 2.4 and 3.4), if the address is ours alone.
+    /// The kernel answers for its own.
+    #[cold]
+    fn answer_problem<T: Transmit>(
+        &mut self,
+        why: Refused,
+        now: Time,
+        bytes: &[u8],
+        hop: NextHop,
+        is_to_us: bool,
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
+        let knows = |one| matches!(one, Protocol::TCP | Protocol::UDP | Protocol::ICMPV6);
+        let Some(problem) = ipv6::Header::problem(bytes, knows) else { return Err(why) };
+        let (peer, for_groups) = (problem.source.into(), problem.is_for_groups);
+        let own = self.addresses.iter().find(|address| {
+            let is_in_group = |ip| for_groups && is_in_group(ip, problem.destination);
+            address.is_ours && (address.ip == problem.destination || is_in_group(address.ip))
+        });
+        let own = own.filter(|own| (is_to_us || for_groups) && can_be_sender(peer, own.ip));
+        let Some(&Address { ip: own, .. }) = own else { return Err(why) };
+        if !self.echoes.allows(now) {
+            return Err(Refused::TooMany);
+        }
+        let hop = self.gateways.hop_to(peer, hop);
+        let mut head = [0; icmpv6::Header::LEN];
+        problem.message.emit(&mut head);
+        let quoted = &problem.packet[..problem.packet.len().min(QUOTED_BYTES_MAX)];
+        let sent = self.emitter(counters, out).icmp(own, peer, hop, None, &head, &[quoted]);
+        Ok(answered(sent, counters))
+    }
+
     fn read_datagram<'a>(
         &mut self,
         packet: &Packet<'a>,
@@ -412,8 +453,20 @@ impl Layer {
 }
 
 /// The address of all stations of a link (RFC 4291, 2.7.1), and that of the link (RFC 2464, 7).
-const ALL_NODES: core::net::Ipv6Addr = core::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
+
+/// The most bytes of a packet that an error of ICMP quotes: each path has room for it (RFC 4443, 2.4 (c)).
+const QUOTED_BYTES_MAX: usize = 1280 - ipv6::Header::LEN - icmpv6::Header::LEN;
+
+/// Whether the station with this address belongs to a group of stations (RFC 4291, 2.8): that of all, or that of
+/// its address.
+fn is_in_group(ip: IpAddr, group: Ipv6Addr) -> bool {
+    let IpAddr::V6(ip) = ip else { return false };
+    let [.., high, low] = ip.segments();
+    let solicited = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | high & 0xff, low);
+    group == ALL_NODES || group == solicited
+}
 
 #[inline]
 fn read_segment<'a>(

@@ -74,17 +74,7 @@ impl<'a> Packet<'a> {
     /// Whether the sender can be a host that an answer reaches (RFC 1122, 3.2.1.3; RFC 4291, 2.7), and is not
     /// the receiver itself.
     pub(crate) fn has_valid_source(&self) -> bool {
-        let is_host = match self.source {
-            IpAddr::V4(source) => {
-                // Class E and the limited broadcast begin with 240 and more.
-                let [first, ..] = source.octets();
-                first != 0 && first != Ipv4Addr::LOCALHOST.octets()[0] && first < 224
-            }
-            IpAddr::V6(source) => {
-                !source.is_multicast() && !source.is_unspecified() && !source.is_loopback()
-            }
-        };
-        is_host && self.source != self.destination
+        can_be_sender(self.source, self.destination)
     }
 
     /// The sum of the pseudo header for so many bytes of the payload.
@@ -108,6 +98,22 @@ impl<'a> Packet<'a> {
         sum.add(bytes);
         sum.is_right()
     }
+}
+
+/// [`Packet::has_valid_source`], of the packet's addresses.
+#[inline]
+pub(crate) fn can_be_sender(source: IpAddr, destination: IpAddr) -> bool {
+    let is_host = match source {
+        IpAddr::V4(source) => {
+            // Class E and the limited broadcast begin with 240 and more.
+            let [first, ..] = source.octets();
+            first != 0 && first != Ipv4Addr::LOCALHOST.octets()[0] && first < 224
+        }
+        IpAddr::V6(source) => {
+            !source.is_multicast() && !source.is_unspecified() && !source.is_loopback()
+        }
+    };
+    is_host && source != destination
 }
 
 #[cfg(test)]

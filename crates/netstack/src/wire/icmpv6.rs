@@ -20,6 +20,13 @@ pub enum Header {
         /// The MTU of that link.
         mtu: u32,
     },
+    /// A packet could not be processed. The payload quotes its beginning.
+    ParameterProblem {
+        /// The kind of the problem.
+        code: u8,
+        /// The place in the packet of what was not understood, in bytes from its beginning.
+        pointer: u32,
+    },
     /// Any other message. Those of neighbour discovery are read by [`super::ndp`].
     Other {
         /// Its type.
@@ -31,6 +38,7 @@ pub enum Header {
 
 const UNREACHABLE: u8 = 1;
 const PACKET_TOO_BIG: u8 = 2;
+const PARAMETER_PROBLEM: u8 = 4;
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 
@@ -52,6 +60,9 @@ impl Header {
             (UNREACHABLE, code) => Self::Unreachable { code },
             // The code is to be ignored (RFC 4443, 3.2).
             (PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: u32::from_be_bytes(*rest) },
+            (PARAMETER_PROBLEM, code) => {
+                Self::ParameterProblem { code, pointer: u32::from_be_bytes(*rest) }
+            }
             (kind, code) => Self::Other { kind, code },
         };
         Ok((header, payload))
@@ -64,6 +75,9 @@ impl Header {
             Self::EchoReply(rest) => (ECHO_REPLY, 0, rest),
             Self::Unreachable { code } => (UNREACHABLE, code, [0; 4]),
             Self::PacketTooBig { mtu } => (PACKET_TOO_BIG, 0, mtu.to_be_bytes()),
+            Self::ParameterProblem { code, pointer } => {
+                (PARAMETER_PROBLEM, code, pointer.to_be_bytes())
+            }
             Self::Other { kind, code } => (kind, code, [0; 4]),
         };
         into[0..4].copy_from_slice(&[kind, code, 0, 0]);
@@ -84,12 +98,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(which in 0..5_u8, rest: [u8; 4], mtu: u32, code: u8) {
+        fn what_is_emitted_is_parsed(which in 0..6_u8, rest: [u8; 4], mtu: u32, code: u8) {
             let header = match which {
                 0 => Header::EchoRequest(rest),
                 1 => Header::EchoReply(rest),
                 2 => Header::Unreachable { code },
                 3 => Header::PacketTooBig { mtu },
+                4 => Header::ParameterProblem { code, pointer: mtu },
                 // An echo reply with a code is none.
                 _ => Header::Other { kind: 129 + code % 9, code: code.max(1) },
             };

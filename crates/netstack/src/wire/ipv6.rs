@@ -1,9 +1,9 @@
-//! IPv6 (RFC 8200). Extension headers with options are skipped, and routing headers of packets that have arrived; fragments
-//! are refused, and packets that would have to be sent on.
+//! IPv6 (RFC 8200). Extension headers with options that may be skipped are, and routing headers of packets that have arrived;
+//! fragments are refused, and packets that would have to be sent on. [`Problem`] is what their sender is told.
 
 use core::net::Ipv6Addr;
 
-use super::{Ecn, Malformed, Protocol, be16};
+use super::{Ecn, Malformed, Protocol, be16, icmpv6};
 
 /// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,43 @@ pub struct Header {
     pub flow_label: u32,
 }
 
+/// A packet that cannot be processed, and what its sender is told (RFC 4443, 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem<'a> {
+    /// The sender.
+    pub source: Ipv6Addr,
+    /// The receiver.
+    pub destination: Ipv6Addr,
+    /// The packet, without padding behind it.
+    pub packet: &'a [u8],
+    /// The message, which quotes the packet.
+    pub message: icmpv6::Header,
+    /// Whether it is sent even if the packet was sent to a group of stations (RFC 4443, 2.4 (e.3)).
+    pub is_for_groups: bool,
+}
+
+/// What is wrong with an extension header.
+struct Fault {
+    code: u8,
+    /// The place in the packet, in bytes from its beginning.
+    pointer: usize,
+    is_for_groups: bool,
+}
+
+/// What follows the extension headers.
+struct Upper<'a> {
+    protocol: Protocol,
+    payload: &'a [u8],
+    /// The place in the packet of the byte that names the protocol.
+    named_at: usize,
+}
+
+/// The reason why extension headers were not skipped.
+enum Unskipped {
+    Malformed(Malformed),
+    Fault(Fault),
+}
+
 /// How many extension headers are skipped. RFC 8504, 5.3 lets a host set such a limit; more than these,
 /// destination options before a routing header and behind it, do not occur (RFC 8200, 4.1).
 const EXTENSIONS_MAX: usize = 4;
@@ -30,6 +67,21 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
+
+/// The places of the fields in the header of a packet, and in a routing header.
+const NEXT_HEADER: usize = 6;
+const ROUTING_TYPE: usize = 2;
+
+/// The option of one byte; all others have a length.
+const PAD_1: u8 = 0;
+
+const WRONG_FIELD: u8 = 0;
+const UNKNOWN_HEADER: u8 = 1;
+const UNKNOWN_OPTION: u8 = 2;
+
+/// Messages of ICMP with a lesser type are errors (RFC 4443, 2.1). To a redirect no error may be sent, either (2.4 (e.2)).
+const FIRST_INFORMATION: u8 = 128;
+const REDIRECT: u8 = 137;
 
 impl Header {
     /// Bytes of the header without extensions, as all are that are emitted.
@@ -64,23 +116,52 @@ impl Header {
         fields: &[u8; Self::LEN],
         payload: &'a [u8],
     ) -> Result<(Self, &'a [u8]), Malformed> {
-        let &[f0, f1, f2, f3, _, _, next, hop_limit, ref addresses @ ..] = fields;
+        let &[f0, f1, f2, f3, _, _, next, hop_limit, ..] = fields;
         if f0 >> 4 != 6 {
             return Err(Malformed::Header);
         }
-        let (source, destination) = addresses.split_at(16);
-        let address =
-            |bytes: &[u8]| Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap_or_default());
-        let (protocol, payload) = skip_extensions(next, payload)?;
+        let [source, destination] = ends(fields);
+        let Upper { protocol, payload, .. } = skip_extensions(next, payload, true)?;
         let header = Self {
-            source: address(source),
-            destination: address(destination),
+            source,
+            destination,
             protocol,
             ecn: Ecn::from_bits(f1 >> 4),
             hop_limit,
             flow_label: u32::from_be_bytes([0, f1 & 0x0f, f2, f3]),
         };
         Ok((header, payload))
+    }
+
+    /// What the sender of a packet that was not processed is told; `knows` says which protocols are. `None` if it is
+    /// told nothing: nothing follows the headers, the packet is cut off, or it may be an error, which no error answers (RFC
+    /// 4443, 2.4 (e)).
+    #[must_use]
+    pub fn problem(packet: &[u8], knows: impl Fn(Protocol) -> bool) -> Option<Problem<'_>> {
+        let fields = packet.first_chunk::<{ Self::LEN }>()?;
+        let packet = packet.get(..Self::LEN + usize::from(be16(fields[4], fields[5])))?;
+        let (next, payload) = (fields[NEXT_HEADER], &packet[Self::LEN..]);
+        let fault = match skip_extensions(next, payload, true) {
+            Ok(upper) if knows(upper.protocol) || upper.protocol == Protocol::NONE => return None,
+            Ok(upper) => Fault::new(UNKNOWN_HEADER, upper.named_at),
+            Err(Unskipped::Fault(fault)) => fault,
+            Err(Unskipped::Malformed(_)) => return None,
+        };
+        // An error may be behind the header that is not processed.
+        let is_error = match skip_extensions(next, payload, false) {
+            Ok(Upper { protocol: Protocol::ICMPV6, payload, .. }) => {
+                payload.first().is_none_or(|kind| *kind < FIRST_INFORMATION || *kind == REDIRECT)
+            }
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        let [source, destination] = ends(fields);
+        let message = icmpv6::Header::ParameterProblem {
+            code: fault.code,
+            pointer: u32::try_from(fault.pointer).ok()?,
+        };
+        let is_for_groups = fault.is_for_groups;
+        (!is_error).then_some(Problem { source, destination, packet, message, is_for_groups })
     }
 
     /// Writes the header of a packet with a payload of so many bytes.
@@ -96,27 +177,102 @@ impl Header {
     }
 }
 
-/// The protocol behind the extension headers, and its bytes.
+/// Skips the extension headers. Unless what they say is `checked`, only their lengths matter.
 #[inline]
-fn skip_extensions(mut next: u8, mut payload: &[u8]) -> Result<(Protocol, &[u8]), Malformed> {
+fn skip_extensions(
+    mut next: u8,
+    mut payload: &[u8],
+    checked: bool,
+) -> Result<Upper<'_>, Unskipped> {
+    let (mut named_at, mut at) = (NEXT_HEADER, Header::LEN);
     for _ in 0..=EXTENSIONS_MAX {
         match next {
+            // This one comes first or not at all (RFC 8200, 4).
+            HOP_BY_HOP if checked && at != Header::LEN => {
+                return Err(Fault::new(UNKNOWN_HEADER, named_at).into());
+            }
             HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {
-                let &[following, len, _, left, ..] = payload else { return Err(Malformed::Header) };
-                // No type of routing is known here: a header that has nowhere to lead is ignored (RFC 8200, 4.4).
-                if next == ROUTING && left > 0 {
-                    return Err(Malformed::Extension);
-                }
+                let &[following, len, _, left, ..] = payload else {
+                    return Err(Malformed::Header.into());
+                };
                 // In units of 8 bytes, the first one not counted (RFC 8200, 4.3).
                 let len = (usize::from(len) + 1) * 8;
-                payload = payload.get(len..).ok_or(Malformed::Header)?;
-                next = following;
+                let (extension, rest) = payload.split_at_checked(len).ok_or(Malformed::Header)?;
+                match next {
+                    _ if !checked => {}
+                    // No type of routing is known here: a header that has nowhere to lead is ignored (RFC 8200, 4.4).
+                    ROUTING if left > 0 => {
+                        return Err(Fault::new(WRONG_FIELD, at + ROUTING_TYPE).into());
+                    }
+                    ROUTING => {}
+                    _ => check_options(extension, at)?,
+                }
+                (named_at, at) = (at, at + len);
+                (next, payload) = (following, rest);
             }
-            FRAGMENT => return Err(Malformed::Fragment),
-            protocol => return Ok((Protocol(protocol), payload)),
+            FRAGMENT => return Err(Malformed::Fragment.into()),
+            protocol => return Ok(Upper { protocol: Protocol(protocol), payload, named_at }),
         }
     }
-    Err(Malformed::Extension)
+    Err(Malformed::Extension.into())
+}
+
+/// Checks that the options in an extension header at this place of the packet may be skipped (RFC 8200, 4.2). None is known
+/// but padding.
+fn check_options(extension: &[u8], place: usize) -> Result<(), Unskipped> {
+    let mut at = 2;
+    while let Some(&option) = extension.get(at) {
+        if option == PAD_1 {
+            at += 1;
+            continue;
+        }
+        let len = usize::from(*extension.get(at + 1).ok_or(Malformed::Header)?);
+        match option >> 6 {
+            0b00 => {}
+            0b01 => return Err(Malformed::Extension.into()),
+            action => {
+                let fault = Fault::new(UNKNOWN_OPTION, place + at);
+                return Err(Fault { is_for_groups: action == 0b10, ..fault }.into());
+            }
+        }
+        at += 2 + len;
+    }
+    if at > extension.len() { Err(Malformed::Header.into()) } else { Ok(()) }
+}
+
+/// The addresses in the header of a packet: of the sender, and of the receiver.
+#[inline]
+fn ends(fields: &[u8; Header::LEN]) -> [Ipv6Addr; 2] {
+    [8, 24].map(|at| {
+        fields[at..].first_chunk::<16>().map_or(Ipv6Addr::UNSPECIFIED, |bytes| (*bytes).into())
+    })
+}
+
+impl Fault {
+    const fn new(code: u8, pointer: usize) -> Self {
+        Self { code, pointer, is_for_groups: false }
+    }
+}
+
+impl From<Fault> for Unskipped {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Malformed> for Unskipped {
+    fn from(why: Malformed) -> Self {
+        Self::Malformed(why)
+    }
+}
+
+impl From<Unskipped> for Malformed {
+    fn from(why: Unskipped) -> Self {
+        match why {
+            Unskipped::Malformed(why) => why,
+            Unskipped::Fault(_) => Self::Extension,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +327,7 @@ mod tests {
     fn fragments_and_packets_to_be_sent_on_are_refused() {
         for (next, refused) in [(FRAGMENT, Malformed::Fragment), (ROUTING, Malformed::Extension)] {
             let header = Header { protocol: Protocol(next), ..header() };
-            assert_eq!(Header::parse(&packet(&header, &[6; 40])), Err(refused));
+            assert_eq!(Header::parse(&packet(&header, &[6; 56])), Err(refused));
         }
     }
 
@@ -184,6 +340,35 @@ mod tests {
             let bytes = packet(&header, &[&routing[..], b"data"].concat());
             let expected = Header { protocol: Protocol::TCP, ..header };
             assert_eq!(Header::parse(&bytes), Ok((expected, &b"data"[..])), "type {kind}");
+        }
+    }
+
+    #[test]
+    fn rfc8200_4_2_options_say_what_becomes_of_a_packet_where_they_are_not_known() {
+        let header = Header { protocol: Protocol(DESTINATION_OPTIONS), ..header() };
+        let told = |options: [u8; 6]| {
+            let payload = [&[6, 0][..], &options, b"data"].concat();
+            let bytes = packet(&header, &payload);
+            let problem = Header::problem(&bytes, |protocol| protocol == Protocol::TCP);
+            let told = problem.map(|problem| (problem.message, problem.is_for_groups));
+            (Header::parse(&bytes).err(), told)
+        };
+        let of = |pointer, is_for_groups| {
+            let message = icmpv6::Header::ParameterProblem { code: 2, pointer };
+            (Some(Malformed::Extension), Some((message, is_for_groups)))
+        };
+        for (options, expected) in [
+            ([0, 0, 0, 0, 0, 0], (None, None)),
+            ([0x05, 2, 0, 0, 1, 0], (None, None)),
+            ([0x3f, 0, 0x1e, 0, 1, 0], (None, None)),
+            ([1, 1, 0xff, 0x40, 1, 0], (Some(Malformed::Extension), None)),
+            ([0, 0x80, 0, 0, 0, 0], of(43, true)),
+            ([1, 0, 0, 0, 0xc2, 0], of(46, false)),
+            // Longer than the header, and one without a length.
+            ([1, 5, 0, 0, 0, 0], (Some(Malformed::Header), None)),
+            ([1, 3, 0, 0, 0, 1], (Some(Malformed::Header), None)),
+        ] {
+            assert_eq!(told(options), expected, "{options:?}");
         }
     }
 
@@ -213,6 +398,12 @@ mod tests {
             }
             let _ = Header::parse(&bytes);
             let _ = Header::parse_quoted(&bytes);
+            if let Some(problem) = Header::problem(&bytes, |protocol| protocol == Protocol::TCP) {
+                let icmpv6::Header::ParameterProblem { pointer, .. } = problem.message else {
+                    panic!("{problem:?}")
+                };
+                prop_assert!((pointer as usize) < problem.packet.len());
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum Malformed {
     Checksum,
     /// It belongs to a fragment, and nothing here puts fragments together.
     Fragment,
-    /// It has an extension header of IPv6 that is not skipped, or too many of them.
+    /// It has an extension header or an option of IPv6 that is not skipped, or too many of them.
     Extension,
 }
 
@@ -44,6 +44,8 @@ impl Protocol {
     pub const UDP: Self = Self(17);
     /// ICMP of IPv6.
     pub const ICMPV6: Self = Self(58);
+    /// Nothing follows (RFC 8200, 4.7).
+    pub const NONE: Self = Self(59);
 }
 
 /// The mark of explicit congestion notification in an IP header (RFC 3168, 5).

@@ -5,11 +5,14 @@
 //! nd solicit fd00::1              to its group of stations; also: from A, hops N
 //! echo 5                          5 bytes of data
 //! datagram 53 20                  to the port, 20 bytes; also: length N, no-checksum, padded
+//! protocol 132 20                 20 bytes of this protocol
+//! error 20                        ICMP of IPv6 says that an address is unreachable, and quotes 20 bytes
+//! problem 1 6 60                  (only out) a parameter problem: code, pointer, and how many bytes it quotes
 //! ```
 //!
 //! All but ARP are packets: `to A` and `from A` change the addresses, `hops N` the hop limit, `bad-checksum` flips a bit
 //! of the payload and `bad-header` one of the header; `options`, `hop-by-hop`, `destination-options`, `routing`,
-//! `routed` and `fragment` put an extension in front of the payload. `broadcast` sends to all stations of the link.
+//! `routed`, `late-hop-by-hop` and `fragment` put an extension in front of the payload; `option N` is the one in it. `broadcast` sends to all stations of the link.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::str::FromStr;
@@ -20,6 +23,7 @@ const ARP: [u8; 2] = [0x08, 0x06];
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
+const PAD_N: u8 = 1;
 /// The port of the peer's datagrams.
 const PORT: u16 = 4000;
 
@@ -39,6 +43,8 @@ struct Differences {
     destination: IpAddr,
     hops: u8,
     length: Option<u16>,
+    /// The option in extension headers.
+    option: u8,
     others: Vec<String>,
 }
 
@@ -60,8 +66,8 @@ pub(crate) fn build(line: &str, local: IpAddr, remote: IpAddr) -> Result<Vec<u8>
             verb = words.value()?;
             target = Some(words.value::<IpAddr>()?);
         }
-        "echo" => first[1] = words.value()?,
-        "datagram" => first = [words.value()?, words.value()?],
+        "echo" | "error" => first[1] = words.value()?,
+        "datagram" | "protocol" => first = [words.value()?, words.value()?],
         other => return Err(format!("{other:?} is no frame")),
     }
     let mut how = Differences {
@@ -69,6 +75,7 @@ pub(crate) fn build(line: &str, local: IpAddr, remote: IpAddr) -> Result<Vec<u8>
         destination: local,
         hops: 64,
         length: None,
+        option: PAD_N,
         others: Vec::new(),
     };
     if let ("nd", Some(IpAddr::V6(target))) = (kind.as_str(), target) {
@@ -81,6 +88,7 @@ pub(crate) fn build(line: &str, local: IpAddr, remote: IpAddr) -> Result<Vec<u8>
             "from" => how.source = words.value()?,
             "to" => how.destination = words.value()?,
             "hops" => how.hops = words.value()?,
+            "option" => how.option = words.value()?,
             "length" => how.length = Some(words.value()?),
             word => how.others.push(word.to_owned()),
         }
@@ -107,6 +115,14 @@ pub(crate) fn build(line: &str, local: IpAddr, remote: IpAddr) -> Result<Vec<u8>
             let kind = if is_v4 { 8 } else { 128 };
             let message = [&[kind, 0, 0, 0, 1, 2, 3, 4][..], &data(bytes)].concat();
             packet(&how, if is_v4 { ICMP } else { ICMPV6 }, Some(2), message)
+        }
+        ("error", _) => {
+            let message = [&[1, 3, 0, 0, 0, 0, 0, 0][..], &data(bytes)].concat();
+            packet(&how, ICMPV6, Some(2), message)
+        }
+        ("protocol", _) => {
+            let protocol = u8::try_from(port).map_err(|_| "no protocol")?;
+            packet(&how, protocol, None, data(bytes))
         }
         ("datagram", _) => {
             let length = how.length.unwrap_or(u16::try_from(8 + bytes).map_err(|_| "too long")?);
@@ -163,13 +179,14 @@ fn packet(how: &Differences, protocol: u8, sum_at: Option<usize>, mut payload: V
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let (mut next, mut extensions) = (protocol, Vec::new());
             for (word, number, rest) in [
-                ("destination-options", 60, [0, 1, 4, 0, 0, 0, 0]),
+                ("late-hop-by-hop", 0, [0, how.option, 4, 0, 0, 0, 0]),
+                ("destination-options", 60, [0, how.option, 4, 0, 0, 0, 0]),
                 // Of a type for experiments (RFC 4727, 3.3): no segment is left, or one.
                 ("routed", 43, [0, 253, 0, 0, 0, 0, 0]),
                 ("routing", 43, [0, 253, 1, 0, 0, 0, 0]),
                 // The first of several.
                 ("fragment", 44, [0, 0, 1, 0, 0, 0, 7]),
-                ("hop-by-hop", 0, [0, 1, 4, 0, 0, 0, 0]),
+                ("hop-by-hop", 0, [0, how.option, 4, 0, 0, 0, 0]),
             ] {
                 if how.has(word) {
                     extensions.splice(0..0, [&[next][..], &rest].concat());
@@ -299,7 +316,8 @@ fn describe_payload(
     hops: u8,
     payload: &[u8],
 ) -> Result<String, &'static str> {
-    let ends = Differences { source, destination, hops, length: None, others: Vec::new() };
+    let (length, option, others) = (None, PAD_N, Vec::new());
+    let ends = Differences { source, destination, hops, length, option, others };
     let pseudo = if protocol == ICMP { 0 } else { pseudo_sum(&ends, protocol, payload.len()) };
     if fold(pseudo + sum(payload)) != 0xffff {
         return Err("a checksum is wrong");
@@ -311,6 +329,10 @@ fn describe_payload(
             if is_data(rest) =>
         {
             Ok(format!("echo-reply {}", rest.len()))
+        }
+        (ICMPV6, [4, code, _, _, p0, p1, p2, p3, quoted @ ..]) if quoted.first() == Some(&0x60) => {
+            let pointer = u32::from_be_bytes([*p0, *p1, *p2, *p3]);
+            Ok(format!("problem {code} {pointer} {}", quoted.len()))
         }
         (ICMPV6, [136, 0, _, _, flags, _, _, _, target @ ..])
             if target.len() == 24 && target[16..18] == [2, 1] && hops == 255 =>

@@ -205,7 +205,7 @@ mod links {
         assert_eq!(host.drops(&framed(OURS, None, EtherType(0x88cc), &[0; 40])), NOT_OURS);
         assert_eq!(host.drops(&packet(V4[2], V4[0], Protocol(47), &[0; 40])), NOT_OURS);
         assert_eq!(host.drops(&packet(V4[2], V4[0], Protocol::ICMPV6, &[0; 40])), NOT_OURS);
-        assert_eq!(host.drops(&packet(V6[2], V6[0], Protocol::ICMP, &[0; 40])), NOT_OURS);
+        assert_eq!(host.drops(&packet(V6[2], V6[1], Protocol::ICMP, &[0; 40])), NOT_OURS);
         assert_eq!(host.drops(&[2; 13]), MALFORMED);
     }
 }
@@ -486,7 +486,7 @@ proptest! {
     /// Frames that differ from good ones in some bytes do not panic, and each is counted once.
     #[test]
     fn no_frame_panics(
-        which in 0..6_usize, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        which in 0..7_usize, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in any::<prop::sample::Index>(), known in 0..2_u8,
     ) {
         let mut frame = match which {
@@ -495,6 +495,7 @@ proptest! {
             2 => datagram(V4[2], V4[0], 53, b"question"),
             3 => icmp(V4[2], V4[0], &[8, 0, 0, 0, 1, 2, 3, 4, 5]),
             4 => icmp("2001:db8:1::1", V6[0], &[&[2, 0, 0, 0, 0, 0, 5, 0x78], &[0x60; 60][..]].concat()),
+            5 => packet(V6[2], V6[0], Protocol(60), &[[6, 0, 0x9e, 4, 0, 0, 0, 0], [0; 8]].concat()),
             _ => icmp(V6[2], V6[0], &[&[135, 0, 0, 0, 0, 0, 0, 0], &[1; 40][..]].concat()),
         };
         for (at, byte) in flips {
@@ -509,4 +510,18 @@ proptest! {
         let drops = malformed + checksum + fragment + extension + requests + not_ours;
         prop_assert_eq!(up + drops + host.counters.frames_sent, 1);
     }
+}
+
+#[test]
+fn rfc4443_2_4_packets_that_cannot_be_processed_are_answered_as_often_as_echoes() {
+    let mut host = Host::new();
+    let unknown = packet(V6[2], V6[0], Protocol(132), &[0; 20]);
+    for _ in 0..10 {
+        host.handle(&unknown);
+        assert_eq!(host.device.take().len(), 1);
+    }
+    assert_eq!(host.drops(&unknown), REQUESTS);
+    host.now = host.now + Duration::from_millis(100);
+    host.handle(&unknown);
+    assert_eq!(host.device.take().len(), 1);
 }
