@@ -21,8 +21,8 @@ pub struct Config {
     pub tcp_ports: Vec<u16>,
     /// The ports whose datagrams the application gets, on each address.
     pub udp_ports: Vec<u16>,
-    /// The most connections at once; at most 2²⁴ − 1. A handshake that would make one more is reset when it
-    /// completes.
+    /// The most connections at once; at most 2²⁴ − 1. A handshake that makes one more ends the oldest of those that their
+    /// applications have closed, and is reset if there is none.
     pub connections_max: u32,
     /// The most handshakes under way. Further ones get SYN cookies, which need no memory.
     pub half_open_max: u32,

@@ -61,4 +61,6 @@ pub struct Counters {
     pub resets_sent: u64,
     /// Connections in TIME-WAIT that ended early for want of room.
     pub time_wait_overflows: u64,
+    /// Connections that their applications had closed and that ended early for want of room.
+    pub orphan_overflows: u64,
 }

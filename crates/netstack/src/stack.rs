@@ -3,6 +3,7 @@
 mod connections;
 mod opening;
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::{fmt, mem};
@@ -44,6 +45,8 @@ pub struct Stack {
     /// What all connections share.
     shared: Shared,
     connections: Connections,
+    /// The connections that their applications have closed, in that order. Some may be over.
+    orphans: VecDeque<Key>,
     /// Handshakes.
     opening: Opening,
     time_wait: TimeWait,
@@ -120,6 +123,7 @@ impl Stack {
             layer: ip::Layer::new(&config, secret.keyed(b"layer"), now),
             shared: Shared::default(),
             connections: Connections::new(secret, config.connections_max),
+            orphans: VecDeque::new(),
             opening: Opening::new(secret, config.half_open_max),
             time_wait: TimeWait::new(secret, config.time_wait_max),
             has_time_wait_tick: false,
@@ -373,8 +377,31 @@ impl Stack {
         let is_open = |place: &&mut connections::Place| !place.connection.is_orphan();
         let Some(place) = self.connections.get_mut(key).filter(is_open) else { return };
         match place.connection.close() {
-            Fate::Keep => self.drain_orphan(now, key, out),
+            Fate::Keep => {
+                self.note_orphan(key);
+                self.drain_orphan(now, key, out);
+            }
             fate => self.settle(now, key, fate, out),
+        }
+    }
+
+    fn note_orphan(&mut self, key: Key) {
+        // At least half of so many names are of connections that are over.
+        if self.orphans.len() >= 2 * self.connections.len() {
+            let Self { orphans, connections, .. } = self;
+            orphans.retain(|key| is_orphan(connections, *key));
+        }
+        self.orphans.push_back(key);
+    }
+
+    /// Resets the connection that its application has closed before all others, to make room. A peer that does not end
+    /// its side, or does not acknowledge the end of ours, would keep places for a minute and more.
+    fn end_oldest_orphan(&mut self, now: Time, out: &mut impl Transmit) {
+        while let Some(key) = self.orphans.pop_front() {
+            if is_orphan(&self.connections, key) {
+                self.counters.orphan_overflows += 1;
+                return self.settle(now, key, Fate::Reset, out);
+            }
         }
     }
 
@@ -570,8 +597,12 @@ impl Stack {
     pub fn memory(&self) -> usize {
         let places =
             self.connections.memory() + self.opening.handshakes.memory() + self.time_wait.memory();
-        places + self.shared.memory()
+        places + self.orphans.capacity() * size_of::<Key>() + self.shared.memory()
     }
+}
+
+fn is_orphan(connections: &Connections, key: Key) -> bool {
+    connections.get(key).is_some_and(|place| place.connection.is_orphan())
 }
 
 impl fmt::Debug for Stack {

@@ -274,6 +274,9 @@ impl Stack {
             self.counters.handshakes.refused += 1;
             return self.reset_unowned(now, segment, out);
         };
+        if asked.is_none() && self.connections.is_full() {
+            self.end_oldest_orphan(now, out);
+        }
         let handshake = Handshake { neighbour, ..*handshake };
         let connection = Connection::new(&handshake, mtu, now, &self.config);
         let Some(key) = self.connections.open(&self.config, asked, connection) else {

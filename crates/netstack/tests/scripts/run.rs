@@ -777,6 +777,7 @@ fn count(stack: &Stack, name: &str) -> Option<u64> {
         "half-open" => size(census.half_open),
         "connections" => size(census.connections),
         "time-wait" => size(census.time_wait),
+        "orphan-overflows" => counters.orphan_overflows,
         "cookies-sent" => counters.handshakes.cookies_sent,
         "cookies-accepted" => counters.handshakes.cookies_accepted,
         "drops.malformed" => counters.drops.malformed,

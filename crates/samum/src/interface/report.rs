@@ -77,6 +77,7 @@ impl Facts<'_> {
                 (shakes.cookies_sent, "cookies sent"),
                 (shakes.cookies_accepted, "cookies accepted"),
                 (counters.time_wait_overflows, "ended early in TIME-WAIT"),
+                (counters.orphan_overflows, "closed and reset for new ones"),
             ]),
         );
         let each = counters.frames_received.checked_div(self.batches).unwrap_or_default();
