@@ -40,6 +40,10 @@ struct Range {
 /// Ranges out of order of any size. A peer that sends every second byte gets no more of our memory.
 const SMALL_RANGES_MAX: usize = 32;
 
+/// Bytes that a range costs beside those in it: itself, and the least that is allocated. A peer that sends single bytes
+/// with gaps between them has us hold little else.
+pub(super) const RANGE_COST: usize = size_of::<Range>() + 32;
+
 /// Bytes that ranges have on average if there are more: a large window that loses every second segment. A range costs a
 /// quarter of that.
 const RANGE_BYTES_MIN: usize = 256;
@@ -48,9 +52,9 @@ const RANGE_BYTES_MIN: usize = 256;
 const RANGES_MAX: usize = 1024;
 
 impl Held {
-    /// Bytes of all kinds.
+    /// Bytes of all kinds, and what their ranges cost.
     pub(super) fn bytes(&self) -> usize {
-        self.unread.len() + self.ranges.iter().map(|range| range.bytes.len()).sum::<usize>()
+        self.unread.len() + self.ranges.iter().map(Range::cost).sum::<usize>()
     }
 
     /// Bytes in order that the application does not have.
@@ -174,10 +178,10 @@ impl Held {
         next
     }
 
-    /// Drops what came out of order, which is behind the peer's FIN, and returns how many bytes that were.
+    /// Drops what came out of order, which is behind the peer's FIN, and returns what it cost.
     pub(super) fn drop_out_of_order(&mut self) -> usize {
         self.fin = None;
-        self.ranges.drain(..).map(|range| range.bytes.len()).sum()
+        self.ranges.drain(..).map(|range| range.cost()).sum()
     }
 
     /// The blocks of an acknowledgement: the report of a duplicate (RFC 2883, 4), then the ranges, the one
@@ -205,6 +209,10 @@ impl Held {
 }
 
 impl Range {
+    fn cost(&self) -> usize {
+        RANGE_COST + self.bytes.len()
+    }
+
     fn end(&self) -> SeqNumber {
         self.from + len(&self.bytes)
     }

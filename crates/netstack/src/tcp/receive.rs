@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use super::State;
 use super::connection::{Connection, Fate, Marks, Outcome};
+use super::held::RANGE_COST;
 use super::shared::{Context, HELD_BYTES_MAX};
 use crate::seq::SeqNumber;
 use crate::time::Time;
@@ -119,7 +120,7 @@ impl Connection {
         self.acknowledge_now();
         let held = self.held.get_or_insert_default();
         let before = held.bytes();
-        let has_room = cx.shared.held_bytes + bytes.len() <= HELD_BYTES_MAX;
+        let has_room = cx.shared.held_bytes + RANGE_COST + bytes.len() <= HELD_BYTES_MAX;
         if has_room && held.insert(from, bytes) {
             cx.shared.counters.out_of_order += 1;
         } else {

@@ -14,7 +14,7 @@ use crate::config::Config;
 pub struct Shared {
     /// What they have done.
     pub counters: ConnectionCounters,
-    /// Bytes that all connections hold for their applications: at most [`HELD_BYTES_MAX`].
+    /// Bytes that all connections hold for their applications, with the cost of ranges: at most [`HELD_BYTES_MAX`].
     pub(super) held_bytes: usize,
     /// The number of connections in each state, in the order of [`State::ALL`].
     states: [usize; State::ALL.len()],
@@ -24,7 +24,7 @@ pub struct Shared {
     spares: Vec<Box<Sending>>,
 }
 
-/// The most received bytes that all connections of a stack hold. Segments that would make more are dropped:
+/// The most received bytes that all connections of a stack hold, with what the ranges of those out of order cost. Segments that would make more are dropped:
 /// their peers send them again.
 pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 

@@ -235,19 +235,33 @@ fn rfc9293_3_8_6_the_window_never_shrinks() {
 #[test]
 fn what_all_connections_hold_is_limited() {
     let mut bench = established();
-    bench.shared.held_bytes = super::HELD_BYTES_MAX - 3;
+    let full = super::HELD_BYTES_MAX - super::RANGE_COST - 3;
+    bench.shared.held_bytes = full;
     bench.hear(segment(5, 0).data(b"1234"));
     assert_eq!(bench.sent(), [". 0+0 ack 0"]);
     bench.hear(segment(5, 0).data(b"123"));
     assert_eq!(bench.sent(), [". 0+0 ack 0 5-8"]);
     bench.hear(segment(0, 0).data(b"01234"));
     assert_eq!(bench.received, b"01234123");
-    assert_eq!(bench.shared.held_bytes, super::HELD_BYTES_MAX - 3);
+    assert_eq!(bench.shared.held_bytes, full);
 
+    bench.shared.held_bytes = super::HELD_BYTES_MAX - 3;
     bench.set_receiving(false);
     bench.hear(segment(8, 0).data(b"1234"));
     assert_eq!(bench.sent(), [". 0+0 ack 8"], "as if it was lost");
     assert_eq!(bench.shared.counters.dropped_held, 2);
+}
+
+/// Single bytes with gaps between them cost more than they are.
+#[test]
+fn ranges_count_with_what_they_cost() {
+    let mut bench = established();
+    for n in 0..100 {
+        bench.hear(segment(1 + 2 * n, 0).data(b"x"));
+    }
+    assert!(bench.shared.held_bytes > 32 * 64, "{}", bench.shared.held_bytes);
+    bench.hear(segment(0, 0).fin());
+    assert_eq!(bench.shared.held_bytes, 0, "nothing follows a FIN");
 }
 
 #[test]
@@ -257,7 +271,7 @@ fn memory_returns_when_a_connection_is_removed() {
     bench.set_receiving(false);
     bench.hear(segment(0, 0).data(b"12"));
     bench.push(b"in flight");
-    assert_eq!(bench.shared.held_bytes, 6);
+    assert_eq!(bench.shared.held_bytes, 6 + super::RANGE_COST);
     bench.connection.release(&mut bench.shared);
     assert_eq!(bench.shared.held_bytes, 0);
 }
