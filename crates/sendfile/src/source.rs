@@ -706,9 +706,10 @@ impl Promise {
         {
             return None;
         }
-        let reach = Trail::reach(&self.file, self.end);
+        let rest = self.offset..self.end;
+        let reach = Trail::reach(&self.file, &rest);
         if let Some(trail) = last.as_ref().filter(|last| last.covers(&self.file, self.offset)) {
-            let is_left = !trail.is_wanted() && trail.reaches(cx.ring, self.end);
+            let is_left = !trail.is_wanted() && trail.reaches(cx.ring, &rest);
             self.keeping = if is_left { Keeping::Left } else { Keeping::Dropped };
         } else if self.keeping == Keeping::Left || self.file.is_absent(cx.ring, self.offset..reach)
         {

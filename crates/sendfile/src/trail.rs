@@ -14,6 +14,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use pace::CHUNK_MAX;
 use ring::{Ring, Time};
 
 use crate::file::{File, PAGE};
@@ -34,6 +35,9 @@ const AGAIN: u64 = 8 << 20;
 /// A discard behind a stream that has ended reaches so far beyond what the stream has read: the kernel's readahead
 /// is not set up to more.
 const AHEAD: u64 = 64 << 20;
+/// What is not to stay is looked for in so many bytes at once, for the look is made on the event loop. In the worst
+/// case, pages that were evicted one by one, it takes some 3 ms.
+const LOOK: u64 = 256 << 20;
 
 /// The trails of all streams of a worker.
 #[derive(Debug)]
@@ -81,9 +85,10 @@ pub(crate) struct Left {
 }
 
 impl Trail {
-    /// Returns the end of the part of a file that has to be absent for a trail of reads up to `end`: the kernel's
-    /// readahead and the last discard go beyond it.
-    pub(crate) fn reach(file: &File, end: u64) -> u64 {
+    /// Returns the end of the part of a file that is looked at before reads of a range begin, or go on at its start:
+    /// the kernel's readahead and the last discard go beyond them. Of a long range only the beginning is looked at.
+    pub(crate) fn reach(file: &File, range: &Range<u64>) -> u64 {
+        let end = range.end.min(range.start.saturating_add(LOOK));
         file.size().min(end.saturating_add(AHEAD))
     }
 
@@ -93,15 +98,18 @@ impl Trail {
         Rc::ptr_eq(&self.file, file) && (self.start..=self.absent_to.get()).contains(&offset)
     }
 
-    /// Returns whether nothing of others is in the page cache where reads up to `end` have an effect. It looks only
-    /// behind the part that was absent before: the stream has not read there.
-    pub(crate) fn reaches(&self, ring: &Ring, end: u64) -> bool {
-        let (absent_to, reach) = (self.absent_to.get(), Self::reach(&self.file, end));
-        if reach > absent_to {
+    /// Returns whether nothing of others is in the page cache where the next read of a range has an effect. It looks
+    /// only behind the part that was absent before: the stream has not read there.
+    pub(crate) fn reaches(&self, ring: &Ring, range: &Range<u64>) -> bool {
+        let next = range.start..range.end.min(range.start.saturating_add(CHUNK_MAX));
+        let absent_to = self.absent_to.get();
+        if Self::reach(&self.file, &next) > absent_to {
+            let reach = Self::reach(&self.file, range);
             if !self.file.is_absent(ring, absent_to..reach) {
                 return false;
             }
             self.absent_to.set(reach);
+            self.trails.forget(&self.file, &(absent_to..reach));
         }
         true
     }
@@ -146,7 +154,7 @@ impl Trails {
     }
 
     /// A stream begins to read the file from `offset` on, and nothing of it is in the page cache from there to
-    /// `absent_to`. So discards that are left there have nothing to do, and would drop what this stream reads ahead.
+    /// `absent_to`.
     pub(crate) fn begin(
         self: &Rc<Self>,
         file: &Rc<File>,
@@ -154,10 +162,7 @@ impl Trails {
         absent_to: u64,
     ) -> Rc<Trail> {
         let start = offset / PAGE * PAGE;
-        let is_absent = |range: &Range<u64>| start <= range.start && range.end <= absent_to;
-        self.left
-            .borrow_mut()
-            .retain(|one| !(Rc::ptr_eq(&one.file, file) && is_absent(&one.range)));
+        self.forget(file, &(start..absent_to));
         let trail = Rc::new(Trail {
             trails: Rc::clone(self),
             file: Rc::clone(file),
@@ -169,6 +174,13 @@ impl Trails {
         });
         self.followed.borrow_mut().push(Rc::downgrade(&trail));
         trail
+    }
+
+    /// Ends the discards that are left in a range of which nothing is in the page cache: they have nothing to do there,
+    /// and would drop what a stream reads ahead that comes to it.
+    fn forget(&self, file: &Rc<File>, absent: &Range<u64>) {
+        let is_in = |range: &Range<u64>| absent.start <= range.start && range.end <= absent.end;
+        self.left.borrow_mut().retain(|one| !(Rc::ptr_eq(&one.file, file) && is_in(&one.range)));
     }
 
     /// Returns whether there is anything to come back for, now or when a stream lets go.
@@ -255,16 +267,20 @@ mod tests {
         completions.remove(0).result.unwrap()
     }
 
-    /// A file of 100 MiB, most of which is a hole.
+    /// A file of 100 MiB, which is a hole.
     fn file() -> Rc<File> {
         let world = World::new(Config::new(1));
+        hole(&world, &mut Ring::simulated(&world), END)
+    }
+
+    /// A file that is a hole, in the world of a ring.
+    fn hole(world: &World, ring: &mut Ring, size: u64) -> Rc<File> {
         world.write_file("f", b"");
-        let mut ring = Ring::simulated(&world);
-        let dir = Some(ring.sim_root(&world));
+        let dir = Some(ring.sim_root(world));
         let open = Op::Open { dir, path: c"f".into(), how: OpenHow::BENEATH };
-        let Event::Opened(fd) = one(&mut ring, open) else { panic!("it exists") };
-        let Event::Stat(stat) = one(&mut ring, Op::Stat(fd.clone())) else { panic!("it exists") };
-        let file = File::new(fd, &ring::Stat { size: 100 * MIB, ..*stat });
+        let Event::Opened(fd) = one(ring, open) else { panic!("it exists") };
+        let Event::Stat(stat) = one(ring, Op::Stat(fd.clone())) else { panic!("it exists") };
+        let file = File::new(fd, &ring::Stat { size, ..*stat });
         Inodes::default().share(&file, &Arc::default());
         Rc::new(file)
     }
@@ -341,16 +357,36 @@ mod tests {
         Inodes::default().share(&file, &Arc::default());
         world.evict_range("f", 0..80 * MIB);
         world.evict_range("f", 81 * MIB..END);
-        assert_eq!(Trail::reach(&file, MIB), 65 * MIB);
+        assert_eq!(Trail::reach(&file, &(0..MIB)), 65 * MIB);
         assert!(file.is_absent(&ring, 1..65 * MIB) && !file.is_absent(&ring, 1..END));
         assert!(file.is_absent(&ring, 81 * MIB..END) && !file.is_absent(&ring, END..END));
         let trail = Rc::new(Trails::new(8)).begin(&file, PAGE, 65 * MIB);
         assert!(trail.covers(&file, PAGE) && !trail.covers(&file, 0), "it begins later");
-        assert!(trail.reaches(&ring, MIB) && trail.reaches(&ring, 11 * MIB));
+        assert!(trail.reaches(&ring, &(0..MIB)) && trail.reaches(&ring, &(10 * MIB..11 * MIB)));
         assert_eq!(trail.absent_to.get(), 75 * MIB);
-        assert!(!trail.reaches(&ring, 17 * MIB), "others have pages there");
+        assert!(!trail.reaches(&ring, &(16 * MIB..17 * MIB)), "others have pages there");
         assert_eq!(trail.absent_to.get(), 75 * MIB);
         assert!(!trail.covers(&file, 80 * MIB), "it begins behind what was looked at");
+    }
+
+    /// To look at a terabyte of which pages were evicted one by one would take seconds.
+    #[test]
+    fn of_a_long_range_a_part_is_looked_at_and_more_when_the_stream_comes_near_its_end() {
+        const SIZE: u64 = 1 << 40;
+        let world = World::new(Config::new(1));
+        let mut ring = Ring::simulated(&world);
+        let file = hole(&world, &mut ring, SIZE);
+        let trails = Rc::new(Trails::new(8));
+        drop(trails.begin(&file, 400 * MIB, SIZE).hold(401 * MIB));
+        let absent_to = Trail::reach(&file, &(0..SIZE));
+        assert_eq!(absent_to, 320 * MIB);
+        let trail = trails.begin(&file, 0, absent_to);
+        assert!(trail.reaches(&ring, &(255 * MIB..SIZE)));
+        assert_eq!((trail.absent_to.get(), trails.left.borrow().len()), (320 * MIB, 1));
+        assert!(trail.reaches(&ring, &(256 * MIB..SIZE)));
+        assert_eq!((trail.absent_to.get(), trails.left.borrow().len()), (576 * MIB, 0));
+        let rest = SIZE - MIB..SIZE;
+        assert!(trail.reaches(&ring, &rest) && trail.absent_to.get() == SIZE);
     }
 
     #[test]
