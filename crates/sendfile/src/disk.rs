@@ -1087,7 +1087,9 @@ const TURN_MAX: Duration = Duration::from_millis(30);
 /// The tokens of a disk's operations are as many as there are keys of a slab.
 const KEYS: Token = 1 << 56;
 /// This fraction of the memory, and at least one buffer and one pipe, is for reads that streams wait for
-/// at the head of their line.
+/// at the head of their line. It pays where reads bring less than they were asked for: 200 streams of which every
+/// second read does take 5.2 s with it, 6.5 without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small
+/// windows a thousand streams take 8 % longer without it.
 const URGENT_SHARE: usize = 4;
 /// File systems whose names are asked for; files on others are read. A worker that serves a tree
 /// meets the file systems mounted in it, and overlayfs has one for each of its layers.
