@@ -350,7 +350,7 @@ impl Snapshot {
             }
             // Routes of other sites have the same path.
             let named = candidates.iter().find(|candidate| candidate.name == made.name);
-            if let Some(before) = named.or(candidates.first()) {
+            if let Some(before) = named.or_else(|| candidates.first()) {
                 *made = Upstream::new(config, made.name.clone(), Some(before));
             }
         }
