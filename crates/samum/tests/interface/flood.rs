@@ -2,25 +2,35 @@
 //!
 //! `cargo test --release -p samum --test interface -- --ignored --nocapture flood` prints how much of its rate the
 //! server keeps. Where SYNs come faster than the processor handles them, they crowd out acknowledgements as well.
+//!
+//! The server has CPU 0 with the kernel's work for what it receives. The clients and the flood have CPU 1 with the
+//! kernel's work for what reaches them, also for the answers to forged sources, which a real network carries away.
 
 use core::net::Ipv4Addr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
+use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
 use netstack::sim::{Random, Segment, TcpOption, flag};
+use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use testkit::{Content, Tap, Tree, or_skip};
 
 use crate::common::request;
 use crate::net::{Frames, Net};
-use crate::{addresses, connect, path, processor_ticks};
+use crate::{addresses, connect, path};
 
 const CLIENTS: usize = 100;
 const FRAMES: u32 = 1_000_000;
 /// Frames that are sent together, and the time from one such batch to the next: 100,000 a second.
 const BATCH: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
+
+const SERVER_CPU: usize = 0;
+const CLIENT_CPU: usize = 1;
+/// `USER_HZ` of Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const EXTRA_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -68,21 +78,53 @@ fn flood(tap: &Tap, are_syns: bool) {
     }
 }
 
-/// The bytes a second of the clients while something is done, and the server's ticks of processor time for it.
-fn measure(bytes: &AtomicU64, server: u32, act: impl FnOnce()) -> (f64, u64) {
-    let (before, ticks, begun) =
-        (bytes.load(Ordering::Relaxed), processor_ticks(server), Instant::now());
-    act();
-    let got = bytes.load(Ordering::Relaxed) - before;
-    #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
-    let rate = got as f64 / begun.elapsed().as_secs_f64();
-    (rate, processor_ticks(server) - ticks)
+/// What a phase was like.
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    /// Bytes a second that the clients got.
+    rate: f64,
+    /// The share of the time that the server's CPU was busy.
+    busy: f64,
 }
 
-/// Frames that nothing answers take as much of the processor on their way as the SYNs do: what the server keeps beside
-/// the SYNs is compared with its rate beside such frames.
+/// Clock ticks in which a CPU was idle since boot. They are exact, while the others are guessed from what a CPU does
+/// when a tick comes: a flood that is sent in time with the ticks is not seen there.
+fn idle_ticks(cpu: usize) -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let name = format!("cpu{cpu} ");
+    let line = stat.lines().find_map(|line| line.strip_prefix(&name)).expect("the CPU is there");
+    let times: Vec<u64> = line.split(' ').map(|ticks| ticks.parse().unwrap()).collect();
+    // user nice system idle iowait
+    times[3] + times[4]
+}
+
+fn measure(bytes: &AtomicU64, act: impl FnOnce()) -> Phase {
+    let look = || (bytes.load(Ordering::Relaxed), idle_ticks(SERVER_CPU));
+    let (before, begun) = (look(), Instant::now());
+    act();
+    let (after, seconds) = (look(), begun.elapsed().as_secs_f64());
+    #[expect(clippy::cast_precision_loss, reason = "figures to print")]
+    let each_second = |before: u64, after: u64| (after - before) as f64 / seconds;
+    let idle = each_second(before.1, after.1) / TICKS_PER_SECOND;
+    Phase { rate: each_second(before.0, after.0), busy: 1.0 - idle }
+}
+
+/// Moves a thread to a CPU, and the threads that it makes from now on; the calling one if none is named.
+fn pin(thread: Option<Pid>, cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(thread, &set).expect("there are two CPUs");
+}
+
+/// Has this thread run whenever it wants to (chrt(1)), so that the flood keeps its time beside the clients.
+fn hurry(on: bool) {
+    let thread = gettid().as_raw_nonzero().to_string();
+    let policy = if on { ["-f", "-p", "1"] } else { ["-o", "-p", "0"] };
+    assert!(Command::new("chrt").args(policy).arg(thread).status().unwrap().success());
+}
+
 #[test]
-#[ignore = "measures for more than a minute"]
+#[ignore = "measures for two minutes"]
 fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
     let file = Content::pseudo_random(9, 1024 * 1024);
     let tree = Tree::new().file("f", file.clone());
@@ -98,38 +140,55 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
         let [a, b, c, d, e, f] = SERVER_MAC;
         let tap = net.plug(&format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}"));
         let server = net.serve(path(&tree), &[]);
-        let (bytes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        net.steer(SERVER_CPU, CLIENT_CPU);
+        for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {
+            let thread = thread.unwrap().file_name().into_string().unwrap();
+            pin(Pid::from_raw(thread.parse().unwrap()), SERVER_CPU);
+        }
+        let bytes = AtomicU64::new(0);
+        let (is_paused, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let download = || {
+            let mut client = connect(addresses()[0]);
+            while !is_over.load(Ordering::Relaxed) {
+                if is_paused.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(10));
+                    continue;
+                }
+                client.send(request("GET /f")).unwrap();
+                client.head().unwrap();
+                for part in expected.chunks(65_536) {
+                    assert!(client.read_exactly(part.len()).unwrap() == part);
+                    bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
+                }
+            }
+        };
         net.as_client(|| {
+            pin(None, CLIENT_CPU);
             thread::scope(|scope| {
                 for _ in 0..CLIENTS {
-                    scope.spawn(|| {
-                        let mut client = connect(addresses()[0]);
-                        while !is_over.load(Ordering::Relaxed) {
-                            client.send(request("GET /f")).unwrap();
-                            client.head().unwrap();
-                            for part in expected.chunks(65_536) {
-                                assert!(client.read_exactly(part.len()).unwrap() == part);
-                                bytes.fetch_add(part.len() as u64, Ordering::Relaxed);
-                            }
-                        }
-                    });
+                    scope.spawn(download);
                 }
                 thread::sleep(Duration::from_secs(2));
-                let pid = server.pid();
-                let alone = measure(&bytes, pid, || thread::sleep(Duration::from_secs(5)));
-                let beside_frames = measure(&bytes, pid, || flood(&tap, false));
-                let beside_syns = measure(&bytes, pid, || flood(&tap, true));
+                hurry(true);
+                let alone = measure(&bytes, || thread::sleep(Duration::from_secs(5)));
+                let beside_frames = measure(&bytes, || flood(&tap, false));
+                let beside_syns = measure(&bytes, || flood(&tap, true));
+                is_paused.store(true, Ordering::Relaxed);
+                thread::sleep(Duration::from_secs(1));
+                let only_syns = measure(&bytes, || flood(&tap, true));
+                hurry(false);
                 is_over.store(true, Ordering::Relaxed);
-                let share = beside_syns.0 / beside_frames.0;
+                // What the server's CPU would send if the SYNs took as much of it as they do on their own.
+                let left = (beside_syns.busy - only_syns.busy) / alone.busy;
                 eprintln!(
-                    "{frames:?}: {:.0} MB/s alone, {:.0} beside other frames, {:.0} beside SYNs: {share:.2}; \
-                     ticks of the server: {} {} {}",
-                    alone.0 / 1e6,
-                    beside_frames.0 / 1e6,
-                    beside_syns.0 / 1e6,
-                    alone.1,
-                    beside_frames.1,
-                    beside_syns.1,
+                    "{frames:?}: {:.0} MB/s alone, {:.0} beside other frames, {:.0} beside SYNs; SYNs alone take {:.2} \
+                     of the CPU; beside SYNs {:.2} of the rate beside frames, {:.2} relative to the CPU left",
+                    alone.rate / 1e6,
+                    beside_frames.rate / 1e6,
+                    beside_syns.rate / 1e6,
+                    only_syns.busy,
+                    beside_syns.rate / beside_frames.rate,
+                    beside_syns.rate / (alone.rate * left),
                 );
             });
         });

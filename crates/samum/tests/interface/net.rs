@@ -179,6 +179,23 @@ impl Net {
         tap
     }
 
+    /// Has the kernel handle what reaches the server and the client on one CPU each
+    /// (Documentation/networking/scaling.rst of Linux, RPS), and without a firewall in the client's switch.
+    pub(crate) fn steer(&self, server_cpu: usize, client_cpu: usize) {
+        let steer = |interface, cpu: usize| {
+            let cpus = 1 << cpu;
+            format!("echo {cpus:x} >/sys/class/net/{interface}/queues/rx-0/rps_cpus")
+        };
+        // The directory is there exactly if the module `br_netfilter` is.
+        let pass = "for file in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $file ] || echo 0 >$file; done";
+        for (mut shell, script) in [
+            (self.at_server("sh"), steer("eth1", server_cpu)),
+            (self.at_client("sh"), format!("{}; {pass}", steer("cli", client_cpu))),
+        ] {
+            assert!(shell.args(["-ec", &script]).status().expect("a shell").success(), "{script}");
+        }
+    }
+
     /// Stops the box in the middle of the wire, and returns the fates of the frames to the server and to the client.
     pub(crate) fn stop(&mut self) -> [Fates; 2] {
         self.middle_box.take().expect("a box is in the middle").stop()
