@@ -182,7 +182,9 @@ impl Stack {
     }
 
     /// An acknowledgement that brings back no cookie. The one that does, with the peer's first bytes or without, may
-    /// come later or may have been lost: a reset would end the peer's connection.
+    /// come later or may have been lost: a reset, which Linux and FreeBSD send, would end the peer's connection. A stray
+    /// acknowledgement cannot be told from these: a cookie that knows later numbers of its peer, too, would have fewer bits to
+    /// refuse them with, or would take those of a connection that is gone.
     fn refuse_acknowledgement(
         &mut self,
         now: Time,

@@ -3,7 +3,9 @@
 //! The initial sequence number of the SYN,ACK is the cookie: a keyed hash of both ends, of the peer's initial
 //! number and of the hour, with the MSS's place in a table. The acknowledgement brings it back. What else the
 //! peer offered is in the low bits of the SYN,ACK's timestamp, which the acknowledgement echoes, as in
-//! Linux: without timestamps there is no window scaling and no SACK.
+//! Linux: without timestamps there is no window scaling and no SACK. Nothing is remembered, so nothing is sent again: a peer
+//! whose acknowledgement was lost brings the cookie back with its first bytes, and one that waits for ours learns from its
+//! keepalive only that there is no connection.
 //!
 //! ```text
 //! sequence number   31 ────────────── 3 2 ─── 0      timestamp   31 ───── 6   5    4   3 ── 0
