@@ -108,11 +108,6 @@ impl Assembler {
         self.push(ALU64 | ADD, to, R0, number);
     }
 
-    /// `to += other`
-    pub(crate) fn add_register(&mut self, to: Register, other: Register) {
-        self.push(ALU64 | ADD | X, to, other, 0);
-    }
-
     /// `to &= number`
     pub(crate) fn and(&mut self, to: Register, number: i32) {
         self.push(ALU64 | AND, to, R0, number);

@@ -148,11 +148,7 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.load(Size::Half, R5, R2, 6);
     code.jump_if_any_bit(R5, wire16(0x1fff), labels.pass);
     code.load(Size::Byte, R9, R2, 9);
-    // The header's length: its low four bits count words.
-    code.load(Size::Byte, R5, R2, 0);
-    code.and(R5, 15);
-    code.shift_left(R5, 2);
-    code.add_register(R2, R5);
+    behind_ipv4_header(code, labels);
     code.jump_if(R9, TCP.into(), ports);
     code.jump_if(R9, UDP.into(), ports);
     code.jump_if(R9, ICMPV4.into(), icmp);
@@ -185,6 +181,25 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
         }
     }
     code.jump(labels.pass);
+}
+
+/// Moves R2 behind the header at it; the low four bits of its first byte count words.
+///
+/// Each length is a number of its own in the program: the verifier (`sanitize_ptr_alu` in kernel/bpf/verifier.c)
+/// lets only processes with CAP_PERFMON add a register to a place in a frame.
+fn behind_ipv4_header(code: &mut Assembler, labels: &Labels) {
+    let behind = code.label();
+    code.load(Size::Byte, R5, R2, 0);
+    code.and(R5, 15);
+    for words in 5..=15 {
+        let next = code.label();
+        code.jump_if_not(R5, words, next);
+        code.add(R2, words.cast_signed() * 4);
+        code.jump(behind);
+        code.place(next);
+    }
+    code.jump(labels.pass);
+    code.place(behind);
 }
 
 fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {

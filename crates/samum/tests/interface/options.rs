@@ -186,6 +186,19 @@ fn each_right_that_lacks_is_named() {
     }
 }
 
+/// The test's process has all rights, so that a right that is needed and not named shows only here.
+#[test]
+fn the_rights_that_are_named_suffice() {
+    let tree = site();
+    // More queues may exceed the limit of locked memory.
+    let net = or_skip!(Net::with_queues(Frames::Packet, 1));
+    let mut command = net.at_server("setpriv");
+    command.args(["--bounding-set=-all,+net_raw,+net_admin,+bpf", SAMUM, "serve", path(&tree)]);
+    command.args(["--interface", "eth1", "--listen", "10.77.0.1:8080"]);
+    let _server = Server::spawn(&mut command).unwrap();
+    net.as_client(|| check("10.77.0.1:8080".parse().unwrap(), 5));
+}
+
 #[test]
 fn only_the_peers_that_were_asked_for_are_recorded() {
     let tree = site();
