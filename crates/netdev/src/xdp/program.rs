@@ -1,7 +1,7 @@
 //! The XDP program: takes frames of the stack from the interface, and passes all others to the kernel.
 //! Pure: it becomes instructions here, and the kernel verifies them.
 //!
-//! Taken are, behind at most one VLAN tag:
+//! Taken are, behind at most one VLAN tag of 802.1Q, as the stack reads it (not of 802.1ad, 0x88a8):
 //!
 //! - everything to an address of the stack's own, with ARP and neighbour solicitations for it;
 //! - to an address of the kernel's: TCP and UDP to the ports that are served, and ICMP errors about what
@@ -39,7 +39,6 @@ const NEIGHBOUR_SOLICITATION: u32 = 135;
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_VLAN: u16 = 0x8100;
-const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
 /// The program's result for frames of the kernel.
@@ -109,16 +108,14 @@ fn need(code: &mut Assembler, labels: &Labels, bytes: i32) {
 
 /// Goes on by the ethertype, behind a tag if there is one.
 fn ethernet(code: &mut Assembler, labels: &Labels) {
-    let (tagged, untagged) = (code.label(), code.label());
+    let untagged = code.label();
     code.copy(R6, R1);
     code.load(Size::Word, R2, R6, MD_DATA);
     code.load(Size::Word, R3, R6, MD_DATA_END);
     need(code, labels, 14);
     code.load(Size::Half, R5, R2, 12);
     code.add(R2, 14);
-    code.jump_if(R5, wire16(ETHERTYPE_VLAN), tagged);
-    code.jump_if_not(R5, wire16(ETHERTYPE_SERVICE_VLAN), untagged);
-    code.place(tagged);
+    code.jump_if_not(R5, wire16(ETHERTYPE_VLAN), untagged);
     need(code, labels, 4);
     code.load(Size::Half, R5, R2, 2);
     code.add(R2, 4);
