@@ -11,7 +11,7 @@ pub struct Error {
     /// The system's reason.
     source: Option<io::Error>,
     /// What the user can do about it.
-    advice: Option<&'static str>,
+    advice: Option<String>,
 }
 
 impl Error {
@@ -25,8 +25,8 @@ impl Error {
         Self { what: what.into(), source: Some(source.into()), advice: None }
     }
 
-    pub(crate) fn advise(self, advice: &'static str) -> Self {
-        Self { advice: Some(advice), ..self }
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
     }
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Error {
         if let Some(source) = &self.source {
             write!(f, ": {source}")?;
         }
-        if let Some(advice) = self.advice {
+        if let Some(advice) = &self.advice {
             write!(f, "; {advice}")?;
         }
         Ok(())

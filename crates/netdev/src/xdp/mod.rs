@@ -23,8 +23,8 @@ pub(crate) use bpf::Mode;
 pub(crate) use program::{TCP, Taken, UDP};
 pub(crate) use socket::Socket;
 
-/// The time to try again while an interface is busy. The kernel takes some 100 ms to clean up after a
-/// process that died.
+/// The time to try again while an interface is busy, or the locked memory of the user is used up. The kernel takes
+/// some 100 ms to clean up after a process that died.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -48,11 +48,11 @@ pub(crate) fn open(
     let map = SocketMap::new(interface.rx_queues).map_err(failed("making the map of sockets"))?;
     let mut sockets = Vec::new();
     for queue in 0..interface.rx_queues {
-        let socket = match with_patience(|| Socket::open(interface, queue, mode, held_max)) {
+        let socket = match with_patience(|| open_queue(interface, queue, mode, held_max)) {
             // A queue that is allocated, and not in use (xsk_reg_pool_at_qid in net/xdp/xsk.c): neither is
             // any behind it. The arguments are otherwise those of queue 0.
             Err(error) if queue > 0 && is(&error, Errno::INVAL) => break,
-            result => result.map_err(|source| socket_error(interface, queue, source))?,
+            result => result.map_err(|source| socket_error(interface, queue, held_max, source))?,
         };
         map.set(queue, socket.as_fd()).map_err(failed("filling the map of sockets"))?;
         sockets.push(socket);
@@ -65,12 +65,31 @@ pub(crate) fn open(
     Ok((sockets, Attachment { _link: link }))
 }
 
-/// Tries until the interface is not busy, or patience ends.
+/// Opens a socket for a queue. The error is the one that a queue not in use has (EINVAL), even if the memory for it would
+/// exceed the limit: the kernel looks at the memory first.
+fn open_queue(
+    interface: &Interface,
+    queue: u32,
+    mode: Mode,
+    held_max: usize,
+) -> io::Result<Socket> {
+    let opened = Socket::open(interface, queue, mode, held_max);
+    let is_too_much = opened.as_ref().is_err_and(|error| is(error, Errno::NOBUFS));
+    if is_too_much && !socket::is_in_use(interface, queue) {
+        return Err(Errno::INVAL.into());
+    }
+    opened
+}
+
+/// Tries until the interface is not busy and memory is free, or patience ends.
 fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let end = Instant::now() + BUSY_PATIENCE;
     loop {
         match attempt() {
-            Err(error) if is(&error, Errno::BUSY) && Instant::now() < end => {
+            Err(error)
+                if (is(&error, Errno::BUSY) || is(&error, Errno::NOBUFS))
+                    && Instant::now() < end =>
+            {
                 thread::sleep(BUSY_PAUSE);
             }
             result => return result,
@@ -82,15 +101,31 @@ fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
-fn socket_error(interface: &Interface, queue: u32, source: io::Error) -> Error {
+fn socket_error(interface: &Interface, queue: u32, held_max: usize, source: io::Error) -> Error {
+    if is(&source, Errno::NOBUFS) {
+        return memory_error(interface, queue, held_max, source);
+    }
     let advice = match Errno::from_io_error(&source) {
         Some(Errno::BUSY) => "another process has this queue",
-        Some(Errno::NOBUFS) => "raise the limit of locked memory (`LimitMEMLOCK=` of systemd)",
         Some(Errno::AFNOSUPPORT) => "the kernel lacks CONFIG_XDP_SOCKETS: use a TAP device",
         _ => "use a TAP device if the kernel or the driver cannot do it",
     };
     let what = format!("interface {}: an AF_XDP socket for queue {queue}", interface.name);
     Error::system(what, source).advise(advice)
+}
+
+/// Says how much memory all queues in use take. There is none for this one.
+fn memory_error(interface: &Interface, queue: u32, held_max: usize, source: io::Error) -> Error {
+    let mut behind = queue + 1..interface.rx_queues;
+    let first_unused = behind.find(|queue| !socket::is_in_use(interface, *queue));
+    let queues = first_unused.unwrap_or(interface.rx_queues);
+    let bytes = queues as usize * Socket::memory_bytes(interface, held_max) + socket::PROBE_BYTES;
+    let kib = bytes / 1024;
+    let what = format!("interface {}: memory for the frames of queue {queue}", interface.name);
+    Error::system(what, source).advise(format!(
+        "its receive queues ({queues}) need {kib} KiB of locked memory: raise the limit, which is for all processes of \
+         the user (`LimitMEMLOCK={kib}K` of systemd, `ulimit -l {kib}`), or use fewer queues (`ethtool -L`)"
+    ))
 }
 
 fn attach_error(interface: &Interface, source: io::Error) -> Error {

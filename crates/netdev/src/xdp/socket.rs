@@ -40,6 +40,9 @@ const LINK_BYTES: usize = 14 + 2 * 4;
 /// The frame goes on in the next descriptor.
 const CONTINUES: u32 = libc::XDP_PKT_CONTD;
 
+/// Bytes that the question whether a queue is in use locks in memory: a page.
+pub(crate) const PROBE_BYTES: usize = 4096;
+
 /// What the kernel should do to a frame that it sends (`struct xsk_tx_metadata`): it is in front of it.
 const METADATA_BYTES: usize = 24;
 
@@ -71,22 +74,8 @@ impl Socket {
         mode: Mode,
         held_max: usize,
     ) -> io::Result<Self> {
-        let fd = rustix::net::socket_with(
-            AddressFamily::XDP,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        let needed = usize::from(interface.mtu) + LINK_BYTES + HEADROOM;
-        let chunk_bytes = if needed <= 2048 { 2048 } else { 4096 };
-        let held_chunks = u32::try_from(held_max).expect("a small limit");
-        let pool = Pool::new(chunk_bytes, FILL_FRAMES + TX_FRAMES + held_chunks)?;
-        let has_metadata = register(fd.as_fd(), &pool)?;
-
-        sockopt::set_xdp_umem_fill_ring_size(&fd, FILL_FRAMES)?;
-        sockopt::set_xdp_umem_completion_ring_size(&fd, TX_FRAMES)?;
-        sockopt::set_xdp_rx_ring_size(&fd, FILL_FRAMES)?;
-        sockopt::set_xdp_tx_ring_size(&fd, TX_FRAMES)?;
+        let pool = Pool::new(chunk_bytes(interface), chunks(held_max))?;
+        let (fd, has_metadata) = unbound(&pool, FILL_FRAMES, TX_FRAMES)?;
         let offsets = sockopt::xdp_mmap_offsets(&fd)?;
         let socket = fd.as_fd();
         let fill = Producer::map(socket, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, FILL_FRAMES)?;
@@ -121,6 +110,11 @@ impl Socket {
         };
         socket.replenish();
         Ok(socket)
+    }
+
+    /// Bytes that [`open`](Self::open) locks in memory.
+    pub(crate) fn memory_bytes(interface: &Interface, held_max: usize) -> usize {
+        chunk_bytes(interface) * chunks(held_max) as usize
     }
 
     /// Whether the kernel fills in checksums of frames that it sends.
@@ -271,6 +265,41 @@ impl AsFd for Socket {
     }
 }
 
+/// Whether a queue that is allocated is in use: a socket with little memory tries to bind to it.
+///
+/// After that the queue is busy for a moment, so it is a question for when something has failed.
+pub(crate) fn is_in_use(interface: &Interface, queue: u32) -> bool {
+    let try_it = || {
+        let pool = Pool::new(PROBE_BYTES, 1)?;
+        let (fd, _) = unbound(&pool, 1, 1)?;
+        bind_with(fd.as_fd(), interface.index, queue, SocketAddrXdpFlags::XDP_COPY)?;
+        Ok::<_, io::Error>(())
+    };
+    !try_it().is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::INVAL))
+}
+
+fn chunk_bytes(interface: &Interface) -> usize {
+    let needed = usize::from(interface.mtu) + LINK_BYTES + HEADROOM;
+    if needed <= 2048 { 2048 } else { 4096 }
+}
+
+fn chunks(held_max: usize) -> u32 {
+    FILL_FRAMES + TX_FRAMES + u32::try_from(held_max).expect("a small limit")
+}
+
+/// Makes a socket with rings for so many received and sent frames. Returns whether frames that are sent can have
+/// metadata, too.
+fn unbound(pool: &Pool, received: u32, sent: u32) -> io::Result<(OwnedFd, bool)> {
+    let (family, kind) = (AddressFamily::XDP, SocketType::RAW);
+    let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    let has_metadata = register(fd.as_fd(), pool)?;
+    sockopt::set_xdp_umem_fill_ring_size(&fd, received)?;
+    sockopt::set_xdp_umem_completion_ring_size(&fd, sent)?;
+    sockopt::set_xdp_rx_ring_size(&fd, received)?;
+    sockopt::set_xdp_tx_ring_size(&fd, sent)?;
+    Ok((fd, has_metadata))
+}
+
 /// Registers the memory. Returns whether frames that are sent can have metadata.
 fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
     let memory = pool.memory();
@@ -298,14 +327,22 @@ fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
 /// Binds a socket to a queue: without copies if the driver can, and otherwise with frames of any length.
 fn bind(socket: BorrowedFd<'_>, interface: u32, queue: u32, mode: Mode) -> io::Result<()> {
     let with = |flags| {
-        let flags = flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-        rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
+        bind_with(socket, interface, queue, flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
     };
     if mode == Mode::Native && with(SocketAddrXdpFlags::XDP_ZEROCOPY).is_ok() {
         return Ok(());
     }
     with(SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_SG)?;
     Ok(())
+}
+
+fn bind_with(
+    socket: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+    flags: SocketAddrXdpFlags,
+) -> Result<(), Errno> {
+    rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))
 }
 
 /// Asks for a checksum (`XDP_TXMD_FLAGS_CHECKSUM`).

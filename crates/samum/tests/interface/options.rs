@@ -186,17 +186,37 @@ fn each_right_that_lacks_is_named() {
     }
 }
 
-/// The test's process has all rights, so that a right that is needed and not named shows only here.
+/// A server that has only some rights, and may lock only so much memory.
+fn with_rights(net: &Net, dir: &str, rights: &str, locked_kib_max: u64, port: u16) -> Command {
+    let mut command = net.at_server("prlimit");
+    command.args([&format!("--memlock={}", locked_kib_max * 1024), "setpriv"]);
+    command.args([&format!("--bounding-set=-all,{rights}"), SAMUM, "serve", dir]);
+    command.args(["--interface", "eth1", "--listen", &format!("10.77.0.1:{port}")]);
+    command
+}
+
+/// The test's process has all rights, so that a right that is needed and not named shows only here. The kernel counts
+/// the locked memory of all processes of a user, so that this is one test.
 #[test]
-fn the_rights_that_are_named_suffice() {
+fn the_rights_and_the_memory_that_are_named_suffice() {
     let tree = site();
-    // More queues may exceed the limit of locked memory.
-    let net = or_skip!(Net::with_queues(Frames::Packet, 1));
-    let mut command = net.at_server("setpriv");
-    command.args(["--bounding-set=-all,+net_raw,+net_admin,+bpf", SAMUM, "serve", path(&tree)]);
-    command.args(["--interface", "eth1", "--listen", "10.77.0.1:8080"]);
-    let _server = Server::spawn(&mut command).unwrap();
-    net.as_client(|| check("10.77.0.1:8080".parse().unwrap(), 5));
+    let rights = "+net_raw,+net_admin,+bpf";
+    // By default a virtual cable has a queue for each processor, and uses one.
+    let net = or_skip!(Net::new(Frames::Packet));
+    {
+        let command = &mut with_rights(&net, path(&tree), rights, 5636, 8080);
+        let _server = Server::spawn(command).unwrap();
+        net.as_client(|| check("10.77.0.1:8080".parse().unwrap(), 5));
+    }
+    let fails = |net: &Net, locked_kib_max, port, expected: &str| {
+        let output = with_rights(net, path(&tree), rights, locked_kib_max, port).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(expected), "{error}");
+    };
+    fails(&net, 5631, 8080, "its receive queues (1) need 5636 KiB of locked memory");
+    let net = or_skip!(Net::with_queues(Frames::Packet, 3));
+    fails(&net, 6000, 8080, "its receive queues (3) need 16900 KiB of locked memory");
 }
 
 #[test]
