@@ -324,16 +324,27 @@ fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Binds a socket to a queue: without copies if the driver can, and otherwise with frames of any length.
+/// Binds a socket to a queue.
 fn bind(socket: BorrowedFd<'_>, interface: u32, queue: u32, mode: Mode) -> io::Result<()> {
     let with = |flags| {
         bind_with(socket, interface, queue, flags | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP)
     };
+    Ok(try_ways(mode, with)?)
+}
+
+/// Tries the ways to bind: without copies if the driver can, and otherwise with frames of any length.
+fn try_ways(
+    mode: Mode,
+    mut with: impl FnMut(SocketAddrXdpFlags) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     if mode == Mode::Native && with(SocketAddrXdpFlags::XDP_ZEROCOPY).is_ok() {
         return Ok(());
     }
-    with(SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_SG)?;
-    Ok(())
+    match with(SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_SG) {
+        // Linux has frames of several chunks since 6.6. Before, it drops those that are longer than one.
+        Err(Errno::INVAL) => with(SocketAddrXdpFlags::XDP_COPY),
+        result => result,
+    }
 }
 
 fn bind_with(
@@ -352,4 +363,33 @@ fn checksum_metadata(checksum: Checksum) -> [u8; METADATA_BYTES] {
     metadata[8..10].copy_from_slice(&checksum.start.to_ne_bytes());
     metadata[10..12].copy_from_slice(&checksum.offset.to_ne_bytes());
     metadata
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_kernel_gets_a_socket_without_long_frames() {
+        type Flags = SocketAddrXdpFlags;
+        let (zero_copy, copy, sg) = (Flags::XDP_ZEROCOPY, Flags::XDP_COPY, Flags::XDP_USE_SG);
+        for (mode, refused, why, wanted) in [
+            (Mode::Native, Flags::empty(), Errno::OPNOTSUPP, Ok(zero_copy)),
+            (Mode::Native, zero_copy, Errno::OPNOTSUPP, Ok(copy | sg)),
+            (Mode::Native, zero_copy | sg, Errno::INVAL, Ok(copy)),
+            (Mode::Generic, Flags::empty(), Errno::INVAL, Ok(copy | sg)),
+            (Mode::Generic, sg, Errno::INVAL, Ok(copy)),
+            (Mode::Generic, sg, Errno::BUSY, Err(Errno::BUSY)),
+            // The queue is not in use.
+            (Mode::Generic, copy, Errno::INVAL, Err(Errno::INVAL)),
+        ] {
+            let mut bound = None;
+            let result = try_ways(mode, |flags| {
+                bound = Some(flags);
+                if flags.intersects(refused) { Err(why) } else { Ok(()) }
+            });
+            let bound = bound.expect("a try");
+            assert_eq!(result.map(|()| bound), wanted, "{mode:?} {refused:?} {why:?}");
+        }
+    }
 }
