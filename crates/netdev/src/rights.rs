@@ -23,7 +23,8 @@ pub(crate) fn check(interface: &str) -> Result<(), Error> {
             let what = format!("interface {interface}: to take frames from it lacks {names}");
             Err(Error::new(what).advise(
                 "run as root, with `AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF` of systemd, \
-                 or after `setcap cap_net_raw,cap_net_admin,cap_bpf+ep FILE`",
+                 or after `setcap cap_net_raw,cap_net_admin,cap_bpf+ep FILE`; ports below 1024 also need \
+                 CAP_NET_BIND_SERVICE",
             ))
         }
     }

@@ -369,7 +369,8 @@ const INTERFACE_HELP: &str = "Serve the listeners of a network interface by samu
     all addresses (--listen :80) is served by the kernel, too. An XDP program takes the TCP segments for these \
     addresses and ports, and leaves everything else on the interface to the kernel: ssh, ping and ARP go on. It \
     goes with the process, and the kernel has the ports again.\n\n\
-    The capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed at the start, and are dropped then. The \
+    The capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF are needed at the start, and are dropped then; ports below \
+    1024 at addresses of the kernel's also need CAP_NET_BIND_SERVICE. The \
     kernel's firewall (nftables, iptables) does not see these segments.";
 
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\

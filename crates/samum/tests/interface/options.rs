@@ -183,6 +183,7 @@ fn each_right_that_lacks_is_named() {
         let lacks = format!("interface eth1: to take frames from it lacks {name}; ");
         assert!(error.contains(&lacks), "{error}");
         assert!(error.contains("setcap cap_net_raw,cap_net_admin,cap_bpf+ep"), "{error}");
+        assert!(error.contains("ports below 1024 also need CAP_NET_BIND_SERVICE"), "{error}");
     }
 }
 
@@ -203,10 +204,10 @@ fn the_rights_and_the_memory_that_are_named_suffice() {
     let rights = "+net_raw,+net_admin,+bpf";
     // By default a virtual cable has a queue for each processor, and uses one.
     let net = or_skip!(Net::new(Frames::Packet));
-    {
-        let command = &mut with_rights(&net, path(&tree), rights, 5636, 8080);
+    for (rights, port) in [(rights.to_owned(), 8080), (format!("{rights},+net_bind_service"), 80)] {
+        let command = &mut with_rights(&net, path(&tree), &rights, 5636, port);
         let _server = Server::spawn(command).unwrap();
-        net.as_client(|| check("10.77.0.1:8080".parse().unwrap(), 5));
+        net.as_client(|| check(SocketAddr::new("10.77.0.1".parse().unwrap(), port), 5));
     }
     let fails = |net: &Net, locked_kib_max, port, expected: &str| {
         let output = with_rights(net, path(&tree), rights, locked_kib_max, port).output().unwrap();
@@ -214,6 +215,7 @@ fn the_rights_and_the_memory_that_are_named_suffice() {
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains(expected), "{error}");
     };
+    fails(&net, 5636, 80, "ports below 1024 need CAP_NET_BIND_SERVICE");
     fails(&net, 5631, 8080, "its receive queues (1) need 5636 KiB of locked memory");
     let net = or_skip!(Net::with_queues(Frames::Packet, 3));
     fails(&net, 6000, 8080, "its receive queues (3) need 16900 KiB of locked memory");
