@@ -2,9 +2,10 @@
 //! reads from the disk for each byte that is played.
 //!
 //! Each player has a film of its own. It reads the head, reads the index if that is elsewhere, seeks to
-//! two places one after the other, and plays each at the rate of the film. Films come in four
-//! containers. One of them is also served under a name that says nothing, so that a server that
-//! prefetches films in another way can be compared with itself.
+//! two places one after the other, and plays each at the rate of the film. The players begin one after the
+//! other, evenly spread over the time for which one plays a place, so one of them seeks while the others
+//! play. Films come in four containers. One of them is also served under a name that says nothing, so that a
+//! server that prefetches films in another way can be compared with itself.
 
 use core::net::SocketAddr;
 use core::ops::Range;
@@ -23,12 +24,9 @@ use media::{Layout, Probe};
 use super::League;
 use super::peers::Peer;
 use super::rounds::Rounds;
-use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
 use crate::load::pin;
-use crate::machine::{field, read};
-use crate::processes::family;
 use crate::run::Table;
 use crate::stats::float;
 use crate::sys::socket::connect_with_segments;
@@ -59,21 +57,21 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
     Throttle::new(site.root()).map_err(Fault::Skip)?;
-    let seconds = if league.quick { 20 } else { 60 };
+    let seconds = if league.quick { 10 } else { 60 };
     let mut films = Vec::new();
     for (container, ending, options) in CONTAINERS {
         let first = site.root().join(format!("film.{ending}"));
         make(&first, seconds, options).map_err(Fault::Skip)?;
         let of_container =
-            (0..league.readers).map(|nth| Film::copy(&site, &first, container, ending, nth));
+            (0..league.players).map(|nth| Film::copy(&site, &first, container, ending, nth));
         films.push((container, of_container.collect::<io::Result<Vec<_>>>()?));
         fs::remove_file(first)?;
     }
     recorder.note(format!(
-        "disk slowed down to {}; {} players at once, of films of {}; each plays two places for {:.1} s. \
-         Segments are those of Ethernet, so that the kernel buffers no more than there",
+        "disk slowed down to {}; {} players, of films of {}; each plays two places for {:.1} s, and they begin within \
+         that time. Segments are those of Ethernet, so that the kernel buffers no more than there",
         Unit::BytesPerSecond.show(float(league.rate)),
-        league.readers,
+        league.players,
         Unit::BytesPerSecond.show(float(films[0].1[0].rate)),
         league.length.as_secs_f64(),
     ));
@@ -150,19 +148,24 @@ fn round(
         return Ok(None);
     };
     throttle.limit(Some(league.rate))?;
-    let before = read_bytes(&server);
+    let before = server.read_bytes();
     let (address, length, cpu) = (server.address(), league.length, league.client_cpu);
+    let count = u32::try_from(films.len()).unwrap_or(u32::MAX);
     let played = thread::scope(|scope| {
-        let players = films
-            .iter()
-            .map(|film| scope.spawn(move || pin(cpu).and_then(|()| film.play(address, length))));
+        let players = films.iter().zip(0_u32..).map(|(film, nth)| {
+            scope.spawn(move || {
+                pin(cpu)?;
+                thread::sleep(length * nth / count);
+                film.play(address, length)
+            })
+        });
         let players: Vec<_> = players.collect();
         let join = |player: thread::ScopedJoinHandle<'_, io::Result<Played>>| {
             player.join().map_err(|_| io::Error::other("a player panicked"))?
         };
         players.into_iter().map(join).collect::<io::Result<Vec<Played>>>()
     })?;
-    let read = read_bytes(&server) - before;
+    let read = server.read_bytes() - before;
     throttle.limit(None)?;
     let median = |times: &dyn Fn(&Played) -> Duration| {
         let mut times: Vec<_> = played.iter().map(times).collect();
@@ -175,12 +178,6 @@ fn round(
         read,
         played: played.iter().map(|played| played.bytes).sum(),
     }))
-}
-
-/// Bytes that a server's processes have had read from the disk (proc(5), `/proc/PID/io`).
-fn read_bytes(server: &Server) -> u64 {
-    let of = |pid| field(&read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0);
-    family(server.pid()).into_iter().map(of).sum()
 }
 
 /// Makes a film of noise, which no coding makes small.

@@ -97,9 +97,9 @@ pub struct Args {
     /// cold, films: the limit of the disk, bytes per second; mixed, asleep: four times as many
     #[arg(long, value_name = "N", default_value_t = 16 << 20, value_parser = clap::value_parser!(u64).range(1 << 16..=1 << 34))]
     pub rate: u64,
-    /// cold, mixed: concurrent downloads from the disk; films: players
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub readers: u32,
+    /// cold, mixed: concurrent downloads from the disk; films: players [default: 8, films 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub readers: Option<u32>,
     /// cold, mixed: requests per second in measurements at a fixed rate [default: 5000, mixed 1000]
     #[arg(long, value_name = "N", value_parser = rate)]
     pub requests: Option<f64>,
@@ -147,6 +147,8 @@ pub struct League {
     rounds: usize,
     rate: u64,
     readers: usize,
+    /// Of films.
+    players: usize,
     requests: Option<f64>,
     bytes: u64,
     /// Idle connections to a stack of samum's own.
@@ -206,7 +208,8 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         connections: index(args.connections),
         rounds: rounds_or(if quick { 1 } else { 3 }),
         rate: args.rate,
-        readers: index(args.readers),
+        readers: index(args.readers.unwrap_or(8)),
+        players: index(args.readers.unwrap_or(16)),
         requests: args.requests,
         bytes: args.bytes.unwrap_or(if quick { 32 << 20 } else { 1 << 30 }),
         downloads: if args.downloads.is_empty() {

@@ -186,6 +186,13 @@ impl Server {
         family(self.child.id()).into_iter().map(user_time).sum()
     }
 
+    /// Bytes that its processes have had read from the disk (proc(5), `/proc/PID/io`).
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        let of = |pid| field(&read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0);
+        family(self.pid()).into_iter().map(of).sum()
+    }
+
     /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
     #[must_use]
     pub fn memory(&self) -> u64 {
