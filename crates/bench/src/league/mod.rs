@@ -18,6 +18,7 @@
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
 //! | [`films`] | the time to the first picture, and what is read in vain, with players on a slow disk |
+//! | [`crawler`] | what is read from the disk of a site that does not fit into memory, beside a crawler |
 //! | [`asleep`] | the time that threads sleep for the disk |
 //! | [`proxy::stalled`] | requests for hot files beside those for a server that does not go on |
 //! | [`hung`] | the latency of requests beside those for a device that does not answer |
@@ -38,6 +39,7 @@ use crate::{Fault, Recorder, Test, interrupt, machine};
 
 pub mod asleep;
 pub mod cold;
+pub mod crawler;
 pub mod disk;
 pub mod dns;
 pub mod download;
@@ -68,8 +70,8 @@ use throttle::Throttle;
 /// The command line of `samum-bench league`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, films, asleep, hung, idle, proxied,
-    /// proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
+    /// Tests to run: warm, wire, wire-close, wire-cold, wire-idle, dns, cold, disk, download, mixed, films, crawler, asleep, hung, idle,
+    /// proxied, proxied-small, proxied-slow, proxied-units, fastcgi, includes, stalled.
     #[command(flatten)]
     pub tests: Tests,
     /// Servers to compare [default: all that samum-bench knows]
@@ -82,7 +84,7 @@ pub struct Args {
     /// Directory in which the served files are made; they are removed at the end [default: /var/tmp]
     #[arg(long, value_name = "DIR")]
     pub root: Option<PathBuf>,
-    /// Rounds in which the servers take turns [default: 3, disk 9, hung, the wires, dns, fastcgi, includes and stalled 5, quick 1]
+    /// Rounds in which the servers take turns [default: 3, disk 9, crawler, hung, the wires, dns, fastcgi, includes and stalled 5, quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds of each measurement [default: 3, quick 0.4]
@@ -239,6 +241,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         rounds(download::test(&league)),
         rounds(mixed::test(&league)),
         rounds(films::test(&league)),
+        crawler::test(&league).steps(rounds_or(5), rounds_or(1)),
         rounds(asleep::test(&league)),
         hung::test(&league).steps(rounds_or(5), rounds_or(1)),
         idle::test(&league).steps(count(10_000), count(500)),

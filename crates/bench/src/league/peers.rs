@@ -56,6 +56,7 @@ impl Peer {
         {
             "floor" => ("{floor} {ip} {port} {root} {files}", String::new(), &[]),
             "samum" => (SAMUM, String::new(), &["--version"]),
+            "samum-always" => (SAMUM_ALWAYS, String::new(), &["--version"]),
             "samum-never" => (SAMUM_NEVER, String::new(), &["--version"]),
             "samum-own" => (SAMUM_OWN, String::new(), &["--version"]),
             "samum-own-crowd" => (SAMUM_OWN_CROWD, String::new(), &["--version"]),
@@ -95,6 +96,7 @@ impl Peer {
             _ => {
                 let known = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
                 let known = known
+                    .chain(["samum-always"])
                     .chain(DNS)
                     .chain(FASTCGI)
                     .chain(INCLUDES)
@@ -278,6 +280,9 @@ pub const KNOWN: [&str; 10] = [
 /// Servers that do not fill the page cache, and are compared with each other.
 pub const UNCACHED: [&str; 2] = ["samum-never", "nginx-directio"];
 
+/// Servers that fill the page cache, each with another choice of the files that stay.
+pub const CACHING: [&str; 3] = ["samum", "samum-always", "nginx"];
+
 /// Servers with a TCP of their own, which only a network of namespaces can reach.
 pub const OWN_STACK: [&str; 3] = ["samum-own", "samum-own-never", CROWDED];
 
@@ -340,6 +345,7 @@ const SAMUM_OWN_NEVER: &str =
     "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface} --cache never";
 const SAMUM_OWN_CROWD: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --interface {interface} --max-connections 1048576 --timeout-idle 3600";
 const SAMUM_NEVER: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache never";
+const SAMUM_ALWAYS: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --cache always";
 const SAMUM_EPOLL: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1 --driver epoll";
 
 const DNS_OWN: &str = "{dns} {interface} {ip}:{port} {root}/zone example.org";

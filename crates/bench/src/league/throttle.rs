@@ -1,8 +1,8 @@
-//! Slows down a disk: a cgroup limits the bytes per second that its processes read from the disk under a
-//! directory. It needs root and a real block device.
+//! Slows down a disk, or bounds memory: a cgroup limits the bytes per second that its processes read from the disk under
+//! a directory, or their memory with the page cache that they fill. It needs root, and for the first a real block device.
 //!
-//! Cgroup v1 `blkio.throttle.read_bps_device`, or v2 `io.max`: Documentation/admin-guide/cgroup-v1/
-//! blkio-controller.rst and cgroup-v2.rst.
+//! Cgroup v1 `blkio.throttle.read_bps_device` and `memory.limit_in_bytes`, or v2 `io.max` and `memory.max`:
+//! Documentation/admin-guide/cgroup-v1/{blkio-controller,memory}.rst and cgroup-v2.rst.
 
 use core::time::Duration;
 use std::fs;
@@ -25,6 +25,12 @@ enum Version {
 #[derive(Debug)]
 pub struct Throttle {
     directory: PathBuf,
+    /// None if it bounds memory.
+    disk: Option<Disk>,
+}
+
+#[derive(Debug)]
+struct Disk {
     /// `MAJOR:MINOR` of the whole disk.
     device: String,
     version: Version,
@@ -49,17 +55,35 @@ impl Throttle {
             (Version::V2, V2)
         };
         let directory = new_directory(parent).map_err(failed)?;
-        let throttle = Self { directory, device, version };
+        let throttle = Self { directory, disk: Some(Disk { device, version }) };
         throttle.limit(None).map_err(failed)?;
         Ok(throttle)
     }
 
-    /// Limits reads to so many bytes a second, or not at all.
+    /// Makes one that bounds memory to so many bytes.
+    ///
+    /// # Errors
+    /// A sentence, when there is no right.
+    pub fn of_memory(bytes: u64) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("memory cannot be limited: {error}");
+        let (parent, file) = if Path::new(V1_MEMORY).is_dir() {
+            (V1_MEMORY, "memory.limit_in_bytes")
+        } else {
+            let _ = fs::write(format!("{V2}/cgroup.subtree_control"), "+memory");
+            (V2, "memory.max")
+        };
+        let throttle = Self { directory: new_directory(parent).map_err(failed)?, disk: None };
+        fs::write(throttle.directory.join(file), bytes.to_string()).map_err(failed)?;
+        Ok(throttle)
+    }
+
+    /// Limits reads from the disk to so many bytes a second, or not at all. One that bounds memory does nothing.
     ///
     /// # Errors
     /// As write(2).
     pub fn limit(&self, rate: Option<u64>) -> std::io::Result<()> {
-        let (file, text) = setting(self.version, &self.device, rate);
+        let Some(Disk { device, version }) = &self.disk else { return Ok(()) };
+        let (file, text) = setting(*version, device, rate);
         fs::write(self.directory.join(file), text)
     }
 
@@ -124,6 +148,7 @@ const GROUPS_MAX: u32 = 100;
 
 /// Where the controllers are mounted.
 const V1: &str = "/sys/fs/cgroup/blkio";
+const V1_MEMORY: &str = "/sys/fs/cgroup/memory";
 const V2: &str = "/sys/fs/cgroup";
 
 /// Tries to remove a cgroup whose last process may still be on its way out.
