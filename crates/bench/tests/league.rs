@@ -318,6 +318,64 @@ fn requests_beside_stalled_ones_are_measured() {
     }
 }
 
+/// Each of these needs a network of namespaces, a slow disk or other programs, and is measured here in its smallest form.
+#[test]
+fn tests_of_disks_and_links_measure_or_say_why_not() {
+    // The DNS server.
+    let _ = built(&["--package", "netdev", "--examples"]);
+    let dir = tempfile::tempdir().unwrap();
+    let small =
+        ["--quick", "--secs", "0.1", "--bytes", "4194304", "--readers", "2", "--count", "100"];
+    for (nth, (tests, servers, figures)) in [
+        (
+            &["films", "crawler", "asleep", "hung", "disk"][..],
+            &["--servers", "samum"][..],
+            &[
+                ("films", "first picture"),
+                ("films", "bytes read for bytes played"),
+                ("crawler", "CPU per GiB"),
+                ("asleep", "p99 of a hot file"),
+                ("hung", "recovery"),
+                ("disk", "one file"),
+            ][..],
+        ),
+        (
+            &["wire-cold"],
+            &["--servers", "samum,samum-own"],
+            &[("wire-cold", "CPU of the core per GiB")],
+        ),
+        (
+            &["wire-idle", "dns", "proxied-units"],
+            &[],
+            &[
+                ("wire-idle", "memory of each"),
+                ("dns", "answers per second"),
+                ("proxied-units", "speed of a download"),
+            ],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let out = dir.path().join(nth.to_string());
+        let args =
+            [&["league"], tests, servers, &small, &["--out", out.to_str().unwrap()]].concat();
+        let output = bench(&args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let (rows, skipped) = read(&out);
+        for (system, why) in &skipped {
+            reasons::accept(system, why);
+        }
+        for (test, series) in figures {
+            let is_it = |row: &&Row| row.test == *test && row.series == *series;
+            let found: Vec<_> = rows.iter().filter(is_it).collect();
+            assert!(!found.is_empty() || !skipped.is_empty(), "{test}, {series}: {rows:?}");
+            let is_figure = |row: &&Row| row.value.is_finite() && row.value > 0.0;
+            assert!(found.iter().all(is_figure), "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn http_measures_any_server() {
     let samum = samum();

@@ -42,13 +42,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
     let hot = site.file("hot", HOT_BYTES)?;
+    let bytes = if league.quick { FILE_BYTES / 8 } else { FILE_BYTES };
     let names: Vec<String> = (0..FILES).map(|i| format!("cold/{i}")).collect();
     let write = |mounted: &std::path::Path| {
         let paths: Vec<PathBuf> = (0..FILES).map(|i| mounted.join(i.to_string())).collect();
-        write_in_pieces(&paths, FILE_BYTES)
+        write_in_pieces(&paths, bytes)
     };
     let root = site.root().join("cold");
-    let len = (64 << 20) + 2 * (FILES * FILE_BYTES) as u64;
+    let len = (64 << 20) + 2 * (FILES * bytes) as u64;
     let image = Image::new(league.root.as_deref(), len, root.clone(), write)?;
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
@@ -76,7 +77,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 duration: forever,
                 ..league.plan(&server, vec![target])
             });
-            let downloads = league.at_once(&server, &names, FILE_BYTES as u64);
+            let downloads = league.at_once(&server, &names, bytes as u64);
             let (stop, pid) = (AtomicBool::new(false), server.pid());
             let (measured, sampled) = thread::scope(|scope| {
                 let sampler = scope.spawn(|| sample(pid, &stop));
@@ -124,7 +125,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     recorder.table(Table {
         title: format!(
             "{FILES} files of {} in pieces of {}, from a disk slowed down to {}: medians (least–greatest)",
-            Unit::Bytes.show(float(FILE_BYTES)),
+            Unit::Bytes.show(float(bytes)),
             Unit::Bytes.show(float(super::image::PIECE)),
             Unit::BytesPerSecond.show(float(league.rate * RATE_TIMES)),
         ),

@@ -2,7 +2,7 @@
 //! fault of ours that would go unnoticed, for a row that says why is no failure.
 
 /// Parts of sentences that samum-bench or the kernel says then.
-const OF_THE_MACHINE: [&str; 19] = [
+const OF_THE_MACHINE: [&str; 20] = [
     "C compiler",
     // No static C library.
     "cc cannot build it",
@@ -18,6 +18,7 @@ const OF_THE_MACHINE: [&str; 19] = [
     "Cannot allocate memory",
     "has no O_DIRECT",
     "cannot be slowed down",
+    "memory cannot be limited",
     "is not on a disk",
     "is in memory",
     "are free in",
