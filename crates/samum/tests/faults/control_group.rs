@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use testkit::{Content, Server, Tree, or_skip};
 
-use crate::common::{SAMUM, SOON, cached_pages, connect, on_both_drivers, request, text};
+use crate::common::{
+    SAMUM, SOON, cached_pages, connect, on_both_drivers, request, text, wait_until,
+};
 
 /// A control group with a memory limit. Its processes are in a group below it, which has no limit of
 /// its own.
@@ -92,5 +94,59 @@ fn a_file_that_is_large_for_the_container_does_not_stay_in_its_memory() {
             let as_expected = is_large(pages) == stays;
             assert!(as_expected, "{pages} of {of} pages are in memory with a limit of {limit}");
         }
+    });
+}
+
+/// A crawler reads more than fits into memory, each file once, beside a site whose files are asked for often. (Where the
+/// kernel alone decides, most of what the crawler has read last stays.)
+#[test]
+fn a_scan_of_files_read_once_leaves_the_files_that_are_asked_for_often_in_memory() {
+    const LIMIT: u64 = 64 << 20;
+    const BYTES: u64 = 512 << 10;
+    const HOT: usize = 16;
+    /// Before the server finds that not everything fits, what is read stays.
+    const SCANNED: usize = 160;
+    /// Those that were read last.
+    const LAST: usize = 40;
+    let content = |number: usize| Content::pseudo_random(number as u64, BYTES);
+    let tree = Tree::beneath("/var/tmp");
+    let hot: Vec<String> = (0..HOT).map(|number| format!("hot{number}")).collect();
+    let scanned: Vec<String> = (0..SCANNED).map(|number| format!("scanned{number}")).collect();
+    for (number, name) in hot.iter().chain(&scanned).enumerate() {
+        tree.write(name, content(number));
+    }
+    let pages = |names: &[String]| -> u64 {
+        let of = |name| cached_pages(&tree.path().join(name), BYTES).unwrap();
+        names.iter().map(of).sum()
+    };
+    let all = |names: &[String]| names.len() as u64 * BYTES / 4096;
+    if let Err(error) = cached_pages(&tree.path().join(&hot[0]), BYTES) {
+        testkit::skip!("cachestat: {error}");
+    }
+    on_both_drivers(|driver| {
+        hot.iter().chain(&scanned).for_each(|name| tree.evict(name));
+        let group = or_skip!(Group::new(LIMIT));
+        let mut command = group.command(SAMUM);
+        command.args(["serve", text(tree.path()), "--listen", "127.0.0.1:0"]);
+        command.args(["--threads", "1", "--driver", driver]);
+        let server = Server::spawn(&mut command).unwrap();
+        let mut client = connect(&server);
+        let mut ask_for = |number: usize, name: &str| {
+            client.send(request(&format!("GET /{name}"))).unwrap();
+            content(number).assert_is(&client.response().unwrap().body);
+        };
+        for _ in 0..4 {
+            hot.iter().enumerate().for_each(|(number, name)| ask_for(number, name));
+        }
+        // The site is asked for all the time.
+        for (number, name) in scanned.iter().enumerate() {
+            ask_for(HOT + number, name);
+            ask_for(number % HOT, &hot[number % HOT]);
+        }
+        let last = &scanned[SCANNED - LAST..];
+        // What does not stay leaves a little later, when no packet refers to it.
+        let are_gone = wait_until(SOON, || pages(last) <= all(last) / 10);
+        assert!(are_gone, "{} of {} pages that were read once stay", pages(last), all(last));
+        assert!(pages(&hot) >= all(&hot) * 9 / 10, "{} of {} are left", pages(&hot), all(&hot));
     });
 }
