@@ -33,9 +33,8 @@ use rustix::process::Signal;
 use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
-use super::gateway::body::{
-    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Waiter, Wish,
-};
+use super::gateway::bodies::Bodies;
+use super::gateway::body::{HeaderSearch, Input, News, Output, OutputProducer, Waiter, Wish};
 use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
@@ -64,21 +63,10 @@ pub(super) struct Programs {
     mailbox: Option<Arc<Mailbox>>,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
-    /// The consumer that was made for the request that is to be found next.
-    body: Option<(Ticket, Incoming)>,
-    /// The bodies that are being collected.
-    collected: Vec<Weak<RefCell<Input>>>,
+    bodies: Bodies,
     lines: Lines,
     /// What was read last.
     scratch: Vec<u8>,
-}
-
-/// The body of the request that is to be found next.
-#[derive(Debug)]
-enum Incoming {
-    Taken(Rc<RefCell<Input>>),
-    /// Too many bodies are being collected.
-    Refused,
 }
 
 /// A request for a program, as the router has found it.
@@ -174,19 +162,7 @@ impl Programs {
         if !is_collected && content_length(request.head).is_none_or(|length| length == 0) {
             return None;
         }
-        if is_collected {
-            self.collected.retain(|input| input.strong_count() > 0);
-            if self.collected.len() >= COLLECTED_MAX {
-                self.body = Some((request.ticket, Incoming::Refused));
-                return None;
-            }
-        }
-        let input = Rc::new(RefCell::new(Input::new(is_collected, Rc::clone(&self.news))));
-        if is_collected {
-            self.collected.push(Rc::downgrade(&input));
-        }
-        self.body = Some((request.ticket, Incoming::Taken(Rc::clone(&input))));
-        Some(Box::new(InputConsumer(input)))
+        self.bodies.offer(request.ticket, is_collected, &self.news)
     }
 
     /// Finds the answer to a request for a program.
@@ -198,11 +174,7 @@ impl Programs {
         waiter: Waiter,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
-        let input = match self.body.take_if(|(of, _)| *of == ticket) {
-            Some((_, Incoming::Taken(input))) => Some(input),
-            Some((_, Incoming::Refused)) => return refuse(shell, None),
-            None => None,
-        };
+        let Ok(input) = self.bodies.take(ticket) else { return refuse(shell, None) };
         if matches!(head.method, Method::Trace | Method::Connect) {
             drop_rest(input.as_ref());
             return Found::Now(Answer::Error(Status::MethodNotAllowed));

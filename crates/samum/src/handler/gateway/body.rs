@@ -17,8 +17,6 @@ use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, 
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a body that is collected. A longer one is refused.
 const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
-/// Bodies that a worker collects at once for programs, and for applications; further ones are refused.
-pub(in crate::handler) const COLLECTED_MAX: usize = 16;
 
 /// Shorter pieces of a response are joined with the one in front of them, up to so many bytes together, while they
 /// wait for the client.

@@ -32,9 +32,8 @@ use self::exchange::{Exchange, SURPLUS, Tools};
 use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
-use super::gateway::body::{
-    COLLECTED_MAX, HeaderSearch, Input, InputConsumer, News, Output, OutputProducer, Waiter, Wish,
-};
+use super::gateway::bodies::Bodies;
+use super::gateway::body::{HeaderSearch, Input, News, Output, OutputProducer, Waiter, Wish};
 use super::gateway::lines::Lines;
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
@@ -81,10 +80,7 @@ pub(super) struct Proxy {
     ticks: bool,
     /// When the links were last looked at.
     tidied: Time,
-    /// The body of the request that is to be found next.
-    body: Option<(Ticket, Rc<RefCell<Input>>)>,
-    /// The bodies that are being collected.
-    collected: Vec<Weak<RefCell<Input>>>,
+    bodies: Bodies,
     lines: Lines,
     places: Places,
 }
@@ -153,8 +149,7 @@ impl Default for Proxy {
             turn: 0,
             ticks: false,
             tidied: Time::default(),
-            body: None,
-            collected: Vec::new(),
+            bodies: Bodies::default(),
             lines: Lines::default(),
             places: Places::default(),
         }
@@ -177,18 +172,7 @@ impl Proxy {
             return None;
         }
         let is_collected = needs_length && framing == Framing::Chunked;
-        if is_collected {
-            self.collected.retain(|input| input.strong_count() > 0);
-            if self.collected.len() >= COLLECTED_MAX {
-                return None;
-            }
-        }
-        let input = Rc::new(RefCell::new(Input::new(is_collected, Rc::clone(&self.news))));
-        if is_collected {
-            self.collected.push(Rc::downgrade(&input));
-        }
-        self.body = Some((request.ticket, Rc::clone(&input)));
-        Some(Box::new(InputConsumer(input)))
+        self.bodies.offer(request.ticket, is_collected, &self.news)
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
@@ -196,7 +180,8 @@ impl Proxy {
     pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Box<dyn Search>) {
         let wish = Rc::new(Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         wish.set_memory(waiter.memory as u64);
-        let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
+        // A body that was refused is missing when the request is passed on.
+        let input = self.bodies.take(ticket).unwrap_or_default();
         (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
     }
 
@@ -212,7 +197,7 @@ impl Proxy {
         let (wish, input) = match held {
             Some(mut held) => (held.wish.upgrade(), held.input.take()),
             None => {
-                let input = self.body.take_if(|(of, _)| *of == ticket).map(|(_, input)| input);
+                let input = self.bodies.take(ticket).unwrap_or_default();
                 let wish = Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
                 (Some(Rc::new(wish)), input)
             }
