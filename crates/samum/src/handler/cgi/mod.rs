@@ -34,7 +34,7 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{HeaderSearch, Input, News, Output, OutputProducer, Waiter, Wish};
+use super::gateway::body::{HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter};
 use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
@@ -77,7 +77,7 @@ pub(super) struct Call<'a> {
     pub(super) path: &'a [u8],
     pub(super) circumstances: Circumstances<'a>,
     /// What the request was found with before, if a program has handed it over.
-    pub(super) wish: Option<Rc<Wish>>,
+    pub(super) interest: Option<Rc<Interest>>,
 }
 
 /// The answer to a request for a program.
@@ -88,7 +88,7 @@ pub(super) enum Answer {
     /// The response of a program.
     Document(Box<Reached>),
     /// The program has handed the request over to another path.
-    Redirect(Vec<u8>, Rc<Wish>),
+    Redirect(Vec<u8>, Rc<Interest>),
 }
 
 /// A program that has put out its header.
@@ -96,7 +96,7 @@ pub(super) enum Answer {
 pub(super) struct Reached {
     document: Document,
     output: Rc<RefCell<Output>>,
-    wish: Rc<Wish>,
+    interest: Rc<Interest>,
 }
 
 /// A request for a program.
@@ -106,7 +106,7 @@ struct Program {
     /// The path of the request, for messages.
     name: String,
     directory: Arc<Directory>,
-    wish: Weak<Wish>,
+    interest: Weak<Interest>,
     input: Option<Rc<RefCell<Input>>>,
     output: Rc<RefCell<Output>>,
     /// How far the response has come.
@@ -170,7 +170,7 @@ impl Programs {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
-        Call { directory, path, circumstances, wish }: Call<'_>,
+        Call { directory, path, circumstances, interest }: Call<'_>,
         waiter: Waiter,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
@@ -194,20 +194,20 @@ impl Programs {
             ticket,
             name: String::from_utf8_lossy(&name).into_owned(),
             directory: Arc::clone(directory),
-            wish: Weak::new(),
+            interest: Weak::new(),
             input,
             output: Rc::new(RefCell::new(Output::new())),
             reply: Progress::Header(Parser::default()),
             stage: Stage::Collecting(None),
         });
-        let wish = match wish {
-            Some(wish) => wish,
-            None => Rc::new(Wish::new(key, waiter.half_close, Rc::clone(&self.news))),
+        let interest = match interest {
+            Some(interest) => interest,
+            None => Rc::new(Interest::new(key, waiter.half_close, Rc::clone(&self.news))),
         };
-        wish.pass_to(key);
-        wish.set_memory((waiter.memory + size_of::<Program>() + environment.memory()) as u64);
+        interest.pass_to(key);
+        interest.set_memory((waiter.memory + size_of::<Program>() + environment.memory()) as u64);
         let program = self.programs.get_mut(key).expect("just inserted");
-        program.wish = Rc::downgrade(&wish);
+        program.interest = Rc::downgrade(&interest);
         if let Some(input) = &program.input {
             input.borrow_mut().set_key(key);
         }
@@ -227,7 +227,7 @@ impl Programs {
             return refuse(shell, program.input.as_ref());
         }
         self.tick_later(shell);
-        Found::Later(Some(Box::new(HeaderSearch(wish))))
+        Found::Later(Some(Box::new(HeaderSearch(interest))))
     }
 
     /// The memory that an answer keeps. The response of a program cannot be found again.
@@ -607,7 +607,7 @@ impl Program {
 
     /// The header is complete.
     fn answer(&mut self, tools: &mut Tools<'_>, reply: Reply) {
-        let Some(wish) = self.wish.upgrade() else {
+        let Some(interest) = self.interest.upgrade() else {
             self.fail(tools.answers, Status::ServiceUnavailable);
             return self.stop(Cause::Gone);
         };
@@ -621,12 +621,12 @@ impl Program {
                     output.drop_rest();
                 }
                 let output = Rc::clone(&self.output);
-                Answer::Document(Box::new(Reached { document, output, wish }))
+                Answer::Document(Box::new(Reached { document, output, interest }))
             }
             Reply::LocalRedirect(path) => {
                 self.give_up_input();
                 self.reply = Progress::Over;
-                Answer::Redirect(path, wish)
+                Answer::Redirect(path, interest)
             }
         };
         tools.answers.push_back((self.ticket, answer));
@@ -781,7 +781,7 @@ pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> 
         Answer::Document(reached) => reached,
         Answer::Redirect(..) => unreachable!("the router has followed it"),
     };
-    let Reached { document, output, wish } = &**reached;
+    let Reached { document, output, interest } = &**reached;
     let mut fields = ResponseHead {
         content_type: document.content_type.as_deref().map(Into::into),
         location: document.location.as_deref().map(Into::into),
@@ -798,7 +798,7 @@ pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> 
     if !document.has_content() {
         return Response::bare(fields);
     }
-    let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
+    let producer = OutputProducer { output: Rc::clone(output), interest: Rc::clone(interest) };
     Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
 }
 

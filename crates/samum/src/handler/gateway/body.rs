@@ -35,9 +35,10 @@ pub(in crate::handler) struct News {
     pub(in crate::handler) left: Vec<Key>,
 }
 
-/// A client that waits for the response of a gateway, or takes it.
+/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
+/// the gateway [learns](News::left) that the response is not wanted any more.
 #[derive(Debug)]
-pub(in crate::handler) struct Wish {
+pub(in crate::handler) struct Interest {
     key: Cell<Key>,
     /// Bytes of memory that are kept for it until the response has come.
     memory: Cell<u64>,
@@ -111,14 +112,14 @@ enum Waiting {
 #[derive(Debug)]
 pub(in crate::handler) struct OutputProducer {
     pub(in crate::handler) output: Rc<RefCell<Output>>,
-    pub(in crate::handler) wish: Rc<Wish>,
+    pub(in crate::handler) interest: Rc<Interest>,
 }
 
 /// Waits for the header of a response.
 #[derive(Debug)]
-pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Wish>);
+pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Interest>);
 
-impl Wish {
+impl Interest {
     pub(in crate::handler) const fn new(
         key: Key,
         half_close: bool,
@@ -138,7 +139,7 @@ impl Wish {
     }
 }
 
-impl Drop for Wish {
+impl Drop for Interest {
     fn drop(&mut self) {
         self.news.borrow_mut().left.push(self.key.get());
     }
@@ -421,7 +422,7 @@ impl Producer for OutputProducer {
         }
         // There is room again, of what was taken now or of what has been sent since.
         if made > 0 || output.end.is_none() || output.lent > 0 {
-            self.wish.news.borrow_mut().touched.push(self.wish.key.get());
+            self.interest.news.borrow_mut().touched.push(self.interest.key.get());
         }
         if !output.waiting.is_empty() {
             return Produced::More;
@@ -466,8 +467,8 @@ mod tests {
     }
 
     fn producer(output: Output) -> OutputProducer {
-        let wish = Rc::new(Wish::new(Key::NONE, false, Rc::default()));
-        OutputProducer { output: Rc::new(RefCell::new(output)), wish }
+        let interest = Rc::new(Interest::new(Key::NONE, false, Rc::default()));
+        OutputProducer { output: Rc::new(RefCell::new(output)), interest }
     }
 
     #[test]
@@ -504,7 +505,7 @@ mod tests {
         assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], JOINED_BYTES_MIN as u64));
         assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
         assert!(producer.output.borrow().is_awaited);
-        assert_eq!(producer.wish.news.borrow().touched.len(), 2);
+        assert_eq!(producer.interest.news.borrow().touched.len(), 2);
     }
 
     /// A chunk for each byte would cost a piece for each, a hundred times the memory of the bytes.

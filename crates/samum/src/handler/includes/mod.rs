@@ -29,7 +29,7 @@ pub(super) use self::page::{Ask, Context, Page, Trouble};
 pub(super) use self::request::{resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
-use super::gateway::body::{News, Wish};
+use super::gateway::body::{Interest, News};
 use super::{AnswerSize, Body, Part, Response, Ticket};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::fields;
@@ -53,7 +53,7 @@ pub(super) struct Pages {
 pub(super) struct Opened {
     page: Rc<RefCell<Page>>,
     resource: Rc<Resource>,
-    wish: Rc<Wish>,
+    interest: Rc<Interest>,
 }
 
 /// The ticket of the request for a hole of a page.
@@ -83,8 +83,8 @@ impl Pages {
         let news = &self.news;
         let key = self.pages.insert_with(|key| Rc::new(RefCell::new(make(key, Rc::clone(news)))));
         let page = Rc::clone(self.pages.get(key).expect("just inserted"));
-        let wish = Rc::new(Wish::new(key, true, Rc::clone(news)));
-        Some((key, Opened { page, resource: Rc::clone(resource), wish }))
+        let interest = Rc::new(Interest::new(key, true, Rc::clone(news)));
+        Some((key, Opened { page, resource: Rc::clone(resource), interest }))
     }
 
     /// A page that is still wanted.
@@ -161,9 +161,9 @@ pub(super) fn size(opened: &Opened) -> AnswerSize {
 
 /// The response with a page.
 pub(super) fn response(opened: &Opened) -> Response<'_> {
-    let Opened { page, resource, wish } = opened;
+    let Opened { page, resource, interest } = opened;
     let Kind::File(files) = &resource.kind else { unreachable!("a page is a file") };
-    let producer = page::PageProducer { page: Rc::clone(page), wish: Rc::clone(wish) };
+    let producer = page::PageProducer { page: Rc::clone(page), interest: Rc::clone(interest) };
     Response::new(head(files), Body::from(Part::Producer(Box::new(producer))))
 }
 

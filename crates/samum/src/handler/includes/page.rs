@@ -12,7 +12,7 @@ use ring::Key;
 use sendfile::{Piece, Policy};
 
 use crate::content::{Kind, Resource, Variant};
-use crate::handler::gateway::body::{News, Wish};
+use crate::handler::gateway::body::{Interest, News};
 use crate::handler::{Body, BodySink, Part, Parts, Produced, Producer, Search, Ticket};
 use crate::includes::{Evaluator, Facts, Fault, Scope, Step, Template};
 use crate::network::Origin;
@@ -286,7 +286,7 @@ impl Page {
 pub(super) struct PageProducer {
     pub(super) page: Rc<RefCell<Page>>,
     #[expect(dead_code, reason = "kept for its drop")]
-    pub(super) wish: Rc<Wish>,
+    pub(super) interest: Rc<Interest>,
 }
 
 impl Producer for PageProducer {

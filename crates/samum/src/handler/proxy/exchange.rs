@@ -31,7 +31,7 @@ use super::spool::{MEMORY_BYTES, Spool};
 use super::wire::{Heard, Wire};
 use super::{Answer, Reached};
 use crate::config::GatewayRules;
-use crate::handler::gateway::body::{Input, Output, Wish};
+use crate::handler::gateway::body::{Input, Interest, Output};
 use crate::handler::gateway::lines::{Lines, Text};
 use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
@@ -66,7 +66,7 @@ pub(super) struct Exchange {
     link: Option<Key>,
     /// Bytes that were sent through the link before.
     sent_before: u64,
-    wish: Weak<Wish>,
+    interest: Weak<Interest>,
     pub(super) wire: Wire,
     is_head: bool,
     /// True if it may be sent again without harm (RFC 9110 §9.2.2).
@@ -164,7 +164,7 @@ impl Exchange {
             failed: ServerSet::EMPTY,
             link: None,
             sent_before: 0,
-            wish: Weak::new(),
+            interest: Weak::new(),
             wire,
             is_head: *method == Method::Head,
             is_idempotent: is_idempotent(method),
@@ -204,9 +204,9 @@ impl Exchange {
     }
 
     /// Begins, under this name.
-    pub(super) fn begin(&mut self, tools: &mut Tools<'_>, key: Key, wish: &Rc<Wish>) {
+    pub(super) fn begin(&mut self, tools: &mut Tools<'_>, key: Key, interest: &Rc<Interest>) {
         self.key = key;
-        self.wish = Rc::downgrade(wish);
+        self.interest = Rc::downgrade(interest);
         if let Some(input) = &self.input {
             let mut input = input.borrow_mut();
             input.set_key(key);
@@ -449,10 +449,10 @@ impl Exchange {
         let now = tools.shell.cx.now;
         let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
-        let Some(wish) = self.wish.upgrade() else { return self.abort(tools) };
+        let Some(interest) = self.interest.upgrade() else { return self.abort(tools) };
         let reached = |passed: Passed, has_content: bool| {
             let output = Rc::clone(&self.output);
-            Answer::Response(Box::new(Reached { passed, has_content, output, wish }))
+            Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
         };
         let answer = match meaning {
             Meaning::Response(passed) => {
@@ -484,7 +484,7 @@ impl Exchange {
     /// Takes content.
     fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
         self.content_bytes += content.len();
-        if self.wish.strong_count() == 0 {
+        if self.interest.strong_count() == 0 {
             self.dropped_bytes += content.len();
             if self.dropped_bytes > DROPPED_BYTES_MAX {
                 self.abort(tools);
@@ -579,7 +579,7 @@ impl Exchange {
         let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
         if attempt.may_be_repeated(self.upstream.rules.retries)
             && !is_last
-            && self.wish.strong_count() > 0
+            && self.interest.strong_count() > 0
             && let Some(next) = self.choose(tools)
         {
             tools.shell.cx.stats.proxy_retries += 1;

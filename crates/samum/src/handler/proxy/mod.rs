@@ -33,7 +33,7 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{HeaderSearch, Input, News, Output, OutputProducer, Waiter, Wish};
+use super::gateway::body::{HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter};
 use super::gateway::lines::Lines;
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
@@ -110,7 +110,7 @@ pub(super) struct Passing<'a> {
 /// A request that is held back until it is known who answers it.
 #[derive(Debug)]
 pub(super) struct Held {
-    wish: Weak<Wish>,
+    interest: Weak<Interest>,
     input: Option<Rc<RefCell<Input>>>,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Reached {
     /// True if content follows, or a tunnel.
     has_content: bool,
     output: Rc<RefCell<Output>>,
-    wish: Rc<Wish>,
+    interest: Rc<Interest>,
 }
 
 impl Default for Proxy {
@@ -178,11 +178,11 @@ impl Proxy {
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
     /// its client, as of a search.
     pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Box<dyn Search>) {
-        let wish = Rc::new(Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
-        wish.set_memory(waiter.memory as u64);
+        let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
+        interest.set_memory(waiter.memory as u64);
         // A body that was refused is missing when the request is passed on.
         let input = self.bodies.take(ticket).unwrap_or_default();
-        (Held { wish: Rc::downgrade(&wish), input }, Box::new(HeaderSearch(wish)))
+        (Held { interest: Rc::downgrade(&interest), input }, Box::new(HeaderSearch(interest)))
     }
 
     /// Passes a request on.
@@ -194,19 +194,19 @@ impl Proxy {
         waiter: Waiter,
     ) -> Found<Answer> {
         let ticket = request.ticket;
-        let (wish, input) = match held {
-            Some(mut held) => (held.wish.upgrade(), held.input.take()),
+        let (interest, input) = match held {
+            Some(mut held) => (held.interest.upgrade(), held.input.take()),
             None => {
                 let input = self.bodies.take(ticket).unwrap_or_default();
-                let wish = Wish::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
-                (Some(Rc::new(wish)), input)
+                let interest = Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
+                (Some(Rc::new(interest)), input)
             }
         };
         let is_too_much =
             self.exchanges.len() >= EXCHANGES_MAX || (wire.has_body() && input.is_none());
         let refusal = request::refusal(request.head)
             .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
-        let (None, Some(wish)) = (refusal, wish) else {
+        let (None, Some(interest)) = (refusal, interest) else {
             if let Some(input) = input {
                 input.borrow_mut().drop_rest();
             }
@@ -214,13 +214,13 @@ impl Proxy {
         };
         shell.cx.stats.proxied += 1;
         let exchange = Exchange::new(request, upstream, affinity, input, wire);
-        wish.set_memory((waiter.memory + exchange.memory()) as u64);
+        interest.set_memory((waiter.memory + exchange.memory()) as u64);
         let key = self.exchanges.insert(exchange);
-        wish.pass_to(key);
+        interest.pass_to(key);
         self.look_soon(shell, key);
-        self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &wish));
+        self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &interest));
         self.tick_later(shell);
-        Found::Later(Some(Box::new(HeaderSearch(wish))))
+        Found::Later(Some(Box::new(HeaderSearch(interest))))
     }
 
     /// The memory that an answer keeps. The response of a server cannot be found again.
@@ -438,7 +438,7 @@ pub(super) fn response(answer: &Answer, now: i64) -> Response<'_> {
         Answer::Response(reached) => reached,
         Answer::HandOver(..) => unreachable!("the router has followed it"),
     };
-    let Reached { passed, has_content, output, wish } = &**reached;
+    let Reached { passed, has_content, output, interest } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head(now) };
     // Of a response to HEAD, too, the client is to know that the length is not known.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
@@ -448,7 +448,7 @@ pub(super) fn response(answer: &Answer, now: i64) -> Response<'_> {
     if let Some(whole) = output.borrow_mut().take_whole() {
         return Response::new(fields, Body::from(Part::Piece(whole)));
     }
-    let producer = OutputProducer { output: Rc::clone(output), wish: Rc::clone(wish) };
+    let producer = OutputProducer { output: Rc::clone(output), interest: Rc::clone(interest) };
     Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
 }
 

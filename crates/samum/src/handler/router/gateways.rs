@@ -13,7 +13,7 @@ use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
-use crate::handler::gateway::body::{Waiter, Wish};
+use crate::handler::gateway::body::{Interest, Waiter};
 use crate::handler::proxy::request::Forwarding;
 use crate::handler::proxy::response::HandOver;
 use crate::handler::proxy::wire::Wire;
@@ -36,9 +36,9 @@ impl Router {
         shell: &mut Shell,
         request: &Request<'_>,
         Routed { serving, place, route: id, path }: Routed<'_>,
-        handed_over: Option<(Rc<Wish>, u32)>,
+        handed_over: Option<(Rc<Interest>, u32)>,
     ) -> Found<Answer> {
-        let (wish, count) = handed_over.unzip();
+        let (interest, count) = handed_over.unzip();
         let (Some(directory), Some(path)) =
             (serving.programs(id), path.get(serving.prefix(id).len()..))
         else {
@@ -48,7 +48,7 @@ impl Router {
         let circumstances = circumstances(shell, request, &serving);
         let asked = Asked::new(request, count.unwrap_or(0));
         let waiter = asked.waiter(serving.route(id));
-        let call = cgi::Call { directory, path, circumstances, wish };
+        let call = cgi::Call { directory, path, circumstances, interest };
         match self.programs.find(shell, request, call, waiter) {
             Found::Now(answer) => {
                 self.settle_refused(shell, request.ticket, (serving, place), of_program(answer))
@@ -148,8 +148,8 @@ impl Router {
             let Waiting { serving, place, asked, .. } =
                 self.waiting.remove(&ticket).expect("a request waits for each answer");
             let found = match (answer, asked) {
-                (cgi::Answer::Redirect(target, wish), Some(asked)) => {
-                    self.hand_over(shell, ticket, (serving, place), &asked, (&target, wish))
+                (cgi::Answer::Redirect(target, interest), Some(asked)) => {
+                    self.hand_over(shell, ticket, (serving, place), &asked, (&target, interest))
                 }
                 (answer, _) => {
                     self.settle_refused(shell, ticket, (serving, place), of_program(answer))
@@ -234,7 +234,7 @@ impl Router {
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
         asked: &Asked,
-        (target, wish): (&[u8], Rc<Wish>),
+        (target, interest): (&[u8], Rc<Interest>),
     ) -> Found<Answer> {
         let count = asked.count + 1;
         if count > HAND_OVERS_MAX {
@@ -277,7 +277,7 @@ impl Router {
                     }
                     (Some(id), Ok(())) => {
                         let routed = Routed { serving, place, route: id, path: &name };
-                        self.find_program(shell, request, routed, Some((wish, count)))
+                        self.find_program(shell, request, routed, Some((interest, count)))
                     }
                 }
             }
