@@ -1,0 +1,130 @@
+//! The workers, and their shares in the descriptors of the process.
+
+use std::io;
+use std::thread;
+
+use rustix::io::fcntl_dupfd_cloexec;
+
+use crate::config::Server;
+use crate::descriptors;
+use crate::reload::Room;
+use crate::serving::Snapshot;
+
+/// The size of the kernel's descriptor table from the start, or twice the maximum number of connections
+/// if that is more: 512 KiB of kernel memory.
+pub(super) const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
+/// Descriptors at least for directories and listeners of configurations that replace the first one.
+const ROOM_MIN: usize = 32;
+/// This part of the process's descriptors is for them, if that is more.
+const ROOM_PART: usize = 8;
+
+/// Memory of a worker that has answered a few requests (measured).
+const WORKER_MEMORY_MIB: f64 = 1.1;
+/// Memory that a worker may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
+const WORKER_MEMORY_MAX_MIB: usize = 80;
+/// Threads that may sleep for a worker, its own and the kernel's (DESIGN.md §7).
+const WORKER_THREADS_MAX: usize = 320;
+/// With more workers per core than this, the operator is told their cost.
+const WORKERS_PER_CORE: usize = 4;
+
+/// The numbers of workers, and their shares in the resources of the process.
+#[derive(Clone, Copy)]
+pub(super) struct Shares {
+    pub(super) cores: usize,
+    pub(super) workers: usize,
+    pub(super) room: Room,
+    /// Descriptors of the process.
+    pub(super) limit: usize,
+    /// Descriptors of each worker for connections and files.
+    pub(super) descriptors: usize,
+    /// Connections of all workers.
+    pub(super) connections: usize,
+}
+
+impl Shares {
+    /// The maximum number of connections of one worker that wait to be accepted.
+    pub(super) const fn waiting_max(self) -> usize {
+        self.descriptors / descriptors::PARTS
+    }
+}
+
+/// Divides the descriptors that `limit` allows, but for `room`, among the workers.
+pub(super) fn share(
+    server: &Server,
+    limit: usize,
+    room: Room,
+    workers: usize,
+    has_sockets: bool,
+) -> Result<Shares, String> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    // One directory and one listener of each worker are among `descriptors::OF_WORKER`.
+    let beyond = room.max.saturating_sub(Room::needed(1, 1, server.threads));
+    let descriptors = descriptors::of_worker(limit.saturating_sub(beyond), workers, cores)?;
+    // A connection of a stack has no descriptor.
+    let places_max =
+        if has_sockets { descriptors::places(descriptors, workers) } else { usize::MAX };
+    let connections = server.tuning.connections_max.min(places_max);
+    Ok(Shares { cores, workers, room, limit, descriptors, connections })
+}
+
+/// The descriptors for directories and listeners: those of the configuration, and some for others if they may
+/// replace it.
+pub(super) fn room(
+    limit: usize,
+    threads: usize,
+    snapshot: &Snapshot,
+    is_replaceable: bool,
+) -> Result<Room, String> {
+    let (roots, listeners) = (snapshot.roots().len(), snapshot.addresses().len());
+    let needed = Room::needed(roots, listeners, threads);
+    let reserved = descriptors::reserved(limit);
+    let rest = limit.saturating_sub(reserved);
+    // A single worker with one directory starts with any number.
+    if needed > rest && roots > 1 {
+        return Err(format!(
+            "{roots} directories and {listeners} listeners of {threads} workers need {needed} \
+             descriptors beside {reserved} others, and `ulimit -Hn` allows {limit}: raise it"
+        ));
+    }
+    let growth = if is_replaceable { ROOM_MIN.max(limit / ROOM_PART).min(rest / 4) } else { 0 };
+    Ok(Room { threads, max: needed.saturating_add(growth).min(rest.max(needed)) })
+}
+
+/// A message about the cost of many workers, for operators that take workers for connections.
+pub(super) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
+    (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
+        #[expect(clippy::cast_precision_loss, reason = "a rounded figure for a person")]
+        let least = workers as f64 * WORKER_MEMORY_MIB;
+        let most = workers.saturating_mul(WORKER_MEMORY_MAX_MIB);
+        let threads = workers.saturating_mul(WORKER_THREADS_MAX + 1);
+        format!(
+            "{workers} workers for {cores} cores cost {least:.0} to {most} MiB of memory, {} descriptors and \
+             up to {threads} threads, and are no faster than {cores}: one worker serves thousands of clients",
+            workers.saturating_mul(descriptors::OF_WORKER),
+        )
+    })
+}
+
+/// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when
+/// it is full, and in a process with several threads the kernel then waits until no CPU can use the old
+/// table (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
+pub(super) fn grow_descriptor_table(count: usize) {
+    let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
+    // If it fails, the table grows later.
+    let _ = fcntl_dupfd_cloexec(io::stderr(), last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_workers_give_a_message_about_their_cost() {
+        assert_eq!(cost_of_workers(8, 2), None);
+        let text = cost_of_workers(300, 2).unwrap();
+        assert!(
+            text.starts_with("300 workers for 2 cores cost 330 to 24000 MiB of memory, 2400 "),
+            "{text}"
+        );
+    }
+}

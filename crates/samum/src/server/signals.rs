@@ -1,0 +1,96 @@
+//! The signals that ask for something, and what they ask for.
+
+use core::time::Duration;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, mpsc};
+
+use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use super::spawn;
+use crate::config::{Log, LogTarget};
+use crate::control::{Order, Workers};
+use crate::listen::SocketFiles;
+use crate::log::files;
+use crate::reload::Reply;
+use crate::say::say;
+
+/// The time for removing the names of Unix sockets at the end: their file system may not respond.
+const REMOVE_MAX: Duration = Duration::from_secs(1);
+
+/// The things that signals ask for, which threads of their own do.
+pub(super) struct Wishes {
+    /// The logs are to be reopened; true if there should be some.
+    pub(super) reopen: SyncSender<bool>,
+    /// The configuration is to be loaded again, if it can be.
+    pub(super) reload: Option<SyncSender<Option<Reply>>>,
+}
+
+/// Carries out signals until the workers have ended.
+pub(super) fn obey_signals(
+    mut signals: Signals,
+    workers: &Workers,
+    wishes: &Wishes,
+    socket_files: &Arc<SocketFiles>,
+) {
+    let mut is_stopping = false;
+    for signal in signals.forever() {
+        if [SIGHUP, SIGUSR1].contains(&signal) {
+            // If the queue is full, the log is about to be reopened already.
+            let _ = wishes.reopen.try_send(signal == SIGUSR1 || wishes.reload.is_none());
+            if signal == SIGHUP
+                && let Some(reload) = &wishes.reload
+            {
+                // If the queue is full, a reload is about to begin already.
+                let _ = reload.try_send(None);
+            }
+        } else if is_stopping {
+            #[expect(clippy::exit, reason = "the second signal asks for it")]
+            std::process::exit(0);
+        } else {
+            is_stopping = true;
+            // Before the sockets are closed, so that no successor takes the names for stale.
+            let files = Arc::clone(socket_files);
+            within(REMOVE_MAX, move || files.close());
+            workers.stop();
+            say("shutting down after the responses that have begun; a second signal exits at once");
+        }
+    }
+}
+
+/// Reopens the access logs for all workers: the files may have been renamed.
+pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
+    let files = logs.iter().filter_map(|log| match &log.target {
+        LogTarget::File(path) => Some((log, path)),
+        LogTarget::None | LogTarget::Stdout => None,
+    });
+    let mut count = 0;
+    for (log, path) in files {
+        count += 1;
+        let told = files::open(&log.target).and_then(|file| {
+            let order = |file| Order::Log(log.clone(), file);
+            workers.tell(order, &file).map_err(|error| format!("cannot tell a worker: {error}"))
+        });
+        match told {
+            Ok(()) => say(&format!("reopened {}", path.display())),
+            Err(error) => say(&format!("{error}; logging continues to the old file")),
+        }
+    }
+    if count == 0 && is_wanted {
+        say("there is no log file to reopen");
+    }
+}
+
+/// Does something that may sleep for ever on a thread of its own, and waits for it at most `limit`.
+fn within(limit: Duration, act: impl FnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let acting = move || {
+        act();
+        // It fails if the wait is over.
+        let _ = done.send(());
+    };
+    if spawn("cleanup", acting).is_ok() {
+        // After the limit the server goes on without it.
+        let _ = ended.recv_timeout(limit);
+    }
+}

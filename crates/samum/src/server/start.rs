@@ -1,0 +1,242 @@
+//! The threads of workers: what they get, and what they do from their start to their end.
+
+use core::time::Duration;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use ring::{Choice, Ring, Silences, Waker};
+use sendfile::{Devices, PageCache};
+
+use super::shares::Shares;
+use crate::config::{Log, Server};
+use crate::control::{Inbox, Workers};
+use crate::crowd::Crowd;
+use crate::follow::Root;
+use crate::metrics::Metrics;
+use crate::network::{Listeners, Network};
+use crate::say::say;
+use crate::serving::Snapshot;
+use crate::session::Http1;
+use crate::shell::kind;
+use crate::worker::{Parts, Worker};
+use crate::{descriptors, interface, memory};
+
+/// The time for responses that have begun, after the signal to stop.
+const RESPONSES_MAX: Duration = Duration::from_secs(30);
+/// The time for the logs to be written after that.
+const LOGS_MAX: Duration = Duration::from_secs(2);
+
+/// The workers that have started.
+pub(super) struct Started {
+    pub(super) workers: Workers,
+    /// The name of their driver.
+    pub(super) driver: String,
+    /// Gives the result of each worker when it ends.
+    // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
+    // end before they do.
+    pub(super) ends: Receiver<Result<(), String>>,
+}
+
+/// The way of a worker's connections.
+pub(super) enum Way {
+    /// Listening sockets of the kernel.
+    Listeners(Vec<OwnedFd>),
+    /// A receive queue of an interface.
+    Interface(Box<interface::Seed>),
+}
+
+/// The values that all workers have.
+#[derive(Clone)]
+pub(super) struct Shared {
+    snapshot: Arc<Snapshot>,
+    /// The open directories of [`Snapshot::roots`].
+    roots: Vec<Arc<OwnedFd>>,
+    pub(super) metrics: Arc<Metrics>,
+    driver: Choice,
+    crowd: Arc<Crowd>,
+    page_cache: Arc<PageCache>,
+    devices: Arc<Devices>,
+    silences: Arc<Silences<String>>,
+    /// Descriptors of each worker for connections and files.
+    descriptors: usize,
+}
+
+impl Shared {
+    pub(super) fn new(
+        server: &Server,
+        snapshot: &Arc<Snapshot>,
+        roots: &[Root],
+        shares: Shares,
+    ) -> Self {
+        Self {
+            snapshot: Arc::clone(snapshot),
+            roots: roots.iter().map(|root| Arc::clone(&root.directory)).collect(),
+            metrics: Metrics::new(shares.workers),
+            driver: server.driver,
+            crowd: Crowd::new(shares.connections),
+            // The rest is for buffers, sockets, and what else runs here.
+            page_cache: Arc::new(PageCache::new(memory::limit() / 4 * 3)),
+            devices: Arc::new(Devices::default()),
+            silences: Arc::new(Silences::default()),
+            descriptors: shares.descriptors,
+        }
+    }
+}
+
+/// Starts a worker for each way, and waits until all have started.
+pub(super) fn start_workers(
+    shared: Shared,
+    ways: Vec<Way>,
+    logs: Vec<(Log, OwnedFd)>,
+) -> Result<Started, String> {
+    let count = ways.len();
+    let (mut workers, inboxes) = Workers::new(count);
+    let (started, starts) = mpsc::channel();
+    let (ended, ends) = mpsc::channel();
+    for ((number, way), inbox) in ways.into_iter().enumerate().zip(inboxes) {
+        let logs = logs.iter().map(|(log, file)| Ok((log.clone(), duplicate(file)?)));
+        let logs = logs.collect::<Result<_, String>>()?;
+        let seed = Seed { number, way, logs, shared: shared.clone() };
+        let started = started.clone();
+        let ended = ended.clone();
+        let body = move || {
+            let result = seed.run(inbox, &started);
+            // It fails if the main thread has given up.
+            let _ = ended.send(result);
+        };
+        let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
+        spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
+    }
+    drop((started, ended));
+    // The workers have duplicates of all of it. What is kept here would stay when they have replaced theirs: the
+    // old file of a log that is reopened, the old directory of a root, the old configuration.
+    drop((logs, shared));
+    let mut driver = String::new();
+    for _ in 0..count {
+        let said = starts.recv().map_err(|_| "a worker ended before it had started".to_owned())?;
+        let (waker, name) = said?;
+        workers.add_waker(waker);
+        driver = name;
+    }
+    Ok(Started { workers, driver, ends })
+}
+
+/// The values from which a worker's thread makes its worker.
+struct Seed {
+    /// The number of the worker.
+    number: usize,
+    way: Way,
+    /// The open files of [`Snapshot::logs`].
+    logs: Vec<(Log, OwnedFd)>,
+    shared: Shared,
+}
+
+/// Reports the start of a worker: its waker and the name of its driver, or an error.
+type StartReport = mpsc::Sender<Result<(Waker, String), String>>;
+
+impl Seed {
+    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<(), String> {
+        match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
+            Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
+                let adopted = sockets.into_iter().map(|fd| ring.adopt_socket(fd));
+                Ok(Listeners::new(adopted.collect()))
+            }),
+            Way::Interface(seed) => self.serve(inbox, started, |ring| seed.start(ring)),
+        }
+    }
+
+    fn serve<N: Network>(
+        self,
+        mut inbox: Inbox,
+        started: &StartReport,
+        network: impl FnOnce(&mut Ring) -> Result<N, String>,
+    ) -> Result<(), String> {
+        let (mut worker, waker, driver) = match self.worker(network) {
+            Ok(worker) => worker,
+            Err(error) => {
+                // The main thread reports it.
+                let _ = started.send(Err(error));
+                return Ok(());
+            }
+        };
+        // It fails if the main thread has already given up.
+        let _ = started.send(Ok((waker, driver)));
+        while !inbox.is_stopped() {
+            worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
+            inbox.obey(&mut worker);
+        }
+        worker.shut_down();
+        let until = worker.ring().now() + RESPONSES_MAX;
+        while !worker.has_shut_down() && worker.ring().now() < until {
+            worker.turn(Some(until)).unwrap_or_else(|error| end_at_once(&error));
+            inbox.obey(&mut worker);
+        }
+        worker.end();
+        let until = worker.ring().now() + LOGS_MAX;
+        let lost = worker.write_logs(until);
+        if lost > 0 {
+            say(&format!("{lost} lines of the access log are lost"));
+        }
+        // Dropping the ring waits for its calls, and a call may sleep for ever on a dead network file
+        // system. The process exits next, which frees everything.
+        core::mem::forget(worker);
+        Ok(())
+    }
+
+    fn worker<N: Network>(
+        self,
+        network: impl FnOnce(&mut Ring) -> Result<N, String>,
+    ) -> Result<(Worker<Http1, N>, Waker, String), String> {
+        let Self { number, logs, shared, .. } = self;
+        let choice = shared.driver;
+        let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
+        let driver = ring.to_string();
+        let waker =
+            ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
+        shared.crowd.join(waker.clone());
+        let notes = io::stderr().as_fd().try_clone_to_owned().ok();
+        let network = network(&mut ring)?;
+        let parts = Parts {
+            listeners: Vec::new(),
+            snapshot: shared.snapshot,
+            roots: shared.roots.into_iter().map(|fd| ring.share_file(fd)).collect(),
+            crowd: shared.crowd,
+            page_cache: shared.page_cache,
+            devices: shared.devices,
+            silences: shared.silences,
+            descriptors_max: descriptors::files(shared.descriptors),
+            logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
+            metrics: (shared.metrics, number),
+            notes: notes.map(|fd| ring.adopt_file(fd)),
+            ring,
+        };
+        let worker =
+            Worker::over(parts, network).map_err(|error| format!("cannot get memory: {error}"))?;
+        Ok((worker, waker, driver))
+    }
+}
+
+fn no_ring(choice: Choice, error: &io::Error) -> String {
+    match choice {
+        Choice::Epoll => format!("cannot use epoll: {error}"),
+        _ => format!(
+            "cannot use io_uring: {error} (it needs Linux 6.1, and containers often forbid it; \
+             --driver auto falls back to epoll)"
+        ),
+    }
+}
+
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
+    fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
+}
+
+/// Ends the process because a worker cannot wait for events. If it went on, the listeners of that worker
+/// would stay open, and their clients would hang.
+fn end_at_once(error: &io::Error) -> ! {
+    say(&format!("a worker cannot wait for events: {error}; the server ends"));
+    #[expect(clippy::exit, reason = "nothing else may run")]
+    std::process::exit(1);
+}
