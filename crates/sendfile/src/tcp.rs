@@ -418,6 +418,10 @@ impl Transport for KernelTcp {
         ring.shutdown(&self.socket);
     }
 
+    fn reset(&mut self, ring: &mut Ring) {
+        ring.reset(&self.socket);
+    }
+
     fn close(&mut self, ring: &mut Ring) {
         if let Receiving::Armed(key) = self.receiving {
             ring.cancel(key);

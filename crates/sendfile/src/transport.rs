@@ -129,6 +129,10 @@ pub trait Transport {
     /// Ends our side: the peer sees the end of the stream once everything has left.
     fn shutdown(&mut self, ring: &mut Ring);
 
+    /// Breaks the connection: the peer sees a reset where it would take the end of the stream for that of a
+    /// response. [`close`](Self::close) follows. By default it does so by itself.
+    fn reset(&mut self, _ring: &mut Ring) {}
+
     /// Cancels every operation in flight; for a connection that is closed. The transport is of no
     /// more use.
     fn close(&mut self, ring: &mut Ring);

@@ -387,7 +387,12 @@ impl State {
             Descriptor::Pipe(_) => {}
             Descriptor::Socket(conn) => {
                 let unread = !self.conns[conn].inbox.is_empty();
-                self.conns[conn].output = if unread { Output::Reset } else { Output::Ended };
+                // What was reset before stays so.
+                if unread {
+                    self.conns[conn].output = Output::Reset;
+                } else if self.conns[conn].output == Output::Open {
+                    self.conns[conn].output = Output::Ended;
+                }
                 self.peer_reads(conn);
             }
             Descriptor::Listener(listener) => {

@@ -294,6 +294,10 @@ impl Session for Http1 {
         None
     }
 
+    fn looks_whole(&self, work: &Work) -> bool {
+        work.ends_with_connection && (work.producing.is_some() || !work.ends.is_empty())
+    }
+
     fn next_cut(&mut self, work: &mut Work, now: Time) -> Option<Left> {
         if let Some(since) = work.waits_since.take() {
             work.note_wait(now.since(since));

@@ -114,6 +114,12 @@ pub trait Session: core::fmt::Debug {
     /// The next response that has left, for the log.
     fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
 
+    /// Returns whether the peer would take the response that is being sent for a whole one if the connection
+    /// ended now, because nothing else tells its end.
+    fn looks_whole(&self, _work: &Self::Work) -> bool {
+        false
+    }
+
     /// The next response that will not leave to its end, for the log: the connection is closed now.
     fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 

@@ -375,6 +375,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
         let is_idle = self.work.as_ref().is_none_or(|work| work.is_idle());
         if let Some(mut work) = self.work.take() {
+            if self.session.looks_whole(&work.session) {
+                self.transport.reset(&mut shell.ring);
+            }
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
             }

@@ -290,6 +290,29 @@ fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
     });
 }
 
+/// A client of HTTP/1.0 knows no chunks: the end of the connection is that of the response.
+#[test]
+fn a_response_that_is_cut_off_does_not_look_whole_to_a_client_of_http_1_0() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    in_worlds(6, |sim| {
+        for (rest, end) in [("0\r\n\r\n", End::Eof), ("", End::Reset), ("x", End::Reset)] {
+            let mut stage = Stage::new(sim.clone());
+            let client = stage.client();
+            let server = stage.ask(&client, b"GET /a HTTP/1.0\r\nHost: a.example\r\n\r\n");
+            server.send(format!("{head}5\r\nhello\r\n").as_bytes());
+            stage.pass(Duration::from_millis(10));
+            server.send(rest.as_bytes());
+            server.shutdown_write();
+            stage.run_until(|| client.peer.end().is_some());
+            assert_eq!(client.peer.end(), Some(end), "behind {rest:?}");
+            if end == End::Eof {
+                let response = String::from_utf8(client.peer.received()).expect("UTF-8");
+                assert!(response.ends_with("\r\n\r\nhello"), "{response}");
+            }
+        }
+    });
+}
+
 #[test]
 fn a_body_is_sent_by_length_and_in_chunks() {
     in_worlds(10, |sim| {

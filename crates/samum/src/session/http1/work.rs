@@ -54,6 +54,8 @@ pub struct Work {
     pub(super) dropped: u64,
     /// Where responses end in the stream.
     pub(super) ends: VecDeque<End>,
+    /// True if only the end of the connection tells the end of the last response (RFC 9112 §6.3, item 8).
+    pub(super) ends_with_connection: bool,
     /// The requests that were begun last.
     pub(super) begun: Begun,
     /// Bytes of the stream that had been sent when a peer that has ended its side was last judged.
@@ -410,6 +412,7 @@ impl Work {
         mut last: bool,
     ) -> bool {
         cx.stats.responses += 1;
+        self.ends_with_connection = false;
         if response.terms.server_timing {
             self.add_timing(cx, response);
         }
@@ -454,6 +457,7 @@ impl Work {
             None if is_http10 => BodyFraming::Close,
             None => BodyFraming::Chunked,
         };
+        self.ends_with_connection = framing == BodyFraming::Close && !is_tunnel;
         last |= framing == BodyFraming::Close;
         // Not later than the date of the message (RFC 9110 §8.8.2.1).
         fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));

@@ -24,6 +24,13 @@ fn bytes_of(request: Request, version: &str, last: bool) -> Vec<u8> {
 fn check(all: &[u8], end: End, requests: &[Request], is_http10: bool) {
     let mut at = 0;
     for request in requests {
+        if let Some(asked) = request.filter(|asked| is_http10 && asked.kind == Kind::Fails) {
+            // Only the end of the connection could tell that it is whole. A reset may take bytes with it.
+            assert_eq!(end, End::Reset, "{asked:?}");
+            let body = parse(&all[at..]).map_or_else(Vec::new, |response| response.body);
+            assert!(content(asked.seed, asked.length).starts_with(&body), "{asked:?}");
+            return;
+        }
         let response = parse(&all[at..]).expect("a head");
         assert_eq!(response.status, 200, "{request:?}");
         at += response.len;
@@ -36,8 +43,7 @@ fn check(all: &[u8], end: End, requests: &[Request], is_http10: bool) {
         assert!(response.body == expected, "{asked:?}");
         if !asked.is_right() {
             // A length that was kept to is a whole response to the client, whatever was behind it.
-            let whole = asked.kind == Kind::Long || (is_http10 && asked.kind == Kind::Fails);
-            assert_eq!(response.whole, whole, "{asked:?}");
+            assert_eq!(response.whole, asked.kind == Kind::Long, "{asked:?}");
             break;
         }
         assert!(response.whole, "{asked:?}");
