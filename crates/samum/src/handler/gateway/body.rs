@@ -437,7 +437,8 @@ impl Producer for OutputProducer {
     }
 
     fn weight(&self) -> u64 {
-        self.output.borrow().in_memory()
+        let output = self.output.borrow();
+        output.in_memory() + output.trailers.as_bytes().len() as u64
     }
 }
 
@@ -504,6 +505,8 @@ mod tests {
         assert_eq!(producer.poll(1, &mut sink), Produced::More);
         assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], JOINED_BYTES_MIN as u64));
         assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
+        producer.output.borrow_mut().trailers.push(b"A", b"b");
+        assert_eq!(producer.weight(), b"A: b\r\n".len() as u64, "trailers wait in memory, too");
         assert!(producer.output.borrow().is_awaited);
         assert_eq!(producer.interest.news.borrow().touched.len(), 2);
     }
