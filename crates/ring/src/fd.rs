@@ -23,6 +23,8 @@ struct Inner {
     closing: Rc<Closing>,
     /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
     greedy: Cell<bool>,
+    /// True if it was connected to a server, and receives responses.
+    is_connected: Cell<bool>,
     /// True once the io_uring driver has seen that the peer has ended its side.
     ended: Cell<bool>,
     /// Whether a read of the file has ended.
@@ -104,6 +106,7 @@ impl Fd {
             handle: Some(handle),
             closing: Rc::clone(closing),
             greedy: Cell::new(false),
+            is_connected: Cell::new(false),
             ended: Cell::new(false),
             was_read: Cell::new(false),
             is_random: Cell::new(false),
@@ -135,6 +138,16 @@ impl Fd {
 
     pub(crate) fn is_greedy(&self) -> bool {
         self.0.greedy.get()
+    }
+
+    /// Marks a socket that is connected to a server.
+    pub(crate) fn mark_connected(&self) {
+        self.0.is_connected.set(true);
+    }
+
+    /// Returns whether it is a socket that was connected to a server, in place of one that was accepted.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.0.is_connected.get()
     }
 
     /// Marks a socket whose peer has ended its side; the mark stays.

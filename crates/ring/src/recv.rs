@@ -1,5 +1,6 @@
-//! Memory that sockets receive into: small buffers that the ring owns, so that an idle connection
-//! needs none.
+//! Memory that sockets receive into: buffers that the ring owns, so that an idle connection needs none. They are
+//! small for sockets that were accepted, which receive requests, and wide for those that were connected, which
+//! receive responses.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -12,15 +13,30 @@ use std::rc::Rc;
 use io_uring::types::BufRingEntry;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Buffers per ring; a power of two, as the kernel wants it. One read's worth for a batch of
-/// completions; when they run out, the sockets wait in the kernel.
-pub(crate) const COUNT: u16 = 512;
-/// Bytes in each: a browser's request head fits.
-pub(crate) const SIZE: usize = 2048;
-const _: () = assert!(COUNT.is_power_of_two());
+/// The buffers of a pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// The number of buffers; a power of two, as the kernel wants it. One read's worth for a batch of
+    /// completions; when they run out, the sockets wait in the kernel.
+    pub(crate) count: u16,
+    /// Bytes in each.
+    pub(crate) size: usize,
+    /// True if all pages are there from the beginning, so that they do not look like the cost of the first
+    /// connections.
+    is_populated: bool,
+}
+
+/// For requests: a browser's head fits.
+pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated: true };
+/// For responses: most of them fit, head and content. Rings that connect to no server use no page of it.
+pub(crate) const WIDE: Shape = Shape { count: 64, size: 32 * 1024, is_populated: false };
+const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
+/// A length is told in 16 bits.
+const _: () = assert!(SMALL.size <= WIDE.size && WIDE.size <= u16::MAX as usize);
 
 /// The buffers, and whether the kernel or this process hands them out.
 pub(crate) struct RecvPool {
+    shape: Shape,
     memory: NonNull<u8>,
     bytes: usize,
     source: Source,
@@ -43,37 +59,46 @@ pub struct RecvBuf {
     len: u16,
 }
 
-const DESCRIPTORS_BYTES: usize = COUNT as usize * size_of::<BufRingEntry>();
+impl Shape {
+    const fn descriptors_bytes(self) -> usize {
+        self.count as usize * size_of::<BufRingEntry>()
+    }
+}
 
 impl RecvPool {
-    pub(crate) fn with_list() -> io::Result<Rc<Self>> {
-        Self::map(Source::List(RefCell::new((0..COUNT).rev().collect())))
+    pub(crate) fn with_list(shape: Shape) -> io::Result<Rc<Self>> {
+        Self::map(shape, Source::List(RefCell::new((0..shape.count).rev().collect())))
     }
 
     /// For `IORING_REGISTER_PBUF_RING`: the descriptors are at [`Self::descriptors`].
-    pub(crate) fn with_kernel() -> io::Result<Rc<Self>> {
-        let pool = Self::map(Source::Kernel { tail: Cell::new(0) })?;
-        for id in 0..COUNT {
+    pub(crate) fn with_kernel(shape: Shape) -> io::Result<Rc<Self>> {
+        let pool = Self::map(shape, Source::Kernel { tail: Cell::new(0) })?;
+        for id in 0..shape.count {
             pool.offer(id);
         }
         Ok(pool)
     }
 
-    fn map(source: Source) -> io::Result<Rc<Self>> {
-        let bytes = DESCRIPTORS_BYTES + COUNT as usize * SIZE;
+    fn map(shape: Shape, source: Source) -> io::Result<Rc<Self>> {
+        let bytes = shape.descriptors_bytes() + usize::from(shape.count) * shape.size;
+        let populated = if shape.is_populated { MapFlags::POPULATE } else { MapFlags::empty() };
         // SAFETY: an anonymous private mapping at an address of the kernel's choice (mmap(2))
-        // touches no memory that exists. Populated now, so that it does not look like the cost of
-        // the first connections.
+        // touches no memory that exists.
         let memory = unsafe {
             rustix::mm::mmap_anonymous(
                 core::ptr::null_mut(),
                 bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::POPULATE,
+                MapFlags::PRIVATE | populated,
             )
         }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Rc::new(Self { memory, bytes, source, lent: Cell::new(0) }))
+        Ok(Rc::new(Self { shape, memory, bytes, source, lent: Cell::new(0) }))
+    }
+
+    /// The number and the size of its buffers.
+    pub(crate) const fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// The start of the ring of descriptors; page-aligned as the kernel wants it.
@@ -82,9 +107,10 @@ impl RecvPool {
     }
 
     fn buffer(&self, id: u16) -> *mut u8 {
-        assert!(id < COUNT);
-        // SAFETY: the mapping holds the descriptors and COUNT buffers of SIZE behind them.
-        unsafe { self.memory.as_ptr().add(DESCRIPTORS_BYTES + id as usize * SIZE) }
+        assert!(id < self.shape.count);
+        let at = self.shape.descriptors_bytes() + usize::from(id) * self.shape.size;
+        // SAFETY: the mapping holds the descriptors and `count` buffers of `size` behind them.
+        unsafe { self.memory.as_ptr().add(at) }
     }
 
     /// Take a free buffer and let `fill` write into it; `None` when all are in use.
@@ -97,17 +123,17 @@ impl RecvPool {
         };
         let id = free.borrow_mut().pop()?;
         let mut buf = self.lend(id, 0);
-        // SAFETY: the id was free, so nothing else refers to these SIZE initialised bytes.
-        let slice = unsafe { core::slice::from_raw_parts_mut(self.buffer(id), SIZE) };
+        // SAFETY: the id was free, so nothing else refers to these `size` initialised bytes.
+        let slice = unsafe { core::slice::from_raw_parts_mut(self.buffer(id), self.shape.size) };
         Some(fill(slice).map(|len| {
-            buf.len = u16::try_from(len).expect("at most SIZE");
+            buf.len = u16::try_from(len).expect("at most the size");
             buf
         }))
     }
 
     /// The kernel has written `len` bytes to buffer `id` and no longer refers to it.
     pub(crate) fn received(self: &Rc<Self>, id: u16, len: usize) -> RecvBuf {
-        assert!(id < COUNT && len <= SIZE);
+        assert!(id < self.shape.count && len <= self.shape.size);
         self.lend(id, u16::try_from(len).expect("asserted"))
     }
 
@@ -118,7 +144,7 @@ impl RecvPool {
 
     /// Returns whether a receive can find a buffer, or could once those under way have been reported.
     pub(crate) fn has_free(&self) -> bool {
-        self.lent.get() < COUNT
+        self.lent.get() < self.shape.count
     }
 
     /// Makes a buffer available that nothing refers to.
@@ -127,13 +153,14 @@ impl RecvPool {
             Source::List(free) => free.borrow_mut().push(id),
             Source::Kernel { tail } => {
                 let at = tail.get();
-                // SAFETY: the index is masked to the ring's COUNT descriptors.
-                let entry = unsafe { self.descriptors().add((at & (COUNT - 1)) as usize) };
+                // SAFETY: the index is masked to the ring's `count` descriptors.
+                let entry =
+                    unsafe { self.descriptors().add((at & (self.shape.count - 1)) as usize) };
                 // SAFETY: the kernel does not read a descriptor at or beyond the tail, and the
-                // ring has room for all COUNT ids, so this one is ours to write.
+                // ring has room for all ids, so this one is ours to write.
                 let entry = unsafe { &mut *entry };
                 entry.set_addr(self.buffer(id) as u64);
-                entry.set_len(u32::try_from(SIZE).expect("a small constant"));
+                entry.set_len(u32::try_from(self.shape.size).expect("a small constant"));
                 entry.set_bid(id);
                 tail.set(at.wrapping_add(1));
                 // SAFETY: the first descriptor exists; its `resv` field is the tail.

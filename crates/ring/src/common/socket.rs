@@ -43,6 +43,9 @@ impl Common {
         };
         let own = self.fd(Handle::Socket(fd));
         let slot = self.table.get_mut(key).expect("looked at above");
+        if matches!(slot.op, Op::Connect(_)) {
+            own.mark_connected();
+        }
         slot.pinned = Pinned::Own(own);
         Ok(())
     }

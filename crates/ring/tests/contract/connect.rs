@@ -23,6 +23,7 @@ mod os_sockets {
         connects_over_ipv6,
         the_socket_is_nonblocking_and_close_on_exec,
         a_unix_socket_with_a_full_backlog_is_an_error,
+        a_response_that_has_come_whole_is_received_at_once,
     );
 }
 
@@ -53,6 +54,21 @@ fn check_connection(s: &mut Stage, family: Family) {
 
 fn connects_and_exchanges_bytes(s: &mut Stage) {
     check_connection(s, Family::Ipv4);
+}
+
+/// Responses are longer than requests: each further receive, and each write that passes on its bytes, costs as much
+/// as the first.
+fn a_response_that_has_come_whole_is_received_at_once(s: &mut Stage) {
+    let (listener, address) = s.far_listener(Family::Unix);
+    let socket = connected(s, address);
+    let mut peer = listener.accept();
+    let response = pattern(20_000);
+    peer.send(&response);
+    s.pause();
+    let recv = s.ring.submit(Op::Recv(socket), 0);
+    assert!(*s.received(recv) == response);
+    peer.close();
+    s.eof(recv);
 }
 
 fn connects_over_ipv6(s: &mut Stage) {

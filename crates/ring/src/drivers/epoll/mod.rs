@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::common::Common;
 use crate::fd::{Handle, Unused};
-use crate::recv::RecvPool;
+use crate::recv::{self, RecvPool};
 use crate::slab::Key;
 use crate::timers::Time;
 use socket::{Interest, index};
@@ -29,7 +29,10 @@ const WAKER: u64 = u64::MAX - 2;
 
 pub(crate) struct Epoll {
     epoll: OwnedFd,
+    /// For sockets that were accepted.
     recv: Rc<RecvPool>,
+    /// For sockets that were connected.
+    wide: Rc<RecvPool>,
     /// By descriptor number.
     interests: Vec<Interest>,
     /// Operations to try at the next turn without waiting for an edge.
@@ -45,7 +48,8 @@ impl Epoll {
     pub(crate) fn new(common: &Common) -> io::Result<Self> {
         let this = Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            recv: RecvPool::with_list()?,
+            recv: RecvPool::with_list(recv::SMALL)?,
+            wide: RecvPool::with_list(recv::WIDE)?,
             interests: Vec::new(),
             again: Vec::new(),
             starved: Vec::new(),

@@ -12,7 +12,6 @@ use super::Epoll;
 use crate::common::{Common, Slot};
 use crate::fd::{Fd, Handle};
 use crate::op::{Event, Op, Wait};
-use crate::recv;
 use crate::slab::Key;
 
 /// Connections accepted in one turn, so that a flood of them does not stop those that are open.
@@ -183,7 +182,8 @@ impl Epoll {
 
     fn receive(&mut self, common: &mut Common, key: Key, fd: &Fd) {
         let interest = &mut self.interests[index(fd.raw())];
-        let received = self.recv.receive(|space| {
+        let pool = if fd.is_connected() { &self.wide } else { &self.recv };
+        let received = pool.receive(|space| {
             let (len, _) = rustix::net::recv(fd.os(), space, RecvFlags::DONTWAIT)?;
             Ok(len)
         });
@@ -196,7 +196,7 @@ impl Epoll {
             Some(Ok(buf)) => {
                 // A short receive has emptied the socket (epoll(7), "Questions and answers"),
                 // unless the end of the stream is what comes next.
-                if interest.dead || buf.len() == recv::SIZE {
+                if interest.dead || buf.len() == pool.shape().size {
                     interest.queued = true;
                     self.again.push(key);
                 }

@@ -36,8 +36,10 @@ const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
 /// use.
 const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// The group of the provided receive buffers.
+/// The group of the provided receive buffers for sockets that were accepted.
 const RECV_GROUP: u16 = 0;
+/// The same for sockets that were connected.
+const WIDE_GROUP: u16 = 1;
 
 /// `user_data` of requests whose completions mean nothing to us.
 const IGNORED: u64 = u64::MAX;
@@ -56,7 +58,10 @@ const WAKER: u64 = u64::MAX - 3;
 
 pub(crate) struct Uring {
     ring: IoUring,
+    /// The buffers of [`RECV_GROUP`].
     recv: Rc<RecvPool>,
+    /// The buffers of [`WIDE_GROUP`].
+    wide: Rc<RecvPool>,
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
@@ -90,22 +95,26 @@ impl Uring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(SUBMISSIONS)?;
-        let recv = RecvPool::with_kernel()?;
-        // SAFETY: the descriptors stay mapped as long as `recv` lives; `drain` below unregisters
-        // them before it lets go of `recv`.
-        unsafe {
-            ring.submitter().register_buf_ring_with_flags(
-                recv.descriptors() as u64,
-                recv::COUNT,
-                RECV_GROUP,
-                0,
-            )
-        }?;
+        let recv = RecvPool::with_kernel(recv::SMALL)?;
+        let wide = RecvPool::with_kernel(recv::WIDE)?;
+        for (pool, group) in [(&recv, RECV_GROUP), (&wide, WIDE_GROUP)] {
+            // SAFETY: the descriptors stay mapped as long as the pool lives; `join` below unregisters
+            // them before it lets go of the pool.
+            unsafe {
+                ring.submitter().register_buf_ring_with_flags(
+                    pool.descriptors() as u64,
+                    pool.shape().count,
+                    group,
+                    0,
+                )
+            }?;
+        }
         // Bounded workers are those of files; 0 leaves the unbounded (socket) limit as it is.
         ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0])?;
         let mut this = Self {
             ring,
             recv,
+            wide,
             starved: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -267,7 +276,7 @@ impl Uring {
         self.turn += 1;
         self.close_unused(common, now);
         self.cancel_again(common);
-        if self.recv.has_free() {
+        if self.recv.has_free() && self.wide.has_free() {
             for key in core::mem::take(&mut self.starved) {
                 self.submit(common, key);
             }
@@ -386,15 +395,18 @@ impl Uring {
                 // their buffers and descriptors, and the receive buffers are leaked.
                 core::mem::forget(core::mem::take(&mut common.table));
                 core::mem::forget(Rc::clone(&self.recv));
+                core::mem::forget(Rc::clone(&self.wide));
                 self.closing = Slab::new();
             } else {
                 self.reap(common);
             }
             common.ready.clear();
         }
-        if self.ring.submitter().unregister_buf_ring(RECV_GROUP).is_err() {
-            // The kernel still has their address.
-            core::mem::forget(Rc::clone(&self.recv));
+        for (pool, group) in [(&self.recv, RECV_GROUP), (&self.wide, WIDE_GROUP)] {
+            if self.ring.submitter().unregister_buf_ring(group).is_err() {
+                // The kernel still has their address.
+                core::mem::forget(Rc::clone(pool));
+            }
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::rc::Rc;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd as RawTarget;
 use io_uring::{cqueue, opcode};
 
-use super::{RECV_GROUP, Uring};
+use super::{RECV_GROUP, Uring, WIDE_GROUP};
 use crate::common::{Common, Pinned, Slot};
-use crate::fd::Handle;
+use crate::fd::{Fd, Handle};
 use crate::op::{Event, Op, Wait};
+use crate::recv::RecvPool;
 use crate::slab::Key;
 
 /// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
@@ -42,11 +44,11 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         Wait::Recv if fd.is_greedy() => {
             // The kernel names the buffer, and says how long it is.
             opcode::Recv::new(target, core::ptr::null_mut(), 0)
-                .buf_group(RECV_GROUP)
+                .buf_group(group_of(fd))
                 .build()
                 .flags(Flags::BUFFER_SELECT)
         }
-        Wait::Recv => opcode::RecvMulti::new(target, RECV_GROUP).build(),
+        Wait::Recv => opcode::RecvMulti::new(target, group_of(fd)).build(),
         // One that is not "once" goes on at the next event, and not while the peer's side is at its end.
         Wait::Writable if fd.has_ended() => {
             let events = libc::POLLOUT.cast_unsigned().into();
@@ -61,7 +63,17 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
     })
 }
 
+/// The group of the buffers that a socket receives into.
+fn group_of(fd: &Fd) -> u16 {
+    if fd.is_connected() { WIDE_GROUP } else { RECV_GROUP }
+}
+
 impl Uring {
+    /// The buffers that a socket receives into.
+    fn pool_of(&self, fd: &Fd) -> &Rc<RecvPool> {
+        if fd.is_connected() { &self.wide } else { &self.recv }
+    }
+
     /// The kernel says what became of an operation on a socket.
     pub(super) fn complete_socket(
         &mut self,
@@ -95,8 +107,8 @@ impl Uring {
                 common.end(key, result.map(|_| Event::Connected(socket)));
             }
             (Wait::Recv, Ok(0)) => {
-                if let Some(id) = cqueue::buffer_select(flags) {
-                    drop(self.recv.received(id, 0));
+                if let (Some(id), Some((_, fd))) = (cqueue::buffer_select(flags), slot.socket()) {
+                    drop(self.pool_of(fd).received(id, 0));
                 }
                 common.end(key, Ok(Event::Eof));
             }
@@ -107,12 +119,13 @@ impl Uring {
                 };
                 slot.pinned = Pinned::Received { turn: self.turn, count };
                 let too_much = count == RECEIVES_MAX + 1;
-                if let (true, Some((_, fd))) = (too_much, slot.socket()) {
+                let (_, fd) = slot.socket().expect("looked at as a receive");
+                if too_much {
                     fd.mark_greedy();
                 }
                 let id =
                     cqueue::buffer_select(flags).expect("a receive with bytes names its buffer");
-                let buf = self.recv.received(id, len as usize);
+                let buf = self.pool_of(fd).received(id, len as usize);
                 common.emit(key, Event::Received(buf));
                 if more && too_much {
                     // Where it is not found because it is just running, the next turn tries again.

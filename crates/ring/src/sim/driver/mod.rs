@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::common::{Common, Slot};
 use crate::fd::{Fd, Handle};
 use crate::op::{Caching, Event, Op};
-use crate::recv::RecvPool;
+use crate::recv::{self, RecvPool};
 use crate::slab::Key;
 use crate::timers::Time;
 
@@ -44,7 +44,7 @@ impl Sim {
         Ok(Self {
             world: world.clone(),
             ring,
-            recv: RecvPool::with_list()?,
+            recv: RecvPool::with_list(recv::SMALL)?,
             starved: Vec::new(),
             brought: BTreeMap::new(),
             woken,

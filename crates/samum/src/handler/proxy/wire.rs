@@ -189,7 +189,7 @@ impl Wire {
     }
 
     /// Returns whether a new link is pulled from the first byte of the response on. Applications write 8 KiB at a time
-    /// (php-fpm), which would be four buffers of the ring.
+    /// (php-fpm), each of which would be an event of the ring and a copy.
     pub(super) const fn pulls_all(&self) -> bool {
         matches!(self.protocol, Protocol::Fastcgi(_))
     }

@@ -1,8 +1,8 @@
 //! Long contents: once their head has come, they are pulled past the ring, into a pipe that is spliced to the
 //! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow.
 //!
-//! The ring receives 2 KiB at a time, and each of these is copied once more. That suits small responses, for
-//! which no other call is needed.
+//! The ring receives 32 KiB at a time from a server, and each of these is copied once more. That suits small
+//! responses, for which no other call is needed.
 
 use std::io;
 
@@ -16,8 +16,7 @@ use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
 
 /// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so
-/// much has come. For less it is not worthwhile to have the ring stop, and begin again: 12 KiB cost the same either
-/// way, and 16 KiB cost half as much when they are pulled.
+/// much has come. For less it is not worthwhile to have the ring stop, and begin again.
 const PULLED_BYTES_MIN: u64 = 8 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
