@@ -51,8 +51,8 @@ struct Pair {
 impl Pair {
     fn new(tree: &Tree, loss: f64, seed: u64) -> Self {
         let net = Net::across(Frames::Auto, [PATH, Conditions { loss, ..PATH }], seed).unwrap();
-        net.as_server(configure);
-        net.as_client(configure);
+        net.as_server(|| configure("cubic"));
+        net.as_client(|| configure("cubic"));
         let own = net.serve(path(tree), &[]);
         let mut command = net.at_server(SAMUM);
         command.args(["serve", path(tree), "--threads", "1"]);

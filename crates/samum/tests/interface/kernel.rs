@@ -1,7 +1,7 @@
 //! The speed of the kernel's TCP over the paths of netstack's table `throughput.txt`, for comparison.
 //!
 //! `cargo test --release -p samum --test interface -- --ignored kernel` measures for some minutes and writes
-//! `crates/netstack/tests/throughput-linux.txt`.
+//! `crates/netstack/tests/throughput-linux.txt` and `throughput-linux-bbr.txt`.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -32,10 +32,10 @@ const FAST_AT_ONCE: usize = 2;
 /// The most bytes of a socket's buffers: twice the round trips of the rate, and room for the kernel's own data.
 const BUFFER_BYTES_MAX: &str = "4096 131072 16777216";
 
-/// Adapts what the kernel remembers and how much it buffers in the namespace of the calling thread.
-pub(crate) fn configure() {
+/// Sets the algorithm of the namespace of the calling thread, what it remembers and how much it buffers.
+pub(crate) fn configure(congestion: &str) {
     for (key, value) in [
-        ("tcp_congestion_control", "cubic"),
+        ("tcp_congestion_control", congestion),
         ("tcp_no_metrics_save", "1"),
         ("tcp_rmem", BUFFER_BYTES_MAX),
         ("tcp_wmem", BUFFER_BYTES_MAX),
@@ -45,7 +45,7 @@ pub(crate) fn configure() {
 }
 
 /// The bits a second of one download.
-fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
+fn download(congestion: &str, loss: f64, rtt: Duration, seed: u64) -> f64 {
     let path = Conditions {
         delay: rtt / 2,
         rate: Some(RATE),
@@ -56,11 +56,11 @@ fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
     let paths = [path, Conditions { loss, ..path }];
     let net = Net::across(Frames::Packet, paths, seed).unwrap();
     let listener = net.as_server(|| {
-        configure();
+        configure(congestion);
         TcpListener::bind((V4, 80)).unwrap()
     });
     let client = net.as_client(|| {
-        configure();
+        configure(congestion);
         TcpStream::connect((V4, 80)).unwrap()
     });
     let (mut server, _) = listener.accept().unwrap();
@@ -78,7 +78,7 @@ fn download(loss: f64, rtt: Duration, seed: u64) -> f64 {
 type Run = (usize, usize, u64);
 
 /// The speeds of these downloads, so many at once.
-fn speeds(mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64)> {
+fn speeds(congestion: &str, mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64)> {
     runs.reverse();
     let (runs, speeds) = (Mutex::new(runs), Mutex::new(vec![]));
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn speeds(mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64)> {
                 loop {
                     let Some(run) = runs.lock().unwrap().pop() else { break };
                     let rtt = Duration::from_millis(RTTS_MS[run.1]);
-                    let speed = download(LOSSES[run.0], rtt, run.2);
+                    let speed = download(congestion, LOSSES[run.0], rtt, run.2);
                     eprintln!("{} %, {rtt:?}: {:.1}", LOSSES[run.0] * 100.0, speed / 1e6);
                     speeds.lock().unwrap().push((run, speed));
                 }
@@ -99,24 +99,37 @@ fn speeds(mut runs: Vec<Run>, at_once: usize) -> Vec<(Run, f64)> {
 
 #[test]
 #[ignore = "measures for minutes and writes a table"]
-fn the_kernels_speed_is_written() {
+fn the_speed_of_cubic_is_written() {
+    write("cubic", "CUBIC", "throughput-linux.txt");
+}
+
+#[test]
+#[ignore = "measures for minutes and writes a table"]
+fn the_speed_of_bbr_is_written() {
+    // Version 3 is not in the kernel.
+    write("bbr", "BBR version 1", "throughput-linux-bbr.txt");
+}
+
+/// Measures all cells of the table, and writes it.
+fn write(congestion: &str, name: &str, file: &str) {
     let all = || {
         let cells =
             (0..LOSSES.len()).flat_map(|loss| (0..RTTS_MS.len()).map(move |rtt| (loss, rtt)));
         cells.flat_map(|(loss, rtt)| (0..SEEDS as u64).map(move |seed| (loss, rtt, seed)))
     };
-    let is_slow = |run: &Run| LOSSES[run.0] >= 0.01 && RTTS_MS[run.1] >= 10;
+    let is_slow =
+        |run: &Run| congestion == "cubic" && LOSSES[run.0] >= 0.01 && RTTS_MS[run.1] >= 10;
     let mut slow: Vec<_> = all().filter(is_slow).collect();
     // The slowest first, so that the others run beside them.
     slow.sort_by_key(|(loss, rtt, _)| core::cmp::Reverse((*rtt, *loss)));
-    let mut measured = speeds(slow, SLOW_AT_ONCE);
-    measured.extend(speeds(all().filter(|run| !is_slow(run)).collect(), FAST_AT_ONCE));
+    let mut measured = speeds(congestion, slow, SLOW_AT_ONCE);
+    measured.extend(speeds(congestion, all().filter(|run| !is_slow(run)).collect(), FAST_AT_ONCE));
 
     let kernel = rustix::system::uname();
     let date = Command::new("date").args(["-u", "+%F"]).output().unwrap().stdout;
     let mut text = format!(
         "Mbit/s of a download of 8 MiB over 100 Mbit/s with a queue of 250 kB: medians of {SEEDS} downloads.\n\
-         Linux {}, CUBIC, {}.\n\nloss in % \\ RTT in ms",
+         Linux {}, {name}, {}.\n\nloss in % \\ RTT in ms",
         kernel.release().to_str().unwrap(),
         String::from_utf8(date).unwrap().trim(),
     );
@@ -134,6 +147,6 @@ fn the_kernels_speed_is_written() {
         }
         text.push('\n');
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../netstack/tests/throughput-linux.txt");
-    fs::write(path, text).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../netstack/tests/");
+    fs::write(format!("{path}{file}"), text).unwrap();
 }
