@@ -13,8 +13,8 @@ pub struct Drops {
     pub fragment: u64,
     /// IPv6 with an extension header that is not skipped.
     pub extension: u64,
-    /// Requests of ARP, neighbour discovery and echo, and packets of IPv6 whose sender is to be told that they cannot be
-    /// processed, because too many came within a second.
+    /// Requests of ARP, neighbour discovery and echo, datagrams for ports that are not served, and packets of IPv6 whose
+    /// sender is to be told that they cannot be processed, because too many came within a second.
     pub requests: u64,
     /// For an address, a port or a protocol that nothing here serves.
     pub not_ours: u64,

@@ -38,7 +38,7 @@ pub(crate) struct Layer {
     pub(crate) path_mtus: PathMtus,
     /// The next hops of peers that have sent a datagram.
     datagram_hops: Cache<NextHop>,
-    /// For answers to echo requests, and to packets that cannot be processed.
+    /// For answers to echo requests, to datagrams for ports that are not served, and to packets that cannot be processed.
     echoes: Limit,
     /// For answers of ARP and neighbour discovery, apart from echoes: a flood of these would make us
     /// unreachable.
@@ -222,7 +222,30 @@ impl Layer {
         let hop = self.gateways.hop_to(packet.source, hop);
         match (packet.protocol, packet.source.is_ipv4()) {
             (Protocol::TCP, _) => read_segment(&packet, checksum, hop, is_ours),
-            (Protocol::UDP, _) => self.read_datagram(&packet, checksum, hop),
+            (Protocol::UDP, _) => {
+                let (header, payload) = udp::Header::parse(packet.payload)?;
+                let is_served = self.udp_ports.contains(&header.destination);
+                if !is_served && !is_ours {
+                    return Err(Refused::NotOurs);
+                }
+                check_datagram(&packet, &header, payload, checksum)?;
+                if !is_served {
+                    return self.refuse_datagram(
+                        now,
+                        &packet,
+                        report::quoted(bytes),
+                        hop,
+                        counters,
+                        out,
+                    );
+                }
+                self.datagram_hops.set(packet.source, hop);
+                Ok(Received::Datagram {
+                    local: SocketAddr::new(packet.destination, header.destination),
+                    peer: SocketAddr::new(packet.source, header.source),
+                    payload,
+                })
+            }
             (Protocol::ICMP, true) | (Protocol::ICMPV6, false) => {
                 self.handle_icmp(now, &packet, hop, is_ours, counters, out)
             }
@@ -405,28 +428,34 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    fn read_datagram<'a>(
+    /// Says that a port is not served (RFC 1122, 4.1.3.1; RFC 4443, 3.1).
+    fn refuse_datagram<T: Transmit>(
         &mut self,
-        packet: &Packet<'a>,
-        checksum: ReceivedChecksum,
+        now: Time,
+        packet: &Packet<'_>,
+        quoted: &[u8],
         hop: NextHop,
-    ) -> Result<Received<'a>, Refused> {
-        let (header, payload) = udp::Header::parse(packet.payload)?;
-        if !self.udp_ports.contains(&header.destination) {
-            return Err(Refused::NotOurs);
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
+        if !self.echoes.allows(now) {
+            return Err(Refused::TooMany);
         }
-        // Only with IPv4 a datagram may have none (RFC 8200, 8.1).
-        let has_none = header.checksum == 0 && packet.source.is_ipv4();
-        let datagram = &packet.payload[..udp::Header::LEN + payload.len()];
-        if !has_none && !packet.is_right(datagram, header.checksum, checksum) {
-            return Err(Malformed::Checksum.into());
+        let mut head = [0; 8];
+        if packet.source.is_ipv4() {
+            icmpv4::Header::Unreachable { code: icmpv4::PORT }.emit(&mut head);
+        } else {
+            icmpv6::Header::Unreachable { code: icmpv6::PORT }.emit(&mut head);
         }
-        self.datagram_hops.set(packet.source, hop);
-        Ok(Received::Datagram {
-            local: SocketAddr::new(packet.destination, header.destination),
-            peer: SocketAddr::new(packet.source, header.source),
-            payload,
-        })
+        let sent = self.emitter(counters, out).icmp(
+            packet.destination,
+            packet.source,
+            hop,
+            None,
+            &head,
+            &[quoted],
+        );
+        Ok(answered(sent, counters))
     }
 
     /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.
@@ -491,6 +520,22 @@ fn read_segment<'a>(
         hop,
         is_ours,
     }))
+}
+
+fn check_datagram(
+    packet: &Packet<'_>,
+    header: &udp::Header,
+    payload: &[u8],
+    checksum: ReceivedChecksum,
+) -> Result<(), Malformed> {
+    // Only with IPv4 a datagram may have none (RFC 8200, 8.1).
+    let has_none = header.checksum == 0 && packet.source.is_ipv4();
+    let datagram = &packet.payload[..udp::Header::LEN + payload.len()];
+    if has_none || packet.is_right(datagram, header.checksum, checksum) {
+        Ok(())
+    } else {
+        Err(Malformed::Checksum)
+    }
 }
 
 /// Checks the checksum of a message of ICMP, which interfaces do not complete. Only that of IPv6 covers the

@@ -1,10 +1,10 @@
-//! What the network says about segments: messages of ICMP that quote one.
+//! What the network says about segments: messages of ICMP that quote one; and what ours quote.
 
 use super::packet::Packet;
 use super::path_mtu::believed;
 use crate::seq::SeqNumber;
 use crate::tcp::Endpoints;
-use crate::wire::{Malformed, Protocol, icmpv4, icmpv6};
+use crate::wire::{Malformed, Protocol, icmpv4, icmpv6, ipv4, ipv6};
 
 use core::net::SocketAddr;
 
@@ -82,4 +82,25 @@ fn about(what: What, quoted: &[u8], packet: &Packet<'_>) -> Result<Option<Report
     };
     let seq = SeqNumber(u32::from_be_bytes([s0, s1, s2, s3]));
     Ok(Some(Report { endpoints, seq, what }))
+}
+
+/// The longest error of IPv4 (RFC 1812, 4.3.2.3) and of IPv6 (RFC 4443, 2.4 (c)), with the header of IP: every link
+/// takes it.
+const ERROR_BYTES_MAX: [usize; 2] = [576, 1280];
+
+/// The begin of a packet that an error about it quotes, without what the link has added behind it.
+pub(crate) fn quoted(packet: &[u8]) -> &[u8] {
+    let (packet_bytes, quoted_bytes_max) = match *packet {
+        [0x40..0x50, _, a, b, ..] => {
+            let heads = ipv4::Header::LEN + icmpv4::Header::LEN;
+            (u16::from_be_bytes([a, b]).into(), ERROR_BYTES_MAX[0] - heads)
+        }
+        [_, _, _, _, a, b, ..] => {
+            let heads = ipv6::Header::LEN + icmpv6::Header::LEN;
+            let payload_bytes = usize::from(u16::from_be_bytes([a, b]));
+            (ipv6::Header::LEN + payload_bytes, ERROR_BYTES_MAX[1] - heads)
+        }
+        _ => (0, 0),
+    };
+    &packet[..packet.len().min(packet_bytes).min(quoted_bytes_max)]
 }

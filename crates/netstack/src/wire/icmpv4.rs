@@ -29,6 +29,9 @@ pub enum Header {
     },
 }
 
+/// The code of [`Header::Unreachable`] for a port that is not served.
+pub const PORT: u8 = 3;
+
 const ECHO_REPLY: u8 = 0;
 const UNREACHABLE: u8 = 3;
 const ECHO_REQUEST: u8 = 8;

@@ -36,6 +36,9 @@ pub enum Header {
     },
 }
 
+/// The code of [`Header::Unreachable`] for a port that is not served.
+pub const PORT: u8 = 4;
+
 const UNREACHABLE: u8 = 1;
 const PACKET_TOO_BIG: u8 = 2;
 const PARAMETER_PROBLEM: u8 = 4;

@@ -309,6 +309,21 @@ pub(crate) fn describe(frame: &[u8]) -> Result<String, &'static str> {
     Ok(format!("{what}{station}"))
 }
 
+/// The datagram of the peer's that a message of ICMP refuses: its port, and how many bytes of its data are quoted.
+fn refused(header_bytes: usize, protocol_at: usize, quoted: &[u8]) -> Result<String, &'static str> {
+    let (header, datagram) = quoted.split_at_checked(header_bytes).ok_or("a header is cut off")?;
+    match datagram {
+        [s0, s1, d0, d1, _, _, _, _, rest @ ..]
+            if header[protocol_at] == UDP
+                && [*s0, *s1] == PORT.to_be_bytes()
+                && rest == data(rest.len()) =>
+        {
+            Ok(format!("port-unreachable {} {}", u16::from_be_bytes([*d0, *d1]), rest.len()))
+        }
+        _ => Err("it quotes what was not sent"),
+    }
+}
+
 fn describe_payload(
     source: IpAddr,
     destination: IpAddr,
@@ -345,6 +360,8 @@ fn describe_payload(
                 .then(|| format!("nd advertise {}{solicited}{overrides}", Ipv6Addr::from(address)))
                 .ok_or("another station")
         }
+        (ICMP, [3, 3, _, _, 0, 0, 0, 0, quoted @ ..]) => refused(20, 9, quoted),
+        (ICMPV6, [1, 4, _, _, 0, 0, 0, 0, quoted @ ..]) => refused(40, 6, quoted),
         (UDP, [s0, s1, d0, d1, _, _, c0, c1, rest @ ..])
             if [*d0, *d1] == PORT.to_be_bytes() && [*c0, *c1] != [0, 0] && is_data(rest) =>
         {

@@ -784,6 +784,7 @@ fn count(stack: &Stack, name: &str) -> Option<u64> {
         "drops.fragment" => counters.drops.fragment,
         "drops.extension" => counters.drops.extension,
         "drops.not_ours" => counters.drops.not_ours,
+        "drops.requests" => counters.drops.requests,
         "drops.checksum" => counters.drops.checksum,
         "drops.no_connection" => counters.drops.no_connection,
         _ => return None,
