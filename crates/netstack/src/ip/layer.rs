@@ -423,7 +423,7 @@ impl Layer {
         let hop = self.gateways.hop_to(peer, hop);
         let mut head = [0; icmpv6::Header::LEN];
         problem.message.emit(&mut head);
-        let quoted = &problem.packet[..problem.packet.len().min(QUOTED_BYTES_MAX)];
+        let quoted = report::quoted(problem.packet);
         let sent = self.emitter(counters, out).icmp(own, peer, hop, None, &head, &[quoted]);
         Ok(answered(sent, counters))
     }
@@ -484,9 +484,6 @@ impl Layer {
 /// The address of all stations of a link (RFC 4291, 2.7.1), and that of the link (RFC 2464, 7).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
-
-/// The most bytes of a packet that an error of ICMP quotes: each path has room for it (RFC 4443, 2.4 (c)).
-const QUOTED_BYTES_MAX: usize = 1280 - ipv6::Header::LEN - icmpv6::Header::LEN;
 
 /// Whether the station with this address belongs to a group of stations (RFC 4291, 2.8): that of all, or that of
 /// its address.
