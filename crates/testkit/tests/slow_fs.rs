@@ -88,9 +88,8 @@ fn twenty_slow_reads_sleep_in_parallel() {
             scope.spawn(move || content.assert_is(&fs::read(path).unwrap()));
         }
     });
-    let took = start.elapsed();
-    assert!(took >= DELAY);
-    assert!(took < 8 * DELAY, "twenty reads of {DELAY:?} took {took:?}");
+    assert!(start.elapsed() >= DELAY);
+    assert!(slow.waiting_max(Op::Read) > 1, "one after the other");
 }
 
 #[test]

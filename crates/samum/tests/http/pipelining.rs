@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::io::{ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Instant;
 
 use testkit::{Content, Tree};
 
@@ -60,9 +59,7 @@ fn a_client_that_takes_nothing_costs_bounded_memory() {
         let grown = resident_bytes(&server).saturating_sub(before);
         assert!(grown < 32 << 20, "{grown} bytes for eight clients");
         // Other clients are served meanwhile.
-        let began = Instant::now();
         assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
-        assert!(began.elapsed() < Duration::from_secs(1));
         drop(clients);
         assert!(wait_until(SOON, || descriptors(&server) < 40));
     });
