@@ -217,11 +217,16 @@ impl Flight {
             self.dup_acks -= counted;
             delivery.bytes = delivery.bytes.saturating_sub(counted * mss);
         } else if ack.is_duplicate
-            && self.pipe() >= mss
+            && !self.is_empty()
+            && !self.is_window_closed
             && !matches!(self.phase, Phase::Loss { .. })
         {
-            self.dup_acks += 1;
-            delivery.bytes += mss;
+            // Segments may be small: the first three count, however few bytes are in flight.
+            let arrived = self.pipe().min(mss);
+            if arrived == mss || self.dup_acks < DUP_THRESH {
+                self.dup_acks += 1;
+                delivery.bytes += arrived;
+            }
         }
     }
 
