@@ -165,8 +165,9 @@ const SERVER: &[Key<Server>] = &[
         default: "`\"auto\"`",
         example: r#""packet""#,
         doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
-              a packet socket to send large segments (`packet`), or a TAP device (`tap`); `auto` is the way that a short \
-              measurement at the start finds to be the cheapest.",
+              a packet socket to send large segments (`packet`), or a TAP device (`tap`), which saves most where the clients \
+              are on the same machine and costs most in a bridge. `auto` is the cheaper of the first two by a short \
+              measurement at the start.",
         read: |server, node, notes| {
             set(&mut server.frames, node.text(value::choice::<Frames>, notes));
         },

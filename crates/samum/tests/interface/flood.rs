@@ -178,7 +178,7 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
                 let only_syns = measure(&bytes, || flood(&tap, true));
                 hurry(false);
                 is_over.store(true, Ordering::Relaxed);
-                // What the server's CPU would send if the SYNs took as much of it as they do on their own.
+                // If SYNs alone take nearly all, this says nothing: beside downloads they are answered in larger batches.
                 let left = (beside_syns.busy - only_syns.busy) / alone.busy;
                 eprintln!(
                     "{frames:?}: {:.0} MB/s alone, {:.0} beside other frames, {:.0} beside SYNs; SYNs alone take {:.2} \
