@@ -120,6 +120,7 @@ impl Facts<'_> {
                 (tcp.dropped_window, "outside of the window"),
                 (tcp.dropped_timestamp, "old timestamp"),
                 (tcp.dropped_ack, "wrong acknowledgement"),
+                (tcp.dropped_blind, "SYNs and resets that may be forged"),
                 (tcp.dropped_held, "out of order without memory"),
             ]),
         );
@@ -193,6 +194,7 @@ impl Facts<'_> {
         stats.stack_dropped_no_connection = drops.no_connection;
         stats.stack_dropped_no_room = drops.no_room;
         stats.stack_dropped_sequence = tcp.dropped_window + tcp.dropped_timestamp + tcp.dropped_ack;
+        stats.stack_dropped_forged = tcp.dropped_blind;
         stats.stack_dropped_memory = tcp.dropped_held;
     }
 }
@@ -236,6 +238,7 @@ mod tests {
         let mut counters = Counters { frames_received: 10, ..Counters::default() };
         counters.connections.retransmitted_fast = 3;
         counters.drops.checksum = 1;
+        counters.connections.dropped_blind = 2;
         counters.connections.round_trips.counts[1] = 5;
         let census = Census { half_open: 1, connections: 3, time_wait: 4 };
         let (device, memory) = (netdev::Counters::default(), 4096);
@@ -268,7 +271,7 @@ mod tests {
   received: 10 frames in 5 batches of 2
   sent: none
   sent again: 3 behind a later acknowledgement
-  dropped: 7 too many at once, 1 checksum
+  dropped: 7 too many at once, 1 checksum, 2 SYNs and resets that may be forged
   resets: none
   round trips: 0.250 to 0.250 ms, median 0.250 ms, of 1 connections with data in flight
   10.0.0.1:80 10.0.0.2:4000 ESTABLISHED cwnd 14600 in flight 1460 srtt 0.250 ms
@@ -279,6 +282,7 @@ mod tests {
         facts.count(&mut stats);
         let dropped = (stats.stack_dropped_queue, stats.stack_dropped_checksum);
         assert_eq!((stats.stack_again_fast, dropped), (3, (7, 1)));
+        assert_eq!(stats.stack_dropped_forged, 2);
         assert_eq!((stats.stack_established, stats.stack_close_wait), (2, 1));
         assert_eq!((stats.stack_trips_1ms, stats.stack_trips_10ms), (5, 0));
     }

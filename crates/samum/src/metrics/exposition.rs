@@ -251,6 +251,7 @@ const FAMILIES: &[Family] = &[
             ("reason=\"no-connection\"", |stats| stats.stack_dropped_no_connection),
             ("reason=\"no-room\"", |stats| stats.stack_dropped_no_room),
             ("reason=\"sequence\"", |stats| stats.stack_dropped_sequence),
+            ("reason=\"forged\"", |stats| stats.stack_dropped_forged),
             ("reason=\"memory\"", |stats| stats.stack_dropped_memory),
         ],
     },

@@ -176,6 +176,8 @@ stats! {
     stack_dropped_no_room,
     /// Segments with wrong sequence numbers, acknowledgements or timestamps.
     stack_dropped_sequence,
+    /// SYNs and resets on open connections that may be forged.
+    stack_dropped_forged,
     /// Segments that came out of order and for which there was no memory.
     stack_dropped_memory,
 }
