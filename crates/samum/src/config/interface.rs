@@ -87,14 +87,15 @@ impl fmt::Display for InterfaceAddress {
 /// The way of frames from and to an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Frames {
-    /// The way that a short measurement at the start finds to be the cheapest
+    /// Frames are received by AF_XDP, and sent by AF_XDP or a packet socket, whichever a short measurement at the start
+    /// finds to be cheaper
     #[default]
     Auto,
     /// AF_XDP in both directions
     Xdp,
     /// Frames are received by AF_XDP, and sent as large segments by a packet socket
     Packet,
-    /// A TAP device, whose name is that of the interface
+    /// A TAP device, whose name is that of the interface; needs --address
     Tap,
 }
 

@@ -83,7 +83,7 @@ impl Interfaces {
     pub(crate) fn open(server: &Server, listeners: &[(u32, Address)]) -> Result<Self, String> {
         let mut names = Vec::new();
         for interface in &server.interfaces {
-            names.push((interface.name.clone(), addresses_of(interface)?));
+            names.push((interface.name.clone(), addresses_of(interface, server.frames)?));
         }
         let owners = Owners(names);
         let plan = plan::divide(listeners, &owners.places())?;
@@ -211,9 +211,16 @@ impl Seed {
 }
 
 /// The addresses that an interface serves: its own ones, or those of the kernel.
-fn addresses_of(interface: &Interface) -> Result<Vec<IpAddr>, String> {
+fn addresses_of(interface: &Interface, frames: Frames) -> Result<Vec<IpAddr>, String> {
     if !interface.addresses.is_empty() {
         return Ok(interface.addresses.iter().map(|own| own.address).collect());
+    }
+    if frames == Frames::Tap {
+        let name = &interface.name;
+        return Err(format!(
+            "interface {name}: a TAP device is a cable, and its addresses are those of the kernel's end; add \
+             --address ADDR/PREFIX (`addresses`) for this end, another one of the same network, and --listen ADDR:PORT"
+        ));
     }
     let found = netdev::Interface::open(&interface.name).map_err(|error| error.to_string())?;
     Ok(found.addresses.into_iter().map(|(address, _)| address).collect())

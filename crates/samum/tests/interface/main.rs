@@ -297,6 +297,7 @@ fn errors_say_what_to_do() {
         (&["--interface", "eth7"][..], "ip link"),
         (&["--interface", "eth1"], "add --listen 10.77.0.1:80"),
         (&["--interface", "eth1", "--listen", "10.77.0.1:0"], "name one"),
+        (&["--interface", "eth1", "--listen", "10.77.0.1:80", "--frames", "tap"], "add --address"),
     ] {
         let error = fails(arguments);
         assert!(error.contains(expected), "{arguments:?}: {error}");
