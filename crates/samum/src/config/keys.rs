@@ -150,7 +150,8 @@ const SERVER: &[Key<Server>] = &[
         doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its own \
               for each receive queue. A listener is one of an interface if its address is; one for all addresses \
               is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
-              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which the server drops when it has started.",
+              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which the server drops when it has started; see \
+              “Serving on a network interface” below.",
         read: |server, node, notes| {
             set(&mut server.interfaces, node.list(notes, read_interface));
         },
@@ -165,9 +166,9 @@ const SERVER: &[Key<Server>] = &[
         default: "`\"auto\"`",
         example: r#""packet""#,
         doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
-              a packet socket to send large segments (`packet`), or a TAP device (`tap`), which saves most where the clients \
-              are on the same machine and costs most in a bridge. `auto` is the cheaper of the first two by a short \
-              measurement at the start.",
+              a packet socket to send large segments (`packet`), or a TAP device (`tap`), which needs `addresses`, saves \
+              most where the clients are on the same machine, and costs most in a bridge. `auto` receives by AF_XDP, and sends small and large frames each by the way of these two that a short \
+              measurement at the start finds to be cheaper.",
         read: |server, node, notes| {
             set(&mut server.frames, node.text(value::choice::<Frames>, notes));
         },

@@ -62,6 +62,50 @@ is a warning only. If there was no error, `samum check` prints the configuration
 **Not here yet**: TLS, authentication, a sandbox (Landlock), socket activation and upgrades by systemd, compression on the fly, packages.
 "#;
 
+/// What is to know about `interface` beside its keys.
+const INTERFACES: &str = r#"
+## Serving on a network interface
+
+**Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel's also needs CAP_NET_BIND_SERVICE,
+because samum reserves it with the kernel. A TAP device that belongs to the user needs no right.
+
+**Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK the limit
+of locked memory (`LimitMEMLOCK=` of systemd, `ulimit -l`, often 8 MiB) has to allow that for all queues; it counts all processes of the user.
+`ethtool -L eth1 combined 1` leaves one queue in use.
+
+**Kernel.** AF_XDP as samum uses it needs Linux 5.18. Before 6.6 frames that are longer than 2 KiB (4 KiB with a large MTU) do not arrive:
+turn off what makes them (`ethtool -K eth1 gro off lro off`).
+
+**Limits.** An interface has at most 16 services (an address with a port), and at most 16 addresses of its own. New listeners and changed keys of
+interfaces take effect after a restart; `samum reload` says so.
+
+**Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP takes and sends, nor do `ss` and
+`tcpdump` see what is received: use `allow` and `deny` of sites, `samum stack` and `pcap`.
+
+**Frames that are recorded** (`pcap`) are those between the stack and the interface. A segment that the interface cuts is one long frame, and
+its checksum is not complete. Wireshark does not check checksums of TCP by default; if it does, turn it off: `-o tcp.check_checksum:FALSE`.
+
+**A TAP device** (`frames = "tap"`) is for machines and containers without XDP. samum is the machine at the other end of its cable, and so needs
+an address of its own (`addresses`). The container needs the device `/dev/net/tun`. As root:
+
+```sh
+ip tuntap add samum0 mode tap user www-data
+ip address add 10.9.0.1/24 dev samum0
+ip link set samum0 up
+sysctl net.ipv4.ip_forward=1
+```
+
+Then as the user, without any rights:
+
+```sh
+samum serve /srv/www --interface samum0 --frames tap --address 10.9.0.2/24 --gateway 10.9.0.1 --listen 10.9.0.2:80
+```
+
+The machine itself now reaches `http://10.9.0.2/`. Others need a route to it (`ip route add 10.9.0.2 via` the machine's address). The kernel
+forwards these frames, so its firewall sees them. Instead of routes, a bridge can hold the device and an interface; the address is then one of
+that network.
+"#;
+
 /// Returns the reference, in Markdown.
 #[must_use]
 pub fn markdown() -> String {
@@ -70,7 +114,7 @@ pub fn markdown() -> String {
         // Writing to a string cannot fail.
         let _ = write!(out, "\n{}", section_text(&section));
     }
-    out
+    out + INTERFACES
 }
 
 fn section_text(section: &Section) -> String {
