@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 
 use io_uring::types::BufRingEntry;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// The buffers of a pool.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +21,13 @@ pub(crate) struct Shape {
     pub(crate) count: u16,
     /// Bytes in each.
     pub(crate) size: usize,
-    /// True if all pages are there from the beginning, so that they do not look like the cost of the first
-    /// connections.
+    /// True if all pages are there from the beginning; else they are [when they are needed](RecvPool::populate).
     is_populated: bool,
 }
 
 /// For requests: a browser's head fits.
 pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated: true };
-/// For responses: most of them fit, head and content. Rings that connect to no server use no page of it.
+/// For responses: most of them fit, head and content. Rings that connect to no server use one page of it.
 pub(crate) const WIDE: Shape = Shape { count: 64, size: 32 * 1024, is_populated: false };
 const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
 /// A length is told in 16 bits.
@@ -40,6 +39,7 @@ pub(crate) struct RecvPool {
     memory: NonNull<u8>,
     bytes: usize,
     source: Source,
+    is_populated: Cell<bool>,
     /// The number of [`RecvBuf`]s.
     lent: Cell<u16>,
 }
@@ -93,12 +93,32 @@ impl RecvPool {
             )
         }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Rc::new(Self { shape, memory, bytes, source, lent: Cell::new(0) }))
+        let is_populated = Cell::new(shape.is_populated);
+        Ok(Rc::new(Self { shape, memory, bytes, source, is_populated, lent: Cell::new(0) }))
     }
 
     /// The number and the size of its buffers.
     pub(crate) const fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// Has all pages made now, if that was not done before, so that they do not look like the cost of the first
+    /// connections.
+    #[cold]
+    pub(crate) fn populate(&self) {
+        if self.is_populated.replace(true) {
+            return;
+        }
+        let all = self.memory.as_ptr().cast();
+        // SAFETY: the range is this pool's mapping; its bytes stay as they are (madvise(2)).
+        let result = unsafe { rustix::mm::madvise(all, self.bytes, Advice::LinuxPopulateWrite) };
+        // Where memory is short, pages are made one by one as they are touched.
+        let _ = result;
+    }
+
+    /// Returns whether all pages have been made.
+    pub(crate) const fn is_populated(&self) -> bool {
+        self.is_populated.get()
     }
 
     /// The start of the ring of descriptors; page-aligned as the kernel wants it.

@@ -14,7 +14,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
@@ -240,6 +240,12 @@ impl Uring {
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
+        // A server sends more than is wanted now. The next receive brings one buffer of it, not all that has come.
+        if let Some((Wait::Recv, fd)) = common.table.get(key).and_then(Slot::socket)
+            && fd.is_connected()
+        {
+            fd.mark_greedy();
+        }
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
             self.starved.swap_remove(at);
             common.end_cancelled(key);

@@ -104,6 +104,9 @@ impl Uring {
             (Wait::Connect, result) => {
                 let (_, socket) = slot.socket().expect("looked at as a connect");
                 let socket = socket.clone();
+                if !self.wide.is_populated() {
+                    self.wide.populate();
+                }
                 common.end(key, result.map(|_| Event::Connected(socket)));
             }
             (Wait::Recv, Ok(0)) => {
