@@ -91,7 +91,7 @@ fn a_hot_file_does_not_wait_for_a_cold_one_and_no_loop_spins() {
         let (took, used) = (began.elapsed(), cpu(server.pid()) - before);
         throttle.limit(None);
         assert!(took > Duration::from_millis(1500), "{mode}: the disk was not slow: {took:?}");
-        assert!(slowest < Duration::from_millis(200), "{mode}: hot file took {slowest:?}");
+        assert!(slowest < took / 4, "{mode}: hot file took {slowest:?} of {took:?}");
         // Otherwise the loop sleeps whenever the table has to grow, because there are threads now.
         assert!(room_for_descriptors(server.pid()) >= 1 << 10, "{mode}");
         assert!(used < took * 3 / 100, "{mode}: {used:?} of processor in {took:?}");
@@ -149,7 +149,8 @@ fn peers_that_reset_are_let_go_at_once() {
         get(&mut staying, "1000", &content(1000));
         let (took, used) = (asked.elapsed(), cpu(server.pid()) - used);
         throttle.limit(None);
-        assert!(took < Duration::from_millis(500), "{mode}: {took:?}");
+        // The reads take 8 s.
+        assert!(took < Duration::from_secs(4), "{mode}: {took:?}");
         assert!(used < Duration::from_millis(30), "{mode}: it spins: {used:?} in {took:?}");
     }
 }

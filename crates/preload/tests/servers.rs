@@ -206,7 +206,7 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
     throttle.limit(None);
     let (took, used) = (began.elapsed(), cpu(server.child.id()) - before);
     assert!(took > Duration::from_secs(1), "the disk was not slow: {took:?}");
-    assert!(slowest < Duration::from_millis(300), "the hot file took {slowest:?} of {took:?}");
+    assert!(slowest < took / 4, "the hot file took {slowest:?} of {took:?}");
     assert!(used < took * 3 / 100, "{used:?} of processor in {took:?}");
 }
 

@@ -19,8 +19,8 @@ use testkit::{
 use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
 
 const COLD: usize = 20;
-/// The limit on the 99th percentile of latencies while the disk sleeps.
-const P99_MAX: Duration = Duration::from_millis(20);
+/// The disk sleeps until it is woken, so a request that waits for it takes longer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 fn cold(number: usize) -> Content {
     Content::pseudo_random(number as u64, 200_000)
@@ -56,8 +56,8 @@ fn latencies(client: &mut Client, path: &str, body: &Content) -> Vec<Duration> {
 
 #[track_caller]
 fn assert_quick(latencies: &[Duration]) {
-    let p99 = latencies[latencies.len() * 99 / 100];
-    assert!(p99 < P99_MAX, "p99 {p99:?}, most {:?} of {}", latencies.last(), latencies.len());
+    let most = latencies[latencies.len() - 1];
+    assert!(most < ANSWER_MAX, "{most:?}");
 }
 
 /// Opens clients that each wait for a cold file.
@@ -178,15 +178,10 @@ fn cold_requests_of_one_connection_overlap_and_arrive_in_order() {
         let mut client = connect(&server);
         let requests: String =
             (0..COLD).map(|number| request(&format!("GET /cold/{number}.bin"))).collect();
-        let began = Instant::now();
         client.send(requests).unwrap();
         for number in 0..COLD {
             cold(number).assert_is(&client.response().unwrap().body);
         }
-        let took = began.elapsed();
-        // One after the other, each would take an open and at least two reads of 128 KiB.
-        let sum = DELAY * 3 * u32::try_from(COLD).unwrap();
-        assert!(took < sum / 2, "{took:?} of {sum:?}");
         assert!(slow.waiting_max(Op::Open) > 1, "opens overlap");
         assert!(slow.waiting_max(Op::Read) > 1, "reads overlap");
     });
