@@ -716,9 +716,9 @@ fn learn_from_a_hung_device(run: &mut Run, films: usize) {
     run.world.hang(device);
 }
 
-/// Bytes read for a client that takes 100 kB/s for a second, and is not sent. Then it takes all.
-/// Before that `hung` films of a device were to be learned that does not answer.
-fn read_ahead(seed: u64, path: &str, bytes: &[u8], hung: usize) -> u64 {
+/// Bytes read for a client that takes 100 kB/s of a file from `start` on for a second, and is not sent. Then it takes
+/// all. Before that `hung` films of a device were to be learned that does not answer.
+fn read_ahead(seed: u64, path: &str, bytes: &[u8], start: usize, hung: usize) -> u64 {
     // Reads of a slow disk are of 256 KiB.
     let disk = Duration::from_millis(60)..=Duration::from_millis(80);
     let (config, options) = (Config { disk, ..Config::new(seed) }, Options::default());
@@ -731,7 +731,8 @@ fn read_ahead(seed: u64, path: &str, bytes: &[u8], hung: usize) -> u64 {
         learn_from_a_hung_device(&mut run, hung);
     }
     let peer = run.world.connect();
-    let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n\r\n");
+    let range = if start > 0 { format!("Range: bytes={start}-\r\n") } else { String::new() };
+    let request = format!("GET /{path} HTTP/1.1\r\nHost: sim\r\n{range}\r\n");
     let whole = |peer: &Peer| parse(&peer.received(), false).is_some_and(|all| all.whole);
     // The second time, the layout of a film is known.
     let mut read = 0;
@@ -753,7 +754,7 @@ fn read_ahead(seed: u64, path: &str, bytes: &[u8], hung: usize) -> u64 {
             }
             run.turn(Duration::from_millis(10));
         }
-        assert!(parse(&peer.take(), false).unwrap().body == bytes);
+        assert!(*parse(&peer.take(), false).unwrap().body == bytes[start..]);
     }
     read
 }
@@ -763,9 +764,39 @@ fn a_film_is_read_ahead_as_far_as_it_will_be_played_soon() {
     for_seeds(FEW, |seed| {
         let mut film = content(seed, 4_000_000);
         make_film(&mut film, 40_000);
-        let other = read_ahead(seed, "film.bin", &film, 0);
-        let paced = read_ahead(seed, "film.mp4", &film, 0);
+        let other = read_ahead(seed, "film.bin", &film, 0, 0);
+        let paced = read_ahead(seed, "film.mp4", &film, 0, 0);
         assert!(paced <= 768 * 1024 && other >= 2 * paced, "{paced} and {other} bytes");
+    });
+}
+
+/// Writes boxes into bytes, so that they are a fragmented film: its first half lasts 40 s, its second one 2 s.
+fn make_uneven_film(bytes: &mut [u8]) {
+    const HEAD_BYTES: usize = 16 + 56;
+    let half = (bytes.len() - HEAD_BYTES) / 2;
+    let references = [(half, 40_000), (bytes.len() - HEAD_BYTES - half, 2000)];
+    // Version, name, ticks per second, time, distance to the media, number of references.
+    let mut numbers = vec![0, 1, 1000, 0, 0, 2];
+    for (size, ms) in references {
+        numbers.extend([u32::try_from(size).unwrap(), ms, 0]);
+    }
+    let body: Vec<u8> = numbers.into_iter().flat_map(u32::to_be_bytes).collect();
+    let head =
+        [&16_u32.to_be_bytes()[..], b"ftypisom\0\0\0\0", &56_u32.to_be_bytes(), b"sidx", &body]
+            .concat();
+    bytes[..HEAD_BYTES].copy_from_slice(&head);
+}
+
+#[test]
+fn a_range_of_a_film_is_read_ahead_at_the_rate_of_its_place() {
+    for_seeds(FEW, |seed| {
+        let mut film = content(seed, 8_000_000);
+        make_uneven_film(&mut film);
+        // At these places a read of 256 KiB is the first, as at the start of a file.
+        for (start, is_slow) in [(1 << 20, true), (2 << 20, true), (5 << 20, false)] {
+            let paced = read_ahead(seed, "film.mp4", &film, start, 0);
+            assert_eq!(paced <= 768 * 1024, is_slow, "{paced} bytes from {start} on");
+        }
     });
 }
 
@@ -776,7 +807,7 @@ fn films_are_learned_while_another_device_does_not_answer() {
         let mut film = content(seed, 4_000_000);
         make_film(&mut film, 2000);
         for hung in [0, 20] {
-            let paced = read_ahead(seed, "film.mp4", &film, hung);
+            let paced = read_ahead(seed, "film.mp4", &film, 0, hung);
             assert!(paced > 768 * 1024, "{hung} films hang: {paced} bytes");
         }
     });
