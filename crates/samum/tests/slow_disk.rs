@@ -4,6 +4,7 @@ mod common;
 
 use core::time::Duration;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -777,6 +778,64 @@ fn a_device_that_is_removed_harms_only_its_own_files() {
         for text in [&format!("cannot read /{name}/listed/a")[..], "could not be read while"] {
             assert!(said.iter().any(|line| line.contains(text)), "{text}: {said:?}");
         }
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+    });
+}
+
+/// The device below a file system is removed while files are downloaded from it.
+#[test]
+fn a_block_device_that_is_removed_under_load_harms_only_its_own_files() {
+    /// More than samum and the buffers of the sockets hold.
+    const LARGE: u64 = 32 << 20;
+    const TAKEN: usize = 1 << 20;
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("hot.txt", "hot");
+        for number in 0..HEALTHY {
+            tree.write(format!("healthy{number}"), cold(number));
+            tree.evict(format!("healthy{number}"));
+        }
+        let content = Content::pseudo_random(77, LARGE);
+        let disk = or_skip!(HungDisk::mount_beneath(tree.path(), |directory| {
+            let bytes = content.read(0, usize::try_from(LARGE).unwrap());
+            fs::write(directory.join("large.bin"), bytes).unwrap();
+            fs::write(directory.join("small.txt"), "small").unwrap();
+            write_in_pieces(directory);
+        }));
+        let name = disk.path().file_name().expect("a directory").to_str().expect("plain");
+        let mut server = serve(driver, tree.path(), &[]);
+        // Its inode is known, its contents are not.
+        assert_eq!(ask(&server, &format!("HEAD /{name}/0.bin")).status, 200);
+        let downloads: Vec<(Client, Vec<u8>)> = (0..4)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{name}/large.bin"))).unwrap();
+                assert_eq!(client.head().unwrap().status, 200);
+                let taken = client.read_exactly(TAKEN).unwrap();
+                (client, taken)
+            })
+            .collect();
+        disk.evict("small.txt", 0..4096);
+        or_skip!(disk.remove());
+        for (mut client, mut body) in downloads {
+            match client.read_to_end() {
+                Ok(rest) => body.extend(rest),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+            }
+            assert!((body.len() as u64) < LARGE, "nothing stands in for what is gone");
+            content.assert_at(0, &body);
+        }
+        // A file system tells of every failure of its device as `EIO`.
+        assert_eq!(ask(&server, &format!("GET /{name}/small.txt")).status, 500);
+        let mut client = connect(&server);
+        client.send(request(&format!("GET /{name}/0.bin"))).unwrap();
+        assert!(client.head().is_ok_and(|head| head.status == 500 || head.status == 200));
+        assert_eq!(client.read_to_end().unwrap_or_default().len(), 0);
+        for number in 0..HEALTHY {
+            cold(number).assert_is(&ask(&server, &format!("GET /healthy{number}")).body);
+        }
+        assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+        let said = server.wait_for_stderr("could not be read while", SOON);
+        assert!(said.is_some(), "{:?}", server.stderr());
         assert_eq!(server.terminate().unwrap().code(), Some(0));
     });
 }

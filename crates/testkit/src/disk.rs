@@ -127,6 +127,15 @@ impl HungDisk {
         self.slow.set_delay(Op::Read, if is_hung { Duration::MAX } else { Duration::ZERO });
     }
 
+    /// Removes the device: what was asked of it and everything later fails with `EIO`, but what is in memory stays. The
+    /// file system stays mounted.
+    ///
+    /// # Errors
+    /// If this process may not: it is not root.
+    pub fn remove(&self) -> Result<(), Skip> {
+        self.slow.abort()
+    }
+
     /// Drops a part of a file from memory, in whole pages; the other pages stay.
     ///
     /// # Panics
