@@ -1,13 +1,15 @@
-//! Learns the layouts of films: a few reads of each, a few films at a time.
+//! Learns the layouts of films: a few reads of each, a few films at a time. What these reads leave out of the index of a
+//! film is read behind them, so that the page cache has all of it before players ask.
 //!
 //! Nothing waits for a layout. Until it is known, a film is sent with the smallest paced window. Reads of a device that
 //! does not answer never end, and films of others are learned meanwhile.
 
+use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::rc::{Rc, Weak};
 
-use media::{Layout, Probe};
+use media::{Layout, Probe, TABLE_BYTES_MAX};
 use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Shares, Slab, Time};
 
 use super::resource::{Data, Kind, Resource};
@@ -22,6 +24,10 @@ const FILMS: usize = 4;
 /// The maximum number of films of a device that wait. The layout of a further one is not learned; it is sent with
 /// the smallest paced window until it is found anew.
 const QUEUE_MAX: usize = 4096;
+
+/// The most bytes of the index that are read after the layout is known: of a film of 5 hours with one `moov` the whole
+/// index. Of a longer one the rest is read when a player asks for it.
+const INDEX_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// The films whose layouts are being learned, and those that wait.
 #[derive(Debug)]
@@ -39,8 +45,90 @@ pub(super) struct Layouts {
 struct Learning {
     film: Weak<Resource>,
     file: Fd,
-    probe: Probe,
+    step: Step,
     caching: Caching,
+}
+
+/// What is read of a film.
+#[derive(Debug)]
+enum Step {
+    /// What tells its layout.
+    Probe(Box<Probe>),
+    /// Parts of the index that the probe has left out.
+    Index(Unread),
+}
+
+/// Ranges of a film that are still to be read.
+#[derive(Debug)]
+struct Unread(VecDeque<Range<u64>>);
+
+impl Unread {
+    /// The tables that a probe does not read, because they are large; [`INDEX_BYTES_MAX`] at most.
+    fn of(layout: &Layout) -> Self {
+        let mut room = INDEX_BYTES_MAX;
+        let is_large = |range: &&Range<u64>| range.end - range.start > TABLE_BYTES_MAX;
+        let within = |range: &Range<u64>| {
+            let len = (range.end - range.start).min(room);
+            room -= len;
+            range.start..range.start + len
+        };
+        let ranges = layout.index().iter().filter(is_large).map(within);
+        Self(ranges.filter(|range| !range.is_empty()).collect())
+    }
+
+    /// The next bytes to read.
+    fn wants(&self) -> Option<Range<u64>> {
+        self.0.front().cloned()
+    }
+
+    /// Takes account of so many bytes that were read; none at all end it.
+    fn advance(&mut self, bytes: usize) {
+        if bytes == 0 {
+            self.0.clear();
+        } else if let Some(range) = self.0.front_mut() {
+            range.start += bytes as u64;
+            if range.is_empty() {
+                self.0.pop_front();
+            }
+        }
+    }
+}
+
+impl Step {
+    fn wants(&self) -> Option<Range<u64>> {
+        match self {
+            Self::Probe(probe) => probe.wants(),
+            Self::Index(unread) => unread.wants(),
+        }
+    }
+
+    /// Takes the bytes that were read; none if they cannot be read.
+    fn handle(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Probe(probe) => probe.handle_bytes(bytes),
+            Self::Index(unread) => unread.advance(bytes.len()),
+        }
+    }
+}
+
+impl Learning {
+    /// Takes the layout when the probe has ended. The index follows, if it is to stay in the page cache.
+    fn end_step(&mut self, film: &Resource) {
+        let unread = Step::Index(Unread(VecDeque::new()));
+        let Step::Probe(probe) = core::mem::replace(&mut self.step, unread) else { return };
+        let layout = probe.into_layout();
+        if self.caching == Caching::Keep
+            && let Some(layout) = &layout
+        {
+            self.step = Step::Index(Unread::of(layout));
+        }
+        if let Kind::File(files) = &film.kind
+            && let Some(cell) = &files.layout
+        {
+            // Another load of the same resource cannot have set it: each load makes a new one.
+            let _ = cell.set(layout.filter(has_rate));
+        }
+    }
 }
 
 impl Layouts {
@@ -84,19 +172,24 @@ impl Layouts {
         while let Some((weak, caching)) = self.next(shell.cx.now) {
             let Some(resource) = weak.upgrade() else { continue };
             let Some((file, size)) = film(&resource) else { continue };
-            let learning =
-                Learning { film: weak, file: file.clone(), probe: Probe::new(size), caching };
+            let step = Step::Probe(Box::new(Probe::new(size)));
+            let learning = Learning { film: weak, file: file.clone(), step, caching };
             self.shares.begin(file.device(), shell.cx.now);
             let key = self.learning.insert(learning);
             self.go_on(shell, key);
         }
     }
 
-    /// Reads what the probe of a film wants, or takes its layout.
+    /// Reads what a film still needs, or ends with it.
     fn go_on(&mut self, shell: &mut Shell, key: Key) {
         let learning = self.learning.get_mut(key).expect("kept until it ends");
-        let is_wanted = learning.film.strong_count() > 0;
-        if let Some(range) = learning.probe.wants().filter(|_| is_wanted) {
+        let film = learning.film.upgrade();
+        if let Some(film) = &film
+            && learning.step.wants().is_none()
+        {
+            learning.end_step(film);
+        }
+        if let Some(range) = learning.step.wants().filter(|_| film.is_some()) {
             let len = usize::try_from(range.end - range.start).unwrap_or(READ_BYTES);
             let buf = self.pool.take(len.min(READ_BYTES)).expect("each film has one at a time");
             let Learning { ref file, caching, .. } = *learning;
@@ -105,15 +198,8 @@ impl Layouts {
             shell.ring.submit_to(device, read, kind::LAYOUT | key.to_bits());
             return;
         }
-        let Learning { film, file, probe, .. } = self.learning.remove(key).expect("ends once");
+        let Learning { file, .. } = self.learning.remove(key).expect("ends once");
         self.shares.end(file.device(), shell.cx.now);
-        if let Some(film) = film.upgrade()
-            && let Kind::File(files) = &film.kind
-            && let Some(layout) = &files.layout
-        {
-            // Another load of the same resource cannot have set it: each load makes a new one.
-            let _ = layout.set(probe.into_layout().filter(has_rate));
-        }
     }
 
     /// Takes the completion of a read.
@@ -121,10 +207,10 @@ impl Layouts {
         let key = Key::from_bits(id_of(completion.token));
         let learning = self.learning.get_mut(key).expect("kept until its last completion");
         match completion.result {
-            Ok(Event::Read(buffer)) => learning.probe.handle_bytes(&buffer),
+            Ok(Event::Read(buffer)) => learning.step.handle(&buffer),
             Ok(event) => unreachable!("no probe asks for {event:?}"),
             // The response will fail for the same reason, and its client is told.
-            Err(_) => learning.probe.handle_bytes(&[]),
+            Err(_) => learning.step.handle(&[]),
         }
         self.go_on(shell, key);
         self.begin_next(shell);

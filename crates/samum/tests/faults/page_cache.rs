@@ -1,4 +1,5 @@
-//! `--cache never` drops the pages that it has brought, and those that were in memory before stay.
+//! `--cache never` drops the pages that it has brought, and those that were in memory before stay. The index of a film
+//! is brought when the film is found.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -6,10 +7,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use ring::{Choice, Ring};
 use rustix::fs::Advice;
 use testkit::{Content, Server, Tree};
 
-use crate::common::{SOON, ask, cached_pages, command, on_both_drivers, text, wait_until};
+use crate::common::{SOON, ask, cached_pages, command, on_both_drivers, serve, text, wait_until};
 
 const BYTES: u64 = 8 << 20;
 const PAGES: u64 = BYTES / 4096;
@@ -125,6 +127,63 @@ fn a_tag_of_contents_drops_no_pages_of_others() {
             let has_tag = || ask(&server, "HEAD /large.bin").header("ETag").is_some();
             assert!(wait_until(SOON, has_tag));
             assert_eq!(site.is_there(), brings, "overlay: {is_overlay}: {} pages", site.cached());
+        }
+    });
+}
+
+/// A film with an index of so many bytes behind 4 MiB of media.
+fn film(index_bytes: usize) -> Vec<u8> {
+    let boxed = |kind: &[u8; 4], body: &[u8]| {
+        let size = u32::try_from(8 + body.len()).unwrap();
+        [&size.to_be_bytes()[..], kind, body].concat()
+    };
+    let mut header = [0; 100];
+    // 20 s.
+    header[12..20].copy_from_slice(&[0, 0, 0x03, 0xe8, 0, 0, 0x4e, 0x20]);
+    let header = boxed(b"mvhd", &header);
+    let rest = boxed(b"free", &vec![1; index_bytes - header.len() - 16]);
+    let index = boxed(b"moov", &[header, rest].concat());
+    [boxed(b"ftyp", b"isom\0\0\0\0"), boxed(b"mdat", &vec![2; MEDIA_BYTES]), index].concat()
+}
+
+const MEDIA_BYTES: usize = 4 << 20;
+const MEDIA_PAGES: u64 = MEDIA_BYTES as u64 / 4096;
+
+#[test]
+fn the_index_of_a_film_is_in_memory_before_a_player_asks_for_it() {
+    on_both_drivers(|driver| {
+        let tree = Tree::beneath("/var/tmp");
+        // One that the probe reads for itself, one that it leaves out, and one of which a part is read.
+        for (name, index_bytes, read_bytes) in [
+            ("a.mp4", 256 << 10, 256 << 10),
+            ("b.mp4", 3 << 20, 3 << 20),
+            ("c.mp4", 10 << 20, 8 << 20),
+        ] {
+            let film = film(index_bytes);
+            let bytes = film.len() as u64;
+            tree.write(name, film);
+            tree.evict(name);
+            let path = tree.path().join(name);
+            let ring = Ring::new(Choice::Epoll).unwrap();
+            let file = ring.adopt_file(File::open(&path).unwrap().into());
+            let pages = |offset, len| ring.cached_pages(&file, offset, len);
+            if let Err(error) = pages(0, 1) {
+                testkit::skip!("cachestat: {error}");
+            }
+            let start = bytes - index_bytes as u64;
+            let server = serve(driver, tree.path(), &[]);
+            assert_eq!(ask(&server, &format!("HEAD /{name}")).status, 200);
+            let is_there = || pages(start, read_bytes).unwrap() >= read_bytes / 4096;
+            assert!(wait_until(SOON, is_there), "{name}: {:?} pages", pages(start, read_bytes));
+            let media = pages(0, start).unwrap();
+            assert!(media <= MEDIA_PAGES / 4, "{name}: {media} pages of what is not asked for");
+            drop(server);
+            // What is not to stay is not brought.
+            tree.evict(name);
+            let server = serve(driver, tree.path(), &["--cache", "never"]);
+            assert_eq!(ask(&server, &format!("HEAD /{name}")).status, 200);
+            let are_there = || pages(start, read_bytes).unwrap() > read_bytes / 8192;
+            assert!(!wait_until(SOON / 20, are_there), "{name}: {:?}", pages(start, read_bytes));
         }
     });
 }
