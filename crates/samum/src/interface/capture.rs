@@ -27,9 +27,9 @@ const BATCHES_MAX: usize = 32;
 /// What the thread that writes is told.
 #[derive(Debug)]
 enum Order {
-    Write(Vec<u8>),
-    /// Go on with another file.
-    Next,
+    Append(Vec<u8>),
+    /// Go on with another file, which begins with these bytes.
+    Next(Vec<u8>),
 }
 
 /// The files of one receive queue, which are open.
@@ -74,8 +74,8 @@ impl Files {
     fn run(mut self, orders: &Receiver<Order>) {
         for order in orders {
             let done = match order {
-                Order::Write(bytes) => self.file.write_all(&bytes),
-                Order::Next => self.next(),
+                Order::Append(bytes) => self.file.write_all(&bytes),
+                Order::Next(bytes) => self.next().and_then(|()| self.file.write_all(&bytes)),
             };
             if let Err(error) = done {
                 say(&format!(
@@ -162,19 +162,23 @@ impl Writer {
     }
 
     fn deliver(&mut self, batch: Batch<'_>) {
+        // A batch that is lost is as if it had never been, with the begin of a file that may be in it.
+        let mut capture = self.capture.clone();
+        let is_first = capture.file_bytes() == 0;
+        let is_full = !is_first && capture.file_bytes() >= self.bytes_max;
         let mut bytes = Vec::new();
-        let is_first = self.capture.file_bytes() == 0;
-        let is_full = self.capture.file_bytes() >= self.bytes_max;
-        if is_first || (is_full && self.sender.try_send(Order::Next).is_ok()) {
-            self.capture.begin(&mut bytes);
+        if is_first || is_full {
+            capture.begin(&mut bytes);
         }
         let mut count = 0;
         for frame in batch.frames() {
-            self.capture.write(&frame, &mut bytes);
+            capture.write(&frame, &mut bytes);
             count += 1;
         }
-        if self.sender.try_send(Order::Write(bytes)).is_err() {
-            self.lost.set(self.lost.get() + count);
+        let order = if is_full { Order::Next(bytes) } else { Order::Append(bytes) };
+        match self.sender.try_send(order) {
+            Ok(()) => self.capture = capture,
+            Err(_) => self.lost.set(self.lost.get() + count),
         }
     }
 }
@@ -250,5 +254,47 @@ mod tests {
         assert!(read("a.pcapng.3").is_err());
         let name = path_of(&path, "eth1", 2);
         assert_eq!(name, directory.path().join("a-eth1-2.pcapng"));
+    }
+
+    /// The thread writes what waits before some of the batches: all choices are tried.
+    #[test]
+    fn every_file_begins_with_a_section_header_whatever_is_lost() {
+        const BATCHES: u8 = 8;
+        let mut losses = 0;
+        for choices in 0..1_u32 << BATCHES {
+            let (sender, orders) = sync_channel(2);
+            let lost = Rc::new(Cell::new(0));
+            let writer = Writer {
+                capture: netstack::capture::Capture::new("eth1", FRAME_BYTES_MAX, 0),
+                sender,
+                bytes_max: 200,
+                lost: Rc::clone(&lost),
+            };
+            let mut channel = Channel::new(Filter::default(), 1500, writer.into_deliver());
+            let mut files = vec![Vec::new()];
+            let mut write = || {
+                for order in orders.try_iter() {
+                    match order {
+                        Order::Append(bytes) => files.last_mut().unwrap().extend(bytes),
+                        Order::Next(bytes) => files.push(bytes),
+                    }
+                }
+            };
+            for batch in 0..BATCHES {
+                if choices >> batch & 1 == 1 {
+                    write();
+                }
+                channel.received(netstack::Time::default(), &[0xa0 + batch; 60]);
+                channel.flush();
+            }
+            write();
+            let has_begun = |file: &Vec<u8>| file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]);
+            assert!(files.iter().all(has_begun), "{choices:08b}: {files:02x?}");
+            let is_frame = |bytes: &&[u8]| bytes.iter().all(|byte| *byte >= 0xa0);
+            let recorded = files.iter().flat_map(|file| file.windows(60)).filter(is_frame).count();
+            assert_eq!(recorded as u64, u64::from(BATCHES) - lost.get(), "{choices:08b}");
+            losses += lost.get();
+        }
+        assert!(losses > 0);
     }
 }
