@@ -7,6 +7,7 @@ mod common;
 mod flood;
 mod kernel;
 mod net;
+mod operation;
 mod options;
 mod paths;
 mod queues;

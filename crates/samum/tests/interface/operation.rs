@@ -1,0 +1,125 @@
+//! The operation of a server at an interface: reloads, its end, epoll, and the log.
+
+use core::time::Duration;
+use std::fs;
+use std::net::TcpStream;
+use std::process::Command;
+
+use rustix::process::Signal;
+use testkit::{Content, Server, Tree, or_skip};
+
+use crate::common::{SAMUM, SOON, request, wait_until};
+use crate::net::{Frames, Net, V4};
+use crate::{SIZES, addresses, connect, content, on_all_ways, path, site};
+
+/// Asks for all files on one connection to each address.
+fn check_all() {
+    for address in addresses() {
+        let mut client = connect(address);
+        for number in 0..SIZES.len() {
+            client.send(request(&format!("GET /f{number}"))).unwrap();
+            content(number).assert_is(&client.response().unwrap().body);
+        }
+    }
+}
+
+#[test]
+fn epoll_serves_an_interface() {
+    let tree = site();
+    on_all_ways(|net| {
+        let server = net.serve(path(&tree), &["--driver", "epoll"]);
+        assert!(server.wait_for_stderr(" on epoll", SOON).is_some(), "{:?}", server.stderr());
+        net.as_client(check_all);
+    });
+}
+
+/// The same as with the kernel's TCP: what has begun is completed, and nothing new begins.
+#[test]
+fn a_download_outlives_sigterm() {
+    let large = Content::pseudo_random(8, 20 * 1024 * 1024);
+    let tree = Tree::new().file("large", large.clone());
+    for driver in ["uring", "epoll"] {
+        on_all_ways(|net| {
+            let mut server = net.serve(path(&tree), &["--driver", driver]);
+            net.as_client(|| {
+                let mut client = connect(addresses()[0]);
+                client.send(request("GET /large")).unwrap();
+                let head = client.head().unwrap();
+                server.signal(Signal::TERM).unwrap();
+                assert!(server.wait_for_stderr("shutting down", SOON).is_some());
+                let is_refused =
+                    || TcpStream::connect_timeout(&addresses()[0], Duration::from_secs(1)).is_err();
+                assert!(wait_until(SOON, is_refused), "new connections");
+                assert_eq!(head.status, 200);
+                large.assert_is(&client.read_exactly(20 * 1024 * 1024).unwrap());
+                assert_eq!(client.read_to_end().unwrap(), b"");
+            });
+            assert_eq!(server.wait(SOON).unwrap().code(), Some(0), "{:?}", server.stderr());
+        });
+    }
+}
+
+#[test]
+fn a_reload_says_what_takes_effect_after_a_restart() {
+    let tree = Tree::new().file("site/f", Content::pseudo_random(9, 1000));
+    let net = or_skip!(Net::new(Frames::Packet));
+    let control = format!("{}/control", path(&tree));
+    let config = format!("{}/samum.toml", path(&tree));
+    let write = |server: &str, listen: &str| {
+        let text = format!(
+            "[server]\nthreads = 1\ncontrol = '{control}'\n{server}\n\
+             [[site]]\nlisten = [{listen}]\n[[site.route]]\nfiles = 'site'\n"
+        );
+        fs::write(&config, text).unwrap();
+    };
+    let listen = format!("'{V4}:80'");
+    write("interface = ['eth1']\nframes = 'packet'", &listen);
+    let mut command = net.at_server(SAMUM);
+    let _server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
+    let reload = || {
+        let output = Command::new(SAMUM).args(["reload", "--control", &control]).output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+        (output.status.code(), out + &error)
+    };
+    let keys = "interface = [{ name = 'eth1', addresses = ['10.77.0.9/24'] }]\nframes = 'xdp'\n\
+                congestion = 'bbr'\npcap = '/dev/null'";
+    write(keys, &listen);
+    let (code, said) = reload();
+    assert_eq!(code, Some(0), "{said}");
+    for key in ["interface", "frames", "congestion", "pcap"] {
+        let expected = format!("`{key}`: takes effect after a restart");
+        assert!(said.contains(&expected), "{expected}: {said}");
+    }
+    write("interface = ['eth1']\nframes = 'packet'", &format!("{listen}, '{V4}:81'"));
+    let (code, said) = reload();
+    assert_eq!(code, Some(1), "{said}");
+    let expected =
+        format!("{V4}:81: it is an address of the interface eth1, which takes new listeners");
+    assert!(said.contains(&expected), "{said}");
+    net.as_client(|| {
+        let mut client = connect(addresses()[0]);
+        client.send(request("GET /f")).unwrap();
+        assert_eq!(client.response().unwrap().status, 200);
+    });
+}
+
+/// Each size has its way and both costs: `AF_XDP (1.5 µs, by packet socket 2.0)`, or the other way round.
+#[test]
+fn the_log_says_what_auto_has_chosen_and_why() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Auto));
+    let server = net.serve(path(&tree), &[]);
+    let line = server.wait_for_stderr("frames leave by", SOON).expect("a line about the choice");
+    let text = line.split_once("interface eth1: XDP in generic mode; small frames leave by ");
+    let (small, large) = text.unwrap().1.split_once(", large data by ").unwrap();
+    for (choice, is_large) in [(small, false), (large, true)] {
+        let (way, costs) = choice.split_once(" (").unwrap();
+        let other = if way == "AF_XDP" { "packet socket" } else { "AF_XDP" };
+        assert!(["AF_XDP", "packet socket"].contains(&way), "{line}");
+        let (cost, more) = costs.split_once(&format!(" µs, by {other} ")).unwrap();
+        let [cost, more] = [cost, more.trim_end_matches(')')].map(|it| it.parse::<f64>().unwrap());
+        // Small frames go by AF_XDP, too, if large ones do.
+        let may_cost_more = !is_large && way == "AF_XDP";
+        assert!(0.0 < cost && (cost <= more || may_cost_more), "{line}");
+    }
+}
