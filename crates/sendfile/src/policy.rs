@@ -82,10 +82,15 @@ impl Window {
         self.bytes() >> self.halvings
     }
 
+    /// Returns whether less than the window is used for a peer that takes bytes as slowly as expected.
+    pub(crate) const fn is_paced(self) -> bool {
+        self.halvings > 0
+    }
+
     /// The time in which a peer that is faster than expected takes a whole window; `None` if nothing is
     /// expected.
     pub(crate) fn fast(self) -> Option<Duration> {
-        (self.halvings > 0).then(|| Self::PACE / 4 * (1 << self.halvings))
+        self.is_paced().then(|| Self::PACE / 4 * (1 << self.halvings))
     }
 
     /// The limit.

@@ -330,6 +330,11 @@ impl FileSource {
         }
     }
 
+    /// Returns whether less than the window is used for the file that is being sent; `None` if no read of one is left.
+    pub(crate) fn is_paced(&self) -> Option<bool> {
+        self.promises.front().map(|promise| promise.window.is_paced() && !self.is_fast)
+    }
+
     /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
     /// any.
     fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {

@@ -212,6 +212,9 @@ impl Stream {
             }
             let before = (budget, queue.released());
             files.fill(queue, &mut cx, budget);
+            if let Some(is_paced) = files.is_paced() {
+                transport.bound_unsent(cx.ring, is_paced);
+            }
             let drained = transport.drain(cx.ring, queue, &mut budget);
             files.settle(queue, cx.disk, owner, drained == Drained::Blocked);
             match drained {

@@ -107,6 +107,11 @@ pub trait Transport {
     /// nothing is changed: a transport that cannot keep to a rate sends as fast as it can.
     fn set_rate(&mut self, _ring: &Ring, _bytes_per_second: Option<NonZeroU64>) {}
 
+    /// Keeps few bytes beyond those that are on their way to the peer from now on, or as many as fit. What a transport
+    /// keeps was read for a peer that may leave. Doing twice what was done changes nothing. By default nothing is
+    /// changed: a transport with a [window](Self::window) keeps no more than that.
+    fn bound_unsent(&mut self, _ring: &Ring, _is_bound: bool) {}
+
     /// Receives from the socket from now on, or no longer. Doing twice what was done changes
     /// nothing. A receive that is being stopped ends with `ECANCELED`: then call
     /// [`handle_receive_stopped`](Self::handle_receive_stopped), and this again if bytes are wanted

@@ -1,7 +1,7 @@
 //! Direct calls on sockets.
 
 use core::net::SocketAddr;
-use core::num::NonZeroU64;
+use core::num::{NonZeroU32, NonZeroU64};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -61,23 +61,26 @@ pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> 
     if rustix::net::sockopt::socket_protocol(socket)? != Some(rustix::net::ipproto::TCP) {
         return Err(Errno::OPNOTSUPP.into());
     }
-    set_option(socket, libc::SO_TIMESTAMPING, &flags)
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
 
 /// `SO_ZEROCOPY`.
 pub(crate) fn allow_zero_copy(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
-    set_option(socket, libc::SO_ZEROCOPY, &on)
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &on)
 }
 
 /// `setsockopt(2)` at the level of sockets.
-fn set_option<T: Copy>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
+fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     let len = libc::socklen_t::try_from(size_of::<T>()).expect("a small constant");
     let value: *const T = value;
     // SAFETY: the kernel reads `len` bytes, which is the size of `value`.
-    let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value.cast(), len)
-    };
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -191,6 +194,14 @@ pub(crate) fn cork(socket: BorrowedFd<'_>, corked: bool) {
     let _ = rustix::net::sockopt::set_tcp_cork(socket, corked);
 }
 
+/// `TCP_NOTSENT_LOWAT`, in bytes.
+pub(crate) fn bound_unsent(socket: BorrowedFd<'_>, bytes: Option<NonZeroU32>) {
+    // With 0 the system's setting counts.
+    let bytes = bytes.map_or(0, NonZeroU32::get);
+    // Fails for Unix sockets.
+    let _ = set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes);
+}
+
 /// `SO_MAX_PACING_RATE`, in bytes per second; returns false for sockets other than those of IP, which take
 /// the option and do not obey it.
 pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool {
@@ -199,7 +210,7 @@ pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool
         return false;
     }
     let rate = rate.map_or(libc::c_ulong::MAX, NonZeroU64::get);
-    set_option(socket, libc::SO_MAX_PACING_RATE, &rate).is_ok()
+    set_option(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate).is_ok()
 }
 
 /// `getpeername(2)`; `None` for Unix sockets, and for one whose peer has gone.

@@ -1,7 +1,7 @@
 //! The direct calls on sockets: of the kernel, or of the simulated world.
 
 use core::net::SocketAddr;
-use core::num::NonZeroU64;
+use core::num::{NonZeroU32, NonZeroU64};
 use std::io::{self, IoSlice};
 
 use super::Ring;
@@ -192,6 +192,15 @@ impl Ring {
         match self.world() {
             Some(world) => world.cork(socket.raw(), corked),
             None => kernel::cork(socket.os(), corked),
+        }
+    }
+
+    /// Take no more bytes while so many wait to be sent, beside those that are on their way to the peer; or take as many
+    /// as the system lets the socket keep (`TCP_NOTSENT_LOWAT`, tcp(7)). Nothing changes for Unix sockets.
+    pub fn bound_unsent(&self, socket: &Fd, bytes: Option<NonZeroU32>) {
+        // The buffers of simulated sockets are smaller.
+        if self.world().is_none() {
+            kernel::bound_unsent(socket.os(), bytes);
         }
     }
 
