@@ -6,7 +6,7 @@ use std::process::Command;
 use testkit::{Tree, or_skip, tether};
 
 use crate::net::V4;
-use crate::{on_all_ways, path};
+use crate::{on_all_ways_and_where_frames_are_lost, path};
 
 /// Loads the page of the site in a frame, then seeks in its video, and says in its own title what came of it.
 const SCRIPT: &str = r#"<!doctype html><title>loading</title><iframe src="/index.html"></iframe><script>
@@ -54,7 +54,7 @@ fn chromium_loads_the_example_and_seeks_in_its_video() {
         }
     }
     tree.write("seek.html", SCRIPT.as_bytes().to_vec());
-    on_all_ways(|net| {
+    on_all_ways_and_where_frames_are_lost(|net| {
         let _server = net.serve(path(&tree), &[]);
         let mut page = String::new();
         // The browser's clock stands still for requests, but not while it decodes: on a busy machine it may end first.

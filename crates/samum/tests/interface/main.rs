@@ -23,6 +23,7 @@ use std::thread;
 
 use common::{SAMUM, SOON, request, wait_until};
 use net::{Frames, Net, V4, V6};
+use paths::{LOSSY, SEED};
 use rustix::process::Signal;
 use testkit::{Address, Client, Content, Tree, or_skip};
 
@@ -55,6 +56,13 @@ fn on_all_ways(test: impl Fn(&Net)) {
         eprintln!("frames: {frames:?}");
         test(&or_skip!(Net::new(frames)));
     }
+}
+
+/// Runs a test with each way of the frames, and over a path that loses 2 % of them.
+fn on_all_ways_and_where_frames_are_lost(test: impl Fn(&Net)) {
+    on_all_ways(&test);
+    eprintln!("frames are lost");
+    test(&or_skip!(Net::across(Frames::Packet, [LOSSY; 2], SEED)));
 }
 
 fn path(tree: &Tree) -> &str {

@@ -16,13 +16,13 @@ use crate::common::request;
 use crate::net::{Frames, Net};
 use crate::{addresses, connect, path};
 
-const SEED: u64 = 1;
+pub(crate) const SEED: u64 = 1;
 
 /// Bytes that a client checks at once.
 const PART_BYTES: usize = 64 * 1024;
 
 /// The same to the server and back: 2 % of the frames are lost.
-const LOSSY: Conditions = Conditions {
+pub(crate) const LOSSY: Conditions = Conditions {
     loss: 0.02,
     duplicate: 0.01,
     reorder: (0.02, Duration::from_millis(3)),

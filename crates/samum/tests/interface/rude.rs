@@ -14,7 +14,10 @@ use testkit::{Content, Tree, or_skip};
 use crate::common::{SOON, request, wait_until};
 use crate::net::{Frames, Net, V4};
 use crate::watch::stack;
-use crate::{addresses, connect, content, is_empty, on_all_ways, path, site};
+use crate::{
+    addresses, connect, content, is_empty, on_all_ways, on_all_ways_and_where_frames_are_lost,
+    path, site,
+};
 
 /// The longest file of the site.
 const LARGE: usize = 5;
@@ -228,7 +231,7 @@ fn run(net: &Net, program: &str, arguments: &[&str]) -> Result<Vec<u8>, String> 
 #[test]
 fn curl_gets_files_ranges_and_heads_on_one_connection() {
     let tree = site();
-    on_all_ways(|net| {
+    on_all_ways_and_where_frames_are_lost(|net| {
         let _server = net.serve(path(&tree), &[]);
         let curl = |arguments: &[&str]| run(net, "curl", &[&["-sS"], arguments].concat());
         content(LARGE).assert_is(&or_skip!(curl(&[&url("f5")])));
@@ -246,7 +249,7 @@ fn curl_gets_files_ranges_and_heads_on_one_connection() {
 #[test]
 fn wrk_sees_no_error() {
     let tree = site();
-    on_all_ways(|net| {
+    on_all_ways_and_where_frames_are_lost(|net| {
         let _server = net.serve(path(&tree), &[]);
         for file in ["f2", "f4"] {
             let output = or_skip!(run(net, "wrk", &["-t1", "-c20", "-d1", &url(file)]));
@@ -260,7 +263,7 @@ fn wrk_sees_no_error() {
 #[test]
 fn h2load_sees_no_error() {
     let tree = site();
-    on_all_ways(|net| {
+    on_all_ways_and_where_frames_are_lost(|net| {
         let _server = net.serve(path(&tree), &[]);
         for (file, requests) in [("f2", "2000"), ("f5", "100")] {
             let asked = ["--h1", "-n", requests, "-c", "20", "-t", "1", &url(file)];
