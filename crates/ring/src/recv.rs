@@ -27,8 +27,8 @@ pub(crate) struct Shape {
 
 /// For requests: a browser's head fits.
 pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated: true };
-/// For responses: most of them fit, head and content. Rings that connect to no server use one page of it.
-pub(crate) const WIDE: Shape = Shape { count: 64, size: 32 * 1024, is_populated: false };
+/// For responses: most of them fit, head and content of 16 KiB. Rings that connect to no server use one page of it.
+pub(crate) const WIDE: Shape = Shape { count: 64, size: 20 * 1024, is_populated: false };
 const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
 /// A length is told in 16 bits.
 const _: () = assert!(SMALL.size <= WIDE.size && WIDE.size <= u16::MAX as usize);

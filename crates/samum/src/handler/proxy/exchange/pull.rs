@@ -1,7 +1,7 @@
 //! Long contents: once their head has come, they are pulled past the ring, into a pipe that is spliced to the
 //! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow.
 //!
-//! The ring receives 32 KiB at a time from a server, and each of these is copied once more. That suits small
+//! The ring receives 20 KiB at a time from a server, and each of these is copied once more. That suits small
 //! responses, for which no other call is needed.
 
 use std::io;
