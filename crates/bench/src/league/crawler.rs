@@ -200,7 +200,7 @@ const CPU: &str = "CPU per GiB";
 
 /// Of each file.
 const FILE_BYTES: u64 = 330 << 10;
-/// What popularity of files of a site follows.
+/// The exponent of Zipf's law, by which the files of the site are asked for.
 const ZIPF: f64 = 0.8;
 const CONNECTIONS: usize = 8;
 /// For all requests of a round.

@@ -49,7 +49,7 @@ pub struct Host<'a> {
     pub files: &'a [String],
     /// Its CPU.
     pub cpu: Option<usize>,
-    /// What limits its reads from the disk, or its memory.
+    /// The control group that limits its reads from the disk, or its memory.
     pub throttle: Option<&'a Throttle>,
     /// The server behind it, if it is a proxy.
     pub origin: Option<SocketAddr>,

@@ -265,7 +265,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Whether a queue that is allocated is in use: a socket with little memory tries to bind to it.
+/// Returns whether the interface uses a queue that it has allocated. A socket with little memory tries to bind to it.
 ///
 /// After that the queue is busy for a moment, so it is a question for when something has failed.
 pub(crate) fn is_in_use(interface: &Interface, queue: u32) -> bool {

@@ -380,18 +380,26 @@ impl Layer {
         if !is_ours {
             return Err(Refused::NotOurs);
         }
+        let parts: &[&[u8]] = if echoed.is_empty() { &[] } else { &[echoed] };
+        self.reply(now, packet, hop, &head, parts, counters, out)
+    }
+
+    /// Answers a packet with a message of ICMP, unless too many were sent within a second.
+    fn reply<T: Transmit>(
+        &mut self,
+        now: Time,
+        packet: &Packet<'_>,
+        hop: NextHop,
+        head: &[u8],
+        parts: &[&[u8]],
+        counters: &mut Counters,
+        out: &mut T,
+    ) -> Result<Received<'static>, Refused> {
         if !self.echoes.allows(now) {
             return Err(Refused::TooMany);
         }
-        let parts: &[&[u8]] = if echoed.is_empty() { &[] } else { &[echoed] };
-        let sent = self.emitter(counters, out).icmp(
-            packet.destination,
-            packet.source,
-            hop,
-            None,
-            &head,
-            parts,
-        );
+        let (own, peer) = (packet.destination, packet.source);
+        let sent = self.emitter(counters, out).icmp(own, peer, hop, None, head, parts);
         Ok(answered(sent, counters))
     }
 
@@ -438,24 +446,13 @@ impl Layer {
         counters: &mut Counters,
         out: &mut T,
     ) -> Result<Received<'static>, Refused> {
-        if !self.echoes.allows(now) {
-            return Err(Refused::TooMany);
-        }
         let mut head = [0; 8];
         if packet.source.is_ipv4() {
             icmpv4::Header::Unreachable { code: icmpv4::PORT }.emit(&mut head);
         } else {
             icmpv6::Header::Unreachable { code: icmpv6::PORT }.emit(&mut head);
         }
-        let sent = self.emitter(counters, out).icmp(
-            packet.destination,
-            packet.source,
-            hop,
-            None,
-            &head,
-            &[quoted],
-        );
-        Ok(answered(sent, counters))
+        self.reply(now, packet, hop, &head, &[quoted], counters, out)
     }
 
     /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.
@@ -485,8 +482,8 @@ impl Layer {
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Whether the station with this address belongs to a group of stations (RFC 4291, 2.8): that of all, or that of
-/// its address.
+/// Returns whether a group of stations contains the station with this address: each is in the group of all and in
+/// that of its address (RFC 4291, 2.8).
 fn is_in_group(ip: IpAddr, group: Ipv6Addr) -> bool {
     let IpAddr::V6(ip) = ip else { return false };
     let [.., high, low] = ip.segments();

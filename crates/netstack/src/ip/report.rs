@@ -1,4 +1,4 @@
-//! What the network says about segments: messages of ICMP that quote one; and what ours quote.
+//! Reads the messages of ICMP that quote a segment of ours, and chooses what our own messages quote.
 
 use super::packet::Packet;
 use super::path_mtu::believed;

@@ -33,11 +33,11 @@ pub struct Problem<'a> {
     pub packet: &'a [u8],
     /// The message, which quotes the packet.
     pub message: icmpv6::Header,
-    /// Whether it is sent even if the packet was sent to a group of stations (RFC 4443, 2.4 (e.3)).
+    /// True if a packet to a group of stations gets this answer, too (RFC 4443, 2.4 (e.3)).
     pub is_for_groups: bool,
 }
 
-/// What is wrong with an extension header.
+/// A mistake in an extension header.
 struct Fault {
     code: u8,
     /// The place in the packet, in bytes from its beginning.
@@ -45,7 +45,7 @@ struct Fault {
     is_for_groups: bool,
 }
 
-/// What follows the extension headers.
+/// The packet behind its extension headers.
 struct Upper<'a> {
     protocol: Protocol,
     payload: &'a [u8],
