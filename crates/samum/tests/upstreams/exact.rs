@@ -21,9 +21,15 @@ use crate::{configure, serve};
 
 const MIB: u64 = 1024 * 1024;
 const BUFFER: u64 = MIB;
+/// Time after which a server without requests holds no buffers; it looks once a second.
+const REST: Duration = Duration::from_millis(2500);
 
 /// Downloads at the same time: with a single one, a page or two of something else would be a share of its buffer.
 const DOWNLOADS: usize = 4;
+
+/// Rounds of downloads before the memory of an idle server is read. All of a round reach one of two workers once in
+/// eight times; that one worker never has any is then a chance of 1 in 30,000.
+const WARMING: u32 = 4;
 
 /// A prime number near 1 MiB: what begins at a multiple of a power of two differs from block to block.
 const BLOCK: usize = 1_048_573;
@@ -124,6 +130,12 @@ fn memory_of_downloads(server: &Server, size: u64, rate: Option<u64>) -> u64 {
     most
 }
 
+/// Memory that the server has in use between downloads, when it has given that of its buffers back.
+fn memory_at_rest(server: &Server) -> u64 {
+    thread::sleep(REST);
+    resident_bytes(server)
+}
+
 /// Downloads of so many MiB each by fast clients, and by slow ones that take so many MiB a second.
 fn check(fast: u64, slow: u64, slow_rate: u64) {
     on_both_drivers(|driver| {
@@ -132,12 +144,14 @@ fn check(fast: u64, slow: u64, slow_rate: u64) {
             let keys = format!("buffer = {BUFFER}\n{keys}");
             configure(&tree, driver, &[format!("http://{}", origin())], &keys);
             let server = serve(&tree);
-            // What is allocated once.
-            memory_of_downloads(&server, 4 * MIB, None);
-            let idle = resident_bytes(&server);
+            // Both workers touch what they allocate once.
+            for _ in 0..WARMING {
+                memory_of_downloads(&server, 16 * MIB, None);
+            }
             for (size, rate) in [(fast, None), (slow, Some(slow_rate))] {
+                let idle = memory_at_rest(&server);
                 let start = Instant::now();
-                let held = memory_of_downloads(&server, size * MIB + 1, rate) - idle;
+                let held = memory_of_downloads(&server, size * MIB + 1, rate).saturating_sub(idle);
                 let share = held as f64 / (DOWNLOADS as u64 * BUFFER) as f64;
                 let took = start.elapsed().as_secs_f64();
                 eprintln!(

@@ -382,6 +382,9 @@ impl Proxy {
             self.tidied = now;
             self.links.tidy(&mut shell.ring, now);
         }
+        if self.exchanges.is_empty() {
+            self.places.shrink();
+        }
         if !self.exchanges.is_empty() || !self.links.is_empty() {
             self.tick_later(shell);
         }

@@ -22,7 +22,7 @@ const PULLED_BYTES_MIN: u64 = 8 * 1024;
 const PIPES_MAX: usize = 32;
 /// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
 const CYCLIC_BYTES_MAX: u64 = 512 * 1024 * 1024;
-/// Bytes of cyclic buffers that are kept for the next contents. Memory of a kept buffer that was never used costs
+/// Bytes of cyclic buffers that are kept for the next contents as long as there are exchanges. Memory of a kept buffer that was never used costs
 /// nothing.
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
@@ -47,6 +47,13 @@ impl Default for Places {
     fn default() -> Self {
         let buffers = CyclicPool::new(CYCLIC_BYTES_MAX, CYCLIC_BYTES_KEPT);
         Self { pipes: PipePool::new(PIPES_MAX), buffers, files: Files::default() }
+    }
+}
+
+impl Places {
+    /// Gives the memory of buffers that no exchange uses back to the kernel.
+    pub(in crate::handler::proxy) fn shrink(&self) {
+        self.buffers.shrink();
     }
 }
 
