@@ -12,7 +12,8 @@ pub const CHUNK_MAX: u64 = 1024 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
     /// A window that drains in this time needs no proof. Half of one access of a hard disk: a client that
-    /// waits for a disk at all does not notice it.
+    /// waits for a disk at all does not notice it. Nor does it notice that a device stops for so long, so
+    /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
     /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through at once
     /// (`throtl_slice` in block/blk-throttle.c), so the first round takes it for three times as fast as it is; a much

@@ -12,7 +12,8 @@ use crate::Constants;
 /// than the limit leave each slice something for others.
 ///
 /// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. Then a read that takes
-/// twice the mean has waited for a slice. If streams stood in line all the time from the end of one such read to the end
+/// twice the mean has waited for a slice, unless it took less than 5 ms ([`Constants::wait`]): reads of which the kernel has
+/// read most ahead come in bursts from any device, however quick. If streams stood in line all the time from the end of one such read to the end
 /// of another, all slices between them were used up, and the bytes that streams have asked for, by this time, are
 /// the rate that is left for streams.
 ///
@@ -128,14 +129,14 @@ impl Spacing {
     /// Notes that a read of so many bytes has ended, of whichever kind, that took so long.
     pub fn end(&mut self, bytes: u64, took: Duration, now: Duration) {
         self.judge(now);
-        let Constants { quick, slices, memory, spare, .. } = self.constants;
+        let Constants { wait, quick, slices, memory, spare, .. } = self.constants;
         self.sums.reads += 1;
         self.sums.quick += u64::from(took.saturating_mul(quick) < self.mean);
         self.sums.bytes += u128::from(bytes);
         self.sums.latency += u128::from(bytes) * took.as_nanos();
 
         let passed = now.saturating_sub(self.since);
-        let has_waited = self.comes_in_bursts && took > self.mean * 2;
+        let has_waited = self.comes_in_bursts && took > self.mean * 2 && took > wait;
         if !has_waited || passed < slices {
             return;
         }
@@ -242,6 +243,20 @@ mod tests {
             let took = if read % 100 == 0 { 90 * MS } else { MS / 20 };
             spacing.end(16 * 1024, took, now);
             assert!(!spacing.is_on(now), "no stream has asked for anything");
+        }
+    }
+
+    #[test]
+    fn a_quick_device_of_which_the_kernel_reads_ahead_is_not_spaced() {
+        let (mut spacing, mut now) = (Spacing::new(), Duration::ZERO);
+        for read in 0..10_000 {
+            spacing.begin_other(now);
+            spacing.begin(CHUNK, now);
+            // What the kernel has read ahead is there at once; behind it, the first read waits for the next 4 MiB.
+            let took = if read % 16 == 0 { 2 * MS } else { MS / 100 };
+            now += took;
+            spacing.end(CHUNK, took, now);
+            assert_eq!(spacing.opens_at(now), None);
         }
     }
 
