@@ -28,8 +28,8 @@ pub struct Config {
     pub half_open_max: u32,
     /// The most connections in TIME-WAIT. One more ends the oldest early.
     pub time_wait_max: u32,
-    /// The most resets and other replies to segments of no connection within a second. Further segments
-    /// are dropped.
+    /// The number of resets and other replies to segments of no connection within a second, on average. Further
+    /// segments are dropped. The same for each kind of answers of ARP, neighbour discovery and ICMP.
     pub replies_per_second_max: u32,
     /// The receive window: the most bytes that a peer may have under way to a connection.
     pub receive_bytes_max: u32,

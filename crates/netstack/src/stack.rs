@@ -120,14 +120,14 @@ impl Stack {
         let secret = siphash::Key::new(secret);
         Self {
             counters: Counters::default(),
-            layer: ip::Layer::new(&config, secret.keyed(b"layer"), now),
+            layer: ip::Layer::new(&config, secret, now),
             shared: Shared::default(),
             connections: Connections::new(secret, config.connections_max),
             orphans: VecDeque::new(),
             opening: Opening::new(secret, config.half_open_max),
             time_wait: TimeWait::new(secret, config.time_wait_max),
             has_time_wait_tick: false,
-            replies: ip::Limit::new(config.replies_per_second_max, now),
+            replies: ip::Limit::new(config.replies_per_second_max, secret.derive(b'r'), now),
             wheel: Wheel::new(now),
             touched: Vec::new(),
             blocked: Vec::new(),

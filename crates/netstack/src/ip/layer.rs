@@ -16,6 +16,7 @@ use super::path_mtu::PathMtus;
 use super::report::{self, Report};
 use crate::config::{Address, Config};
 use crate::counters::Counters;
+use crate::siphash;
 use crate::tcp::Endpoints;
 use crate::time::Time;
 use crate::transmit::{Full, Transmit};
@@ -25,7 +26,6 @@ use crate::wire::{
 };
 
 /// The layer, and what it knows of others.
-#[derive(Debug)]
 pub(crate) struct Layer {
     mac: Mac,
     addresses: Vec<Address>,
@@ -38,11 +38,22 @@ pub(crate) struct Layer {
     pub(crate) path_mtus: PathMtus,
     /// The next hops of peers that have sent a datagram.
     datagram_hops: Cache<NextHop>,
-    /// For answers to echo requests, to datagrams for ports that are not served, and to packets that cannot be processed.
-    echoes: Limit,
-    /// For answers of ARP and neighbour discovery, apart from echoes: a flood of these would make us
-    /// unreachable.
-    resolutions: Limit,
+    /// For the kinds of answers, by their number. Each has its own, so that a flood of one leaves the others alive: without
+    /// resolutions, we would be unreachable.
+    limits: [Limit; 4],
+}
+
+/// The kinds of answers that have limits of their own (RFC 4443, 2.4(f)).
+#[derive(Clone, Copy)]
+enum Answer {
+    /// Of ARP and neighbour discovery.
+    Resolution,
+    /// To an echo request.
+    Echo,
+    /// To a datagram for a port that is not served.
+    Unreachable,
+    /// To a packet that cannot be processed.
+    Problem,
 }
 
 /// What a frame was.
@@ -103,8 +114,10 @@ enum Refused {
 const DATAGRAM_PEERS_MAX: usize = 4096;
 
 impl Layer {
-    /// `key` is random.
-    pub(crate) fn new(config: &Config, key: u64, now: Time) -> Self {
+    pub(crate) fn new(config: &Config, secret: siphash::Key, now: Time) -> Self {
+        let key = secret.keyed(b"layer");
+        let limit =
+            |purpose| Limit::new(config.replies_per_second_max, secret.derive(purpose), now);
         let datagram_peers = if config.udp_ports.is_empty() { 1 } else { DATAGRAM_PEERS_MAX };
         Self {
             mac: Mac(config.mac),
@@ -115,8 +128,7 @@ impl Layer {
             gateways: Gateways::new(config),
             path_mtus: PathMtus::new(key),
             datagram_hops: Cache::new(datagram_peers, key),
-            echoes: Limit::new(config.replies_per_second_max, now),
-            resolutions: Limit::new(config.replies_per_second_max, now),
+            limits: [b'a', b'e', b'u', b'p'].map(limit),
         }
     }
 
@@ -278,9 +290,7 @@ impl Layer {
         if message.operation != arp::Operation::Request || !self.is_ours(message.target.into()) {
             return Err(Refused::NotOurs);
         }
-        if !self.resolutions.allows(now) {
-            return Err(Refused::TooMany);
-        }
+        self.admit(Answer::Resolution, now)?;
         let reply = arp::Header {
             operation: arp::Operation::Reply,
             sender_mac: self.mac,
@@ -318,9 +328,7 @@ impl Layer {
         if !self.is_ours(target.into()) {
             return Err(Refused::NotOurs);
         }
-        if !self.resolutions.allows(now) {
-            return Err(Refused::TooMany);
-        }
+        self.admit(Answer::Resolution, now)?;
         // A station that does not know yet whether its address is its own has none to answer to: then all
         // stations get the answer.
         let is_solicited = !packet.source.is_unspecified();
@@ -381,12 +389,18 @@ impl Layer {
             return Err(Refused::NotOurs);
         }
         let parts: &[&[u8]] = if echoed.is_empty() { &[] } else { &[echoed] };
-        self.reply(now, packet, hop, &head, parts, counters, out)
+        self.reply(Answer::Echo, now, packet, hop, &head, parts, counters, out)
     }
 
-    /// Answers a packet with a message of ICMP, unless too many were sent within a second.
+    /// Notes an answer, unless too many of its kind were sent within a second.
+    fn admit(&mut self, answer: Answer, now: Time) -> Result<(), Refused> {
+        self.limits[answer as usize].allows(now).then_some(()).ok_or(Refused::TooMany)
+    }
+
+    /// Answers a packet with a message of ICMP, unless too many of its kind were sent within a second.
     fn reply<T: Transmit>(
         &mut self,
+        answer: Answer,
         now: Time,
         packet: &Packet<'_>,
         hop: NextHop,
@@ -395,9 +409,7 @@ impl Layer {
         counters: &mut Counters,
         out: &mut T,
     ) -> Result<Received<'static>, Refused> {
-        if !self.echoes.allows(now) {
-            return Err(Refused::TooMany);
-        }
+        self.admit(answer, now)?;
         let (own, peer) = (packet.destination, packet.source);
         let sent = self.emitter(counters, out).icmp(own, peer, hop, None, head, parts);
         Ok(answered(sent, counters))
@@ -425,9 +437,7 @@ impl Layer {
         });
         let own = own.filter(|own| (is_to_us || for_groups) && can_be_sender(peer, own.ip));
         let Some(&Address { ip: own, .. }) = own else { return Err(why) };
-        if !self.echoes.allows(now) {
-            return Err(Refused::TooMany);
-        }
+        self.admit(Answer::Problem, now)?;
         let hop = self.gateways.hop_to(peer, hop);
         let mut head = [0; icmpv6::Header::LEN];
         problem.message.emit(&mut head);
@@ -452,7 +462,7 @@ impl Layer {
         } else {
             icmpv6::Header::Unreachable { code: icmpv6::PORT }.emit(&mut head);
         }
-        self.reply(now, packet, hop, &head, &[quoted], counters, out)
+        self.reply(Answer::Unreachable, now, packet, hop, &head, &[quoted], counters, out)
     }
 
     /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.

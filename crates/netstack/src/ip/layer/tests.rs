@@ -44,7 +44,7 @@ impl Host {
         config.replies_per_second_max = 10;
         let limits = Limits { mtu: 1500, cut_bytes_max: 0, fills_checksums: false };
         Self {
-            layer: Layer::new(&config, 5, Time::default()),
+            layer: Layer::new(&config, siphash::Key::new([5; 16]), Time::default()),
             counters: Counters::default(),
             device: sim::Device::new(limits, usize::MAX),
             now: Time::default(),
@@ -64,6 +64,16 @@ impl Host {
         assert_eq!(self.handle(frame), Received::Nothing);
         let [answer] = <[_; 1]>::try_from(self.device.take()).unwrap();
         answer
+    }
+
+    /// Sends a frame until too many were answered, and returns the number of answers.
+    fn flood(&mut self, frame: &[u8]) -> usize {
+        self.counters = Counters::default();
+        while self.counters.drops == NONE {
+            assert_eq!(self.handle(frame), Received::Nothing);
+        }
+        assert_eq!(self.counters.drops, REQUESTS);
+        self.device.take().len()
     }
 
     /// Takes a frame that is dropped, and returns what was counted for it.
@@ -213,7 +223,7 @@ mod links {
 mod resolution {
     use super::*;
 
-    fn request(target: &str, vlan: Option<u16>) -> Vec<u8> {
+    pub(super) fn request(target: &str, vlan: Option<u16>) -> Vec<u8> {
         let (IpAddr::V4(sender), IpAddr::V4(target)) = (addr(V4[2]), addr(target)) else {
             unreachable!()
         };
@@ -247,7 +257,7 @@ mod resolution {
         assert_eq!(host.drops(&request("192.0.2.77", None)), NOT_OURS);
     }
 
-    fn solicitation(source: &str, target: &str) -> Vec<u8> {
+    pub(super) fn solicitation(source: &str, target: &str) -> Vec<u8> {
         let IpAddr::V6(target) = addr(target) else { unreachable!() };
         let mut bytes = [0; ndp::Header::LEN_MAX];
         let len = ndp::Header::Solicitation { target, source_mac: None }.emit(&mut bytes);
@@ -298,23 +308,6 @@ mod resolution {
         let mut damaged = good;
         damaged[14 + 40 + 20] ^= 1;
         assert_eq!(host.drops(&damaged), CHECKSUM);
-    }
-
-    #[test]
-    fn a_flood_of_echoes_does_not_stop_resolution() {
-        let mut host = Host::new();
-        let echo = icmp(V4[2], V4[0], &[8, 0, 0, 0, 1, 2, 3, 4]);
-        for _ in 0..10 {
-            host.answer(&echo);
-        }
-        assert_eq!(host.drops(&echo), REQUESTS);
-        for _ in 0..10 {
-            host.answer(&request(V4[0], None));
-        }
-        assert_eq!(host.drops(&request(V4[0], None)), REQUESTS);
-        assert_eq!(host.drops(&solicitation(V6[2], V6[0])), REQUESTS);
-        host.now = host.now + Duration::from_millis(100);
-        host.answer(&request(V4[0], None));
     }
 }
 
@@ -515,16 +508,51 @@ proptest! {
     }
 }
 
-#[test]
-fn rfc4443_2_4_packets_that_cannot_be_processed_are_answered_as_often_as_echoes() {
-    let mut host = Host::new();
-    let unknown = packet(V6[2], V6[0], Protocol(132), &[0; 20]);
-    for _ in 0..10 {
-        host.handle(&unknown);
-        assert_eq!(host.device.take().len(), 1);
+mod limits {
+    use super::resolution::{request, solicitation};
+    use super::*;
+
+    /// The kinds of answers, with a frame that asks for one.
+    fn questions() -> [(&'static str, Vec<u8>); 4] {
+        [
+            ("resolution", request(V4[0], None)),
+            ("echo", icmp(V4[2], V4[0], &[8, 0, 0, 0, 1, 2, 3, 4])),
+            ("unreachable", datagram(V6[2], V6[0], 54, b"question")),
+            ("problem", packet(V6[2], V6[0], Protocol(132), &[0; 20])),
+        ]
     }
-    assert_eq!(host.drops(&unknown), REQUESTS);
-    host.now = host.now + Duration::from_millis(100);
-    host.handle(&unknown);
-    assert_eq!(host.device.take().len(), 1);
+
+    #[test]
+    fn rfc4443_2_4_f_a_flood_of_one_kind_leaves_the_answers_of_others_alive() {
+        for (flood, frame) in questions() {
+            let mut host = Host::new();
+            let answers = host.flood(&frame);
+            assert!((5..20).contains(&answers), "{flood}: {answers} answers, and the limit is 10");
+            for (kind, question) in questions() {
+                if kind == flood {
+                    continue;
+                }
+                host.answer(&question);
+            }
+            assert!(host.flood(&frame) == 0, "{flood}");
+            host.now = host.now + Duration::from_millis(100);
+            host.answer(&frame);
+        }
+    }
+
+    #[test]
+    fn both_versions_and_both_protocols_share_the_limit_of_their_kind() {
+        for (first, second) in [
+            (request(V4[0], None), solicitation(V6[2], V6[0])),
+            (
+                icmp(V4[2], V4[0], &[8, 0, 0, 0, 1, 2, 3, 4]),
+                icmp(V6[2], V6[0], &[128, 0, 0, 0, 1, 2, 3, 4]),
+            ),
+            (datagram(V4[2], V4[0], 54, b"question"), datagram(V6[2], V6[0], 54, b"question")),
+        ] {
+            let mut host = Host::new();
+            host.flood(&first);
+            assert_eq!(host.drops(&second), REQUESTS);
+        }
+    }
 }

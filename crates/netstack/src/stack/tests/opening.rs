@@ -203,10 +203,13 @@ fn rfc9293_3_10_7_1_what_nothing_serves_is_reset_and_the_kernels_is_left_alone()
 #[test]
 fn replies_to_segments_of_no_connection_are_limited() {
     let mut server = Server::new(|config| config.replies_per_second_max = 10);
-    let answers: usize =
-        (0..100).map(|port| server.answers(&segment(peer(port), flag::ACK, 5, 1)).len()).sum();
-    assert_eq!((answers, server.end.stack.counters().resets_sent), (10, 10));
-    assert_eq!(server.end.stack.counters().drops.no_connection, 90);
+    let answers = (0..100)
+        .map(|port| server.answers(&segment(peer(port), flag::ACK, 5, 1)).len() as u64)
+        .sum();
+    // Some take no place, some take two.
+    assert!((5..20).contains(&answers), "{answers}");
+    let counters = server.end.stack.counters();
+    assert_eq!((counters.resets_sent, counters.drops.no_connection), (answers, 100 - answers));
 }
 
 #[test]
