@@ -15,6 +15,7 @@ mod measure;
 mod netlink;
 mod packet;
 mod parts;
+mod patience;
 mod pool;
 mod rights;
 mod room;

@@ -15,6 +15,7 @@ use crate::counters::Counters;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::parts::with_slices;
+use crate::patience::with_patience;
 use crate::pool::{Pool, Received};
 use crate::vnet;
 
@@ -38,7 +39,7 @@ impl Tap {
             Error::system("opening /dev/net/tun", errno)
                 .advise("load the module `tun`, or give the container this device")
         })?;
-        attach(&file, name).map_err(|source| {
+        with_patience(|| attach(&file, name)).map_err(|source| {
             let advice = match source.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::INVAL) => "make a TAP device with `ip tuntap add NAME mode tap`",
                 Some(Errno::PERM) => {

@@ -519,6 +519,28 @@ fn a_tap_device_is_a_cable_to_the_stack() {
     assert_eq!(device.counters().lost, 0);
 }
 
+/// The kernel gives a device back some time after its process has died, if descriptors of it are still in a ring.
+#[test]
+fn a_tap_device_that_is_given_back_late_is_waited_for() {
+    let Some(net) = Net::new() else { return };
+    net.server.ip("tuntap add tap0 mode tap");
+    net.server.ip("link set tap0 up");
+    let options = Options { interface: "tap0".into(), ..options(Frames::Tap, &[]) };
+    let open = || net.server.enter(|| netdev::open(&options));
+    let first = open().unwrap();
+    // The second server begins while the first one still has the device.
+    thread::scope(|scope| {
+        let second = scope.spawn(|| open().map(drop));
+        thread::sleep(Duration::from_millis(300));
+        assert!(!second.is_finished(), "it waits");
+        drop(first);
+        second.join().unwrap().unwrap();
+    });
+    let _third = open().unwrap();
+    let error = open().expect_err("the device stays busy").to_string();
+    assert!(error.ends_with("; another process has it"), "{error}");
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let Some(net) = Net::new() else { return };

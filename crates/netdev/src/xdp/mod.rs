@@ -1,16 +1,14 @@
 //! Frames by AF_XDP: a program at the interface chooses them, and rings in shared memory carry them
 //! (Documentation/networking/af_xdp.rst of Linux).
 
-use core::time::Duration;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::thread;
-use std::time::Instant;
 
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::interface::Interface;
+use crate::patience::{is, with_patience};
 use bpf::{Link, Program, SocketMap};
 
 mod assembler;
@@ -22,11 +20,6 @@ mod socket;
 pub(crate) use bpf::Mode;
 pub(crate) use program::{TCP, Taken, UDP};
 pub(crate) use socket::Socket;
-
-/// The time to try again while an interface is busy, or the locked memory of the user is used up. The kernel takes
-/// some 100 ms to clean up after a process that died.
-const BUSY_PATIENCE: Duration = Duration::from_secs(2);
-const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The program of an interface. It is attached while this lives: at most as long as the process.
 #[derive(Debug)]
@@ -79,26 +72,6 @@ fn open_queue(
         return Err(Errno::INVAL.into());
     }
     opened
-}
-
-/// Tries until the interface is not busy and memory is free, or patience ends.
-fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let end = Instant::now() + BUSY_PATIENCE;
-    loop {
-        match attempt() {
-            Err(error)
-                if (is(&error, Errno::BUSY) || is(&error, Errno::NOBUFS))
-                    && Instant::now() < end =>
-            {
-                thread::sleep(BUSY_PAUSE);
-            }
-            result => return result,
-        }
-    }
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
 }
 
 fn socket_error(interface: &Interface, queue: u32, held_max: usize, source: io::Error) -> Error {
