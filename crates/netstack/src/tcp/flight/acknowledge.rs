@@ -75,7 +75,10 @@ impl Flight {
             self.rto_at = self.rto_at.min(later(now, patience_us));
         }
         self.schedule_probe(now);
-        Acked { bytes, room: bytes > 0 || delivery.bytes > 0 || self.sent.lost() > 0 }
+        Acked {
+            bytes,
+            room: bytes > 0 || delivery.bytes > 0 || self.dup_acks > 0 || self.sent.lost() > 0,
+        }
     }
 
     /// Whether all was sent once and in order, nothing is missing, and nothing is waited for but
@@ -206,16 +209,21 @@ impl Flight {
     }
 
     /// Without SACK a duplicate says that one segment has arrived, and an advance says which ones the duplicates
-    /// were about.
+    /// were about. Fewer than three may be copies of one acknowledgement, and deliver nothing: a peer that sends each one
+    /// three times would look twice as fast to the model.
     fn count_duplicates(&mut self, ack: &Ack<'_>, bytes: u32, delivery: &mut Delivery) {
         let mss = self.path.mss;
+        let is_recovery = matches!(self.phase, Phase::Recovery { .. });
         if bytes > 0 {
+            let has_counted = is_recovery || self.dup_acks >= DUP_THRESH;
             let counted = match self.phase {
                 Phase::Recovery { .. } => self.dup_acks.min((bytes / mss).saturating_sub(1)),
                 _ => self.dup_acks,
             };
             self.dup_acks -= counted;
-            delivery.bytes = delivery.bytes.saturating_sub(counted * mss);
+            if has_counted {
+                delivery.bytes = delivery.bytes.saturating_sub(counted * mss);
+            }
         } else if ack.is_duplicate
             && !self.is_empty()
             && !self.is_window_closed
@@ -225,7 +233,9 @@ impl Flight {
             let arrived = self.pipe().min(mss);
             if arrived == mss || self.dup_acks < DUP_THRESH {
                 self.dup_acks += 1;
-                delivery.bytes += arrived;
+                if is_recovery || self.dup_acks >= DUP_THRESH {
+                    delivery.bytes += arrived;
+                }
             }
         }
     }
