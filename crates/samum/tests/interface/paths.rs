@@ -65,11 +65,14 @@ fn download(net: &Net, clients: usize, file: &[u8]) {
 fn a_thousand_downloads_over_a_path_that_loses_two_percent() {
     let file = Content::pseudo_random(5, 1024 * 1024);
     let tree = Tree::new().file("f", file.clone());
-    let mut net = or_skip!(Net::across(Frames::Packet, [LOSSY; 2], SEED));
-    let _server = net.serve(path(&tree), &[]);
-    download(&net, 1000, &file.to_vec());
-    let fates = net.stop();
-    assert!(fates[1].lost > 10_000, "{fates:?}");
+    for frames in [Frames::Packet, Frames::Xdp] {
+        eprintln!("frames: {frames:?}");
+        let mut net = or_skip!(Net::across(frames, [LOSSY; 2], SEED));
+        let _server = net.serve(path(&tree), &[]);
+        download(&net, 1000, &file.to_vec());
+        let fates = net.stop();
+        assert!(fates[1].lost > 10_000, "{frames:?}: {fates:?}");
+    }
 }
 
 /// A path of its own for each algorithm, both at once, so that a busy machine slows both down. How fast each is, is in

@@ -13,6 +13,7 @@ use testkit::{Content, Tree, or_skip};
 
 use crate::common::{SOON, request, wait_until};
 use crate::net::{Frames, Net, V4};
+use crate::paths::{LOSSY, SEED};
 use crate::watch::stack;
 use crate::{
     addresses, connect, content, is_empty, on_all_ways, on_all_ways_and_where_frames_are_lost,
@@ -231,7 +232,7 @@ fn run(net: &Net, program: &str, arguments: &[&str]) -> Result<Vec<u8>, String> 
 #[test]
 fn curl_gets_files_ranges_and_heads_on_one_connection() {
     let tree = site();
-    on_all_ways_and_where_frames_are_lost(|net| {
+    let test = |net: &Net| {
         let _server = net.serve(path(&tree), &[]);
         let curl = |arguments: &[&str]| run(net, "curl", &[&["-sS"], arguments].concat());
         content(LARGE).assert_is(&or_skip!(curl(&[&url("f5")])));
@@ -243,7 +244,10 @@ fn curl_gets_files_ranges_and_heads_on_one_connection() {
         let connects = ["-w", "%{num_connects}", "-o", "/dev/null", "-o", "/dev/null"];
         let made = or_skip!(curl(&[&connects[..], &[&url("f3"), &url("f4")]].concat()));
         assert_eq!(made, b"10", "the second request was on the connection of the first");
-    });
+    };
+    on_all_ways_and_where_frames_are_lost(test);
+    eprintln!("frames are lost, by AF_XDP");
+    test(&or_skip!(Net::across(Frames::Xdp, [LOSSY; 2], SEED)));
 }
 
 #[test]
