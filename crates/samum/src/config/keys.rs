@@ -953,12 +953,27 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: SECONDS,
         default: "`60`",
         example: "20",
-        doc: "The time in which another server must take or send something while it is its turn. A request that \
-              it does not answer is answered 504; a response that it does not continue is cut off.",
+        doc: "The time in which another server must send something while it is its turn. A request that it does \
+              not answer is answered 504; a response that it does not continue is cut off. A connection that has \
+              switched to another protocol is closed if nothing is sent through it in this time.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
         },
         write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream)),
+    },
+    Key {
+        name: "timeout-upstream-send",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "The time in which another server must take some bytes of a request, while some wait for it and it has \
+              not answered; if it does not, the request is answered 504. A client that is slow to send its request \
+              does not count here. Behind the head of the response only `timeout-upstream` counts, because a server \
+              may answer without taking the rest of a body.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_upstream_send, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream_send)),
     },
     Key {
         name: "balance",

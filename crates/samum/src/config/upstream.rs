@@ -66,8 +66,12 @@ pub struct GatewayRules {
     pub receive_max: u64,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,
-    /// The time in which a server must take or give some bytes while it is its turn; 60 s by default.
+    /// The time in which a server must send some bytes while it is its turn; in a tunnel, in which either end must
+    /// take or send some. 60 s by default.
     pub timeout_upstream: Duration,
+    /// The time in which a server that has not answered must take some bytes of a request that wait for it; 60 s by
+    /// default.
+    pub timeout_upstream_send: Duration,
     /// The rule by which the server of a request is chosen.
     pub balance: Balance,
     /// The part of a request that has its server, for [`Balance::Hash`].
@@ -140,6 +144,7 @@ impl Default for GatewayRules {
             receive_max: 512 * 1024,
             timeout_connect: Duration::from_secs(5),
             timeout_upstream: Duration::from_secs(60),
+            timeout_upstream_send: Duration::from_secs(60),
             balance: Balance::default(),
             hash_by: HashBy::default(),
             retries: Self::RETRIES_MAX,

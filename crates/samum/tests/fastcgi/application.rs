@@ -18,6 +18,8 @@ pub(crate) enum Act {
     Keep(usize, Vec<u8>),
     /// Close it at once.
     Refuse,
+    /// Read nothing for longer than a test takes.
+    Ignore,
 }
 
 /// What a connection has brought.
@@ -45,6 +47,7 @@ pub(crate) fn application(path: &Path, acts: Vec<Act>) -> Receiver<Seen> {
             };
             match act {
                 Act::Refuse => {}
+                Act::Ignore => thread::sleep(Duration::from_secs(60)),
                 Act::Close(bytes) => {
                     answer(&bytes);
                 }

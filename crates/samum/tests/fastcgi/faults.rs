@@ -67,6 +67,26 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
 }
 
 #[test]
+fn an_application_that_takes_nothing_of_an_upload_is_a_gateway_timeout() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _seen = application(&tree.path().join("php.sock"), vec![Act::Ignore]);
+        let keys = "timeout-upstream-send = 1\ntimeout-upstream = 600\n";
+        let stage = Stage::with(driver, &tree, "", keys);
+        let mut client = stage.connect();
+        // More than the socket takes, and less than samum and the sockets of the client do.
+        let length = 600_000;
+        client.send(request(&format!("POST /\nContent-Length: {length}"))).unwrap();
+        client.send(vec![b'x'; length]).unwrap();
+        assert_eq!(client.response().unwrap().status, 504);
+        stage.wait_for_log(
+            "php.sock: it took nothing of the request within 1 s (timeout-upstream-send)",
+        );
+        assert_eq!(stage.count(PROXIED, &[("event", "timeout")]), 1);
+    });
+}
+
+#[test]
 fn no_application_is_a_bad_gateway() {
     on_both_drivers(|driver| {
         let tree = scripts();

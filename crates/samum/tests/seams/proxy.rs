@@ -68,6 +68,7 @@ impl Stage {
         let mut rules = GatewayRules {
             timeout_connect: TIMEOUT,
             timeout_upstream: TIMEOUT,
+            timeout_upstream_send: TIMEOUT,
             ..GatewayRules::default()
         };
         change(&mut rules);
@@ -1142,7 +1143,7 @@ fn a_client_that_takes_a_byte_a_second_is_closed_and_its_server_told() {
 #[test]
 fn a_server_that_never_takes_a_body_has_its_time() {
     in_worlds(3, |sim| {
-        let mut stage = Stage::new(sim);
+        let mut stage = Stage::with_rules(sim, |rules| rules.timeout_upstream = 4 * TIMEOUT);
         let mut client = stage.client();
         client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
         client.peer.send(&content(11, 2_000_000));
@@ -1155,11 +1156,101 @@ fn a_server_that_never_takes_a_body_has_its_time() {
         assert_eq!((response.status, response.whole), (504, true));
         let stats = stage.stats();
         assert_eq!((stats.proxy_timeouts, stats.proxy_failed), (1, 1));
-        stage.check_told("it did not answer within 5 s");
+        stage.check_told("it took nothing of the request within 5 s (timeout-upstream-send)");
         server.set_read_rate(None);
         stage.pass(Duration::from_millis(50));
         assert!(server.end().is_some(), "the link is still open");
         assert!(!stage.has_connected(), "a body was sent twice");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_server_that_sends_but_never_takes_a_body_has_its_time() {
+    in_worlds(3, |sim| {
+        let mut stage = Stage::with_rules(sim, |rules| rules.timeout_upstream = 4 * TIMEOUT);
+        let mut client = stage.client();
+        client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n");
+        client.peer.send(&content(11, 2_000_000));
+        let server = stage.accept();
+        server.stop_reading();
+        for byte in *b"HTTP/1." {
+            stage.pass(Duration::from_secs(1));
+            server.send(&[byte]);
+        }
+        assert_eq!(stage.stats().proxy_timeouts, 1, "bytes of its head gave it more time");
+        assert_eq!(stage.response(&mut client).status, 504);
+        stage.check_told("it took nothing of the request within 5 s (timeout-upstream-send)");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_server_that_waits_for_a_slow_upload_is_not_late() {
+    in_worlds(3, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 18000\r\n\r\n");
+        let server = stage.accept();
+        let body = content(12, 18_000);
+        for piece in body.chunks(6000) {
+            stage.pass(2 * TIMEOUT);
+            client.peer.send(piece);
+        }
+        let (_, sent) = stage.request(&server);
+        assert!(sent == body);
+        // The whole time for an answer begins with its last byte.
+        stage.pass(TIMEOUT - Duration::from_millis(500));
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        assert_eq!((stage.stats().proxy_timeouts, stage.notes()), (0, String::new()));
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
+fn a_server_that_takes_slowly_or_answers_without_the_body_is_not_late() {
+    const LEN: usize = 4_000_000;
+    let put = format!("PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: {LEN}\r\n\r\n");
+    in_worlds(3, |sim| {
+        let send = sim.send_buffer;
+        let mut stage = Stage::with_rules(sim.clone(), |rules| {
+            rules.timeout_upstream_send = Duration::from_secs(2);
+        });
+        let client = stage.client();
+        client.peer.send(put.as_bytes());
+        client.peer.send(&content(13, LEN));
+        let server = stage.accept();
+        // It takes a buffer of its socket in a second.
+        server.set_read_rate(Some(send as u64));
+        stage.pass(4 * TIMEOUT);
+        assert_eq!(stage.stats().proxy_timeouts, 0, "{}", stage.notes());
+        stage.check_nothing_is_left(vec![client], vec![server]);
+
+        // It sends all the time, but less than its client takes in the end.
+        let mut stage = Stage::with_rules(sim, |rules| rules.buffer = 64 * 1024);
+        let mut client = stage.client();
+        client.peer.send(put.as_bytes());
+        client.peer.send(&content(13, LEN));
+        let server = stage.accept();
+        server.stop_reading();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n");
+        server.send(head.as_bytes());
+        let answer = content(14, LEN);
+        let (first, rest) = answer.split_at(10);
+        for byte in first {
+            server.send(&[*byte]);
+            stage.pass(TIMEOUT / 2);
+        }
+        // Now it is the client that does nothing.
+        client.peer.set_read_rate(Some(1000));
+        server.send(rest);
+        stage.pass(4 * TIMEOUT);
+        assert_eq!(stage.stats().proxy_timeouts, 0, "{}", stage.notes());
+        client.peer.set_read_rate(None);
+        let response = stage.response(&mut client);
+        assert!(response.whole && response.body == answer);
+        assert_eq!(stage.stats().proxy_failed, 0);
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
 }

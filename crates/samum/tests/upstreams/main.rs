@@ -8,6 +8,8 @@ mod transfers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
@@ -173,6 +175,40 @@ fn a_reload_under_load_loses_nothing() {
             }
             load.is_over.store(true, Ordering::Relaxed);
         });
+    });
+}
+
+#[test]
+fn a_server_that_stops_reading_an_upload_is_a_gateway_timeout() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new();
+        let origin = TcpListener::bind("127.0.0.1:0").expect("an address");
+        let url = format!("http://{}", origin.local_addr().expect("bound"));
+        let keys = "timeout-upstream-send = 1\ntimeout-upstream = 600";
+        configure(&tree, driver, core::slice::from_ref(&url), keys);
+        let server = serve(&tree);
+        let mut client = TcpStream::connect(tcp_address(&server)).expect("the server accepts");
+        client.set_read_timeout(Some(SOON)).expect("not zero");
+        let mut upload = client.try_clone().expect("a descriptor");
+        let uploading = thread::spawn(move || {
+            let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n";
+            let megabyte = [0; 1_000_000];
+            // It ends when the server closes the connection.
+            let _ = upload.write_all(head.as_bytes());
+            while upload.write_all(&megabyte).is_ok() {}
+        });
+        let (mut asked, _) = origin.accept().expect("the request");
+        let mut head = [0; 10];
+        asked.read_exact(&mut head).expect("its beginning");
+        assert_eq!(head, *b"PUT / HTTP");
+        let mut status = [0; 12];
+        client.read_exact(&mut status).expect("a response");
+        assert_eq!(status, *b"HTTP/1.1 504");
+        let line =
+            format!("{url}: it took nothing of the request within 1 s (timeout-upstream-send)");
+        assert!(server.wait_for_stderr(&line, SOON).is_some(), "{:#?}", server.stderr());
+        drop((client, asked));
+        uploading.join().expect("the client ends");
     });
 }
 

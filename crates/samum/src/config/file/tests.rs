@@ -558,7 +558,7 @@ fn an_address_says_whether_proxies_send_headers() {
 }
 
 /// The keys that only routes to other servers have.
-const GATEWAY: [&str; 14] = [
+const GATEWAY: [&str; 15] = [
     "balance",
     "buffer",
     "buffer-dir",
@@ -573,6 +573,7 @@ const GATEWAY: [&str; 14] = [
     "splice",
     "timeout-connect",
     "timeout-upstream",
+    "timeout-upstream-send",
 ];
 
 /// A file in which a table of the documentation has one line more.
@@ -767,12 +768,13 @@ fn upstream() -> impl Strategy<Value = Upstream> {
     let servers = proptest::collection::vec(url, 1..3);
     let balance = prop_oneof![Just(Balance::RoundRobin), Just(Balance::Least), Just(Balance::Hash)];
     let hash_by = prop_oneof![Just(HashBy::Client), Just(HashBy::Path)];
-    let rules =
-        (GatewayRules::BUFFER_MIN..1 << 40, seconds(), seconds(), balance, hash_by, 0..3_u32);
+    let timeouts = (seconds(), seconds(), seconds());
+    let rules = (GatewayRules::BUFFER_MIN..1 << 40, timeouts, balance, hash_by, 0..3_u32);
     let ways = (option::of(file()), any::<bool>(), GatewayRules::RECEIVE_MIN..1 << 40);
     (servers, rules, health(), ways).prop_map(|(servers, rules, health, ways)| {
         let (dir, splice, receive_max) = ways;
-        let (buffer, timeout_connect, timeout_upstream, balance, hash_by, retries) = rules;
+        let (buffer, timeouts, balance, hash_by, retries) = rules;
+        let (timeout_connect, timeout_upstream, timeout_upstream_send) = timeouts;
         let rules = GatewayRules {
             buffer,
             buffer_dir: dir.filter(|_| buffer >= GatewayRules::BUFFER_FILE_MIN),
@@ -780,6 +782,7 @@ fn upstream() -> impl Strategy<Value = Upstream> {
             receive_max,
             timeout_connect,
             timeout_upstream,
+            timeout_upstream_send,
             balance,
             hash_by,
             retries,

@@ -107,9 +107,9 @@ pub(super) struct Exchange {
     tries: u32,
     /// True once anything was received through the link.
     has_heard: bool,
-    /// True while nothing can happen before the server does something.
-    is_servers_turn: bool,
-    /// Since when the server has done nothing in its turn.
+    /// The duty of the server, while nothing can happen before it does that.
+    duty: Option<Duty>,
+    /// Since when the server has done nothing of its duty.
     since: Time,
     /// The tick of its earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
@@ -129,6 +129,17 @@ enum Stage {
     /// Both sides send what they want.
     Tunnel,
     Over,
+}
+
+/// The thing that a server has to do for the exchange to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    /// Accept the connection.
+    Connect,
+    /// Take bytes of the request that wait for it, before it has answered.
+    Take,
+    /// Answer, or go on with its response. In a tunnel, take or send something.
+    Give,
 }
 
 /// The tools with which an exchange goes on.
@@ -187,7 +198,7 @@ impl Exchange {
             stage: Stage::Connecting,
             tries: 0,
             has_heard: false,
-            is_servers_turn: false,
+            duty: None,
             since: Time::default(),
             wheel_tick: Tick::MAX,
         }
@@ -372,8 +383,7 @@ impl Exchange {
 
     /// The server has sent this.
     pub(super) fn handle_received(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) {
-        self.has_heard = true;
-        self.since = tools.shell.cx.now;
+        self.note_heard(tools);
         if self.unread.is_empty() {
             let taken = self.understand(tools, bytes);
             self.unread.extend_from_slice(&bytes[taken..]);
@@ -392,6 +402,14 @@ impl Exchange {
             if !self.is_pulled && self.is_full() {
                 self.receive_if_wanted(tools);
             }
+        }
+    }
+
+    /// Bytes of the server have come. They give it no more time to take the request.
+    fn note_heard(&mut self, tools: &Tools<'_>) {
+        self.has_heard = true;
+        if self.duty != Some(Duty::Take) {
+            self.since = tools.shell.cx.now;
         }
     }
 
@@ -615,10 +633,10 @@ impl Exchange {
         }
     }
 
-    /// Notes after each step whose turn it is now. The server's time begins with its turn.
-    pub(super) fn note_turn(&mut self, tools: &mut Tools<'_>) {
-        let is_servers_turn = self.is_servers_turn(tools);
-        if !core::mem::replace(&mut self.is_servers_turn, is_servers_turn) && is_servers_turn {
+    /// Notes after each step what the server has to do now. Its time begins with the duty.
+    pub(super) fn note_duty(&mut self, tools: &mut Tools<'_>) {
+        let duty = self.current_duty(tools);
+        if core::mem::replace(&mut self.duty, duty) != duty {
             self.since = tools.shell.cx.now;
         }
     }
@@ -629,17 +647,30 @@ impl Exchange {
         if self.may_be_slow() || self.spool.as_ref().is_some_and(|spool| spool.is_waiting()) {
             return Some(now);
         }
-        self.is_servers_turn.then(|| self.since + self.patience().0)
+        self.duty.map(|duty| self.since + self.patience(duty))
     }
 
-    /// The time that the server has for its turn, and the fault if it takes longer.
-    fn patience(&self) -> (Duration, &'static str) {
+    /// The time in which the server must do something of a duty.
+    fn patience(&self, duty: Duty) -> Duration {
         let rules = &self.upstream.rules;
-        match self.stage {
-            Stage::Connecting => (rules.timeout_connect, "no connection was made"),
-            Stage::Tunnel => (rules.timeout_upstream, "nothing was sent through the tunnel"),
-            _ => (rules.timeout_upstream, "it did not answer"),
+        match duty {
+            Duty::Connect => rules.timeout_connect,
+            Duty::Take => rules.timeout_upstream_send,
+            Duty::Give => rules.timeout_upstream,
         }
+    }
+
+    /// The fault if the server takes longer, for the operator.
+    fn overdue(&self, duty: Duty) -> String {
+        let (what, key) = match duty {
+            Duty::Connect => ("no connection was made", "timeout-connect"),
+            Duty::Take => ("it took nothing of the request", "timeout-upstream-send"),
+            Duty::Give if self.stage == Stage::Tunnel => {
+                ("nothing was sent through the tunnel", "timeout-upstream")
+            }
+            Duty::Give => ("it did not answer", "timeout-upstream"),
+        };
+        format!("{what} within {} s ({key})", self.patience(duty).as_secs_f64())
     }
 
     /// The [deadline](Self::deadline) has passed, unless it has moved.
@@ -655,26 +686,36 @@ impl Exchange {
             self.fail_spool(tools, "the disk does not answer");
             self.pull(tools);
         }
-        let (most, what) = self.patience();
-        if !self.is_servers_turn(tools) || tools.shell.cx.now.since(self.since) < most {
+        // A duty that begins now has all of its time left.
+        let Some(duty) = self.current_duty(tools).filter(|duty| self.duty == Some(*duty)) else {
+            return;
+        };
+        if tools.shell.cx.now.since(self.since) < self.patience(duty) {
             return;
         }
         tools.shell.cx.stats.proxy_timeouts += 1;
-        let text = format!("{what} within {} s", most.as_secs_f64());
+        let text = self.overdue(duty);
         self.handle_broken(tools, &text, Status::GatewayTimeout);
     }
 
-    /// Returns whether nothing can happen before the server does something.
-    fn is_servers_turn(&self, tools: &mut Tools<'_>) -> bool {
-        let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) else { return false };
-        if self.stage == Stage::Connecting || link.unsent() > 0 {
-            return true;
+    /// The duty of the server; none while its client has to do something first.
+    fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
+        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let has_unsent = link.unsent() > 0;
+        match self.stage {
+            Stage::Connecting => return Some(Duty::Connect),
+            Stage::Asking if has_unsent => return Some(Duty::Take),
+            Stage::Tunnel if has_unsent => return Some(Duty::Give),
+            _ => {}
         }
-        let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all;
-        if self.is_pulled && (self.stage == Stage::Content || !owes_body) {
-            return link.waits_for_more();
-        }
-        !self.is_full() && !owes_body
+        // A server whose response waits for the client may take nothing meanwhile.
+        let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all && !has_unsent;
+        let is_servers = if self.is_pulled && (self.stage == Stage::Content || !owes_body) {
+            link.waits_for_more()
+        } else {
+            !self.is_full() && !owes_body
+        };
+        is_servers.then_some(Duty::Give)
     }
 
     /// The client waits no more, or has got what it wanted.

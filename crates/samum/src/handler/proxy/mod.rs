@@ -424,7 +424,7 @@ impl Proxy {
             exchanges.remove(key);
             return;
         }
-        exchange.note_turn(tools);
+        exchange.note_duty(tools);
         if let Some(deadline) = exchange.deadline(now)
             && wheel.is_later(exchange.wheel_tick, deadline)
         {

@@ -234,8 +234,7 @@ impl Exchange {
 
     /// Takes the framing off what has been pulled, and passes the content on.
     fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
-        self.has_heard = true;
-        self.since = tools.shell.cx.now;
+        self.note_heard(tools);
         let Some(mut buffer) = self.buffer.take() else { return };
         self.is_interrupted = false;
         while self.receives_response() {
