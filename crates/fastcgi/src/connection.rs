@@ -11,6 +11,10 @@ use crate::record::{HEADER_BYTES, Header, Received};
 /// asked for.
 pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
 
+/// The most empty records that may come with one response behind those that end its streams. Applications have no
+/// reason to end a stream twice, but it does no harm.
+pub const EMPTY_RECORDS_MAX: u8 = 16;
+
 /// One connection as the receiver of responses. It holds no bytes but the beginning of a header, and where
 /// it is among the records.
 ///
@@ -111,6 +115,8 @@ struct Response {
     /// True if the stream of errors has ended.
     errors_have_ended: bool,
     management_records: u8,
+    /// Records that ended a stream once more.
+    empty_records: u8,
 }
 
 /// The place among the records of a response.
@@ -222,6 +228,7 @@ impl Response {
             output_has_ended: false,
             errors_have_ended: false,
             management_records: 0,
+            empty_records: 0,
         }
     }
 
@@ -283,10 +290,14 @@ impl Response {
                 return Ok(Place::Content { record, left: content_bytes, padding });
             }
         };
-        if content_bytes == 0 {
-            *has_ended = true;
-        } else if *has_ended {
-            return Err("content behind the end of its stream");
+        match (content_bytes, *has_ended) {
+            (0, false) => *has_ended = true,
+            (0, true) if self.empty_records == EMPTY_RECORDS_MAX => {
+                return Err("too many empty records");
+            }
+            (0, true) => self.empty_records += 1,
+            (_, true) => return Err("content behind the end of its stream"),
+            (_, false) => {}
         }
         Ok(Place::Content { record, left: content_bytes, padding })
     }

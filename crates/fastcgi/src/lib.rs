@@ -74,4 +74,6 @@ mod record;
 #[cfg(test)]
 mod testing;
 
-pub use connection::{Connection, End, Eof, Event, Fault, MANAGEMENT_RECORDS_MAX, ProtocolStatus};
+pub use connection::{
+    Connection, EMPTY_RECORDS_MAX, End, Eof, Event, Fault, MANAGEMENT_RECORDS_MAX, ProtocolStatus,
+};

@@ -182,6 +182,14 @@ fn fcgi_4_management_records_are_passed_over_but_not_many() {
 }
 
 #[test]
+fn streams_may_end_more_than_once_but_not_often() {
+    let ends = [record(6, 1, b"", 255), record(7, 1, b"", 0)].concat();
+    let most = ends.repeat(1 + usize::from(EMPTY_RECORDS_MAX) / 2);
+    check(&[most.clone(), end(0, 0)].concat(), 1, &[COMPLETE, "Clean"]);
+    check(&[most, record(7, 1, b"", 0)].concat(), 1, &["too many empty records", "Clean"]);
+}
+
+#[test]
 fn an_end_within_a_response_is_told_from_one_between() {
     check(b"", 0, &["Clean"]);
     check(b"", 1, &["Unanswered"]);

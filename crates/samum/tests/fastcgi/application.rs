@@ -14,6 +14,8 @@ pub(crate) enum Act {
     Close(Vec<u8>),
     /// The same, and wait until the server closes it.
     Wait(Vec<u8>),
+    /// Read a request, send each of these half a second behind the one before, and wait as well.
+    Drip(Vec<Vec<u8>>),
     /// Answer this number of requests with these bytes each, and close it.
     Keep(usize, Vec<u8>),
     /// Close it at once.
@@ -50,6 +52,15 @@ pub(crate) fn application(path: &Path, acts: Vec<Act>) -> Receiver<Seen> {
                 Act::Ignore => thread::sleep(Duration::from_secs(60)),
                 Act::Close(bytes) => {
                     answer(&bytes);
+                }
+                Act::Drip(drops) => {
+                    answer(b"");
+                    for drop in drops {
+                        thread::sleep(Duration::from_millis(500));
+                        // The server may have closed it.
+                        let _ = stream.write_all(&drop);
+                    }
+                    let _ = stream.read_to_end(&mut Vec::new());
                 }
                 Act::Keep(count, bytes) => {
                     for _ in 0..count {

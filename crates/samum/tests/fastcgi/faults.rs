@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
+use std::time::Instant;
 
 use testkit::request;
 
@@ -40,6 +41,7 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
             (Act::Close(output("A: b\n\n")), 502, "no Content-Type"),
             (Act::Close(output(&"x".repeat(20_000))), 502, "a header that is too long"),
             (Act::Close(record(1, &[0; 8])), 502, "a type that applications do not send"),
+            (Act::Wait(record(6, b"").repeat(20)), 502, "too many empty records"),
             (Act::Wait(output("Content-Type")), 504, "it did not answer within 1 s"),
             (Act::Wait(Vec::new()), 504, "it did not answer within 1 s"),
             // The head is not promised before it is complete.
@@ -62,6 +64,43 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
             stage.wait_for_log(line);
             stage.wait_for_log("php.sock");
             assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1, "{act:?}");
+        }
+    });
+}
+
+#[test]
+fn records_without_content_give_an_application_no_more_time() {
+    on_both_drivers(|driver| {
+        let header = output("Content-Type: a/b\r\n\r\n");
+        // The byte behind the record is of the next one.
+        let empty = [record(6, b""), vec![1]].concat();
+        let padding: Vec<_> = empty.chunks(1).map(<[u8]>::to_vec).collect();
+        let errors = vec![record(7, b""); 12];
+        let content = ["he", "l", "lo"].map(output).to_vec();
+        let whole = [vec![header.clone()], content, vec![end(0)]].concat();
+        for (drops, is_begun, is_whole) in [
+            (padding.clone(), false, false),
+            (errors.clone(), false, false),
+            ([vec![header.clone()], padding].concat(), true, false),
+            ([vec![header], errors].concat(), true, false),
+            (whole, true, true),
+        ] {
+            let tree = scripts();
+            let _seen = application(&tree.path().join("php.sock"), vec![Act::Drip(drops.clone())]);
+            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let mut client = stage.connect();
+            let before = Instant::now();
+            client.send(request("GET /")).unwrap();
+            match (is_begun, client.response()) {
+                (false, Ok(response)) => assert_eq!(response.status, 504, "{drops:?}"),
+                (true, Ok(response)) => assert!(is_whole && text(&response) == "hello"),
+                (true, Err(_)) => assert!(!is_whole, "{drops:?}"),
+                (false, Err(error)) => panic!("{error}: {drops:?}"),
+            }
+            if !is_whole {
+                assert!(before.elapsed() < Duration::from_secs(4), "{drops:?}");
+                stage.wait_for_log("php.sock: it did not answer within 1 s (timeout-upstream)");
+            }
         }
     });
 }

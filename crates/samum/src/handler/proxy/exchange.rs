@@ -405,9 +405,16 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the server have come. They give it no more time to take the request.
+    /// Bytes of the server have come.
     fn note_heard(&mut self, tools: &Tools<'_>) {
         self.has_heard = true;
+        if self.wire.counts_bytes() {
+            self.note_progress(tools);
+        }
+    }
+
+    /// The server has said something. That gives it no more time to take the request.
+    fn note_progress(&mut self, tools: &Tools<'_>) {
         if self.duty != Some(Duty::Take) {
             self.since = tools.shell.cx.now;
         }
@@ -433,6 +440,9 @@ impl Exchange {
 
     /// Takes what the server has said. `is_clean`: no bytes follow it.
     fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
+        if !matches!(heard, Heard::Partial) {
+            self.note_progress(tools);
+        }
         match heard {
             Heard::Partial | Heard::Nothing => {}
             Heard::Head { meaning, has_content, content } => {

@@ -194,6 +194,12 @@ impl Wire {
         matches!(self.protocol, Protocol::Fastcgi(_))
     }
 
+    /// Returns whether each byte that comes is progress. Of records it is their content: without any they could keep
+    /// an exchange alive for ever.
+    pub(super) const fn counts_bytes(&self) -> bool {
+        matches!(self.protocol, Protocol::Http(_))
+    }
+
     /// The bytes of content that follow each other without anything between them, as far as it is known. They
     /// may be received past the wire.
     pub(super) const fn content_left(&self) -> Option<u64> {

@@ -247,6 +247,7 @@ impl Exchange {
             self.share.spend(taken as u64);
             match heard {
                 Heard::Content(content) => {
+                    self.note_progress(tools);
                     let (before, length) = (offset(bytes, content), <[u8]>::len(content));
                     drop_first(&mut buffer, before);
                     let part = buffer.take(length);
