@@ -1021,6 +1021,27 @@ fn all_copies_of_a_request_that_waits_are_charged() {
 }
 
 #[test]
+fn the_beginning_of_a_head_is_charged() {
+    const FIELD: usize = 25_000;
+    in_worlds(3, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        stage.pass(Duration::from_millis(10));
+        let before = stage.worker.held().0;
+        let field = "x".repeat(FIELD);
+        server.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: {field}").as_bytes());
+        stage.pass(Duration::from_millis(100));
+        let held = stage.worker.held().0;
+        assert!(held >= before + FIELD as u64, "{held}, {before} before it");
+        server.send(b"\r\n\r\nok");
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        assert!(stage.worker.held().0 < FIELD as u64, "{}", stage.worker.held().0);
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
 fn a_client_that_leaves_closes_its_link() {
     let answers: [&[u8]; 2] = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"];
     for answer in answers {

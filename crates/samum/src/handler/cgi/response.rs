@@ -80,6 +80,11 @@ impl Document {
 }
 
 impl Parser {
+    /// Bytes of the header that are kept.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes the next bytes of the output. Returns how many of them belong to the header, and its meaning
     /// once it is complete; what follows is the content. Takes nothing more after that.
     ///

@@ -101,6 +101,14 @@ impl Script {
         size_of::<Self>() + self.environment.memory()
     }
 
+    /// Bytes of a header of the response that are kept because it is not complete.
+    pub(super) const fn header_bytes(&self) -> usize {
+        match &self.reader {
+            Reader::Header(parser) => parser.len(),
+            Reader::Content => 0,
+        }
+    }
+
     /// Returns whether the application is to leave the connection open.
     pub(super) const fn keeps(&self) -> bool {
         self.keeps

@@ -42,6 +42,8 @@ pub(in crate::handler) struct Interest {
     key: Cell<Key>,
     /// Bytes of memory that are kept for it until the response has come.
     memory: Cell<u64>,
+    /// Bytes of memory that the beginning of the response takes meanwhile.
+    head: Cell<u64>,
     /// True if the client may have ended its side of the connection.
     half_close: bool,
     news: Rc<RefCell<News>>,
@@ -125,7 +127,8 @@ impl Interest {
         half_close: bool,
         news: Rc<RefCell<News>>,
     ) -> Self {
-        Self { key: Cell::new(key), memory: Cell::new(0), half_close, news }
+        let (memory, head) = (Cell::new(0), Cell::new(0));
+        Self { key: Cell::new(key), memory, head, half_close, news }
     }
 
     /// So many bytes are kept for the client until the response has come: its request, in all forms.
@@ -133,9 +136,15 @@ impl Interest {
         self.memory.set(bytes);
     }
 
+    /// So many bytes are kept of a response whose head is not complete.
+    pub(in crate::handler) fn set_head(&self, bytes: u64) {
+        self.head.set(bytes);
+    }
+
     /// The client waits for another answer.
     pub(in crate::handler) fn pass_to(&self, key: Key) {
         self.key.set(key);
+        self.head.set(0);
     }
 }
 
@@ -147,7 +156,7 @@ impl Drop for Interest {
 
 impl Search for HeaderSearch {
     fn weight(&self) -> u64 {
-        self.0.memory.get()
+        self.0.memory.get() + self.0.head.get()
     }
 
     fn ends_with_client(&self) -> bool {

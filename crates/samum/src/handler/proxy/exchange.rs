@@ -85,6 +85,8 @@ pub(super) struct Exchange {
     dropped_bytes: u64,
     /// Bytes of the server that are not understood yet.
     unread: Vec<u8>,
+    /// Bytes of memory of the beginning of a head that the client's connection is charged for.
+    charged: usize,
     output: Rc<RefCell<Output>>,
     /// Bytes of the content that have come.
     content_bytes: u64,
@@ -186,6 +188,7 @@ impl Exchange {
             is_over_length: false,
             dropped_bytes: 0,
             unread: Vec::new(),
+            charged: 0,
             output: Rc::new(RefCell::new(Output::new())),
             content_bytes: 0,
             content_bytes_before: 0,
@@ -648,6 +651,21 @@ impl Exchange {
         let duty = self.current_duty(tools);
         if core::mem::replace(&mut self.duty, duty) != duty {
             self.since = tools.shell.cx.now;
+        }
+    }
+
+    /// Charges the client's connection after each step for what has come of a head that is not complete.
+    pub(super) fn charge_head(&mut self, tools: &mut Tools<'_>) {
+        if self.stage != Stage::Asking {
+            return;
+        }
+        let kept = self.unread.capacity() + self.wire.head_bytes();
+        if core::mem::replace(&mut self.charged, kept) != kept
+            && let Some(interest) = self.interest.upgrade()
+        {
+            interest.set_head(kept as u64);
+            // Its connection is counted again.
+            tools.woken.push_back(self.ticket);
         }
     }
 

@@ -425,6 +425,7 @@ impl Proxy {
             return;
         }
         exchange.note_duty(tools);
+        exchange.charge_head(tools);
         if let Some(deadline) = exchange.deadline(now)
             && wheel.is_later(exchange.wheel_tick, deadline)
         {

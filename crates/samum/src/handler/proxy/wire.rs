@@ -194,6 +194,14 @@ impl Wire {
         matches!(self.protocol, Protocol::Fastcgi(_))
     }
 
+    /// Bytes of the head of a response that are consumed and kept because it is not complete.
+    pub(super) const fn head_bytes(&self) -> usize {
+        match &self.protocol {
+            Protocol::Http(_) => 0,
+            Protocol::Fastcgi(script) => script.header_bytes(),
+        }
+    }
+
     /// Returns whether each byte that comes is progress. Of records it is their content: without any they could keep
     /// an exchange alive for ever.
     pub(super) const fn counts_bytes(&self) -> bool {
