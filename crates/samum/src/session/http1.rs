@@ -325,15 +325,14 @@ impl Session for Http1 {
 
     #[inline]
     fn had_its_share(&self, work: &Work) -> bool {
-        work.has_begun_all()
+        // What comes behind the last request is dropped at once.
+        self.is_open() && work.has_begun_all()
     }
 
     #[inline]
     fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
-        if work.incoming.is_some() {
-            return unread < INPUT_BYTES_MAX;
-        }
-        !self.is_open() || (!work.is_full(&cx.budget) && unread < INPUT_BYTES_MAX)
+        let may_wait = work.incoming.is_none() && self.is_open() && work.is_full(&cx.budget);
+        unread < INPUT_BYTES_MAX && !may_wait
     }
 
     fn deadline(&self, cx: &Context) -> Option<Time> {

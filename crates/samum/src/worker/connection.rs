@@ -509,6 +509,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Next::TurnOver => break After::Again,
                 Next::ShutDown => {
                     self.transport.shutdown(&mut shell.ring);
+                    // What has come behind the last request is dropped, and so is what comes now.
+                    self.read_input(tools, &mut work);
                     break After::Keep;
                 }
                 Next::Close(why) => break end(shell, why),

@@ -1,7 +1,7 @@
 //! Many requests of clients that take the responses late, or never.
 
 use core::time::Duration;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::net::TcpStream;
 use std::thread;
 
@@ -62,6 +62,39 @@ fn a_client_that_takes_nothing_costs_bounded_memory() {
         assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
         drop(clients);
         assert!(wait_until(SOON, || descriptors(&server) < 40));
+    });
+}
+
+#[test]
+fn clients_that_go_on_behind_their_last_requests_cost_bounded_memory() {
+    // As many as begin in one turn of the worker, so that the connection had its share of it, and some less and more.
+    const CASES: [(usize, &str); 5] =
+        [(1, "/1.txt"), (64, "/1.txt"), (63, "/big.bin"), (64, "/big.bin"), (200, "/big.bin")];
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        assert_eq!(ask(&server, "GET /1.txt").status, 200);
+        let before = resident_bytes(&server);
+        let clients = CASES.map(|(requests, path)| {
+            let mut client = TcpStream::connect(tcp_address(&server)).unwrap();
+            let sent = request(&format!("GET {path}")).repeat(requests - 1);
+            client.write_all(sent.as_bytes()).unwrap();
+            let last = request(&format!("GET {path}\nConnection: close"));
+            client.write_all(last.as_bytes()).unwrap();
+            let mut taking = client.try_clone().unwrap();
+            // Either ends when the server closes the connection, or has it reset because of what comes then.
+            let taker = thread::spawn(move || io::copy(&mut taking, &mut io::sink()).is_ok());
+            let sender =
+                thread::spawn(move || while client.write_all(&[b'x'; 64 * 1024]).is_ok() {});
+            (taker, sender)
+        });
+        let mut most = 0;
+        assert!(wait_until(SOON, || {
+            most = most.max(resident_bytes(&server).saturating_sub(before));
+            clients.iter().all(|(taker, sender)| taker.is_finished() && sender.is_finished())
+        }));
+        assert!(most < 32 << 20, "{most} bytes for {} clients", CASES.len());
+        assert_eq!(ask(&server, "GET /2.txt").body, b"file 2\n");
     });
 }
 
