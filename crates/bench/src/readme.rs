@@ -12,7 +12,7 @@ use core::fmt::Write as _;
 use crate::league::peers::{CROWDED, DNS};
 use crate::league::proxy::{download as proxied, requests, slow};
 use crate::league::rounds::Rounds;
-use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_idle};
+use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_cold, wire_idle};
 use crate::run::{Ran, Run};
 use crate::spread::Spread;
 use crate::summary;
@@ -35,7 +35,7 @@ pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
         .iter()
         .filter_map(|table| table(runs))
         .chain(wire_tables(runs))
-        .chain([wire_idle_table(runs), dns_table(runs)].into_iter().flatten())
+        .chain([wire_cold_table, wire_idle_table, dns_table].iter().filter_map(|table| table(runs)))
         .map(|table| table.markdown())
         .collect();
     let gateways = GATEWAYS.iter().filter_map(|gateway| gateway_table(runs, gateway));
@@ -417,9 +417,10 @@ fn wire_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
 }
 
 fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option<Comparison> {
-    let figures: [Figure<'_>; 3] = [
+    let figures: [Figure<'_>; 4] = [
         ("requests/s", wire::RATE, whole),
         ("CPU of the core per request, µs", wire::CPU, precise_microseconds),
+        ("own user time, µs", wire::USER, precise_microseconds),
         ("ratio to the floor", wire::RATIO, hundredths),
     ];
     let about = format!(
@@ -535,6 +536,31 @@ fn slow_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     ];
     let mut table = servers(runs, "proxied-slow", title, about, &figures)?;
     table.rows = rows_beside(&table.columns.first()?.rounds, "samum-proxy", None);
+    table.keeps_all = true;
+    Some(table)
+}
+
+/// The table of downloads from the disk over a link: each way of caching on the kernel's TCP and on samum's own.
+fn wire_cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+    let title = "Downloads from the disk over a link.";
+    let about = |ran: &Ran| {
+        let title = ran.tables.first().and_then(|table| table.title.split(':').next());
+        let title = title.unwrap_or_default();
+        format!(
+            "{title}. `never`: with `--cache never`. Memory of the server, with what it holds for the disk."
+        )
+    };
+    let figures: [Figure<'_>; 4] = [
+        ("MB/s", wire_cold::RATE, whole_megabytes),
+        ("CPU of the core per GiB, ms", wire_cold::CPU, milliseconds),
+        ("memory, at most, MiB", wire_cold::MEMORY, mebibytes),
+        ("more than before, MiB", wire_cold::GROWTH, mebibytes),
+    ];
+    let mut table = servers(runs, "wire-cold", title, about, &figures)?;
+    let there = table.columns.first()?.rounds.clone();
+    let rows = wire_cold::PAIRS.iter().flat_map(|pair| pair.map(|name| (name, pair[1])));
+    let rows = rows.filter(|(name, _)| there.servers().contains(name));
+    table.rows = rows.map(|(name, own)| row(None, name, own)).collect();
     table.keeps_all = true;
     Some(table)
 }

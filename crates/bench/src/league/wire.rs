@@ -122,7 +122,7 @@ pub(crate) const CLOSED: &str = "wire-close";
 pub(crate) const RATE: &str = warm::RATE;
 pub(crate) const CPU: &str = "CPU of the core per request";
 pub(crate) const RATIO: &str = "CPU of the core, floor = 1";
-const USER: &str = "own user time per request";
+pub(crate) const USER: &str = "own user time per request";
 
 const COLUMNS: [Column; 3] = [
     warm::RATE_COLUMN,

@@ -209,14 +209,15 @@ fn watched<T>(pid: u32, cpu: Option<usize>, work: impl FnOnce() -> T) -> (T, u64
 }
 
 /// The kernel's TCP and samum's own, with the same settings.
-const PAIRS: [[&str; 2]; 2] = [["samum", "samum-own"], ["samum-never", "samum-own-never"]];
+pub(crate) const PAIRS: [[&str; 2]; 2] =
+    [["samum", "samum-own"], ["samum-never", "samum-own-never"]];
 
-const CPU: &str = "CPU of the core per GiB";
+pub(crate) const CPU: &str = "CPU of the core per GiB";
 const RATIO: &str = "CPU, kernel's TCP = 1";
 const USER: &str = "own user time per GiB";
-const RATE: &str = "200 at once";
-const MEMORY: &str = "memory of the server, at most";
-const GROWTH: &str = "memory, more than before";
+pub(crate) const RATE: &str = "200 at once";
+pub(crate) const MEMORY: &str = "memory of the server, at most";
+pub(crate) const GROWTH: &str = "memory, more than before";
 
 /// Files downloaded at once.
 const PARALLEL: usize = 200;
