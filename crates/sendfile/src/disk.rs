@@ -1,29 +1,37 @@
 //! Disks as one worker uses them: buffers, queue depth, and the line of streams that wait.
 
-use core::cell::{Cell, RefCell};
-use core::ops::Range;
+mod holders;
+mod read;
+mod silence;
+mod turns;
+
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use pace::Pace;
 use ring::{
-    Buffer, BufferPool, Completion, Device, Event, Fd, Key, Op, PROBE_BYTES_MAX, Pipe, PipePool,
-    Ring, Shares, Slab, Time, Token,
+    Buffer, BufferPool, Completion, Device, Event, Fd, Key, Op, PROBE_BYTES_MAX, PipePool, Ring,
+    Shares, Slab, Time, Token,
 };
 
 use crate::devices::{Devices, Silence, since_start};
 use crate::direct::{Place, Places};
 use crate::file::{BLOCK, File, Inodes, Readahead};
+use crate::line::Line;
 pub use crate::line::Owner;
-use crate::line::{Line, Wait};
-use crate::page_cache::{Dropping, PageCache, Watch};
-use crate::policy::{Caching, Policy};
-use crate::trail::{self, Held, Left, Trail, Trails};
+use crate::page_cache::{Dropping, PageCache};
+use crate::policy::Caching;
+use crate::trail::{self, Left, Trail, Trails};
 use crate::transport::Takes;
 use crate::way::Unusual;
+use holders::Holders;
+pub(crate) use holders::Holding;
+pub use read::ReadDone;
+pub(crate) use read::{Begun, Data, ReadRequest};
+use read::{How, Read};
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
@@ -161,45 +169,6 @@ impl Default for Abilities {
     }
 }
 
-/// Streams that hold buffers or pipes and wait for their peers, each at most once.
-#[derive(Debug, Default)]
-struct Holders {
-    /// Their order is that of the times from which on they may be named, then that in which they began.
-    all: RefCell<BTreeMap<(Time, u64), Owner>>,
-    next: Cell<u64>,
-}
-
-impl Holders {
-    fn insert(&self, from: Time, owner: Owner) -> (Time, u64) {
-        let next = self.next.get();
-        self.next.set(next + 1);
-        self.all.borrow_mut().insert((from, next), owner);
-        (from, next)
-    }
-}
-
-/// A stream's entry among the holders; dropping it takes it out.
-#[derive(Debug)]
-pub(crate) struct Holding {
-    holders: Rc<Holders>,
-    owner: Owner,
-    place: (Time, u64),
-}
-
-impl Holding {
-    /// Has the stream, which was named and could not give all back, named again from then on.
-    pub(crate) fn look_again(&mut self, from: Time) {
-        self.holders.all.borrow_mut().remove(&self.place);
-        self.place = self.holders.insert(from, self.owner);
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        self.holders.all.borrow_mut().remove(&self.place);
-    }
-}
-
 /// An operation in flight. Its token carries its key.
 #[derive(Debug)]
 enum Operation {
@@ -231,150 +200,6 @@ enum Operation {
         dev: u64,
         file: Fd,
     },
-}
-
-#[derive(Debug)]
-struct Read {
-    owner: Owner,
-    at: u64,
-    file: Rc<File>,
-    offset: u64,
-    len: u64,
-    policy: Policy,
-    wait: Wait,
-    how: How,
-    readahead: Readahead,
-    /// The dropping reads that had ended before, of a read that is to stay.
-    drops: Option<u64>,
-    /// Some for a read that is not to stay.
-    dropping: Option<Dropping>,
-    /// Since the read began, of one whose pages are dropped after it.
-    watch: Option<Watch>,
-    /// Some for a splice that is not to stay.
-    trail: Option<Held>,
-    /// When the stream's turn has begun.
-    turn: Time,
-    began: Time,
-}
-
-impl Read {
-    const fn range(&self) -> Range<u64> {
-        self.offset..self.offset + self.len
-    }
-
-    /// The result for its owner if it takes too long.
-    fn late(&self) -> ReadDone {
-        ReadDone {
-            owner: self.owner,
-            at: self.at,
-            file: Rc::clone(&self.file),
-            offset: self.offset,
-            len: self.len,
-            policy: self.policy,
-            result: Err(io::ErrorKind::TimedOut.into()),
-            trail: None,
-        }
-    }
-}
-
-/// A read that a stream asks for.
-#[derive(Debug)]
-pub(crate) struct ReadRequest<'a> {
-    pub(crate) owner: Owner,
-    /// The position in the stream.
-    pub(crate) at: u64,
-    pub(crate) file: &'a Rc<File>,
-    /// The position in the file.
-    pub(crate) offset: u64,
-    /// Bytes; the read may ask for fewer.
-    pub(crate) len: u64,
-    pub(crate) policy: Policy,
-    pub(crate) wait: Wait,
-    pub(crate) readahead: Readahead,
-    pub(crate) takes: Takes,
-    /// The window of the transport.
-    pub(crate) window: u64,
-    /// When the stream's last turn has begun.
-    pub(crate) turn: Time,
-    /// Some if the read may leave its pages in the page cache although they are not to stay there.
-    pub(crate) trail: Option<Rc<Trail>>,
-    /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
-    /// streams could block each other with bytes that are not yet due.
-    pub(crate) is_urgent: bool,
-}
-
-/// A read that has begun.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
-    /// Bytes asked for.
-    pub(crate) len: u64,
-    /// True if the next read of the same range should wait for the end of this one: to the kernel's
-    /// readahead, where it is used, two reads at once look like a file read at random.
-    pub(crate) alone: bool,
-    /// When the stream's turn has begun.
-    pub(crate) turn: Time,
-}
-
-/// A way of reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// Into the page cache, and from there into a pipe.
-    Splice,
-    /// Into the page cache, and a copy into a buffer.
-    Keep,
-    /// The same, and the read itself drops the pages from the page cache.
-    Drop,
-    /// Past the page cache into a buffer.
-    Direct,
-    /// As `Keep`, and the pages are dropped after the read. Those that others have brought would be
-    /// dropped, too, so it is not used where there are any.
-    Discard,
-}
-
-/// A read that has ended, for [`Stream::handle_read`](crate::Stream::handle_read) of its owner.
-#[derive(Debug)]
-pub struct ReadDone {
-    /// The stream that asked.
-    pub owner: Owner,
-    pub(crate) at: u64,
-    pub(crate) file: Rc<File>,
-    pub(crate) offset: u64,
-    /// Bytes asked for.
-    pub(crate) len: u64,
-    pub(crate) policy: Policy,
-    pub(crate) result: io::Result<Data>,
-    /// Some if the read has left pages in the page cache that are not to stay there.
-    pub(crate) trail: Option<Held>,
-}
-
-/// The result of a read.
-#[derive(Debug)]
-pub(crate) enum Data {
-    /// Copies.
-    Buffer(Buffer),
-    /// Pages of the page cache.
-    Pipe(Pipe),
-    /// Nothing yet: the file system cannot read in this way, but knows another. Read again.
-    Nothing,
-}
-
-impl ReadDone {
-    /// The device of a read that has failed because it took too long.
-    #[must_use]
-    pub fn late_on(&self) -> Option<Device> {
-        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
-        self.result.as_ref().err().is_some_and(is_late).then(|| self.file.device())
-    }
-}
-
-impl Data {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Buffer(buf) => buf.len() as u64,
-            Self::Pipe(pipe) => pipe.len() as u64,
-            Self::Nothing => 0,
-        }
-    }
 }
 
 impl Disk {
@@ -487,195 +312,10 @@ impl Disk {
         !self.line.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
-    /// The stream that has held buffers or pipes for the longest time while it waits for its peer. Have it
-    /// [`reclaim`](crate::Stream::reclaim). It is not named again before it holds others or its transport is blocked
-    /// anew, or before [`HOLD_MAX`](crate::HOLD_MAX) if its peer has yet to acknowledge what they hold.
-    pub fn next_holder(&mut self, now: Time) -> Option<Owner> {
-        let mut all = self.holders.all.borrow_mut();
-        let first = all.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
-    }
-
-    /// Notes that a stream holds buffers or pipes and waits for its peer, until the result is dropped.
-    pub(crate) fn hold(&self, owner: Owner) -> Holding {
-        let holders = Rc::clone(&self.holders);
-        let place = holders.insert(Time::default(), owner);
-        Holding { holders, owner, place }
-    }
-
-    /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it
-    /// goes to the end of the line.
-    #[inline]
-    pub fn next_waiting(&mut self) -> Option<Owner> {
-        if self.line.is_empty() || !self.has_room() {
-            return None;
-        }
-        let owner = self.first_waiting()?;
-        self.line.leave(owner);
-        self.turn = Some(owner);
-        Some(owner)
-    }
-
-    /// The first stream in line whose device may be read from. One whose reads do not end has used up its
-    /// share; the streams of others pass its own.
-    fn first_waiting(&self) -> Option<Owner> {
-        self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
-    }
-
-    /// Returns whether a stream comes before all others that wait for a read and could begin one now, so that one
-    /// which goes on does not keep its place until its end.
-    fn has_turn_now(&mut self, owner: Owner, wait: Wait) -> bool {
-        self.line.is_empty()
-            || self.turn.take_if(|turn| *turn == owner).is_some()
-            || self.line.lets(owner, wait, |device, wait| {
-                self.may_begin(device, wait) || self.refuses(device)
-            })
-    }
-
-    /// Returns whether a read may begin on a device. Its pace is for streams that go on.
-    fn may_begin(&self, device: Device, wait: Wait) -> bool {
-        self.reads.may_begin(device, self.now) && (wait == Wait::First || self.may_go_on(device))
-    }
-
-    fn may_go_on(&self, device: Device) -> bool {
-        let has_room = |pace: &Pace| pace.has_room(since_start(self.now));
-        self.paces.get(&device).is_none_or(has_room)
-            && self.devices.opens_at(device, self.now).is_none()
-    }
-
-    /// Bytes of the next read of a stream that goes on.
-    pub(crate) fn chunk(&self, file: &File) -> u64 {
-        let pace = self.paces.get(&file.device());
-        pace.map_or(pace::CHUNK_MIN, Pace::chunk)
-    }
-
-    /// Returns whether a stream stands in line and there is room for a read of it.
-    #[must_use]
-    pub fn has_turn(&self) -> bool {
-        !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
-    }
-
-    /// Returns whether a read of a device fails at once.
-    fn refuses(&self, device: Device) -> bool {
-        self.config.patience.is_some_and(|patience| {
-            self.reads.refuses(device, self.now, patience)
-                || self.devices.refuses(device, self.now, patience)
-        })
-    }
-
-    /// Returns whether there may be a device whose reads do not end, so that it is worth to ask
-    /// [`would_fail`](Self::would_fail).
-    #[must_use]
-    #[inline]
-    pub fn may_refuse(&self) -> bool {
-        self.lates > 0 || self.devices.any_is_silent()
-    }
-
-    /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
-    /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
-    /// have it read. Ask before the head of a response is promised.
-    ///
-    /// # Panics
-    ///
-    /// If the range starts beyond its end.
-    #[must_use]
-    pub fn would_fail(
-        &mut self,
-        ring: &mut Ring,
-        file: &File,
-        range: &Range<u64>,
-        takes: Takes,
-    ) -> bool {
-        assert!(range.start <= range.end);
-        self.now = ring.now();
-        if range.is_empty() || !self.refuses(file.device()) {
-            return false;
-        }
-        self.introduce(ring, file);
-        let len = (range.end - range.start).min(BLOCK - range.start % BLOCK);
-        takes == Takes::Memory || file.resident(ring, range.start, len, self.now, true) == 0
-    }
-
-    /// The next device whose reads have stopped to end, or end again, to be told to the operator. Call it after
-    /// [`handle`](Self::handle).
-    pub fn next_silence(&mut self) -> Option<Silence> {
-        self.silences.pop_front()
-    }
-
-    /// The next read that has failed because it took too long, for its owner like those that
-    /// [`handle`](Self::handle) returns. Call it after each of these.
-    pub fn next_late(&mut self) -> Option<ReadDone> {
-        self.late.pop_front()
-    }
-
     /// A file system that was met and whose files leave in another way than usual, to be told to the operator. Disks
     /// with the same [`Devices`] name it once. Call it after [`handle`](Self::handle).
     pub fn next_unusual(&mut self) -> Option<Unusual> {
         self.unusual.pop()
-    }
-
-    /// Has reads looked at for late ones at a time.
-    fn look_at(&mut self, ring: &mut Ring, at: Time) {
-        if self.look_at.is_none_or(|earlier| at < earlier) {
-            self.look_at = Some(at);
-            self.submit(ring, Op::Timer(at), Operation::Look(at));
-        }
-    }
-
-    /// Fails reads that take too long.
-    fn look(&mut self, ring: &mut Ring) {
-        let Some(patience) = self.config.patience else { return };
-        self.look_at = None;
-        let mut next = None;
-        for key in self.operations.keys().collect::<Vec<_>>() {
-            let operation = self.operations.get_mut(key).expect("one of its keys");
-            let Operation::Read(read) = operation else { continue };
-            if self.now.since(read.began) < patience {
-                let due = read.began + patience;
-                next = Some(next.map_or(due, |next: Time| next.min(due)));
-                continue;
-            }
-            let Operation::Read(read) =
-                core::mem::replace(operation, Operation::Discard { _dropping: None })
-            else {
-                unreachable!("it has just been looked at")
-            };
-            self.late.push_back(read.late());
-            self.lates += 1;
-            let device = read.file.device();
-            *operation = Operation::Late(read);
-            let silence = self.reads.silence(device, self.now);
-            if silence >= patience && self.devices.begin_silence(device, silence, self.now) {
-                self.silences.push_back(Silence::Begun(device));
-            }
-        }
-        if !self.line.is_empty() {
-            let soon = self.now + LOOK;
-            next = Some(next.map_or(soon, |next| next.min(soon)));
-        }
-        if let Some(next) = next {
-            self.look_at(ring, next);
-        }
-    }
-
-    /// Takes the streams of a connection out of the line: it is closed.
-    pub fn leave_line(&mut self, connection: u64) {
-        self.line.leave_all(connection);
-    }
-
-    pub(crate) fn wait_in_line(&mut self, ring: &mut Ring, owner: Owner, file: &File, wait: Wait) {
-        self.line.enter(owner, file.device(), wait);
-        self.await_pauses(ring);
-    }
-
-    /// Sees to it that streams in line are asked again when the pauses of their devices end.
-    fn await_pauses(&mut self, ring: &mut Ring) {
-        let opens_at = |device| self.devices.opens_at(device, self.now);
-        let Some(at) = self.line.going_on().filter_map(opens_at).min() else { return };
-        if self.opens_at.is_none_or(|earlier| at < earlier) {
-            self.opens_at = Some(at);
-            self.submit(ring, Op::Timer(at), Operation::Pause(at));
-        }
     }
 
     /// Tells a file what decides how its residency can be known: what other open files and other workers
@@ -1079,8 +719,6 @@ impl Disk {
     }
 }
 
-/// The interval at which late reads are looked for while streams stand in line.
-const LOOK: Duration = Duration::from_secs(1);
 /// A stream reads on for so long before those that stand in line come before it: several chunks of a quick disk,
 /// which is read faster in one piece, or one chunk of a slow one.
 const TURN_MAX: Duration = Duration::from_millis(30);
@@ -1096,214 +734,4 @@ const URGENT_SHARE: usize = 4;
 const FILE_SYSTEMS_MAX: usize = 1024;
 
 #[cfg(test)]
-mod tests {
-    use core::ffi::CStr;
-
-    use ring::OpenHow;
-    use ring::sim::{Config, World};
-
-    use super::*;
-
-    /// Waits for the next completion.
-    fn next(ring: &mut Ring) -> Completion {
-        let mut completions = Vec::new();
-        while completions.is_empty() {
-            ring.wait(None, &mut completions).unwrap();
-        }
-        assert_eq!(completions.len(), 1);
-        completions.remove(0)
-    }
-
-    fn open(world: &World, ring: &mut Ring) -> Rc<File> {
-        open_at(world, ring, c"f")
-    }
-
-    fn open_at(world: &World, ring: &mut Ring, path: &CStr) -> Rc<File> {
-        let dir = Some(ring.sim_root(world));
-        ring.submit(Op::Open { dir, path: path.into(), how: OpenHow::BENEATH }, KEYS);
-        let Ok(Event::Opened(fd)) = next(ring).result else { unreachable!("it exists") };
-        ring.submit(Op::Stat(fd.clone()), KEYS);
-        let Ok(Event::Stat(stat)) = next(ring).result else { unreachable!("it exists") };
-        Rc::new(File::new(fd, &stat))
-    }
-
-    #[test]
-    fn streams_that_go_on_wait_for_the_pace_and_first_reads_do_not() {
-        let world = World::new(Config::new(1));
-        world.write_file("f", &vec![7; 16 << 20]);
-        let mut ring = Ring::simulated(&world);
-        let file = open(&world, &mut ring);
-        let mut disk = Disk::new(DiskConfig::default()).unwrap();
-        let read = |disk: &mut Disk, ring: &mut Ring, name, wait| {
-            let (owner, offset) = (Owner::of(name), name * BLOCK);
-            let request = ReadRequest {
-                owner,
-                at: offset,
-                file: &file,
-                offset,
-                len: BLOCK,
-                policy: Policy::default(),
-                wait,
-                readahead: Readahead::Off,
-                takes: Takes::Memory,
-                window: u64::MAX,
-                turn: Time::default(),
-                trail: None,
-                is_urgent: true,
-            };
-            let begun = disk.read(ring, request);
-            if begun.is_none() {
-                disk.wait_in_line(ring, owner, &file, wait);
-            }
-            begun.is_some()
-        };
-        let begun: Vec<_> =
-            (0..5).map(|name| read(&mut disk, &mut ring, name, Wait::Next)).collect();
-        assert_eq!(begun, [true, true, true, false, false]);
-        assert!(!disk.has_turn(), "its pace has no room for a chunk");
-        assert!(read(&mut disk, &mut ring, 10, Wait::First));
-        let mut ended = 0;
-        while disk.next_waiting().is_none() {
-            let completion = next(&mut ring);
-            assert!(disk.handle(&mut ring, completion).is_some());
-            ended += 1;
-        }
-        assert!((1..=3).contains(&ended), "{ended}");
-    }
-
-    /// A disk, and what became of its reads that have ended.
-    struct Worker {
-        ring: Ring,
-        disk: Disk,
-        file: Rc<File>,
-    }
-
-    impl Worker {
-        /// Asks for a block; returns whether that fails at once.
-        fn fails(&mut self, block: u64) -> bool {
-            let request = ReadRequest {
-                owner: Owner::of(1),
-                at: block * BLOCK,
-                file: &self.file,
-                offset: block * BLOCK,
-                len: BLOCK,
-                policy: Policy::default(),
-                wait: Wait::First,
-                readahead: Readahead::Off,
-                takes: Takes::Memory,
-                window: u64::MAX,
-                turn: Time::default(),
-                trail: None,
-                is_urgent: true,
-            };
-            self.disk.read(&mut self.ring, request).expect("there is room");
-            self.disk.next_late().is_some()
-        }
-
-        fn would_fail(&mut self, block: u64, takes: Takes) -> bool {
-            let range = block * BLOCK..self.file.size();
-            self.disk.may_refuse()
-                && self.disk.would_fail(&mut self.ring, &self.file, &range, takes)
-        }
-
-        /// Waits until then, and takes what ends; returns the news.
-        fn pass(&mut self, until: Time) -> Vec<Silence> {
-            self.ring.submit(Op::Timer(until), KEYS);
-            let mut completions = Vec::new();
-            while self.ring.now() < until {
-                self.ring.wait(None, &mut completions).unwrap();
-                for completion in completions.drain(..) {
-                    if self.disk.owns(completion.token) {
-                        self.disk.handle(&mut self.ring, completion);
-                        while self.disk.next_late().is_some() {}
-                    }
-                }
-            }
-            core::iter::from_fn(|| self.disk.next_silence()).collect()
-        }
-    }
-
-    #[test]
-    fn disks_try_a_device_together_whose_reads_do_not_end() {
-        const PATIENCE: Duration = Duration::from_secs(30);
-        let world = World::new(Config::new(1));
-        let device = world.make_device("slow");
-        world.write_file("f", &vec![7; 16 << 20]);
-        world.write_file("slow/f", &vec![7; 16 << 20]);
-        let devices = Arc::new(Devices::default());
-        let mut workers: Vec<_> = (0..2)
-            .map(|_| {
-                let mut ring = Ring::simulated(&world);
-                let file = open_at(&world, &mut ring, c"slow/f");
-                let config = DiskConfig { patience: Some(PATIENCE), ..DiskConfig::default() };
-                let disk = Disk::sharing(config, Arc::default(), Arc::clone(&devices)).unwrap();
-                Worker { ring, disk, file }
-            })
-            .collect();
-        let [one, other] = &mut workers[..] else { unreachable!("there are two") };
-        world.evict("slow/f");
-        let start = one.ring.now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(!one.fails(0));
-        assert_eq!(one.pass(at(1)), []);
-        let silent = one.file.device();
-        world.hang(device);
-        assert!(!one.fails(1));
-        assert_eq!(one.pass(at(30)), []);
-        assert!(!one.would_fail(2, Takes::Files) && !other.would_fail(2, Takes::Files));
-        assert_eq!(one.pass(at(32)), [Silence::Begun(silent)]);
-        // One of all tries it in each such time.
-        assert!(!other.would_fail(2, Takes::Files) && !other.fails(2));
-        for _ in 0..3 {
-            for worker in [&mut *one, &mut *other] {
-                assert!(worker.would_fail(3, Takes::Files) && worker.fails(3));
-            }
-        }
-        // What the response begins with is resident.
-        assert!(!other.would_fail(0, Takes::Files) && other.would_fail(0, Takes::Memory));
-        assert_eq!(other.pass(at(61)), []);
-        assert!(one.would_fail(3, Takes::Files));
-        assert_eq!(other.pass(at(63)), [], "one has told it");
-        assert!(!one.would_fail(3, Takes::Files) && !one.fails(3));
-        assert!(other.would_fail(3, Takes::Files));
-        // The first read that ends tells all.
-        world.release(device);
-        assert_eq!(one.pass(at(64)), [Silence::Ended(silent)]);
-        assert!(!one.would_fail(4, Takes::Files) && !one.fails(4));
-        assert_eq!(other.pass(at(65)), []);
-        assert!(!other.disk.may_refuse() && !other.fails(5));
-    }
-
-    #[test]
-    fn a_stream_in_line_reads_when_the_pause_of_its_device_ends() {
-        let world = World::new(Config::new(1));
-        world.write_file("f", &vec![7; 1 << 20]);
-        let mut ring = Ring::simulated(&world);
-        let file = open(&world, &mut ring);
-        let mut disk = Disk::new(DiskConfig::default()).unwrap();
-        // A limit of 32 blocks in each second, which comes in slices.
-        let device = file.device();
-        let start = ring.now();
-        let at = |ms| start + Duration::from_millis(ms);
-        for slice in 0..20 {
-            for read in 0..8 {
-                let ms = slice * 250 + read;
-                disk.devices.begin(device, BLOCK, Wait::Next, at(ms));
-                disk.devices.begin(device, BLOCK, Wait::First, at(ms));
-                let took = if read == 0 { 240 } else { 1 };
-                disk.devices.end(device, BLOCK, Duration::from_millis(took), false, at(ms));
-            }
-        }
-        let now = at(5_000);
-        (0..32).for_each(|_| disk.devices.begin(device, BLOCK, Wait::Next, now));
-        ring.submit(Op::Timer(now), KEYS);
-        next(&mut ring);
-        disk.now = ring.now();
-        let opens_at = disk.devices.opens_at(device, disk.now).expect("it is spaced");
-        disk.wait_in_line(&mut ring, Owner::of(1), &file, Wait::Next);
-        assert_eq!(disk.next_waiting(), None);
-        let completion = next(&mut ring);
-        assert!(disk.handle(&mut ring, completion).is_none() && ring.now() >= opens_at);
-        assert_eq!(disk.next_waiting(), Some(Owner::of(1)));
-    }
-}
+mod tests;

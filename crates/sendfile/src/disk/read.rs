@@ -1,0 +1,158 @@
+//! A read from a disk, from what a stream asks for to what it gets.
+
+use core::ops::Range;
+use std::io;
+use std::rc::Rc;
+
+use ring::{Buffer, Device, Pipe, Time};
+
+use crate::file::{File, Readahead};
+use crate::line::{Owner, Wait};
+use crate::page_cache::{Dropping, Watch};
+use crate::policy::Policy;
+use crate::trail::{Held, Trail};
+use crate::transport::Takes;
+
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) owner: Owner,
+    pub(super) at: u64,
+    pub(super) file: Rc<File>,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) policy: Policy,
+    pub(super) wait: Wait,
+    pub(super) how: How,
+    pub(super) readahead: Readahead,
+    /// The dropping reads that had ended before, of a read that is to stay.
+    pub(super) drops: Option<u64>,
+    /// Some for a read that is not to stay.
+    pub(super) dropping: Option<Dropping>,
+    /// Since the read began, of one whose pages are dropped after it.
+    pub(super) watch: Option<Watch>,
+    /// Some for a splice that is not to stay.
+    pub(super) trail: Option<Held>,
+    /// When the stream's turn has begun.
+    pub(super) turn: Time,
+    pub(super) began: Time,
+}
+
+impl Read {
+    pub(super) const fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.len
+    }
+
+    /// The result for its owner if it takes too long.
+    pub(super) fn late(&self) -> ReadDone {
+        ReadDone {
+            owner: self.owner,
+            at: self.at,
+            file: Rc::clone(&self.file),
+            offset: self.offset,
+            len: self.len,
+            policy: self.policy,
+            result: Err(io::ErrorKind::TimedOut.into()),
+            trail: None,
+        }
+    }
+}
+
+/// A read that a stream asks for.
+#[derive(Debug)]
+pub(crate) struct ReadRequest<'a> {
+    pub(crate) owner: Owner,
+    /// The position in the stream.
+    pub(crate) at: u64,
+    pub(crate) file: &'a Rc<File>,
+    /// The position in the file.
+    pub(crate) offset: u64,
+    /// Bytes; the read may ask for fewer.
+    pub(crate) len: u64,
+    pub(crate) policy: Policy,
+    pub(crate) wait: Wait,
+    pub(crate) readahead: Readahead,
+    pub(crate) takes: Takes,
+    /// The window of the transport.
+    pub(crate) window: u64,
+    /// When the stream's last turn has begun.
+    pub(crate) turn: Time,
+    /// Some if the read may leave its pages in the page cache although they are not to stay there.
+    pub(crate) trail: Option<Rc<Trail>>,
+    /// The stream can send nothing before it. Prefetching leaves a part of the memory to such reads, or
+    /// streams could block each other with bytes that are not yet due.
+    pub(crate) is_urgent: bool,
+}
+
+/// A read that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// Bytes asked for.
+    pub(crate) len: u64,
+    /// True if the next read of the same range should wait for the end of this one: to the kernel's
+    /// readahead, where it is used, two reads at once look like a file read at random.
+    pub(crate) alone: bool,
+    /// When the stream's turn has begun.
+    pub(crate) turn: Time,
+}
+
+/// A way of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Into the page cache, and from there into a pipe.
+    Splice,
+    /// Into the page cache, and a copy into a buffer.
+    Keep,
+    /// The same, and the read itself drops the pages from the page cache.
+    Drop,
+    /// Past the page cache into a buffer.
+    Direct,
+    /// As `Keep`, and the pages are dropped after the read. Those that others have brought would be
+    /// dropped, too, so it is not used where there are any.
+    Discard,
+}
+
+/// A read that has ended, for [`Stream::handle_read`](crate::Stream::handle_read) of its owner.
+#[derive(Debug)]
+pub struct ReadDone {
+    /// The stream that asked.
+    pub owner: Owner,
+    pub(crate) at: u64,
+    pub(crate) file: Rc<File>,
+    pub(crate) offset: u64,
+    /// Bytes asked for.
+    pub(crate) len: u64,
+    pub(crate) policy: Policy,
+    pub(crate) result: io::Result<Data>,
+    /// Some if the read has left pages in the page cache that are not to stay there.
+    pub(crate) trail: Option<Held>,
+}
+
+/// The result of a read.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// Copies.
+    Buffer(Buffer),
+    /// Pages of the page cache.
+    Pipe(Pipe),
+    /// Nothing yet: the file system cannot read in this way, but knows another. Read again.
+    Nothing,
+}
+
+impl ReadDone {
+    /// The device of a read that has failed because it took too long.
+    #[must_use]
+    pub fn late_on(&self) -> Option<Device> {
+        let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+        self.result.as_ref().err().is_some_and(is_late).then(|| self.file.device())
+    }
+}
+
+impl Data {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Buffer(buf) => buf.len() as u64,
+            Self::Pipe(pipe) => pipe.len() as u64,
+            Self::Nothing => 0,
+        }
+    }
+}

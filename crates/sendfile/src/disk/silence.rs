@@ -1,0 +1,113 @@
+//! Reads that take too long, and the devices that do not answer.
+
+use core::ops::Range;
+use core::time::Duration;
+
+use ring::{Device, Op, Ring, Time};
+
+use super::{Disk, Operation, ReadDone};
+use crate::devices::Silence;
+use crate::file::{BLOCK, File};
+use crate::transport::Takes;
+
+impl Disk {
+    /// Returns whether a read of a device fails at once.
+    pub(super) fn refuses(&self, device: Device) -> bool {
+        self.config.patience.is_some_and(|patience| {
+            self.reads.refuses(device, self.now, patience)
+                || self.devices.refuses(device, self.now, patience)
+        })
+    }
+
+    /// Returns whether there may be a device whose reads do not end, so that it is worth to ask
+    /// [`would_fail`](Self::would_fail).
+    #[must_use]
+    #[inline]
+    pub fn may_refuse(&self) -> bool {
+        self.lates > 0 || self.devices.any_is_silent()
+    }
+
+    /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
+    /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
+    /// have it read. Ask before the head of a response is promised.
+    ///
+    /// # Panics
+    ///
+    /// If the range starts beyond its end.
+    #[must_use]
+    pub fn would_fail(
+        &mut self,
+        ring: &mut Ring,
+        file: &File,
+        range: &Range<u64>,
+        takes: Takes,
+    ) -> bool {
+        assert!(range.start <= range.end);
+        self.now = ring.now();
+        if range.is_empty() || !self.refuses(file.device()) {
+            return false;
+        }
+        self.introduce(ring, file);
+        let len = (range.end - range.start).min(BLOCK - range.start % BLOCK);
+        takes == Takes::Memory || file.resident(ring, range.start, len, self.now, true) == 0
+    }
+
+    /// The next device whose reads have stopped to end, or end again, to be told to the operator. Call it after
+    /// [`handle`](Self::handle).
+    pub fn next_silence(&mut self) -> Option<Silence> {
+        self.silences.pop_front()
+    }
+
+    /// The next read that has failed because it took too long, for its owner like those that
+    /// [`handle`](Self::handle) returns. Call it after each of these.
+    pub fn next_late(&mut self) -> Option<ReadDone> {
+        self.late.pop_front()
+    }
+
+    /// Has reads looked at for late ones at a time.
+    pub(super) fn look_at(&mut self, ring: &mut Ring, at: Time) {
+        if self.look_at.is_none_or(|earlier| at < earlier) {
+            self.look_at = Some(at);
+            self.submit(ring, Op::Timer(at), Operation::Look(at));
+        }
+    }
+
+    /// Fails reads that take too long.
+    pub(super) fn look(&mut self, ring: &mut Ring) {
+        let Some(patience) = self.config.patience else { return };
+        self.look_at = None;
+        let mut next = None;
+        for key in self.operations.keys().collect::<Vec<_>>() {
+            let operation = self.operations.get_mut(key).expect("one of its keys");
+            let Operation::Read(read) = operation else { continue };
+            if self.now.since(read.began) < patience {
+                let due = read.began + patience;
+                next = Some(next.map_or(due, |next: Time| next.min(due)));
+                continue;
+            }
+            let Operation::Read(read) =
+                core::mem::replace(operation, Operation::Discard { _dropping: None })
+            else {
+                unreachable!("it has just been looked at")
+            };
+            self.late.push_back(read.late());
+            self.lates += 1;
+            let device = read.file.device();
+            *operation = Operation::Late(read);
+            let silence = self.reads.silence(device, self.now);
+            if silence >= patience && self.devices.begin_silence(device, silence, self.now) {
+                self.silences.push_back(Silence::Begun(device));
+            }
+        }
+        if !self.line.is_empty() {
+            let soon = self.now + LOOK;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
+        if let Some(next) = next {
+            self.look_at(ring, next);
+        }
+    }
+}
+
+/// The interval at which late reads are looked for while streams stand in line.
+const LOOK: Duration = Duration::from_secs(1);
