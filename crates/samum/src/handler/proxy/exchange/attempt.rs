@@ -1,0 +1,144 @@
+//! An attempt at a server: which one, the connection to it, and the request.
+
+use std::sync::Arc;
+
+use http::Status;
+
+use super::{Exchange, Stage, Tools, UNSENT_BYTES_MAX};
+use crate::upstream::{Chosen, Try};
+
+impl Exchange {
+    /// Begins once the whole body has come, if its length must be told.
+    pub(super) fn collect(&mut self, tools: &mut Tools<'_>) {
+        let length = self.input.as_ref().and_then(|input| input.borrow().length());
+        if let Some(length) = length {
+            self.wire.set_content_length(length);
+            self.start(tools);
+        }
+    }
+
+    /// Tries the first server.
+    pub(super) fn start(&mut self, tools: &mut Tools<'_>) {
+        match self.choose(tools) {
+            Some(chosen) => self.attempt(tools, chosen, true),
+            None => {
+                self.note_failure(tools, "no name of its servers is resolved");
+                self.fail(tools, Status::BadGateway);
+            }
+        }
+    }
+
+    /// Chooses a server that has not failed.
+    pub(super) fn choose(&self, tools: &mut Tools<'_>) -> Option<Chosen> {
+        let ask = Try {
+            key: self.affinity,
+            failed: self.failed,
+            is_retry: self.tries > 0,
+            is_repeatable: self.is_idempotent && !self.wire.has_body(),
+        };
+        tools.links.choose(&self.upstream, ask, tools.shell.cx.now)
+    }
+
+    /// Tries a server.
+    pub(super) fn attempt(&mut self, tools: &mut Tools<'_>, chosen: Chosen, may_be_kept: bool) {
+        self.tries += 1;
+        self.has_heard = false;
+        self.has_sent_all = !self.wire.has_body();
+        self.unread.clear();
+        self.since = tools.shell.cx.now;
+        let server = Arc::clone(&chosen.server);
+        self.chosen = Some(chosen);
+        let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
+        let link = match kept {
+            Some(kept) => Some(kept),
+            None => tools.links.connect(&mut tools.shell.ring, &server, self.key),
+        };
+        self.stage = if kept.is_some() { Stage::Asking } else { Stage::Connecting };
+        self.link = link;
+        let Some(link) = link.and_then(|link| tools.links.get_mut(link)) else {
+            self.note_failure(tools, "its address is not known");
+            return self.fail(tools, Status::BadGateway);
+        };
+        self.is_pulled = kept.is_none() && self.wire.pulls_all();
+        if self.is_pulled {
+            link.set_receiving(&mut tools.shell.ring, false);
+        }
+        self.sent_before = link.sent();
+        link.push_piece(self.wire.begin(server.url.path.as_deref()));
+        self.send(tools);
+    }
+
+    /// The link has been made.
+    pub(in crate::handler::proxy) fn handle_connected(&mut self, tools: &mut Tools<'_>) {
+        self.stage = Stage::Asking;
+        self.since = tools.shell.cx.now;
+        self.send(tools);
+        if self.is_pulled
+            && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
+        {
+            link.await_bytes(&mut tools.shell.ring);
+        }
+    }
+
+    /// The client or the link has made room, or has something more.
+    pub(in crate::handler::proxy) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
+        if self.stage == Stage::Collecting {
+            return self.collect(tools);
+        }
+        self.send(tools);
+        self.spool(tools);
+        if self.is_pulled {
+            self.pull(tools);
+        } else {
+            self.receive_if_wanted(tools);
+        }
+    }
+
+    /// Gives the server what there is of the request.
+    pub(super) fn send(&mut self, tools: &mut Tools<'_>) {
+        let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) else { return };
+        let before = link.sent();
+        let mut has_failed = link.flush(&mut tools.shell.ring).is_err();
+        let is_tunnel = self.stage == Stage::Tunnel;
+        // A body that was not given to a link can be sent by another one.
+        let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
+        // As long as the server takes all of it: nothing tells when there is room in a queue that is empty.
+        while let Some(input) = &self.input
+            && takes
+            && !self.has_sent_all
+            && !has_failed
+            && link.unsent() < UNSENT_BYTES_MAX
+        {
+            let mut input = input.borrow_mut();
+            let bytes = Vec::from(core::mem::take(&mut input.waiting));
+            let has_more = !bytes.is_empty();
+            if has_more {
+                self.has_sent_body = true;
+                tools.woken.push_back(self.ticket);
+            }
+            if is_tunnel {
+                link.push(bytes);
+            } else {
+                self.wire.push_body(link, bytes);
+            }
+            if input.has_ended && !input.is_unwanted {
+                self.has_sent_all = true;
+                if !is_tunnel {
+                    self.wire.push_body_end(link, &input.trailers);
+                }
+            }
+            has_failed = link.flush(&mut tools.shell.ring).is_err();
+            if !has_more {
+                break;
+            }
+        }
+        if is_tunnel && self.has_sent_all && link.unsent() == 0 {
+            link.shutdown(&mut tools.shell.ring);
+        }
+        if link.sent() > before {
+            self.since = tools.shell.cx.now;
+        }
+        // The response may have come all the same: the end of what is received tells.
+        self.has_sent_all |= has_failed;
+    }
+}

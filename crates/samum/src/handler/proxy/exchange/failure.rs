@@ -1,0 +1,174 @@
+//! What becomes of an exchange that fails, and who is told.
+
+use std::io;
+
+use http::Status;
+use rustix::io::Errno;
+
+use super::{Exchange, Stage, Tools};
+use crate::handler::proxy::Answer;
+use crate::upstream::Change;
+use crate::upstream::retries::{Attempt, Reached as Progress};
+
+impl Exchange {
+    /// The link was not made, or broke.
+    pub(in crate::handler::proxy) fn handle_failed(
+        &mut self,
+        tools: &mut Tools<'_>,
+        error: &io::Error,
+    ) {
+        if self.stage == Stage::Connecting && is_shortage(error) {
+            // No server is to blame.
+            self.note(tools, &error.to_string());
+            return self.fail(tools, Status::ServiceUnavailable);
+        }
+        self.handle_broken(tools, &error.to_string(), Status::BadGateway);
+    }
+
+    /// The link is of no more use.
+    pub(super) fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
+        let link = self.link.and_then(|link| tools.links.get_mut(link));
+        let (was_kept, sent) = link.map_or((false, 0), |link| (link.served > 0, link.sent()));
+        let reached = match (self.has_heard, sent > self.sent_before) {
+            (true, _) => Progress::Response,
+            (false, true) => Progress::Sent,
+            (false, false) => Progress::Nothing,
+        };
+        self.close_link(tools);
+        // Servers close links that were kept as they like.
+        let is_fault = !was_kept || self.has_heard || status == Status::GatewayTimeout;
+        if is_fault {
+            self.accuse(tools);
+        }
+        let attempt = Attempt {
+            is_idempotent: self.is_idempotent,
+            reached,
+            is_body_consumed: self.has_sent_body,
+            tries: self.tries,
+        };
+        let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
+        if attempt.may_be_repeated(self.upstream.rules.retries)
+            && !is_last
+            && self.interest.strong_count() > 0
+            && let Some(next) = self.choose(tools)
+        {
+            tools.shell.cx.stats.proxy_retries += 1;
+            if is_fault {
+                self.note(tools, &format!("{reason}; another server is asked"));
+            }
+            self.leave(tools.links);
+            return self.attempt(tools, next, is_fault);
+        }
+        self.note_failure(tools, reason);
+        self.fail(tools, status);
+    }
+
+    /// The server has failed: its response is an error, or is cut off.
+    pub(super) fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
+        self.accuse(tools);
+        self.note_failure(tools, reason);
+        self.fail(tools, Status::BadGateway);
+    }
+
+    /// The failure of the exchange is the server's fault.
+    pub(super) fn accuse(&mut self, tools: &mut Tools<'_>) {
+        let Some(chosen) = &mut self.chosen else { return };
+        self.failed.insert(chosen.number);
+        let change = chosen.handle_failure(tools.shell.cx.now);
+        self.note_change(tools, change);
+    }
+
+    /// The client waits no more, or has got what it wanted.
+    pub(in crate::handler::proxy) fn handle_left(&mut self, tools: &mut Tools<'_>) {
+        let is_begun = match self.stage {
+            Stage::Collecting | Stage::Connecting | Stage::Asking => {
+                let answer = Answer::Error(Status::ServiceUnavailable);
+                tools.answers.push_back((self.ticket, answer));
+                false
+            }
+            Stage::Content | Stage::Tunnel | Stage::Over => true,
+        };
+        let has_all = {
+            let output = self.output.borrow();
+            output.has_ended() || output.is_unwanted
+        };
+        // The end of the response is about to come, and then the link can be kept.
+        if is_begun && has_all && self.wire.keeps() {
+            return;
+        }
+        // A tunnel ends when either end closes it.
+        if !is_begun || self.stage == Stage::Content && !has_all {
+            tools.shell.cx.stats.proxy_left += 1;
+        }
+        self.abort(tools);
+    }
+
+    /// Ends it here, and tells the server that the response is not wanted any more.
+    pub(super) fn abort(&mut self, tools: &mut Tools<'_>) {
+        if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
+            self.wire.push_abort(link);
+            // The link is closed anyway.
+            let _ = link.flush(&mut tools.shell.ring);
+        }
+        self.give_up(tools);
+    }
+
+    /// Answers with a page for this status, or cuts the response off.
+    pub(super) fn fail(&mut self, tools: &mut Tools<'_>, status: Status) {
+        match self.stage {
+            Stage::Collecting | Stage::Connecting | Stage::Asking => {
+                tools.answers.push_back((self.ticket, Answer::Error(status)));
+            }
+            Stage::Content | Stage::Tunnel => {
+                self.end_output(tools, false);
+            }
+            Stage::Over => {}
+        }
+        self.give_up(tools);
+    }
+
+    /// Ends it here.
+    pub(super) fn give_up(&mut self, tools: &mut Tools<'_>) {
+        self.close_link(tools);
+        self.end_text(tools);
+        self.drop_input();
+        self.stage = Stage::Over;
+    }
+
+    pub(super) fn close_link(&mut self, tools: &mut Tools<'_>) {
+        if let Some(key) = self.link.take() {
+            tools.links.close(&mut tools.shell.ring, key);
+        }
+    }
+
+    /// Tells the operator that the server has failed, and what of it.
+    pub(super) fn note_failure(&self, tools: &mut Tools<'_>, reason: &str) {
+        tools.shell.cx.stats.proxy_failed += 1;
+        match self.stage {
+            Stage::Content | Stage::Tunnel => {
+                self.note(tools, &format!("{reason}; its response is cut off"));
+            }
+            Stage::Collecting | Stage::Connecting | Stage::Asking => self.note(tools, reason),
+            Stage::Over => {}
+        }
+    }
+
+    /// Tells the operator that the server is up or down, if that has changed.
+    pub(super) fn note_change(&self, tools: &mut Tools<'_>, change: Option<Change>) {
+        if let Some(change) = change {
+            self.note(tools, &format!("{change} (a server of {})", self.upstream.name));
+        }
+    }
+
+    /// Tells the operator something about the server.
+    pub(super) fn note(&self, tools: &mut Tools<'_>, text: &str) {
+        let name = self.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name);
+        tools.lines.note(tools.shell, name, text);
+    }
+}
+
+/// Returns whether this server has too little of something.
+fn is_shortage(error: &io::Error) -> bool {
+    let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
+}

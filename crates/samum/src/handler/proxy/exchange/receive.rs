@@ -1,0 +1,247 @@
+//! What a server sends, and what becomes of it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::Status;
+use outq::Payload as _;
+use sendfile::Piece;
+
+use super::duty::Duty;
+use super::{DROPPED_BYTES_MAX, Exchange, SURPLUS, Stage, Tools};
+use crate::config::GatewayRules;
+use crate::handler::proxy::response::{Meaning, Passed};
+use crate::handler::proxy::spool::MEMORY_BYTES;
+use crate::handler::proxy::wire::Heard;
+use crate::handler::proxy::{Answer, Reached};
+
+impl Exchange {
+    /// Receives while there is room for it.
+    pub(super) fn receive_if_wanted(&mut self, tools: &mut Tools<'_>) {
+        let is_full = self.is_full();
+        if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
+            link.set_receiving(&mut tools.shell.ring, !is_full);
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.output.borrow().in_memory() >= self.memory_max()
+    }
+
+    /// Bytes of the content that may wait in memory.
+    pub(super) fn memory_max(&self) -> u64 {
+        let GatewayRules { buffer, buffer_dir, .. } = &self.upstream.rules;
+        if buffer_dir.is_some() { MEMORY_BYTES.min(*buffer) } else { *buffer }
+    }
+
+    /// The server has sent this.
+    pub(in crate::handler::proxy) fn handle_received(
+        &mut self,
+        tools: &mut Tools<'_>,
+        bytes: &[u8],
+    ) {
+        self.note_heard(tools);
+        if self.unread.is_empty() {
+            let taken = self.understand(tools, bytes);
+            self.unread.extend_from_slice(&bytes[taken..]);
+        } else {
+            let mut all = core::mem::take(&mut self.unread);
+            all.extend_from_slice(bytes);
+            let taken = self.understand(tools, &all);
+            all.drain(..taken);
+            self.unread = all;
+        }
+        if self.stage != Stage::Over {
+            if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
+                tools.woken.push_back(self.ticket);
+            }
+            self.pull_if_long(tools);
+            if !self.is_pulled && self.is_full() {
+                self.receive_if_wanted(tools);
+            }
+        }
+    }
+
+    /// Bytes of the server have come.
+    pub(super) fn note_heard(&mut self, tools: &Tools<'_>) {
+        self.has_heard = true;
+        if self.wire.counts_bytes() {
+            self.note_progress(tools);
+        }
+    }
+
+    /// The server has said something. That gives it no more time to take the request.
+    pub(super) fn note_progress(&mut self, tools: &Tools<'_>) {
+        if self.duty != Some(Duty::Take) {
+            self.since = tools.shell.cx.now;
+        }
+    }
+
+    /// Understands received bytes; returns how many.
+    pub(super) fn understand(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while self.stage != Stage::Over {
+            if self.stage == Stage::Tunnel {
+                self.output.borrow_mut().push(&bytes[at..]);
+                return bytes.len();
+            }
+            let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.dated());
+            at += taken;
+            match heard {
+                Heard::Partial => break,
+                heard => self.handle_heard(tools, heard, bytes.len() == at),
+            }
+        }
+        at
+    }
+
+    /// Takes what the server has said. `is_clean`: no bytes follow it.
+    pub(super) fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
+        if !matches!(heard, Heard::Partial) {
+            self.note_progress(tools);
+        }
+        match heard {
+            Heard::Partial | Heard::Nothing => {}
+            Heard::Head { meaning, has_content, content } => {
+                self.answer(tools, meaning, has_content);
+                if self.stage == Stage::Tunnel {
+                    // The client may have sent something behind its request.
+                    self.send(tools);
+                }
+                if self.stage == Stage::Content {
+                    if self.wire.ends_with_head(has_content) {
+                        self.end(tools, is_clean);
+                    } else {
+                        self.take(tools, Piece::Bytes(content.to_vec()));
+                    }
+                }
+            }
+            Heard::Interim(interim) => tools.interims.push_back((self.ticket, interim)),
+            Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
+            Heard::Trailer(name, value) => self.output.borrow_mut().trailers.push(name, value),
+            Heard::Text(text) => self.read_text(tools, text),
+            Heard::End => self.end(tools, is_clean),
+            Heard::Overloaded => {
+                self.note_failure(tools, "it has too much to do");
+                self.fail(tools, Status::ServiceUnavailable);
+            }
+            Heard::Faulty(reason) => self.blame(tools, reason),
+        }
+    }
+
+    /// The head of the response has come.
+    pub(super) fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
+        let now = tools.shell.cx.now;
+        let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
+        self.note_change(tools, change);
+        let Some(interest) = self.interest.upgrade() else { return self.abort(tools) };
+        let reached = |passed: Passed, has_content: bool| {
+            let output = Rc::clone(&self.output);
+            Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
+        };
+        let answer = match meaning {
+            Meaning::Response(passed) => {
+                self.stage = Stage::Content;
+                let mut output = self.output.borrow_mut();
+                if has_content && !self.is_head {
+                    output.promise(passed.content_length);
+                } else {
+                    output.drop_rest();
+                }
+                drop(output);
+                reached(passed, has_content)
+            }
+            Meaning::Tunnel(passed) => {
+                self.stage = Stage::Tunnel;
+                self.has_sent_all = false;
+                reached(passed, true)
+            }
+            Meaning::HandOver(over) => {
+                let chosen = self.chosen.as_ref().expect("a server has answered");
+                let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server));
+                tools.answers.push_back((self.ticket, answer));
+                return self.give_up(tools);
+            }
+        };
+        tools.answers.push_back((self.ticket, answer));
+    }
+
+    /// Takes content.
+    pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
+        self.content_bytes += content.len();
+        if self.interest.strong_count() == 0 {
+            self.dropped_bytes += content.len();
+            if self.dropped_bytes > DROPPED_BYTES_MAX {
+                self.abort(tools);
+            }
+            return;
+        }
+        let mut output = self.output.borrow_mut();
+        let is_within = output.push_piece(content);
+        if core::mem::take(&mut output.is_awaited) {
+            tools.woken.push_back(self.ticket);
+        }
+        drop(output);
+        if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
+            tools.shell.cx.stats.proxy_surplus += 1;
+            self.note(tools, "it sent more than its Content-Length; the rest is dropped");
+        }
+        self.spool(tools);
+    }
+
+    /// The server says that the response is complete. `is_clean`: no bytes follow it.
+    pub(super) fn end(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
+        if !is_clean {
+            tools.shell.cx.stats.proxy_surplus += 1;
+            self.note(tools, SURPLUS);
+        }
+        self.finish(tools, is_clean);
+    }
+
+    /// The response is complete. `is_clean`: the connection has not ended, and no bytes follow.
+    pub(super) fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
+        if !self.end_output(tools, true) {
+            tools.shell.cx.stats.proxy_failed += 1;
+            self.note(tools, "it sent less than its Content-Length; its response is cut off");
+        }
+        let is_idle = self.wire.is_idle() && self.has_sent_all && is_clean;
+        if let Some(key) = self.link.take() {
+            let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
+            if is_idle && has_left {
+                tools.links.keep(&mut tools.shell.ring, key, tools.shell.cx.now);
+            } else {
+                tools.links.close(&mut tools.shell.ring, key);
+            }
+        }
+        self.end_text(tools);
+        self.drop_input();
+        self.stage = Stage::Over;
+    }
+
+    /// The server will send no more.
+    pub(in crate::handler::proxy) fn handle_ended(&mut self, tools: &mut Tools<'_>) {
+        if self.stage == Stage::Tunnel {
+            return self.finish(tools, false);
+        }
+        if self.wire.handle_eof(self.unread.len()) {
+            self.finish(tools, false);
+        } else {
+            self.handle_broken(tools, "the connection was closed", Status::BadGateway);
+        }
+    }
+
+    /// Charges the client's connection after each step for what has come of a head that is not complete.
+    pub(in crate::handler::proxy) fn charge_head(&mut self, tools: &mut Tools<'_>) {
+        if self.stage != Stage::Asking {
+            return;
+        }
+        let kept = self.unread.capacity() + self.wire.head_bytes();
+        if core::mem::replace(&mut self.charged, kept) != kept
+            && let Some(interest) = self.interest.upgrade()
+        {
+            interest.set_head(kept as u64);
+            // Its connection is counted again.
+            tools.woken.push_back(self.ticket);
+        }
+    }
+}
