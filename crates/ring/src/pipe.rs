@@ -67,6 +67,11 @@ impl PipePool {
         Some(Pipe { pool: Rc::clone(&self.0), ends: Some(ends), want, len: 0 })
     }
 
+    /// Close the pipes that are not lent; for a worker that has no use for any.
+    pub fn shrink(&self) {
+        self.0.free.borrow_mut().clear();
+    }
+
     /// Pipes that can be taken now, if they can be made.
     #[must_use]
     pub fn available(&self) -> usize {

@@ -51,9 +51,10 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Gives the memory of buffers that no exchange uses back to the kernel.
+    /// Gives buffers and pipes that no exchange uses back to the kernel.
     pub(in crate::handler::proxy) fn shrink(&self) {
         self.buffers.shrink();
+        self.pipes.shrink();
     }
 }
 
