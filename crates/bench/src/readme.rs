@@ -235,9 +235,11 @@ impl Comparison {
             self.rows.iter().filter_map(|row| row.reference.as_deref()).collect();
         references.sort_unstable();
         references.dedup();
+        let is_preloaded = self.rows.iter().any(|row| row.server.ends_with(PRELOADED));
         let whom = match references[..] {
             [one] => format!("{one}'s"),
-            _ => "those of the server without the library".to_owned(),
+            _ if is_preloaded => "those of the server without the library".to_owned(),
+            _ => format!("those of {}", references.join(" and ")),
         };
         format!("too close to {whom} to be ranked.")
     }
