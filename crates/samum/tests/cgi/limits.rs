@@ -44,6 +44,7 @@ fn a_program_that_floods_is_stopped() {
         script(&tree, "out", &format!("{pid}out; {HEAD}; exec cat /dev/zero"));
         script(&tree, "err", &format!("{pid}err; {HEAD}; exec cat /dev/zero >&2"));
         script(&tree, "all", &format!("{HEAD}; head -c 99000 /dev/zero"));
+        script(&tree, "late", &format!("{HEAD}; sleep 0.5; exec cat /dev/zero"));
         let stage = Stage::with(driver, &tree, "output = 100000");
         for name in ["out", "err"] {
             let mut client = stage.connect();
@@ -55,7 +56,7 @@ fn a_program_that_floods_is_stopped() {
             wait_for_end(pid_in(&tree, name));
         }
         assert_eq!(stage.ask("GET /tool/all").body.len(), 99_000);
-        assert_eq!(stage.ask("HEAD /tool/out").status, 200);
+        assert_eq!(stage.ask("HEAD /tool/late").status, 200);
         // After a HEAD request it is stopped, too; nothing failed for the client.
         stage.expect(Counts { started: 4, failed: 2, killed: 3, refused: 0 });
     });
