@@ -1,4 +1,4 @@
-//! Patience with what a process before has not given back yet.
+//! Waiting for resources that a process that has ended still holds.
 
 use core::time::Duration;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io
     }
 }
 
-/// Whether it is this error of the system.
+/// Returns whether an error has this number.
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

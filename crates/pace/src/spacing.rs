@@ -252,7 +252,7 @@ mod tests {
         for read in 0..10_000 {
             spacing.begin_other(now);
             spacing.begin(CHUNK, now);
-            // What the kernel has read ahead is there at once; behind it, the first read waits for the next 4 MiB.
+            // Reads that the kernel has read ahead end at once. Every sixteenth read waits for the next 4 MiB.
             let took = if read % 16 == 0 { 2 * MS } else { MS / 100 };
             now += took;
             spacing.end(CHUNK, took, now);

@@ -1,4 +1,4 @@
-//! How often something may be done: a token bucket whose level a peer cannot measure.
+//! A token bucket that limits answers, and whose level a peer cannot measure.
 //!
 //! All peers share it. If each use took one token, an attacker could send packets in the name of another host, count the
 //! answers that are left for its own, and so learn which of the packets were answered: which ports are closed, or which

@@ -325,7 +325,7 @@ impl Session for Http1 {
 
     #[inline]
     fn had_its_share(&self, work: &Work) -> bool {
-        // What comes behind the last request is dropped at once.
+        // A session that takes no more requests drops all bytes at once, and needs no turn for that.
         self.is_open() && work.has_begun_all()
     }
 

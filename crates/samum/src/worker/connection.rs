@@ -509,7 +509,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Next::TurnOver => break After::Again,
                 Next::ShutDown => {
                     self.transport.shutdown(&mut shell.ring);
-                    // What has come behind the last request is dropped, and so is what comes now.
+                    // The session takes no more requests. It drops the bytes that wait here.
                     self.read_input(tools, &mut work);
                     break After::Keep;
                 }

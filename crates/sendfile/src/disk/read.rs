@@ -1,4 +1,4 @@
-//! A read from a disk, from what a stream asks for to what it gets.
+//! The reads of a disk: the request of a stream, the read in flight, and its result.
 
 use core::ops::Range;
 use std::io;

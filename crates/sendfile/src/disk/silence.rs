@@ -1,4 +1,4 @@
-//! Reads that take too long, and the devices that do not answer.
+//! Late reads, and devices that do not answer.
 
 use core::ops::Range;
 use core::time::Duration;

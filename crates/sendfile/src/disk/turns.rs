@@ -1,4 +1,4 @@
-//! Which of the streams in line may read now.
+//! The turns of the streams that wait for a read.
 
 use pace::Pace;
 use ring::{Device, Op, Ring};

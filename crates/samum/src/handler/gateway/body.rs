@@ -136,7 +136,7 @@ impl Interest {
         self.memory.set(bytes);
     }
 
-    /// So many bytes are kept of a response whose head is not complete.
+    /// Sets the number of bytes that are kept of a response head that is not complete.
     pub(in crate::handler) fn set_head(&self, bytes: u64) {
         self.head.set(bytes);
     }

@@ -1,4 +1,4 @@
-//! An attempt at a server: which one, the connection to it, and the request.
+//! An attempt at a server: the choice, the connection and the request.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an exchange waits for, and for how long.
+//! The duties of a server, and their timeouts.
 
 use core::time::Duration;
 

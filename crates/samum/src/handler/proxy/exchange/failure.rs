@@ -1,4 +1,4 @@
-//! What becomes of an exchange that fails, and who is told.
+//! Failures of an exchange: another attempt, the answer to the client, and the line in the log.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What a server sends, and what becomes of it.
+//! The response of a server: its head, its content and its end.
 
 use std::rc::Rc;
 use std::sync::Arc;
