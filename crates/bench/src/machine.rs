@@ -245,6 +245,28 @@ fn busy_ticks(stat: &str, cpu: usize) -> u64 {
     of_all.take(7).enumerate().filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks).sum()
 }
 
+/// The interrupts that a CPU has had from other CPUs since boot: they make it run a function, such as the receiving of
+/// packets, or look for a task. Zero where the kernel does not count them (`/proc/interrupts`, proc(5)).
+#[must_use]
+pub fn interrupts(cpu: usize) -> u64 {
+    interrupts_of(&read("/proc/interrupts"), cpu)
+}
+
+fn interrupts_of(table: &str, cpu: usize) -> u64 {
+    let mut lines = table.lines();
+    // The first line names the CPUs that are online, each with a column.
+    let cpus = lines.next().unwrap_or_default().split_whitespace();
+    let Some(column) = cpus.enumerate().find(|(_, name)| *name == format!("CPU{cpu}")) else {
+        return 0;
+    };
+    // The names in front differ between processors, the descriptions behind do not.
+    let by_others = ["Function call interrupts", "Rescheduling interrupts"];
+    let lines = lines.filter(|line| by_others.iter().any(|words| line.ends_with(words)));
+    let counts =
+        lines.filter_map(|line| line.split_whitespace().nth(column.0 + 1)?.parse::<u64>().ok());
+    counts.sum()
+}
+
 /// Clock ticks of `/proc` as time.
 #[must_use]
 pub fn of_ticks(ticks: u64) -> Duration {
@@ -355,6 +377,20 @@ mod tests {
         assert_eq!(busy_ticks(stat, 1), 31);
         assert_eq!(busy_ticks(stat, 10), 7);
         assert_eq!(busy_ticks(stat, 2), 0);
+    }
+
+    #[test]
+    fn interrupts_by_other_cpus_are_told_from_those_of_devices() {
+        let table = "            CPU0       CPU2\n  4:         10        300   IO-APIC    4-edge  ttyS0\n\
+                     LOC:       5000       6000   Local timer interrupts\n\
+                     RES:          7          9   Rescheduling interrupts\n\
+                     CAL:         20         40   Function call interrupts\nERR:          0\n";
+        assert_eq!(interrupts_of(table, 0), 27);
+        assert_eq!(interrupts_of(table, 2), 49);
+        assert_eq!(interrupts_of(table, 1), 0, "it is offline");
+        let of_arm = "           CPU0       CPU1\nIPI0:         1          2       Rescheduling interrupts\n\
+                      IPI1:        10         20       Function call interrupts\n";
+        assert_eq!(interrupts_of(of_arm, 1), 22);
     }
 
     #[test]

@@ -419,15 +419,16 @@ fn wire_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
 }
 
 fn wire_table(runs: &[Kept<'_>], test: &str, title: &str, about: &str) -> Option<Comparison> {
-    let figures: [Figure<'_>; 4] = [
+    let figures: [Figure<'_>; 5] = [
         ("requests/s", wire::RATE, whole),
         ("CPU of the core per request, µs", wire::CPU, precise_microseconds),
         ("own user time, µs", wire::USER, precise_microseconds),
+        ("interrupts", wire::INTERRUPTS, hundredths),
         ("ratio to the floor", wire::RATIO, hundredths),
     ];
     let about = format!(
         "{about} By size of the file; the busy time of the server's core has the kernel's work for packets in it; \
-         each ratio is of a round."
+         interrupts are those that the two CPUs send each other for a request; each ratio is of a round."
     );
     by_size(runs, test, [title, &about], &figures, |rounds, size| {
         let there = rounds.servers();
@@ -589,10 +590,12 @@ fn wire_idle_table(runs: &[Kept<'_>]) -> Option<Comparison> {
 /// The table of answers of DNS over a link.
 fn dns_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     let title = "Answers of DNS over a link.";
-    let about = "The second application of the stack, an example of `netdev`, beside NSD on the kernel's UDP.";
-    let figures: [Figure<'_>; 2] = [
+    let about = "The second application of the stack, an example of `netdev`, beside NSD on the kernel's UDP. \
+                 Interrupts are those that the two CPUs send each other for an answer.";
+    let figures: [Figure<'_>; 3] = [
         ("answers/s", dns::RATE, whole),
         ("CPU of the core per answer, µs", dns::CPU, precise_microseconds),
+        ("interrupts", dns::INTERRUPTS, hundredths),
     ];
     let mut table = servers(runs, "dns", title, |_| about.to_owned(), &figures)?;
     table.rows = rows_beside(&table.columns.first()?.rounds, DNS[1], None);

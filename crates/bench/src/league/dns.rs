@@ -15,7 +15,7 @@ use super::rounds::Rounds;
 use super::server::{Host, Server};
 use super::{Dropped, League, in_turn};
 use crate::load::questions::{Answered, Questions};
-use crate::machine::busy;
+use crate::machine::{busy, interrupts};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::unit::Better;
@@ -96,6 +96,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             rounds.cell(name, RATE, |rate| format!("{rate:.0}")),
             rounds.cell(name, CPU, microseconds),
             rounds.cell(name, USER, microseconds),
+            rounds.cell(name, INTERRUPTS, |each| format!("{each:.2}")),
             rounds.cell(name, RATIO, |ratio| format!("{ratio:.2}")),
             rounds.cell(name, LOST, |lost| format!("{lost:.0}")),
         ]
@@ -105,6 +106,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         "answers/s",
         "CPU of the core, µs/answer",
         "own user time, µs/answer",
+        "interrupts/answer",
         "nsd = 1",
         "asked again after 0.2 s",
     ];
@@ -116,6 +118,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     });
+    recorder.note("interrupts: those that the two CPUs send each other");
     if let Some(noisy) = rounds.too_noisy(&[CPU]) {
         recorder.note(noisy);
     }
@@ -135,7 +138,7 @@ fn measure(
     league: &League,
     server: &Server,
     (cpu, client_cpu): (usize, usize),
-) -> Result<[(&'static str, Unit, f64); 4], Fault> {
+) -> Result<[(&'static str, Unit, f64); 5], Fault> {
     let load = |length| {
         let answered = ask(server, league.connections, length, Some(client_cpu))
             .map_err(|error| Fault::Failed(error.to_string()))?;
@@ -146,15 +149,17 @@ fn measure(
         Ok::<_, Fault>(answered)
     };
     load(league.length / 5)?;
-    let before = (busy(cpu), server.user_time());
+    let between = || interrupts(cpu) + interrupts(client_cpu);
+    let before = (busy(cpu), server.user_time(), between());
     let answered = load(league.length)?;
-    let after = (busy(cpu), server.user_time());
+    let after = (busy(cpu), server.user_time(), between());
     let answers = float(answered.answers);
     let each = |time: Duration| time.as_secs_f64() * 1e9 / answers;
     Ok([
         (RATE, Unit::PerSecond, answers / answered.time.as_secs_f64()),
         (CPU, Unit::Nanoseconds, each(after.0.saturating_sub(before.0))),
         (USER, Unit::Nanoseconds, each(after.1.saturating_sub(before.1))),
+        (INTERRUPTS, Unit::Count, float(after.2 - before.2) / answers),
         (LOST, Unit::Count, float(answered.lost)),
     ])
 }
@@ -197,4 +202,5 @@ pub(crate) const RATE: &str = "answers per second";
 pub(crate) const CPU: &str = "CPU of the core per answer";
 const USER: &str = "own user time per answer";
 const RATIO: &str = "CPU of the core, nsd = 1";
+pub(crate) const INTERRUPTS: &str = "interrupts between the CPUs per answer";
 const LOST: &str = "questions asked again";

@@ -15,7 +15,7 @@ use super::site::Site;
 use super::sizes::{self, Column, Figures, Ratio};
 use super::{League, warm};
 use crate::load::Plan;
-use crate::machine::busy;
+use crate::machine::{busy, interrupts};
 use crate::run::Figure;
 use crate::stats::float;
 use crate::unit::Better;
@@ -85,19 +85,22 @@ fn run(league: &League, recorder: &mut Recorder<'_>, keep_alive: bool) -> Result
         &title,
         |server, target| {
             let plan = Plan { keep_alive, ..league.plan(server, vec![target]) };
-            let before = (busy(cpu), server.user_time());
+            let between = || interrupts(cpu) + interrupts(client_cpu);
+            let before = (busy(cpu), server.user_time(), between());
             let account = league.measure(server, &plan)?.account;
-            let after = (busy(cpu), server.user_time());
+            let after = (busy(cpu), server.user_time(), between());
             let requests = float(account.answered_ever);
             let each = |time: Duration| time.as_secs_f64() * 1e9 / requests;
             let used = [after.0.saturating_sub(before.0), after.1.saturating_sub(before.1)];
-            let values = [account.rate(), each(used[0]), each(used[1])];
+            let interrupts = float(after.2 - before.2) / requests;
+            let values = [account.rate(), each(used[0]), each(used[1]), interrupts];
             Ok((account, values.to_vec()))
         },
     );
     recorder.note(
         "CPU of the core: user, system and interrupt time of the server's CPU; own user time: of the server's \
-         processes",
+         processes; \
+         interrupts: those that the two CPUs send each other",
     );
     league.describe_these(recorder, &peers);
     taken
@@ -123,8 +126,9 @@ pub(crate) const RATE: &str = warm::RATE;
 pub(crate) const CPU: &str = "CPU of the core per request";
 pub(crate) const RATIO: &str = "CPU of the core, floor = 1";
 pub(crate) const USER: &str = "own user time per request";
+pub(crate) const INTERRUPTS: &str = "interrupts between the CPUs per request";
 
-const COLUMNS: [Column; 3] = [
+const COLUMNS: [Column; 4] = [
     warm::RATE_COLUMN,
     Column {
         what: CPU,
@@ -137,6 +141,12 @@ const COLUMNS: [Column; 3] = [
         unit: Unit::Nanoseconds,
         title: "own user time, µs/request",
         show: microseconds,
+    },
+    Column {
+        what: INTERRUPTS,
+        unit: Unit::Count,
+        title: "interrupts/request",
+        show: |each| format!("{each:.2}"),
     },
 ];
 
