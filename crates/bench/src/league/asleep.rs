@@ -1,10 +1,13 @@
 //! Measures how long the threads of a server sleep for the disk: 200 downloads from a slow disk at once, of files
 //! in pieces, with nothing in memory, not even metadata.
 //!
-//! Threads are looked at every 5 ms: one that sleeps for a disk is in the state D of proc_pid_stat(5). The kernel's
-//! own sum of such sleep (`delayacct_blkio_ticks`) does not tell: it counts the waits of io_uring_enter(2) while
-//! requests are in flight, and of io_uring's threads it had the time since boot (Linux 6.18). The longest turn of a
-//! worker is at most the longest latency of a request for a cached file meanwhile.
+//! Of the threads that have connections the kernel's own sum of such sleep is shown (`delayacct_blkio_ticks`,
+//! proc_pid_stat(5)), in ticks of 10 ms. Before Linux 6.15 it counts the waits of io_uring_enter(2), too, and of io_uring's threads
+//! it had the time since boot (Linux 6.18). So all threads are looked at every 5 ms as well: one that sleeps for a disk is in
+//! the state D.
+//!
+//! samum itself says how long its longest turn was since it had started. That of another server is at most the longest
+//! latency of a request for a cached file meanwhile.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -14,13 +17,15 @@ use std::rc::Rc;
 use std::thread;
 
 use super::image::{Image, write_in_pieces};
-use super::peers::Peer;
+use super::peers::{METERED, METRICS, Peer};
 use super::rounds::Rounds;
+use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
 use super::{Dropped, League};
+use crate::load::fetch::fetch;
 use crate::load::{Arrival, Background, Plan, Target};
-use crate::machine::read;
+use crate::machine::{of_ticks, read};
 use crate::processes::family;
 use crate::run::Table;
 use crate::stats::float;
@@ -53,7 +58,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let image = Image::new(league.root.as_deref(), len, root.clone(), write)?;
     let mut rounds = Rounds::default();
     let mut dropped = Dropped::default();
-    let peers = league.only.clone().unwrap_or_else(|| vec!["samum".to_owned()]);
+    let peers = league.only.clone().unwrap_or_else(|| vec![METERED.to_owned()]);
+    let _accounting = Accounting::enable().map_err(Fault::Skip)?;
     for round in 1..=recorder.steps() {
         for name in &peers {
             if recorder.is_stopped() || dropped.has(name) {
@@ -79,6 +85,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             });
             let downloads = league.at_once(&server, &names, bytes as u64);
             let (stop, pid) = (AtomicBool::new(false), server.pid());
+            let delay_before = delay(pid);
             let (measured, sampled) = thread::scope(|scope| {
                 let sampler = scope.spawn(|| sample(pid, &stop));
                 let measured = league.measure(&mut server, &downloads);
@@ -87,6 +94,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             });
             let sampled = sampled.map_err(|_| Fault::Failed("the sampler panicked".into()))?;
             throttle.limit(None)?;
+            let delay = delay(pid).saturating_sub(delay_before);
+            let turn = longest_turn(&server);
             let latency = requests.close()?;
             let account = measured?.account;
             if account.answered_ever < FILES as u64 {
@@ -97,6 +106,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let x = float(round);
             for (what, unit, value) in [
                 (FIRST, Unit::Percent, sampled.percent(sampled.first).into()),
+                (DELAY, Unit::Nanoseconds, (delay.as_secs_f64() * 1e9).into()),
                 (OTHERS, Unit::Count, (sampled.percent(sampled.others) / 100.0).into()),
                 (KERNEL, Unit::Count, (sampled.percent(sampled.kernel) / 100.0).into()),
                 (THREADS, Unit::Count, float(sampled.kernel_threads).into()),
@@ -104,6 +114,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 (LONGEST, Unit::Nanoseconds, latency.percentile(1.0)),
             ] {
                 rounds.record(recorder, name, what, unit, x, value);
+            }
+            if let Some(turn) = turn {
+                rounds.record(recorder, name, TURN, Unit::Nanoseconds, x, turn * 1e9);
             }
         }
         recorder.progress(float(round) / float(recorder.steps()));
@@ -115,6 +128,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         vec![
             name.clone(),
             count(FIRST),
+            cell(DELAY),
+            cell(TURN),
             count(OTHERS),
             count(THREADS),
             count(KERNEL),
@@ -132,6 +147,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: [
             "server",
             "the thread that has the connections is asleep for the disk, % of the time",
+            "its sum by the kernel",
+            "its longest turn",
             "other threads asleep, on average",
             "io_uring's threads, at most",
             "these asleep, on average",
@@ -178,7 +195,7 @@ fn sample(server: u32, stop: &AtomicBool) -> Sampled {
                 if name.starts_with("iou-wrk") {
                     kernel_threads += 1;
                     all.kernel += usize::from(is_asleep);
-                } else if is_first || name.starts_with("worker-") {
+                } else if is_first || name.starts_with(WORKER) {
                     all.first += usize::from(is_asleep);
                 } else {
                     all.others += usize::from(is_asleep);
@@ -192,6 +209,66 @@ fn sample(server: u32, stop: &AtomicBool) -> Sampled {
     all
 }
 
+/// The kernel's accounting of what threads wait for, which is off by default. Dropping it restores the setting.
+struct Accounting {
+    before: String,
+}
+
+impl Accounting {
+    /// For threads that are made from now on.
+    fn enable() -> Result<Self, String> {
+        let before = read(Self::FILE);
+        let failed = |error| format!("needs root, for {}: {error}", Self::FILE);
+        fs::write(Self::FILE, "1").map_err(failed)?;
+        Ok(Self { before })
+    }
+
+    const FILE: &str = "/proc/sys/kernel/task_delayacct";
+}
+
+impl Drop for Accounting {
+    fn drop(&mut self) {
+        // It does no harm if it stays.
+        let _ = fs::write(Self::FILE, self.before.trim());
+    }
+}
+
+/// The time for which the threads of a server that have connections have slept for disks, by the kernel.
+fn delay(server: u32) -> Duration {
+    let mut ticks = 0;
+    for pid in family(server) {
+        for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let stat = read(&task.path().join("stat").display().to_string());
+            let is_first = task.file_name().to_str().is_some_and(|tid| tid == pid.to_string());
+            if name_and_sleep(&stat).is_some_and(|(name, _)| is_first || name.starts_with(WORKER)) {
+                ticks += ticks_for_disks(&stat);
+            }
+        }
+    }
+    of_ticks(ticks)
+}
+
+/// Field 42 of /proc/PID/task/TID/stat.
+fn ticks_for_disks(stat: &str) -> u64 {
+    // The name, in parentheses, may hold anything; field 3 is the first one behind it.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().nth(42 - 3).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
+/// The longest turn of a server that tells it, in seconds.
+fn longest_turn(server: &Server) -> Option<f64> {
+    let told = fetch(server.address(), METRICS, Duration::from_secs(5)).ok()?;
+    longest_of(&String::from_utf8_lossy(&told))
+}
+
+fn longest_of(metrics: &str) -> Option<f64> {
+    metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("samum_worker_turn_longest_seconds "))?
+        .parse()
+        .ok()
+}
+
 /// A thread's name, and whether it is in an uninterruptible sleep, from /proc/PID/task/TID/stat.
 fn name_and_sleep(stat: &str) -> Option<(&str, bool)> {
     let (before, after) = stat.rsplit_once(')')?;
@@ -200,6 +277,11 @@ fn name_and_sleep(stat: &str) -> Option<(&str, bool)> {
 
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
 
+/// The beginning of the names of samum's threads that have connections.
+const WORKER: &str = "worker-";
+
+const DELAY: &str = "sleep of threads with connections, by the kernel";
+const TURN: &str = "longest turn";
 const FIRST: &str = "threads with connections asleep";
 const OTHERS: &str = "other threads asleep";
 const KERNEL: &str = "io_uring's threads asleep";
@@ -225,5 +307,19 @@ mod tests {
         assert_eq!(name_and_sleep("7 (a (D) c) S 1 2"), Some(("a (D) c", false)));
         assert_eq!(name_and_sleep("7 (iou-wrk-3) D 1 2"), Some(("iou-wrk-3", true)));
         assert_eq!(name_and_sleep(""), None);
+    }
+
+    #[test]
+    fn the_sum_of_sleep_is_the_forty_second_field() {
+        let fields: Vec<String> = (3..=52).map(|field: u32| field.to_string()).collect();
+        assert_eq!(ticks_for_disks(&format!("7 (a) b) {}", fields.join(" "))), 42);
+        assert_eq!(ticks_for_disks("7 (a) S 1"), 0);
+    }
+
+    #[test]
+    fn the_longest_turn_is_found_among_metrics() {
+        let metrics = "# TYPE samum_worker_turn_longest_seconds gauge\nsamum_worker_turn_longest_seconds 0.0042\n";
+        assert_eq!(longest_of(metrics), Some(0.0042));
+        assert_eq!(longest_of("up 1\n"), None);
     }
 }

@@ -90,6 +90,7 @@ impl Peer {
             "samum-includes" => (SAMUM_PROXY, SAMUM_INCLUDES.to_owned(), &["--version"]),
             "nginx-includes" => ("nginx -c {conf}", NGINX_INCLUDES.to_owned(), &["-v"]),
             "samum-stalled" => (SAMUM_PROXY, SAMUM_STALLED.to_owned(), &["--version"]),
+            METERED => (SAMUM_PROXY, SAMUM_METERED.to_owned(), &["--version"]),
             "nginx-stalled" => ("nginx -c {conf}", NGINX_STALLED.to_owned(), &["-v"]),
             "nsd" => ("nsd -d -c {conf}", NSD.to_owned(), &["-v"]),
             "dns-own" => (DNS_OWN, String::new(), &[]),
@@ -101,6 +102,7 @@ impl Peer {
                     .chain(FASTCGI)
                     .chain(INCLUDES)
                     .chain(STALLED)
+                    .chain([METERED])
                     .collect::<Vec<_>>()
                     .join(", ");
                 return Err(format!("no server is called '{name}': there are {known}, and --add"));
@@ -317,6 +319,12 @@ pub const INCLUDES: [&str; 2] = ["samum-includes", "nginx-includes"];
 
 /// The servers that take part in the test of a server that does not go on, without `--servers`.
 pub const STALLED: [&str; 2] = ["samum-stalled", "nginx-stalled"];
+
+/// A server that tells its metrics below [`METRICS`].
+pub const METERED: &str = "samum-metered";
+
+/// The path of its metrics.
+pub const METRICS: &str = "/metrics";
 
 /// Servers that send files by sendfile(2), which can use the library.
 const PRELOADED: [&str; 2] = ["nginx-preload", "lighttpd-preload"];
@@ -589,6 +597,19 @@ path = \"/stalled/\"
 proxy = [\"http://{origin}\"]
 ";
 
+const SAMUM_METERED: &str = "\
+[[site]]
+listen = [\"{ip}:{port}\"]
+
+[[site.route]]
+path = \"/\"
+files = \"{root}\"
+
+[[site.route]]
+path = \"/metrics\"
+metrics = true
+";
+
 const NGINX_STALLED: &str = "\
 worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/err; {user}
 worker_rlimit_nofile 20000;
@@ -630,7 +651,7 @@ mod tests {
             origin: Some(([127, 0, 0, 1], 9000).into()),
         };
         let gateways =
-            FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM]).chain(DNS);
+            FASTCGI.into_iter().chain(INCLUDES).chain(STALLED).chain([PHP_FPM, METERED]).chain(DNS);
         let others = KNOWN.into_iter().chain(UNCACHED).chain(OWN_STACK).chain(PROXIES);
         for name in others.chain(gateways) {
             let peer = Peer::named(name).unwrap();
@@ -639,7 +660,7 @@ mod tests {
             let want: &[&str] = match name {
                 "samum" | "samum-epoll" | "samum-never" | "samum-own" | "samum-own-never"
                 | "samum-own-crowd" | "samum-proxy" | "samum-proxy-buffer" | "samum-fastcgi"
-                | "samum-includes" | "samum-stalled" => &["samum"],
+                | "samum-includes" | "samum-stalled" | METERED => &["samum"],
                 "nginx-preload" | "lighttpd-preload" => &["libsamum_preload.so"],
                 "dns-own" => &["dns"],
                 _ => &[],
