@@ -7,7 +7,11 @@
 //! what something costs, for "nothing that could be measured" is an answer. Of a closed loop there are no
 //! latencies.
 
+mod aims;
+
 use core::fmt::Write as _;
+
+pub use aims::Limit;
 
 use crate::league::peers::{CROWDED, DNS};
 use crate::league::proxy::{download as proxied, requests, slow};
@@ -46,7 +50,8 @@ pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
         .map(|table| table.markdown())
         .collect();
     let preload: String = preload_tables(runs).iter().map(Comparison::markdown).collect();
-    [("servers", servers), ("gateways", gateways), ("preload", preload)].into()
+    let aims = aims::table(runs);
+    [("servers", servers), ("gateways", gateways), ("preload", preload), ("aims", aims)].into()
 }
 
 /// Puts the blocks between their marks in a text: `<!-- samum-bench readme: NAME -->` and
@@ -447,15 +452,8 @@ fn by_size(
     rows: impl Fn(&Rounds, &str) -> Vec<Row>,
 ) -> Option<Comparison> {
     let (kept, ran, _) = find(runs, test)?;
-    let mut rounds = Rounds::default();
-    for (_, what, _) in figures {
-        let prefix = format!("{what}, round ");
-        for series in kept.run.of(test).filter(|series| series.series.starts_with(&prefix)) {
-            for &(size, value) in &series.points {
-                rounds.add(&series.system, &at_size(what, &bytes(size)), value);
-            }
-        }
-    }
+    let names: Vec<&str> = figures.iter().map(|&(_, what, _)| what).collect();
+    let rounds = rounds_by_size(kept.run, test, &names);
     let column = |&(title, what, show): &Figure<'_>| Column {
         title: title.to_owned(),
         rounds: rounds.clone(),
@@ -473,6 +471,20 @@ fn by_size(
         keeps_all: true,
         notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
     })
+}
+
+/// The rounds of a test whose x is the size of the file, each figure by its size.
+fn rounds_by_size(run: &Run, test: &str, figures: &[&str]) -> Rounds {
+    let mut rounds = Rounds::default();
+    for what in figures {
+        let prefix = format!("{what}, round ");
+        for series in run.of(test).filter(|series| series.series.starts_with(&prefix)) {
+            for &(size, value) in &series.points {
+                rounds.add(&series.system, &at_size(what, &bytes(size)), value);
+            }
+        }
+    }
+    rounds
 }
 
 /// The name of a figure at a size, where each size has rows of its own.

@@ -9,6 +9,9 @@ use samum_bench::run::Run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
+/// The names of the blocks.
+const BLOCKS: [&str; 4] = ["servers", "gateways", "preload", "aims"];
+
 /// The runs that a text says its tables are of, the newest first: if a test is in several of them, it counts.
 fn runs(text: &str) -> Vec<String> {
     let mut dirs = Vec::new();
@@ -28,7 +31,7 @@ fn runs(text: &str) -> Vec<String> {
 fn the_tables_of_the_readme_are_those_of_its_runs() {
     let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
     let block = |name: &str| &readme[between_marks(&readme, name).unwrap()];
-    let dirs = runs(&[block("servers"), block("gateways"), block("preload")].concat());
+    let dirs = runs(&BLOCKS.map(block).concat());
     assert!(!dirs.is_empty(), "tables without a run");
     let loaded: Vec<Run> =
         dirs.iter().map(|dir| Run::load(&Path::new(ROOT).join(dir)).unwrap()).collect();
@@ -48,7 +51,7 @@ fn the_tables_of_the_readme_are_those_of_its_runs() {
 #[test]
 fn no_figure_stands_outside_the_tables() {
     let mut readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
-    for name in ["servers", "gateways", "preload"] {
+    for name in BLOCKS {
         let range = between_marks(&readme, name).unwrap();
         readme.replace_range(range, "");
     }

@@ -280,8 +280,8 @@ const BETWEEN_SAMPLES: Duration = Duration::from_millis(5);
 /// The beginning of the names of samum's threads that have connections.
 const WORKER: &str = "worker-";
 
-const DELAY: &str = "sleep of threads with connections, by the kernel";
-const TURN: &str = "longest turn";
+pub(crate) const DELAY: &str = "sleep of threads with connections, by the kernel";
+pub(crate) const TURN: &str = "longest turn";
 const FIRST: &str = "threads with connections asleep";
 const OTHERS: &str = "other threads asleep";
 const KERNEL: &str = "io_uring's threads asleep";

@@ -16,6 +16,7 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::{Dropped, League, in_turn};
+use crate::readme::Limit;
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::unit::NOTHING;
@@ -153,6 +154,21 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     });
     league.describe_these(recorder, peers.iter().map(|(peer, _)| peer));
     dropped.result(peers.len())
+}
+
+/// What was set out to be reached: a figure, whose it is, whose it is divided by, and the limit of CPU from above, or
+/// that of speed from below.
+pub(crate) fn aims() -> Vec<(String, &'static str, &'static str, Limit)> {
+    COMPARISONS
+        .iter()
+        .flat_map(|it| {
+            let cpu = (it.kind.cpu(), it.ours, it.theirs, Limit::AtMost(it.cpu_max));
+            let speed = it
+                .speed_min
+                .map(|min| (it.kind.name().to_owned(), it.ours, it.theirs, Limit::AtLeast(min)));
+            core::iter::once(cpu).chain(speed)
+        })
+        .collect()
 }
 
 /// The rows of a comparison, if both servers have figures.

@@ -154,11 +154,11 @@ impl Window {
         x: f64,
     ) {
         for (what, value) in [
-            ("p99 of a hot file", self.hot.account.percentile(0.99)),
-            ("p50 of cold files", self.cold.account.percentile(0.5)),
+            (HOT_P99, self.hot.account.percentile(0.99)),
+            (COLD_P50, self.cold.account.percentile(0.5)),
             ("p99 of cold files", self.cold.account.percentile(0.99)),
         ] {
-            let series = format!("{what}, {kind}");
+            let series = series(what, kind);
             rounds.record(recorder, name, &series, Unit::Nanoseconds, x, value);
         }
     }
@@ -226,8 +226,15 @@ impl Stage<'_> {
     }
 }
 
-const ALONE: &str = "alone";
-const BESIDE: &str = "beside hung requests";
+/// The name of a figure in windows of a kind.
+pub(crate) fn series(what: &str, kind: &str) -> String {
+    format!("{what}, {kind}")
+}
+
+pub(crate) const HOT_P99: &str = "p99 of a hot file";
+pub(crate) const COLD_P50: &str = "p50 of cold files";
+pub(crate) const ALONE: &str = "alone";
+pub(crate) const BESIDE: &str = "beside hung requests";
 const RECOVERY: &str = "recovery";
 
 const HOT_BYTES: u64 = 1024;

@@ -74,7 +74,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         }
     }
     let rows = peers.iter().map(|peer| &peer.name[..]).filter_map(|name| {
-        let series = |what: &str, kind| format!("{what}, {kind}");
         rounds.spread(name, &series(RATE, BESIDE))?;
         let ratio = |what| {
             rounds.median(name, &series(what, BESIDE)) / rounds.median(name, &series(what, ALONE))
@@ -131,8 +130,8 @@ impl Window {
         kind: &str,
         x: f64,
     ) {
-        rounds.record(recorder, name, &format!("{RATE}, {kind}"), Unit::PerSecond, x, self.rate);
-        rounds.record(recorder, name, &format!("{P99}, {kind}"), Unit::Nanoseconds, x, self.p99);
+        rounds.record(recorder, name, &series(RATE, kind), Unit::PerSecond, x, self.rate);
+        rounds.record(recorder, name, &series(P99, kind), Unit::Nanoseconds, x, self.p99);
     }
 }
 
@@ -276,10 +275,15 @@ fn answer(mut stream: &TcpStream, windows: &AtomicUsize, begun: impl FnOnce()) -
     Ok(())
 }
 
-const ALONE: &str = "alone";
-const BESIDE: &str = "beside stalled requests";
-const RATE: &str = "requests per second";
-const P99: &str = "p99 of a hot file";
+/// The name of a figure in windows of a kind.
+pub(crate) fn series(what: &str, kind: &str) -> String {
+    format!("{what}, {kind}")
+}
+
+pub(crate) const ALONE: &str = "alone";
+pub(crate) const BESIDE: &str = "beside stalled requests";
+pub(crate) const RATE: &str = "requests per second";
+pub(crate) const P99: &str = "p99 of a hot file";
 
 const HOT_BYTES: u64 = 1024;
 /// Requests for it per second, where the latency is measured.
