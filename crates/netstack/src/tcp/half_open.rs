@@ -209,9 +209,12 @@ impl HalfOpen {
             return if header.flags.rst { Step::Drop } else { Step::Reset };
         }
         if header.flags.rst {
-            // RFC 5961, 3.2: only the exact number resets.
-            let is_right = has_asked || header.seq == expected;
-            return if is_right { Step::Refused } else { Step::Drop };
+            // RFC 5961, 3.2: only the exact number resets; one in the window asks the true peer for it.
+            return match (has_asked || header.seq == expected, is_in_window) {
+                (true, _) => Step::Refused,
+                (false, true) => Step::Acknowledge,
+                (false, false) => Step::Drop,
+            };
         }
         if header.flags.syn && header.ack.is_none() && header.seq == self.handshake.irs {
             self.note_timestamp(header);

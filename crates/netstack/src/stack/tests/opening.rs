@@ -152,7 +152,9 @@ fn a_syn_that_comes_again_gets_the_same_answer() {
 fn rfc5961_3_2_only_an_exact_reset_ends_a_handshake() {
     let mut server = Server::new(|_| {});
     server.answer(&segment(peer(9), flag::SYN, 5, 0));
-    assert_eq!(server.answers(&segment(peer(9), flag::RST, 7, 0)), []);
+    let challenge = server.answer(&segment(peer(9), flag::RST, 7, 0));
+    assert_eq!((challenge.flags, challenge.ack), (flag::ACK, 6));
+    assert_eq!(server.answers(&segment(peer(9), flag::RST, 100_000, 0)), []);
     assert_eq!(server.census(), (1, 0, 0));
     assert_eq!(server.answers(&segment(peer(9), flag::RST, 6, 0)), []);
     assert_eq!(server.census(), (0, 0, 0));
