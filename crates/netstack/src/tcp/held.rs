@@ -126,14 +126,13 @@ impl Held {
         if first == behind && !self.has_room() {
             return false;
         }
+        let overlap = self.ranges[first..behind].iter().find_map(|range| range.overlap(from, end));
+        self.duplicate = overlap.or(self.duplicate);
         self.arrivals = self.arrivals.wrapping_add(1);
         let arrival = self.arrivals;
         match self.ranges.get_mut(first) {
             // The usual case: the segment follows another one that came behind the same gap.
             Some(range) if behind == first + 1 && !from.is_before(range.from) => {
-                if !end.is_after(range.end()) {
-                    self.duplicate = Some((from, end));
-                }
                 range.append(from, bytes);
                 range.arrival = arrival;
             }
@@ -162,13 +161,14 @@ impl Held {
     }
 
     /// Moves the bytes that have become the next ones to the unread ones, and returns `RCV.NXT` behind
-    /// them.
+    /// them. What a segment in order has brought once more is a duplicate.
     pub(super) fn join(&mut self, rcv_nxt: SeqNumber) -> SeqNumber {
         let mut next = rcv_nxt;
         let joined = self.ranges.partition_point(|range| !range.from.is_after(rcv_nxt));
         for range in self.ranges.drain(..joined) {
             // A segment that filled the gap may have held the first of these bytes, too.
             let known = next - range.from;
+            self.duplicate = self.duplicate.or_else(|| range.overlap(range.from, rcv_nxt));
             if let Some(bytes) = usize::try_from(known).ok().and_then(|n| range.bytes.get(n..)) {
                 self.unread.extend_from_slice(bytes);
                 next = range.end();
@@ -215,6 +215,13 @@ impl Range {
 
     fn end(&self) -> SeqNumber {
         self.from + len(&self.bytes)
+    }
+
+    /// What it has of other bytes; `from` is not after `end`.
+    fn overlap(&self, from: SeqNumber, end: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
+        let left = if from.is_before(self.from) { self.from } else { from };
+        let right = end.earlier(self.end());
+        left.is_before(right).then_some((left, right))
     }
 
     /// Adds the bytes that are behind the end; `from` is not after the end.
