@@ -14,6 +14,7 @@
 //! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
+//! | [`ip()`], [`within`] | network namespaces, and what runs in one |
 //! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
@@ -27,6 +28,7 @@ mod disk;
 mod fuse;
 pub mod metrics;
 mod middle_box;
+mod namespace;
 mod response;
 mod seccomp;
 mod server;
@@ -41,6 +43,7 @@ pub use content::Content;
 pub use disk::{Disk, HungDisk, Subvolumes};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use middle_box::{MiddleBox, Tap};
+pub use namespace::{ip, within};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;

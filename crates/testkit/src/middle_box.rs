@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -73,6 +73,12 @@ impl Tap {
     }
 }
 
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 /// A running box, which stops when it is dropped.
 #[derive(Debug)]
 pub struct MiddleBox {
@@ -134,8 +140,7 @@ fn run(ends: &[Tap; 2], mut links: [Link; 2], stops: &AtomicBool) -> [Fates; 2] 
         let next = links.iter().filter_map(Link::next_arrival).min();
         let sleep = next.map_or(SLEEP_MAX, |next| next.since(now()).min(SLEEP_MAX));
         let sleep = sleep.try_into().expect("a short time");
-        let mut files =
-            ends.each_ref().map(|end| PollFd::from_borrowed_fd(end.file.as_fd(), PollFlags::IN));
+        let mut files = ends.each_ref().map(|end| PollFd::new(end, PollFlags::IN));
         // A signal ends the sleep early, which harms nothing.
         let _ = poll(&mut files, Some(&sleep));
     }

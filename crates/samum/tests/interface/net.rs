@@ -1,14 +1,10 @@
 //! Two network namespaces and the wire between them, which go with the test.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use std::process::{Command, id};
-use std::thread;
 
 use netstack::sim::{Conditions, Fates};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use testkit::{MiddleBox, Server, Tap};
+use testkit::{MiddleBox, Server, Tap, ip, within};
 
 use crate::common::SAMUM;
 
@@ -279,25 +275,4 @@ fn at(name: &str, program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", name, program]);
     command
-}
-
-/// Runs something in a namespace.
-fn within<T: Send>(name: &str, act: impl FnOnce() -> T + Send) -> T {
-    let namespace = File::open(format!("/run/netns/{name}")).expect("it was made");
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), kind).expect("root may");
-            act()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Runs `ip`; the error says why it failed.
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.map_err(|error| format!("ip: {error}"))?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("ip {arguments}: {error}")) }
 }
