@@ -1,8 +1,11 @@
 //! The scripts of this folder: what a stack sends and tells when a peer sends and the application acts.
 //! Each case names the RFC and the section that it holds the stack to. The format is in `parse.rs`.
+//! `recorded` compares the stack with the kernel's.
 
+mod end;
 mod packets;
 mod parse;
+mod recorded;
 mod run;
 
 use std::panic::catch_unwind;
@@ -74,7 +77,7 @@ const DOCUMENTS: [(u32, usize); 35] = [
     (1337, 3),
     (2018, 13),
     (2525, 2),
-    (2883, 3),
+    (2883, 5),
     (3042, 3),
     (3168, 16),
     (3522, 3),
@@ -85,7 +88,7 @@ const DOCUMENTS: [(u32, usize); 35] = [
     (5681, 19),
     (5682, 3),
     (5927, 3),
-    (5961, 21),
+    (5961, 23),
     (6191, 4),
     (6298, 13),
     (6528, 3),

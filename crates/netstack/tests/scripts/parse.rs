@@ -15,12 +15,17 @@
 //!
 //! `broken` in place of `case` says that the stack is known to do otherwise; the case fails if it does not.
 //!
+//! In the cases that are recorded from the kernel's TCP (`recorded/mod.rs`) there are only lines of the peer and the
+//! application, `wait` in place of `silence`, and `differs` and `ours`.
+//!
 //! A line begins with the time since the line before it, in milliseconds (`+10`, `+0.5`, `+10..20`), or happens
 //! at once. Sequence numbers are counted from the initial one of the side that sent them; timestamps of the
 //! stack are counted from its first one. Data is the same function of its position everywhere, so every byte is
 //! compared.
 
 use core::time::Duration;
+
+use netstack::sim::flag;
 
 /// A script: its cases in order.
 pub(crate) fn parse(text: &str) -> Result<Vec<Case<'_>>, String> {
@@ -88,6 +93,12 @@ pub(crate) enum Step {
     /// elsewhere (`iss elsewhere`).
     Iss(Option<i64>),
     Silence,
+    /// The time passes, whatever is sent.
+    Wait,
+    /// Why the stack's answers are others than the recorded ones (`recorded/mod.rs`).
+    Differs(String),
+    /// One of those answers.
+    Ours(String),
     /// What the stack sends until then does not matter.
     Ignore,
     Do(Action),
@@ -140,6 +151,19 @@ pub(crate) struct Open {
     pub rtt: Duration,
 }
 
+impl Open {
+    /// The peer's SYN.
+    pub(crate) fn syn(&self) -> Pattern {
+        let mut options: Vec<Opt> = self.mss.map(Opt::Mss).into_iter().collect();
+        options.extend(self.sack.then_some(Opt::SackPermitted));
+        options.extend(self.timestamps.then_some(Opt::Timestamps(None, Some(0))));
+        options.extend(self.window_scale.map(Opt::WindowScale));
+        let ecn = if self.ecn { flag::ECE | flag::CWR } else { 0 };
+        let flags = flag::SYN | ecn;
+        Pattern { flags, window: Some(self.window), options, ..Pattern::default() }
+    }
+}
+
 /// A segment: what is to be sent, or what is expected. In an expectation `None` and flags that are not named
 /// do not matter; in a segment of the peer they take what its side of the connection has.
 #[derive(Clone, Debug, Default)]
@@ -155,6 +179,13 @@ pub(crate) struct Pattern {
     /// The kinds that must be absent (expected) or that are left out (sent).
     pub without: Vec<u8>,
     pub has_bad_checksum: bool,
+}
+
+impl Pattern {
+    /// What completes a peer's handshake.
+    pub(crate) fn handshake_ack() -> Self {
+        Self { flags: flag::ACK, seq: (1, 1), ack: Some(1), ..Self::default() }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -191,6 +222,12 @@ fn step(code: &str) -> Result<((Duration, Duration), Step), String> {
     }
     if let Some(words) = code.strip_prefix("out ") {
         return Ok(((Duration::ZERO, Duration::ZERO), Step::ExpectPacket(words.to_owned())));
+    }
+    if let Some(reason) = code.strip_prefix("differs ") {
+        return Ok(((Duration::ZERO, Duration::ZERO), Step::Differs(reason.to_owned())));
+    }
+    if let Some(answer) = code.strip_prefix("ours ") {
+        return Ok(((Duration::ZERO, Duration::ZERO), Step::Ours(answer.to_owned())));
     }
     let (code, options) = match code.rsplit_once(" <") {
         Some((before, after)) if after.ends_with('>') => (before, after.strip_suffix('>')),
@@ -234,6 +271,7 @@ fn step(code: &str) -> Result<((Duration, Duration), Step), String> {
         }
         "chatter" => Step::Chatter(next_number(&mut words)?),
         "silence" => Step::Silence,
+        "wait" => Step::Wait,
         "ignore" => Step::Ignore,
         "do" => Step::Do(match words.next() {
             Some("send") => Action::Send(next_number(&mut words)?),
@@ -329,6 +367,11 @@ fn parse_open(words: &mut Words<'_>) -> Result<Open, String> {
 
 /// The letters of the flags, by bit: FIN, SYN, RST, PSH, ACK, URG, ECE, CWR. `0` is none of them.
 const FLAGS: &str = "FSRPAUEW";
+
+/// The letters of these flags.
+pub(crate) fn letters(flags: u8) -> String {
+    FLAGS.chars().enumerate().filter(|(bit, _)| flags & 1 << bit != 0).map(|(_, it)| it).collect()
+}
 
 fn pattern(words: &mut Words<'_>) -> Result<Pattern, String> {
     let mut pattern = Pattern::default();

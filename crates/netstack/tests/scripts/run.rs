@@ -10,6 +10,7 @@ use netstack::sim::{
 };
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Lost, Stack, Time};
 
+use crate::end::{End, at, blocks, contents, kind, numbers, relative};
 use crate::packets;
 use crate::parse::{Action, Case, Icmp, Line, Open, Opt, Pattern, Step, Told};
 
@@ -40,7 +41,7 @@ pub(crate) fn run(case: &Case<'_>) -> Result<(), String> {
 }
 
 /// What `config` lines say.
-struct Settings {
+pub(crate) struct Settings {
     config: Config,
     limits: Limits,
     room: usize,
@@ -64,7 +65,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    fn set(&mut self, name: &str, values: &[u64]) -> Result<(), String> {
+    pub(crate) fn set(&mut self, name: &str, values: &[u64]) -> Result<(), String> {
         let config = &mut self.config;
         let milliseconds = |value: u64| Duration::from_millis(value);
         let number = |value: u64| u32::try_from(value).expect("a setting of 32 bits");
@@ -100,35 +101,17 @@ impl Settings {
     }
 }
 
-/// A peer's end of a connection, as the script has played it.
-struct Peer {
-    local_port: u16,
+/// A connection, as the script has played it.
+pub(crate) struct Peer {
+    pub end: End,
     id: Option<ConnectionId>,
-    isn: u32,
-    /// The stack's initial sequence number, once it has sent a SYN.
-    iss: Option<u32>,
-    /// The stack's first timestamp and its last one.
-    stamps: Option<(u32, u32)>,
-    sends_timestamps: bool,
-    window: u16,
     news: Vec<News>,
     received: u64,
     told_received: u64,
     queued: u64,
 }
 
-/// The data of either side at a position of its stream.
-fn content(is_ours: bool, position: i64) -> u8 {
-    let mixed =
-        (position.cast_unsigned() ^ u64::from(is_ours) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed.to_be_bytes()[0]
-}
-
-fn contents(is_ours: bool, positions: core::ops::Range<i64>) -> Vec<u8> {
-    positions.map(|position| content(is_ours, position)).collect()
-}
-
-struct World {
+pub(crate) struct World {
     host: Host,
     now: Time,
     local: IpAddr,
@@ -150,7 +133,7 @@ struct World {
 }
 
 impl World {
-    fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         let (local, remote): (IpAddr, IpAddr) = if settings.is_v6 {
             ("fd00::1".parse().expect("an address"), "fd00::2".parse().expect("an address"))
         } else {
@@ -180,16 +163,13 @@ impl World {
         }
     }
 
-    fn peer(&mut self) -> &mut Peer {
+    pub(crate) fn peer(&mut self) -> &mut Peer {
         let isn = self.peer_isn;
+        let remote = SocketAddr::new(self.remote, self.current);
+        let local = SocketAddr::new(self.local, 80);
         self.peers.entry(self.current).or_insert_with(|| Peer {
-            local_port: 80,
+            end: End::new(local, remote, isn),
             id: None,
-            isn,
-            iss: None,
-            stamps: None,
-            sends_timestamps: false,
-            window: 65_535,
             news: Vec::new(),
             received: 0,
             told_received: 0,
@@ -211,6 +191,7 @@ impl World {
         }
         self.advance(to)?;
         match &line.what {
+            Step::Wait => return Ok(()),
             Step::Told(told) => return self.told(told),
             Step::NotTold(told) => {
                 return if self.told(told).is_ok() {
@@ -234,7 +215,7 @@ impl World {
         match &line.what {
             Step::Peer(port, to) => {
                 self.current = *port;
-                self.peer().local_port = *to;
+                self.peer().end.local.set_port(*to);
             }
             Step::Inject(pattern) => self.inject(pattern)?,
             Step::Open(open) => self.open(open)?,
@@ -257,9 +238,18 @@ impl World {
             }
             Step::Do(action) => self.act(action)?,
             Step::Config(..) => return Err("settings come first".to_owned()),
+            Step::Differs(_) | Step::Ours(_) => return Err("nothing is recorded here".to_owned()),
             _ => {}
         }
         self.collect()
+    }
+
+    /// Lets the time pass until so long after the beginning; returns what the stack has sent and no line has looked
+    /// at, and when.
+    pub(crate) fn take_until(&mut self, to: Duration) -> Result<Vec<(Duration, Segment)>, String> {
+        self.collect()?;
+        self.advance(START + to)?;
+        Ok(self.sent.drain(..).map(|(at, segment)| (at.since(START), segment)).collect())
     }
 
     /// What happened last.
@@ -347,15 +337,7 @@ impl World {
             let port = segment.destination.port();
             let now = self.now;
             if let Some(peer) = self.peers.get_mut(&port) {
-                if segment.has(flag::SYN) {
-                    peer.iss = Some(segment.seq);
-                }
-                for option in &segment.options {
-                    if let TcpOption::Timestamps(value, _) = option {
-                        let (first, _) = peer.stamps.unwrap_or((*value, *value));
-                        peer.stamps = Some((first, *value));
-                    }
-                }
+                peer.end.hear(&segment);
             }
             let shown = self.show(&segment);
             self.log.push(format!("{} > {shown}", milliseconds(now)));
@@ -390,56 +372,9 @@ impl World {
         Ok(())
     }
 
-    fn segment(&mut self, pattern: &Pattern) -> Result<Segment, String> {
-        let (now, local, remote, port) = (self.now, self.local, self.remote, self.current);
-        let peer = self.peer();
-        let iss = peer.iss.unwrap_or(0);
-        let mut options = Vec::new();
-        let clock = peer_clock(now);
-        let last = peer.stamps.map_or(0, |(_, last)| last);
-        for option in &pattern.options {
-            options.push(match option {
-                Opt::Mss(mss) => TcpOption::Mss(*mss),
-                Opt::WindowScale(shift) => TcpOption::WindowScale(*shift),
-                Opt::SackPermitted => TcpOption::SackPermitted,
-                Opt::Any(_) => return Err("which one?".to_owned()),
-                Opt::Sack(blocks) => {
-                    let block = |(left, right): &(i64, i64)| (at(iss, *left), at(iss, *right));
-                    TcpOption::Sack(blocks.iter().map(block).collect())
-                }
-                Opt::Timestamps(value, echo) => {
-                    let first = peer.stamps.map_or(0, |(first, _)| first);
-                    let echo = echo.map_or(last, |echo| at(first, echo));
-                    TcpOption::Timestamps(value.map_or(clock, |value| at(0, value)), echo)
-                }
-                Opt::Other(kind, contents) => TcpOption::Other(*kind, contents.clone()),
-            });
-        }
-        let is_syn = pattern.flags & flag::SYN != 0;
-        let has_timestamps =
-            options.iter().any(|option| matches!(option, TcpOption::Timestamps(..)));
-        if peer.sends_timestamps && !has_timestamps && !is_syn && !pattern.without.contains(&8) {
-            options.push(TcpOption::Timestamps(clock, last));
-        }
-        let data = if is_syn { 0..0 } else { pattern.seq.0 - 1..pattern.seq.1 - 1 };
-        Ok(Segment {
-            source: SocketAddr::new(remote, port),
-            destination: SocketAddr::new(local, peer.local_port),
-            ecn: pattern.ecn.unwrap_or(0),
-            seq: at(peer.isn, pattern.seq.0),
-            ack: pattern.ack.map_or(0, |ack| at(iss, ack)),
-            flags: pattern.flags,
-            window: pattern.window.unwrap_or(peer.window),
-            options,
-            payload: contents(false, data),
-        })
-    }
-
-    fn inject(&mut self, pattern: &Pattern) -> Result<(), String> {
-        if let Some(window) = pattern.window {
-            self.peer().window = window;
-        }
-        let segment = self.segment(pattern)?;
+    pub(crate) fn inject(&mut self, pattern: &Pattern) -> Result<(), String> {
+        let clock = peer_clock(self.now);
+        let segment = self.peer().end.segment(pattern, clock)?;
         let mut frame = segment.to_frame();
         if pattern.has_bad_checksum {
             *frame.last_mut().expect("a frame") ^= 1;
@@ -451,40 +386,30 @@ impl World {
     }
 
     fn open(&mut self, open: &Open) -> Result<(), String> {
-        let mut options: Vec<Opt> = open.mss.map(Opt::Mss).into_iter().collect();
-        options.extend(open.sack.then_some(Opt::SackPermitted));
-        options.extend(open.timestamps.then_some(Opt::Timestamps(None, Some(0))));
-        options.extend(open.window_scale.map(Opt::WindowScale));
-        let kinds: Vec<u8> = options.iter().map(Opt::kind).collect();
-        let ecn = if open.ecn { flag::ECE | flag::CWR } else { 0 };
-        let syn = Pattern {
-            flags: flag::SYN | ecn,
-            window: Some(open.window),
-            options,
-            ..Pattern::default()
-        };
+        let syn = open.syn();
         self.inject(&syn)?;
         let (_, answer) = self.sent.pop_front().ok_or("no SYN,ACK came")?;
-        if !answer.has(flag::SYN | flag::ACK) || answer.ack != at(self.peer().isn, 1) {
+        if !answer.has(flag::SYN | flag::ACK) || answer.ack != at(self.peer().end.isn, 1) {
             return Err(format!("the answer to the SYN is {}", self.show(&answer)));
         }
         let answered: Vec<u8> = answer.options.iter().map(kind).collect();
-        if let Some(missing) = kinds.iter().find(|kind| !answered.contains(kind)) {
+        let missing = syn.options.iter().map(Opt::kind).find(|kind| !answered.contains(kind));
+        if let Some(missing) = missing {
             return Err(format!("the SYN,ACK lacks the option {missing}: {}", self.show(&answer)));
         }
         self.advance(self.now + open.rtt)?;
         self.nothing_is_left()?;
-        self.peer().sends_timestamps = open.timestamps;
-        let ack = Pattern { flags: flag::ACK, seq: (1, 1), ack: Some(1), ..Pattern::default() };
-        self.inject(&ack)?;
+        self.peer().end.sends_timestamps = open.timestamps;
+        self.inject(&Pattern::handshake_ack())?;
         self.told(&Told::Accepted).map_err(|_| "no connection was accepted".to_owned())
     }
 
     fn icmp(&mut self, kind: Icmp, seq: i64) -> Result<(), String> {
-        let iss = self.peer().iss.ok_or("no segment could have been lost")?;
+        let end = &self.peer().end;
+        let iss = end.iss.ok_or("no segment could have been lost")?;
         let quoted = Segment {
-            source: SocketAddr::new(self.local, self.peer().local_port),
-            destination: SocketAddr::new(self.remote, self.current),
+            source: end.local,
+            destination: end.remote,
             ecn: 0,
             seq: at(iss, seq),
             ack: 0,
@@ -504,7 +429,7 @@ impl World {
         Ok(())
     }
 
-    fn act(&mut self, action: &Action) -> Result<(), String> {
+    pub(crate) fn act(&mut self, action: &Action) -> Result<(), String> {
         self.log.push(format!("{} do {action:?}", milliseconds(self.now)));
         let now = self.now;
         if let Action::Connect = action {
@@ -512,7 +437,7 @@ impl World {
             let remote = SocketAddr::new(self.remote, self.current);
             let id = self.host.connect(now, local, remote).ok_or("it does not connect")?;
             let peer = self.peer();
-            (peer.id, peer.local_port) = (Some(id), local.port());
+            (peer.id, peer.end.local) = (Some(id), local);
             self.host.settle(now);
             return Ok(());
         }
@@ -655,9 +580,9 @@ impl World {
         if segment.destination.port() != current {
             return Err(format!("{} goes to another peer", self.show(segment)));
         }
-        let peer = self.peer();
-        let (iss, isn) = (peer.iss.unwrap_or(0), peer.isn);
-        let first_stamp = peer.stamps.map_or(0, |(first, _)| first);
+        let end = &self.peer().end;
+        let (iss, isn) = (end.iss.unwrap_or(0), end.isn);
+        let first_stamp = end.stamps.map_or(0, |(first, _)| first);
         let mut wrong = String::new();
         let mut differ = |what: &str, is: i64, expected: i64| {
             if is != expected {
@@ -720,38 +645,19 @@ impl World {
     fn show(&self, segment: &Segment) -> String {
         let is_ours = segment.source.ip() == self.local;
         let port = if is_ours { segment.destination.port() } else { segment.source.port() };
-        let peer = self.peers.get(&port);
-        let (iss, isn) = peer.map_or((0, 0), |peer| (peer.iss.unwrap_or(0), peer.isn));
+        let end = self.peers.get(&port).map(|peer| &peer.end);
+        let (iss, isn) = end.map_or((0, 0), |end| (end.iss.unwrap_or(0), end.isn));
         let (own, others) = if is_ours { (iss, isn) } else { (isn, iss) };
-        let letters = ["F", "S", "R", "P", "A", "U", "E", "W"];
-        let flags: String =
-            (0..8).filter(|bit| segment.flags & 1 << bit != 0).map(|bit| letters[bit]).collect();
-        let from = relative(segment.seq, own);
-        let mut text = format!("{flags} {from}");
-        if !segment.payload.is_empty() {
-            let _ = write!(
-                text,
-                ":{}",
-                from + i64::try_from(segment.payload.len()).expect("few bytes")
-            );
-        }
-        if segment.has(flag::ACK) {
-            let _ = write!(text, " ack {}", relative(segment.ack, others));
-        }
+        let mut text = numbers(segment, segment.flags, own, others);
         let _ = write!(text, " win {}", segment.window);
         if segment.ecn != 0 {
             let _ = write!(text, " {}", ["", "ect1", "ect0", "ce"][usize::from(segment.ecn)]);
         }
         for option in &segment.options {
             let _ = match option {
-                TcpOption::Sack(blocks) => {
-                    let block = |(left, right): &(u32, u32)| {
-                        format!("{}:{}", relative(*left, others), relative(*right, others))
-                    };
-                    write!(text, " sack {}", blocks.iter().map(block).collect::<Vec<_>>().join(" "))
-                }
+                TcpOption::Sack(ranges) => write!(text, " sack {}", blocks(ranges, others)),
                 TcpOption::Timestamps(value, echo) => {
-                    let first = peer.and_then(|peer| peer.stamps).map_or(0, |(first, _)| first);
+                    let first = end.and_then(|end| end.stamps).map_or(0, |(first, _)| first);
                     let (value, echo) = if is_ours {
                         (relative(*value, first), relative(*echo, 0))
                     } else {
@@ -794,27 +700,6 @@ fn count(stack: &Stack, name: &str) -> Option<u64> {
 /// The timestamp of the peers' clocks: 1,000 at the beginning.
 fn peer_clock(now: Time) -> u32 {
     u32::try_from(1000 + now.since(START).as_millis()).expect("a case is short")
-}
-
-/// The number at a distance from the base.
-fn at(base: u32, relative: i64) -> u32 {
-    u32::try_from((i64::from(base) + relative).rem_euclid(1 << 32)).expect("a number of 32 bits")
-}
-
-/// The distance from the base, on the circle.
-fn relative(number: u32, base: u32) -> i64 {
-    i64::from(number.wrapping_sub(base).cast_signed())
-}
-
-const fn kind(option: &TcpOption) -> u8 {
-    match option {
-        TcpOption::Mss(_) => 2,
-        TcpOption::WindowScale(_) => 3,
-        TcpOption::SackPermitted => 4,
-        TcpOption::Sack(_) => 5,
-        TcpOption::Timestamps(..) => 8,
-        TcpOption::Other(kind, _) => *kind,
-    }
 }
 
 fn milliseconds(at: Time) -> String {
