@@ -254,7 +254,8 @@ impl HalfOpen {
         let offer = Offer::new(header, &self.handshake.endpoints);
         let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
         let both = agreed(endpoints, neighbour, header.seq, &offer, self.offset, wants);
-        self.handshake = Handshake { iss, ..both };
+        // RFC 3168, 6.1.1.1: who has sent a SYN that does not ask may not mark what it sends as capable.
+        self.handshake = Handshake { iss, ecn: both.ecn && self.repeats == 0, ..both };
         self.is_scaled = offer.window_scale.is_some();
     }
 
@@ -294,6 +295,10 @@ impl HalfOpen {
             self.handshake = everything(endpoints, neighbour, iss, self.offset, wants);
             self.is_scaled = true;
             self.state = State::SynSent;
+        }
+        if self.state == State::SynSent {
+            // RFC 3168, 6.1.1.1: something on the path may drop SYNs that ask for ECN.
+            self.handshake.ecn = false;
         }
         let again = self.repeats < REPEATS_MAX;
         self.repeats += u8::from(again);
