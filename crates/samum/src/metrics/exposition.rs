@@ -159,8 +159,8 @@ const FAMILIES: &[Family] = &[
         name: "samum_proxy_requests_total",
         kind: Kind::Counter,
         help: "Requests that were passed on to servers, tried again, failed, were not answered in time, were given up \
-               because their clients had left (half-close = true lets them end their side first), and whose \
-               servers sent more behind a whole response.",
+               because their clients had left (half-close = true lets them end their side first), whose \
+               servers sent more behind a whole response, and whose servers answered before the end of the request.",
         samples: &[
             ("event=\"begun\"", |stats| stats.proxied),
             ("event=\"retried\"", |stats| stats.proxy_retries),
@@ -168,6 +168,7 @@ const FAMILIES: &[Family] = &[
             ("event=\"timeout\"", |stats| stats.proxy_timeouts),
             ("event=\"client-left\"", |stats| stats.proxy_left),
             ("event=\"surplus\"", |stats| stats.proxy_surplus),
+            ("event=\"early-answer\"", |stats| stats.proxy_early),
         ],
     },
     Family {

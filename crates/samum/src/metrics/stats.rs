@@ -84,6 +84,8 @@ stats! {
     proxy_failed,
     /// Whole responses behind which their servers sent more.
     proxy_surplus,
+    /// Whole responses that came before their requests had been sent to their ends.
+    proxy_early,
     /// Requests whose servers did not go on in time.
     proxy_timeouts,
     /// Requests that were given up, because their clients had left before the end of the response.

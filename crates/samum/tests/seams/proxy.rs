@@ -843,7 +843,9 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
         stage.pass(Duration::from_millis(100));
         assert!(server.end().is_some(), "a link with half a request was kept");
         assert!(!stage.has_connected(), "it was sent again");
-        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+        let stats = stage.stats();
+        assert_eq!((stats.proxy_failed, stats.proxy_early, stats.proxy_left), (0, 1, 0));
+        stage.check_told("it answered before the end of the request");
         stage.check_nothing_is_left(vec![client], vec![server]);
     });
 }
@@ -872,6 +874,11 @@ fn a_request_is_given_up_when_its_client_ends_its_side_before_the_head() {
             let stats = stage.stats();
             assert_eq!(stats.proxy_failed, 0, "no server is to blame");
             assert_eq!(stats.proxy_left, u64::from(!half_close));
+            if half_close {
+                assert_eq!(stage.notes(), "");
+            } else {
+                stage.check_told("the client waits no more; its request is given up");
+            }
             stage.check_nothing_is_left(vec![client], vec![server]);
         }
         let mut stage = Stage::new(sim);
@@ -1043,8 +1050,11 @@ fn the_beginning_of_a_head_is_charged() {
 
 #[test]
 fn a_client_that_leaves_closes_its_link() {
-    let answers: [&[u8]; 2] = [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort"];
-    for answer in answers {
+    let answers: [(&[u8], &str); 2] = [
+        (b"", "its request is given up"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nshort", "its response is cut off"),
+    ];
+    for (answer, told) in answers {
         in_worlds(10, |sim| {
             let mut stage = Stage::new(sim);
             let client = stage.client();
@@ -1056,9 +1066,45 @@ fn a_client_that_leaves_closes_its_link() {
             assert!(server.end().is_some(), "the server was not told");
             let stats = stage.stats();
             assert_eq!((stats.proxy_left, stats.proxy_failed, stats.proxy_timeouts), (1, 0, 0));
+            stage.check_told(told);
             stage.check_nothing_is_left(vec![client], vec![server]);
         });
     }
+}
+
+/// Clients may leave as often as they like. They neither fill the log nor keep a fault of a server out of it.
+#[test]
+fn many_clients_that_leave_have_few_lines() {
+    const CLIENTS: u64 = 200;
+    in_worlds(2, |sim| {
+        let mut stage = Stage::new(sim);
+        let begin = stage.worker.ring().now();
+        for _ in 0..CLIENTS {
+            let client = stage.client();
+            let server = stage.ask(&client, GET);
+            client.peer.reset();
+            stage.run_until(|| server.end().is_some());
+        }
+        assert_eq!(stage.stats().proxy_left, CLIENTS);
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        server.reset();
+        assert_eq!(stage.response(&mut client).status, 502);
+        let notes = stage.notes();
+        let seconds = stage.worker.ring().now().since(begin).as_secs();
+        let lines = |text| notes.lines().filter(|line| line.contains(text)).count() as u64;
+        let about_clients = lines("the client waits no more");
+        assert!((10..=11 + seconds).contains(&about_clients), "{about_clients} in {seconds} s");
+        assert!(about_clients < CLIENTS, "{seconds} s are too long");
+        assert_eq!(lines("reset"), 1, "{notes}");
+        // The next line tells how many there were.
+        let next = stage.client();
+        let other = stage.ask(&next, GET);
+        next.peer.reset();
+        stage.run_until(|| other.end().is_some());
+        assert!(stage.notes().contains(" lines about clients of gateways were dropped\n"));
+        stage.check_nothing_is_left(vec![client, next], vec![server, other]);
+    });
 }
 
 #[test]
@@ -1156,6 +1202,7 @@ fn a_client_that_takes_a_byte_a_second_is_closed_and_its_server_told() {
             assert!(server.end().is_some(), "the server was not told");
             client.peer.set_read_rate(None);
             assert!(!stage.response(&mut client).whole);
+            stage.check_told("the client waits no more; its response is cut off");
             stage.check_nothing_is_left(vec![client], vec![server]);
         }
     });

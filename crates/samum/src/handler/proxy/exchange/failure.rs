@@ -99,6 +99,12 @@ impl Exchange {
         // A tunnel ends when either end closes it.
         if !is_begun || self.stage == Stage::Content && !has_all {
             tools.shell.cx.stats.proxy_left += 1;
+            let text = if is_begun {
+                "the client waits no more; its response is cut off"
+            } else {
+                "the client waits no more; its request is given up"
+            };
+            self.note_client(tools, text);
         }
         self.abort(tools);
     }
@@ -162,8 +168,17 @@ impl Exchange {
 
     /// Tells the operator something about the server.
     pub(super) fn note(&self, tools: &mut Tools<'_>, text: &str) {
-        let name = self.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name);
-        tools.lines.note(tools.shell, name, text);
+        tools.lines.note(tools.shell, self.name(), text);
+    }
+
+    /// Tells the operator something that a client can cause.
+    pub(super) fn note_client(&self, tools: &mut Tools<'_>, text: &str) {
+        tools.lines.note_client(tools.shell, self.name(), text);
+    }
+
+    /// The name of the server, or that of all while none is chosen.
+    fn name(&self) -> &str {
+        self.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name)
     }
 }
 

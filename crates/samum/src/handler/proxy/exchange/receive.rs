@@ -15,6 +15,9 @@ use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
 use crate::handler::proxy::{Answer, Reached};
 
+/// The line for the operator about a request that is answered before all of it has been sent.
+const EARLY: &str = "it answered before the end of the request; the connection is closed";
+
 impl Exchange {
     /// Receives while there is room for it.
     pub(super) fn receive_if_wanted(&mut self, tools: &mut Tools<'_>) {
@@ -204,10 +207,14 @@ impl Exchange {
             tools.shell.cx.stats.proxy_failed += 1;
             self.note(tools, "it sent less than its Content-Length; its response is cut off");
         }
-        let is_idle = self.wire.is_idle() && self.has_sent_all && is_clean;
         if let Some(key) = self.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
-            if is_idle && has_left {
+            let has_whole_request = self.has_sent_all && has_left;
+            if !has_whole_request && self.stage == Stage::Content {
+                tools.shell.cx.stats.proxy_early += 1;
+                self.note_client(tools, EARLY);
+            }
+            if self.wire.is_idle() && has_whole_request && is_clean {
                 tools.links.keep(&mut tools.shell.ring, key, tools.shell.cx.now);
             } else {
                 tools.links.close(&mut tools.shell.ring, key);
