@@ -871,7 +871,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`\"1m\"`",
         example: r#""64k""#,
         doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
-              waits then.",
+              waits then. Beside it a response that is spliced has at most twice `receive-max` in pipes, and a \
+              worker 1.25 MiB that its servers have sent before they were told to wait.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
                 notes.error(node.place, "a buffer has 16 KiB at least");

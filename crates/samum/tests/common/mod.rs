@@ -4,6 +4,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -113,6 +114,24 @@ pub(crate) fn resident_bytes(server: &Server) -> u64 {
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).expect("proc(5)");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("proc(5)");
     kilobytes * 1024
+}
+
+/// Bytes in the pipes of a server. They are in no map of its memory.
+pub(crate) fn pipe_bytes(server: &Server) -> u64 {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
+    let (mut seen, mut bytes) = (BTreeSet::new(), 0);
+    for descriptor in descriptors {
+        let path = descriptor.expect("a directory").path();
+        // One that is closed meanwhile is no pipe any more. Both ends have the same name.
+        let Ok(name) = std::fs::read_link(&path) else { continue };
+        if name.to_string_lossy().starts_with("pipe:")
+            && let Ok(pipe) = File::open(path)
+            && seen.insert(name)
+        {
+            bytes += rustix::io::ioctl_fionread(pipe).expect("a pipe (pipe(7))");
+        }
+    }
+    bytes
 }
 
 /// Runs a command of the system; `Err` says why it failed.

@@ -1,5 +1,5 @@
 //! Long downloads through a buffer of 1 MiB: every byte is compared with the pattern by which it was made, none is
-//! kept, and samum never holds more than its buffers.
+//! kept, and samum never holds more than its buffers, and the pipes that are documented beside them.
 //!
 //! Downloads of 4 GiB by fast and by slow clients take minutes, so they are not in the usual run:
 //!
@@ -16,11 +16,13 @@ use std::time::Instant;
 
 use testkit::{Content, Server, Tree};
 
-use crate::common::{on_both_drivers, resident_bytes, tcp_address};
+use crate::common::{on_both_drivers, pipe_bytes, resident_bytes, tcp_address};
 use crate::{configure, serve};
 
 const MIB: u64 = 1024 * 1024;
 const BUFFER: u64 = MIB;
+/// Bytes in the pipes of one download: what is being sent, and what waits, of `receive-max` bytes each.
+const PIPES: u64 = 2 * 512 * 1024;
 /// Time after which a server without requests holds no buffers; it looks once a second.
 const REST: Duration = Duration::from_millis(2500);
 
@@ -115,15 +117,27 @@ fn download(address: SocketAddr, size: u64, rate: Option<u64>) {
     assert_eq!(stream.read(&mut received).unwrap(), 0, "more than {size} bytes");
 }
 
-/// Downloads at the same time. Returns the most memory that the server had in use meanwhile.
-fn memory_of_downloads(server: &Server, size: u64, rate: Option<u64>) -> u64 {
+/// The most bytes that a server has held.
+#[derive(Debug, Default)]
+struct Held {
+    memory: u64,
+    pipes: u64,
+    /// Of both at the same time.
+    all: u64,
+}
+
+/// Downloads at the same time. Returns the most that the server has held meanwhile.
+fn held_for_downloads(server: &Server, size: u64, rate: Option<u64>) -> Held {
     let address = tcp_address(server);
-    let mut most = 0;
+    let mut most = Held::default();
     thread::scope(|scope| {
         let downloads = [(); DOWNLOADS];
         let downloads = downloads.map(|()| scope.spawn(move || download(address, size, rate)));
         while !downloads.iter().all(thread::ScopedJoinHandle::is_finished) {
-            most = most.max(resident_bytes(server));
+            let (memory, pipes) = (resident_bytes(server), pipe_bytes(server));
+            most.memory = most.memory.max(memory);
+            most.pipes = most.pipes.max(pipes);
+            most.all = most.all.max(memory + pipes);
             thread::sleep(Duration::from_millis(20));
         }
     });
@@ -139,25 +153,32 @@ fn memory_at_rest(server: &Server) -> u64 {
 /// Downloads of so many MiB each by fast clients, and by slow ones that take so many MiB a second.
 fn check(fast: u64, slow: u64, slow_rate: u64) {
     on_both_drivers(|driver| {
-        for keys in ["splice = false", "splice = true"] {
+        for splice in [false, true] {
             let tree = Tree::new();
-            let keys = format!("buffer = {BUFFER}\n{keys}");
+            let keys = format!("buffer = {BUFFER}\nsplice = {splice}");
             configure(&tree, driver, &[format!("http://{}", origin())], &keys);
             let server = serve(&tree);
             // Both workers touch what they allocate once.
             for _ in 0..WARMING {
-                memory_of_downloads(&server, 16 * MIB, None);
+                held_for_downloads(&server, 16 * MIB, None);
             }
             for (size, rate) in [(fast, None), (slow, Some(slow_rate))] {
                 let idle = memory_at_rest(&server);
                 let start = Instant::now();
-                let held = memory_of_downloads(&server, size * MIB + 1, rate).saturating_sub(idle);
-                let share = held as f64 / (DOWNLOADS as u64 * BUFFER) as f64;
+                let held = held_for_downloads(&server, size * MIB + 1, rate);
+                let share = |bytes: u64, of: u64| bytes as f64 / (DOWNLOADS as u64 * of) as f64;
+                let memory = share(held.memory.saturating_sub(idle), BUFFER);
+                let pipes = if splice { PIPES } else { 0 };
+                let all = share(held.all.saturating_sub(idle), BUFFER + pipes);
                 let took = start.elapsed().as_secs_f64();
                 eprintln!(
-                    "{keys:?}: {size} MiB in {took:.1} s; {held} bytes over idle, {share:.3} of the buffers"
+                    "{keys:?}: {size} MiB in {took:.1} s; {memory:.3} of the buffers in memory, {} bytes in pipes, \
+                     {all:.3} of what is documented",
+                    held.pipes
                 );
-                assert!(share <= 1.05, "{share:.3} of the buffers");
+                assert!(memory <= 1.05, "{memory:.3} of the buffers");
+                assert!(all <= 1.05, "{all:.3} of what is documented");
+                assert_eq!(held.pipes > 0, splice, "{} bytes in pipes", held.pipes);
             }
         }
     });
