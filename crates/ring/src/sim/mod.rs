@@ -102,6 +102,9 @@ pub struct Config {
     pub cancel: Latency,
     /// Bytes that a socket takes before the peer has taken any.
     pub send_buffer: usize,
+    /// True if sockets that were connected receive 20 KiB at once, as with the other drivers, and not 2 KiB. Ten times as
+    /// much may come then before a [cancel](Self::cancel) takes effect.
+    pub wide_receives: bool,
     /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
     /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
@@ -180,6 +183,7 @@ impl Config {
             metadata: micros(5, 500),
             cancel: micros(1, 300),
             send_buffer: 128 * 1024,
+            wide_receives: false,
             readahead_pages: 32,
             paces: true,
             copies: false,

@@ -906,8 +906,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`true`",
         example: "false",
-        doc: "If true, long responses of other servers whose length is known go to clients through a pipe, without \
-              being copied (`splice(2)`). If false, they go through the `buffer`, as all others do.",
+        doc: "If true, long responses of other servers whose length is known, and much that comes through a tunnel, go to \
+              clients through a pipe, without being copied (`splice(2)`). If false, they go through the `buffer`, as all others do.",
         read: |shared, node, notes| set(&mut shared.gateway.splice, node.flag(notes)),
         write: |route| gateway(route).map(|rules| rules.splice.to_string()),
     },

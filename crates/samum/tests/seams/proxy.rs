@@ -237,6 +237,11 @@ fn in_worlds(count: u64, test: impl Fn(SimConfig)) {
     });
 }
 
+/// The same, with receives that are as wide as those of a kernel.
+fn in_wide_worlds(count: u64, test: impl Fn(SimConfig)) {
+    in_worlds(count, |sim| test(SimConfig { wide_receives: true, ..sim }));
+}
+
 #[test]
 fn a_response_arrives_by_length_in_chunks_and_until_the_end() {
     let large = content(1, 300_000);
@@ -1344,12 +1349,13 @@ fn a_server_that_takes_no_body_throttles_the_client() {
     });
 }
 
+const UPGRADE: &[u8] =
+    b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCHED: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
+
 #[test]
 fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
-    const UPGRADE: &[u8] =
-        b"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
-    const SWITCHED: &[u8] =
-        b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nhello";
     in_worlds(10, |sim| {
         for by_client in [true, false] {
             let mut stage = Stage::new(sim.clone());
@@ -1386,6 +1392,108 @@ fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
             assert!(client.plain.received().ends_with(b"bye"));
             assert_eq!(client.plain.end(), Some(End::Eof));
             assert_eq!(stage.stats().proxy_failed, 0);
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+    });
+}
+
+/// What comes through a tunnel is pulled while there is much of it, and comes through the ring otherwise.
+#[test]
+fn a_tunnel_carries_much_and_little_in_turns() {
+    in_wide_worlds(10, |sim| {
+        for splice in [true, false] {
+            let mut stage = Stage::with_rules(sim.clone(), |rules| rules.splice = splice);
+            let mut client = stage.client();
+            let server = stage.ask(&client, UPGRADE);
+            server.send(SWITCHED);
+            assert_eq!(stage.response(&mut client).status, 101);
+            let (at, up) = (client.at, content(5, 600_000));
+            let (mut sent, mut taken) = (b"hello".to_vec(), Vec::new());
+            let mut send_down = |server: &Peer, seed, bytes| {
+                server.send(&content(seed, bytes));
+                sent.extend_from_slice(&content(seed, bytes));
+                sent.len()
+            };
+            for (turn, up) in up.chunks(200_000).enumerate() {
+                client.peer.send(up);
+                let expected = send_down(&server, turn as u64, 1_000_000);
+                taken.extend_from_slice(up);
+                stage.run_until(|| {
+                    client.plain.look();
+                    client.plain.received().len() == at + expected
+                        && server.received_bytes() == taken.len()
+                });
+                assert_eq!(stage.world.open_pipes() > 0, splice, "the ways past the ring");
+                for bytes in [1, 100, 5_000, 1, 20_000, 300, 2] {
+                    let expected = send_down(&server, 10 + turn as u64, bytes);
+                    stage.run_until(|| {
+                        client.plain.look();
+                        client.plain.received().len() == at + expected
+                    });
+                }
+            }
+            client.peer.shutdown_write();
+            stage.pass(Duration::from_millis(100));
+            assert_eq!(server.end(), Some(End::Eof), "the half that has ended");
+            send_down(&server, 20, 1_000_000);
+            server.shutdown_write();
+            stage.run_until(|| {
+                client.plain.look();
+                client.plain.end().is_some()
+            });
+            assert!(client.plain.received()[at..] == sent && server.take() == up);
+            assert_eq!(client.plain.end(), Some(End::Eof));
+            let stats = stage.stats();
+            assert_eq!((stats.proxy_failed, stats.proxy_early, stats.proxy_left), (0, 0, 0));
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_stops_reading_throttles_its_tunnel() {
+    const BUFFER: u64 = 64 * 1024;
+    const RECEIVE: u64 = 128 * 1024;
+    const LEN: usize = 4_000_000;
+    in_wide_worlds(3, |sim| {
+        for splice in [true, false] {
+            let socket_bytes = sim.send_buffer as u64;
+            let mut stage = Stage::with_rules(sim.clone(), |rules| {
+                (rules.buffer, rules.receive_max, rules.splice) = (BUFFER, RECEIVE, splice);
+            });
+            let mut client = stage.client();
+            let server = stage.ask(&client, UPGRADE);
+            server.send(SWITCHED);
+            assert_eq!(stage.response(&mut client).status, 101);
+            let at = client.at;
+            let body = content(3, LEN);
+            let (first, rest) = body.split_at(LEN / 2);
+            server.send(first);
+            stage.run_until(|| {
+                client.plain.look();
+                client.plain.received().len() == at + 5 + LEN / 2
+            });
+            // It is pulled now.
+            client.peer.set_read_rate(Some(1000));
+            server.send(rest);
+            for turn in 0..100 {
+                stage.pass(Duration::from_millis(100));
+                let taken = (LEN / 2 - server.unreceived_bytes()) as u64;
+                // One pipe that is being sent, and one that waits. Memory that is being sent is in the buffer.
+                let held = if splice { 2 * RECEIVE } else { BUFFER };
+                let most = held + 2 * socket_bytes;
+                assert!(taken <= most, "{taken} of at most {most} were taken");
+                // The other half goes on.
+                client.peer.send(b"x");
+                stage.run_until(|| server.received_bytes() > turn);
+            }
+            assert_eq!(stage.stats().proxy_timeouts, 0, "it is the client that does nothing");
+            client.peer.set_read_rate(None);
+            stage.run_until(|| {
+                client.plain.look();
+                client.plain.received().len() == at + 5 + LEN
+            });
+            assert!(client.plain.received()[at + 5..] == body);
             stage.check_nothing_is_left(vec![client], vec![server]);
         }
     });

@@ -25,6 +25,8 @@ pub(crate) struct Sim {
     pub(crate) world: World,
     pub(crate) ring: usize,
     recv: Rc<RecvPool>,
+    /// For sockets that were connected, if their receives are wide.
+    wide: Rc<RecvPool>,
     /// Receives that found no free buffer.
     starved: Vec<Key>,
     /// By read: the pages that it brings in.
@@ -45,6 +47,7 @@ impl Sim {
             world: world.clone(),
             ring,
             recv: RecvPool::with_list(recv::SMALL)?,
+            wide: RecvPool::with_list(recv::WIDE)?,
             starved: Vec::new(),
             brought: BTreeMap::new(),
             woken,
@@ -165,7 +168,7 @@ impl Sim {
     /// Let time go on until something completes.
     pub(crate) fn wait(&mut self, common: &mut Common, until: Option<Time>) -> io::Result<()> {
         self.close_unused(common);
-        if self.recv.has_free() {
+        if self.recv.has_free() && self.wide.has_free() {
             let mut state = self.world.state();
             for key in self.starved.drain(..) {
                 state.due[self.ring].push(Due::Look(key.to_bits()));
@@ -261,12 +264,16 @@ impl Sim {
                 return self.accept(common, key, fd);
             }
             Op::Recv(fd) => {
-                let fd = fd.raw();
-                return self.receive(common, key, fd);
+                let fd = fd.clone();
+                return self.receive(common, key, &fd);
             }
             Op::Connect(address) => match self.world.state().connect(address) {
                 Ok(None) => return,
-                Ok(Some(socket)) => Ok(Event::Connected(common.fd(Handle::Sim(socket)))),
+                Ok(Some(socket)) => {
+                    let socket = common.fd(Handle::Sim(socket));
+                    socket.mark_connected();
+                    Ok(Event::Connected(socket))
+                }
                 Err(error) => Err(error),
             },
             Op::Signal(number) => {

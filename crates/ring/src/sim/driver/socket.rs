@@ -2,7 +2,7 @@
 
 use super::{Sim, Waiter};
 use crate::common::Common;
-use crate::fd::Handle;
+use crate::fd::{Fd, Handle};
 use crate::op::Event;
 use crate::sim::errno;
 use crate::sim::net::Input;
@@ -23,11 +23,13 @@ impl Sim {
         }
     }
 
-    pub(super) fn receive(&mut self, common: &mut Common, key: Key, fd: i32) {
+    pub(super) fn receive(&mut self, common: &mut Common, key: Key, fd: &Fd) {
         let mut state = self.world.state();
-        let conn = state.conn(fd).expect("looked up when it was submitted");
+        let conn = state.conn(fd.raw()).expect("looked up when it was submitted");
         let most = state.receive_bytes_max();
+        let is_wide = fd.is_connected() && state.config.wide_receives;
         let one = &mut state.conns[conn];
+        let pool = if is_wide { &self.wide } else { &self.recv };
         if one.inbox.is_empty() {
             let end = match one.input {
                 Input::Open => return,
@@ -38,7 +40,7 @@ impl Sim {
             self.end(common, key, end);
             return;
         }
-        let received = self.recv.receive(|space| Ok(one.take(space, most)));
+        let received = pool.receive(|space| Ok(one.take(space, most)));
         drop(state);
         match received {
             Some(buf) => {

@@ -1,5 +1,6 @@
 //! Long contents: once their head has come, they are pulled past the ring, into a pipe that is spliced to the
-//! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow.
+//! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow. So is what comes
+//! through a tunnel to the client, as long as much of it comes at once.
 //!
 //! The ring receives 20 KiB at a time from a server, and each of these is copied once more. That suits small
 //! responses, for which no other call is needed.
@@ -16,8 +17,12 @@ use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
 
 /// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so
-/// much has come. For less it is not worthwhile to have the ring stop, and begin again.
+/// much has come; what comes through a tunnel, once so much waits for the client. For less it is not worthwhile to have the
+/// ring stop, and begin again.
 const PULLED_BYTES_MIN: u64 = 8 * 1024;
+/// Once less than this comes at once through a tunnel, the ring receives again: that needs fewer calls for a message.
+/// There is a distance to the number above, so that a tunnel does not go to and fro.
+const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
 /// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
@@ -92,12 +97,15 @@ enum Pulled {
 }
 
 impl Exchange {
-    /// Begins to pull the content if it is so long that this is worthwhile.
+    /// Begins to pull the content, or what comes through the tunnel, if it is so long that this is worthwhile.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
-        let is_long = self.wire.content_left().unwrap_or(self.content_bytes) >= PULLED_BYTES_MIN;
-        if self.stage == Stage::Content
-            && !self.is_pulled
-            && is_long
+        let bytes = match self.stage {
+            Stage::Content => self.wire.content_left().unwrap_or(self.content_bytes),
+            Stage::Tunnel => self.output.borrow().bytes,
+            _ => 0,
+        };
+        if !self.is_pulled
+            && bytes >= PULLED_BYTES_MIN
             && self.unread.len() <= LINE_BYTES_MAX
             && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
         {
@@ -114,7 +122,7 @@ impl Exchange {
 
     /// Pulls what has come, as long as there is room for it and the turn is not over.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
-        while self.is_pulled && self.receives_response() {
+        while self.is_pulled && self.receives() {
             // Short parts are copied out of the cyclic buffer, so its size does not bound them.
             if self.buffer.is_some() && self.is_full() {
                 return;
@@ -130,11 +138,15 @@ impl Exchange {
                 continue;
             }
             let pulled = match self.wire.content_left() {
+                _ if self.stage == Stage::Tunnel => self.pull_piece(tools, u64::MAX),
                 Some(left) => self.pull_piece(tools, left),
                 None => self.pull_framed(tools),
             };
             match pulled {
                 None => return,
+                Some(Ok(Pulled::Piece(piece))) if self.stage == Stage::Tunnel => {
+                    self.pass_through(tools, piece);
+                }
                 Some(Ok(Pulled::Piece(piece))) => self.pass(tools, piece),
                 Some(Ok(Pulled::Framed)) => self.understand_pulled(tools),
                 Some(Ok(Pulled::End)) => return self.handle_ended(tools),
@@ -228,6 +240,11 @@ impl Exchange {
         usize::try_from(self.upstream.rules.receive_max).unwrap_or(usize::MAX)
     }
 
+    /// Returns whether the server may send something.
+    const fn receives(&self) -> bool {
+        self.receives_response() || matches!(self.stage, Stage::Tunnel)
+    }
+
     /// Returns whether the head or the content of the response comes.
     const fn receives_response(&self) -> bool {
         matches!(self.stage, Stage::Asking | Stage::Content)
@@ -298,6 +315,18 @@ impl Exchange {
         self.is_pulled = false;
         self.receive_if_wanted(tools);
         None
+    }
+
+    /// Passes a piece on that has come through a tunnel.
+    fn pass_through(&mut self, tools: &mut Tools<'_>, piece: Piece) {
+        self.since = tools.shell.cx.now;
+        let length = piece.len();
+        self.share.spend(length);
+        self.take(tools, piece);
+        if length < TUNNEL_BYTES_MIN {
+            self.buffer = None;
+            self.stop_pulling::<()>(tools);
+        }
     }
 
     /// Passes a piece of a content of known length on.
