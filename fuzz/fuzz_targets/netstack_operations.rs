@@ -1,18 +1,22 @@
-//! A stack, a peer that sends whatever it likes near what the stack expects, and an application that does
-//! whatever it likes. The simulated interface checks each frame, and in the end everything is gone.
+//! A stack, peers of both versions of IP that send whatever they like near what the stack expects, and an application
+//! that does whatever it likes. The simulated interface checks each frame, and in the end everything is gone.
 
 #![no_main]
 
-use core::net::SocketAddr;
+#[path = "plain/datagram.rs"]
+mod datagram;
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use netstack::sim::{
-    Device, Host, News, Segment, TcpOption, flag, host_unreachable, mac, too_large,
+    Datagram, Device, Host, News, Segment, TcpOption, flag, host_unreachable, mac, too_large,
 };
-use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Time};
+use netstack::tcp::Algorithm;
+use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Time, Unsent};
 
 /// The setting of a run.
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -25,22 +29,79 @@ struct Setting {
     ecn: bool,
     keeps_alive: bool,
     room: u8,
+    congestion: Congestion,
 }
 
-/// A step. A peer has one of four ports; numbers are counted from what its connection expects.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Congestion {
+    Bbr,
+    Cubic,
+    NewReno,
+}
+
+impl From<Congestion> for Algorithm {
+    fn from(congestion: Congestion) -> Self {
+        match congestion {
+            Congestion::Bbr => Self::Bbr,
+            Congestion::Cubic => Self::Cubic,
+            Congestion::NewReno => Self::NewReno,
+        }
+    }
+}
+
+/// A step. A peer has one of four ports, two for each version of IP; numbers are counted from what its connection
+/// expects.
 #[derive(Arbitrary, Clone, Debug)]
 enum Operation {
     Frame(Vec<u8>),
-    Segment { peer: u8, flags: u8, seq: i16, ack: i16, window: u16, options: Options, bytes: u16 },
-    TooLarge { peer: u8, seq: i16, mtu: u16 },
-    Unreachable { peer: u8, seq: i16 },
+    Segment {
+        peer: u8,
+        flags: u8,
+        seq: i16,
+        ack: i16,
+        window: u16,
+        options: Options,
+        bytes: u16,
+    },
+    TooLarge {
+        peer: u8,
+        seq: i16,
+        mtu: u16,
+    },
+    Unreachable {
+        peer: u8,
+        seq: i16,
+    },
     Wait(u16),
     WaitLong,
-    Send { peer: u8, bytes: u16 },
-    Shutdown { peer: u8 },
-    Close { peer: u8 },
-    SetReceiving { peer: u8, on: bool },
-    Connect { peer: u8 },
+    Send {
+        peer: u8,
+        bytes: u16,
+    },
+    Shutdown {
+        peer: u8,
+    },
+    Close {
+        peer: u8,
+    },
+    SetReceiving {
+        peer: u8,
+        on: bool,
+    },
+    Connect {
+        peer: u8,
+    },
+    /// A datagram comes, for the port that is served or another one.
+    Datagram {
+        peer: u8,
+        is_served: bool,
+        bytes: u16,
+    },
+    /// The application sends one.
+    SendDatagram {
+        peer: u8,
+        bytes: u16,
+    },
 }
 
 #[derive(Arbitrary, Clone, Debug)]
@@ -71,15 +132,29 @@ struct Run {
     peers: BTreeMap<u16, Peer>,
 }
 
-const LOCAL: [u8; 4] = [10, 0, 0, 1];
-const REMOTE: [u8; 4] = [10, 0, 0, 2];
+/// The addresses of the stack and of its peers. Those of both versions end alike, so that they have one link address.
+const V4: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2))];
+const V6: [IpAddr; 2] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x0a00, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x0a00, 2)),
+];
+const TCP_PORT: u16 = 80;
+const UDP_PORT: u16 = 53;
+const MTU: u16 = 1500;
+
+/// The address of the stack that the peer with a port knows, and the peer's.
+const fn addresses(port: u16) -> [IpAddr; 2] {
+    if port.is_multiple_of(2) { V4 } else { V6 }
+}
 
 impl Run {
     fn new(setting: Setting) -> Self {
         let now = Time::from_nanos(1 << 52);
         let config = Config {
-            addresses: vec![Address { ip: LOCAL.into(), prefix: 24, is_ours: true }],
-            tcp_ports: vec![80],
+            addresses: [V4, V6].map(|[ip, _]| Address { ip, prefix: 24, is_ours: true }).to_vec(),
+            tcp_ports: vec![TCP_PORT],
+            udp_ports: vec![UDP_PORT],
             receive_bytes_max: u32::from(setting.receive_bytes) + 1,
             half_open_max: setting.half_open.into(),
             time_wait_max: setting.time_wait.into(),
@@ -90,10 +165,11 @@ impl Run {
                 interval: Duration::from_secs(2),
                 probes: 3,
             }),
-            ..Config::new(mac(LOCAL.into()))
+            congestion: setting.congestion.into(),
+            ..Config::new(mac(V4[0]))
         };
         let limits = Limits {
-            mtu: 1500,
+            mtu: MTU,
             cut_bytes_max: if setting.cuts { 65_000 } else { 0 },
             fills_checksums: setting.cuts,
         };
@@ -103,14 +179,16 @@ impl Run {
 
     fn peer(&mut self, number: u8) -> (u16, &mut Peer) {
         let port = 1000 + u16::from(number % 4);
-        (port, self.peers.entry(port).or_insert(Peer { local_port: 80, ..Peer::default() }))
+        let peer = Peer { local_port: TCP_PORT, ..Peer::default() };
+        (port, self.peers.entry(port).or_insert(peer))
     }
 
     fn segment(&mut self, number: u8, seq: i16, ack: i16) -> Segment {
         let (port, peer) = self.peer(number);
+        let [local, remote] = addresses(port);
         Segment {
-            source: SocketAddr::from((REMOTE, port)),
-            destination: SocketAddr::from((LOCAL, peer.local_port)),
+            source: SocketAddr::new(remote, port),
+            destination: SocketAddr::new(local, peer.local_port),
             ecn: 0,
             seq: peer.seq.wrapping_add_signed(seq.into()),
             ack: peer.ack.wrapping_add_signed(ack.into()),
@@ -151,8 +229,9 @@ impl Run {
                     return;
                 }
                 let local_port = 50_000 + port;
+                let [local, remote] = addresses(port);
                 let (local, remote) =
-                    (SocketAddr::from((LOCAL, local_port)), SocketAddr::from((REMOTE, port)));
+                    (SocketAddr::new(local, local_port), SocketAddr::new(remote, port));
                 if let Some(id) = self.host.connect(self.now, local, remote) {
                     let (_, known) = self.peer(peer);
                     (known.id, known.local_port) = (Some(id), local_port);
@@ -178,8 +257,46 @@ impl Run {
                     self.host.set_receiving(self.now, id, on);
                 }
             }
+            Operation::Datagram { peer, is_served, bytes } => {
+                self.receive_datagram(peer, is_served, vec![6; usize::from(bytes % 3000)]);
+            }
+            Operation::SendDatagram { peer, bytes } => {
+                self.send_datagram(peer, &vec![5; usize::from(bytes % 3000)]);
+            }
         }
         self.settle();
+    }
+
+    fn datagram_ends(&mut self, number: u8) -> (SocketAddr, SocketAddr) {
+        let (port, _) = self.peer(number);
+        let [local, remote] = addresses(port);
+        (SocketAddr::new(local, UDP_PORT), SocketAddr::new(remote, port))
+    }
+
+    /// A datagram is told as it came, if its port is served. Then the way to the peer is known.
+    fn receive_datagram(&mut self, number: u8, is_served: bool, bytes: Vec<u8>) {
+        let (mut local, peer) = self.datagram_ends(number);
+        local.set_port(if is_served { UDP_PORT } else { UDP_PORT + 1 });
+        self.host.datagrams();
+        self.host.handle_frame(self.now, &datagram::to_frame(peer, local, &bytes));
+        let expected = is_served.then_some(Datagram { local, peer, bytes });
+        assert_eq!(self.host.datagrams(), Vec::from_iter(expected));
+        if is_served {
+            assert_eq!(self.host.send_datagram(local, peer, b"answer"), Ok(()));
+        }
+    }
+
+    /// A datagram leaves as it was given, or not at all.
+    fn send_datagram(&mut self, number: u8, bytes: &[u8]) {
+        let (local, peer) = self.datagram_ends(number);
+        let sent = self.host.send_datagram(local, peer, bytes);
+        let header_bytes = if peer.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let is_too_long = header_bytes + bytes.len() > usize::from(MTU);
+        assert_eq!(sent == Err(Unsent::TooLong), is_too_long);
+        let frames = self.host.frames();
+        let left = frames.iter().filter_map(|frame| datagram::from_frame(frame));
+        let expected = sent.is_ok().then(|| (local, peer, bytes.to_vec()));
+        assert_eq!(Vec::from_iter(left), Vec::from_iter(expected));
     }
 
     fn options(&mut self, number: u8, options: Options, is_syn: bool) -> Vec<TcpOption> {
@@ -230,6 +347,7 @@ impl Run {
     fn settle(&mut self) {
         self.host.settle(self.now);
         for frame in self.host.frames() {
+            datagram::from_frame(&frame);
             let Ok(segment) = Segment::from_frame(&frame) else { continue };
             let Some(peer) = self.peers.get_mut(&segment.destination.port()) else { continue };
             if segment.has(flag::ACK) {
