@@ -14,7 +14,7 @@ use testkit::{Content, Tree, or_skip};
 use crate::common::{SOON, request, wait_until};
 use crate::net::{Frames, Net, V4};
 use crate::paths::{LOSSY, SEED};
-use crate::watch::stack;
+use crate::watch::{count, stack};
 use crate::{
     addresses, connect, content, is_empty, on_all_ways, on_all_ways_and_where_frames_are_lost,
     path, site,
@@ -105,12 +105,7 @@ fn connections_that_clients_close_end_without_a_reset() {
 /// The memory for connections and the resets that came, by the server's own account.
 fn memory_and_resets(control: &str) -> (u64, u64) {
     let shown = stack(control, &[]);
-    let before = |what: &str| {
-        let place = shown.find(what)?;
-        shown[..place].split_whitespace().next_back()?.parse().ok()
-    };
-    let memory = before(" KiB of memory").unwrap_or_else(|| panic!("{shown}"));
-    (memory, before(" received\n").or_else(|| before(" received,")).unwrap_or_default())
+    (count(&shown, " KiB of memory"), count(&shown, " received"))
 }
 
 #[test]

@@ -53,6 +53,14 @@ pub(crate) fn stack(control: &str, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The number in front of these words in what `samum stack` says; 0 if it does not say them.
+pub(crate) fn count(shown: &str, words: &str) -> u64 {
+    let is_end = |rest: &str| rest.is_empty() || rest.starts_with([',', ';', '\n']);
+    let mut places = shown.match_indices(words);
+    let place = places.find(|(at, _)| is_end(&shown[at + words.len()..]));
+    place.map_or(0, |(at, _)| shown[..at].split_whitespace().next_back().unwrap().parse().unwrap())
+}
+
 /// Checks the lines of `samum stack` for connections that the clients hold up.
 fn check_stack(shown: &str) {
     let of_clients: Vec<_> = shown.lines().filter(|line| line.contains(" cwnd ")).collect();
