@@ -373,7 +373,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Logs what has been sent of unfinished responses, and the requests that a client has not waited for; lets go
     /// of everything.
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
-        let is_idle = self.work.as_ref().is_none_or(|work| work.is_idle());
+        let is_done = self.work.as_ref().is_none_or(|work| work.is_done());
         if let Some(mut work) = self.work.take() {
             if self.session.looks_whole(&work.session) {
                 self.transport.reset(&mut shell.ring);
@@ -391,7 +391,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if let Some(removed) = self.removed(&mut shell.cx) {
             removed.connections -= 1;
         }
-        if is_idle {
+        if is_done {
             self.transport.close_idle(&mut shell.ring);
         } else {
             self.transport.close(&mut shell.ring);
@@ -758,8 +758,14 @@ fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
 }
 
 impl<W: Outgoing, A> Work<W, A> {
+    /// Returns whether everything was answered and sent. The connection may still stand in the worker's line.
+    fn is_done(&self) -> bool {
+        self.session.is_idle() && self.input.is_empty()
+    }
+
+    /// Returns whether nothing refers to it any more, so that it can serve another connection.
     fn is_idle(&self) -> bool {
-        self.session.is_idle() && self.input.is_empty() && !self.queued
+        self.is_done() && !self.queued
     }
 
     /// Notes how many requests the worker counts as active from now on.

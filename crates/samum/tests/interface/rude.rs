@@ -83,16 +83,24 @@ fn a_client_that_ends_its_side_gets_the_whole_response() {
 /// Also a client that keeps its connection sees an end for its own.
 #[test]
 fn connections_that_clients_close_end_without_a_reset() {
-    let tree = site();
+    // More than a turn sends: at the end of the response the connection stands in the worker's line.
+    let long = Content::pseudo_random(8, 1024 * 1024);
+    let expected = long.to_vec();
+    let tree = site().file("long", long);
     on_all_ways(|net| {
         let control = format!("{}.control", path(&tree));
         let _server = net.serve(path(&tree), &["--control", &control]);
         net.as_client(|| {
-            // One that has asked, and one that has not.
-            let mut client = connect(addresses()[0]);
-            client.send(request("GET /f2")).unwrap();
-            content(2).assert_is(&client.response().unwrap().body);
-            for mut client in [client, connect(addresses()[0])] {
+            // Clients that have asked for little or much, and one that has not.
+            let mut clients = [(); 3].map(|()| connect(addresses()[0]));
+            clients[1].send(request("GET /f2")).unwrap();
+            content(2).assert_is(&clients[1].response().unwrap().body);
+            clients[0].send(request("GET /long")).unwrap();
+            clients[0].head().unwrap();
+            for part in expected.chunks(64 * 1024) {
+                assert!(clients[0].read_exactly(part.len()).unwrap() == part, "other bytes");
+            }
+            for mut client in clients {
                 client.shutdown_write().unwrap();
                 assert_eq!(client.read_to_end().unwrap(), b"");
             }
