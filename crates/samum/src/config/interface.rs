@@ -107,6 +107,9 @@ pub enum Congestion {
     Cubic,
     /// BBRv3: the rate follows what the path delivers, so that losses by chance cost little
     Bbr,
+    /// NewReno: the older standard, for comparisons
+    #[value(name = "newreno")]
+    NewReno,
 }
 
 /// A record of the frames of all interfaces, in the format pcapng.

@@ -179,12 +179,12 @@ const SERVER: &[Key<Server>] = &[
     },
     Key {
         name: "congestion",
-        kind: "`cubic` or `bbr`",
+        kind: "`cubic`, `bbr` or `newreno`",
         default: "`\"cubic\"`",
         example: r#""bbr""#,
         doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is full. \
               BBR measures how fast the path delivers, and sends as fast: it is faster where frames are lost by \
-              chance, and it keeps queues short.",
+              chance, and it keeps queues short. NewReno is the older standard, for comparisons.",
         read: |server, node, notes| {
             set(&mut server.congestion, node.text(value::choice::<Congestion>, notes));
         },

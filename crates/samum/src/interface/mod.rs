@@ -230,6 +230,7 @@ const fn congestion(congestion: Congestion) -> Algorithm {
     match congestion {
         Congestion::Cubic => Algorithm::Cubic,
         Congestion::Bbr => Algorithm::Bbr,
+        Congestion::NewReno => Algorithm::NewReno,
     }
 }
 

@@ -953,7 +953,7 @@ fn server() -> impl Strategy<Value = Server> {
             let (frames, congestion) = if interfaces.is_empty() {
                 (Frames::Auto, Congestion::Cubic)
             } else {
-                (Frames::Packet, Congestion::Bbr)
+                (Frames::Packet, Congestion::NewReno)
             };
             Server {
                 threads,
