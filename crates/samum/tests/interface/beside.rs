@@ -1,8 +1,10 @@
 //! The speed of long downloads from samum's own TCP and from the kernel's (CUBIC) over the same path.
 //!
-//! `cargo test --release -p samum --test interface -- --ignored beside --nocapture` measures for some minutes.
+//! `cargo test --release -p samum --test interface -- --ignored beside --nocapture` measures for some minutes, and says
+//! of each median whether it meets its bar. A pair of downloads, one after the other, has one path and one seed.
 
 use core::net::SocketAddr;
+use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::thread;
@@ -109,11 +111,37 @@ fn float(bytes: u64) -> f64 {
     f64::from(u32::try_from(bytes).expect("less than 4 GiB"))
 }
 
-/// Least, median and greatest.
-fn show(mut values: Vec<f64>) -> String {
+/// The speed in relation to the kernel's, by the share of the frames that is lost: the least median.
+const SPEEDS: [(f64, f64); 2] = [(0.0, 1.0), (0.01, 0.95)];
+/// The share beside two flows of the kernel's: the least and the greatest median.
+const SHARE: RangeInclusive<f64> = 0.7..=1.4;
+
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
-    let median = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
-    format!("{median:.2} ({:.2}–{:.2})", values[0], values[values.len() - 1])
+    f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
+}
+
+/// Median, least and greatest.
+fn show(values: &[f64]) -> String {
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = values.iter().copied().fold(0.0, f64::max);
+    format!("{:.2} ({least:.2}–{greatest:.2})", median(values))
+}
+
+/// Returns whether the median, as it is shown, is within its bar.
+fn verdict(values: &[f64], bar: &RangeInclusive<f64>) -> &'static str {
+    let shown = (median(values) * 100.0).round() / 100.0;
+    if bar.contains(&shown) { "met" } else { "missed" }
+}
+
+#[test]
+fn a_median_meets_its_bar_or_misses_it() {
+    let values = [1.2, 0.9, 1.004, 0.998];
+    assert_eq!(show(&values), "1.00 (0.90–1.20)");
+    assert_eq!(verdict(&values, &(1.0..=f64::INFINITY)), "met");
+    assert_eq!(verdict(&values, &(1.01..=f64::INFINITY)), "missed");
+    assert_eq!(verdict(&values, &(0.7..=0.99)), "missed");
 }
 
 /// The seconds of the own stack and of the kernel's for each seed. A path that loses much keeps no processor busy, so
@@ -141,19 +169,21 @@ fn seconds(tree: &Tree, loss: f64) -> Vec<[f64; 2]> {
 #[ignore = "measures for minutes"]
 fn downloads_beside_the_kernels() {
     let tree = Tree::new().file("f", Content::pseudo_random(10, DOWNLOAD_BYTES));
-    for loss in [0.0, 0.01] {
+    for (loss, least) in SPEEDS {
         let seconds = seconds(&tree, loss);
         let of = |which: usize| seconds.iter().map(|pair| pair[which]).collect();
         let (own, kernel): (Vec<_>, Vec<_>) = (of(0), of(1));
-        let ratios = own.iter().zip(&kernel).map(|(own, kernel)| kernel / own).collect();
+        let ratios: Vec<_> = own.iter().zip(&kernel).map(|(own, kernel)| kernel / own).collect();
         eprintln!(
-            "{} % lost: {} s, the kernel's TCP {} s; speed in relation to it {}",
+            "{} % lost: {} s, the kernel's TCP {} s; speed in relation to it {}, at least {least}: {}",
             loss * 100.0,
-            show(own),
-            show(kernel),
-            show(ratios)
+            show(&own),
+            show(&kernel),
+            show(&ratios),
+            verdict(&ratios, &(least..=f64::INFINITY))
         );
     }
-    let shares = (0..DOWNLOADS).map(|seed| Pair::new(&tree, 0.0, seed).share()).collect();
-    eprintln!("share beside two flows of the kernel's: {}", show(shares));
+    let shares: Vec<_> = (0..DOWNLOADS).map(|seed| Pair::new(&tree, 0.0, seed).share()).collect();
+    let (shown, is_met) = (show(&shares), verdict(&shares, &SHARE));
+    eprintln!("share beside two flows of the kernel's: {shown}, within {SHARE:?}: {is_met}");
 }
