@@ -169,6 +169,69 @@ fn a_client_with_the_smallest_window_gets_every_byte() {
     });
 }
 
+/// All at once: what one of them leaves must not harm another.
+#[test]
+fn slow_and_rude_clients_over_a_path_that_loses_frames_get_every_byte_and_leave_nothing_behind() {
+    const ROUNDS: usize = 3;
+    let large = Content::pseudo_random(7, 50 * 1024 * 1024);
+    let tree = site().file("large", large.clone());
+    let slow = || {
+        let stream = ask_on(connect_small(4096), ASKED);
+        // Its window is closed for a time.
+        thread::sleep(Duration::from_millis(300));
+        check_response(stream, &content(LARGE));
+    };
+    let tiny = || {
+        let mut stream = ask_on(connect_small(1), "GET /f3\nConnection: close");
+        let (mut bytes, mut part) = (Vec::new(), [0; 300]);
+        while let count @ 1.. = stream.read(&mut part).unwrap() {
+            bytes.extend_from_slice(&part[..count]);
+            thread::sleep(Duration::from_millis(1));
+        }
+        check_bytes(&bytes, &content(3));
+    };
+    let half_closing = || {
+        let stream = ask("GET /f5");
+        stream.shutdown(Shutdown::Write).unwrap();
+        check_response(stream, &content(LARGE));
+    };
+    let begin = || {
+        let mut stream = ask("GET /large");
+        let mut bytes = vec![0; 100_000];
+        stream.read_exact(&mut bytes).unwrap();
+        let head = bytes.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+        let length = bytes.len() - head;
+        assert!(bytes[head..] == large.read(0, length), "other bytes");
+        stream
+    };
+    // Bytes that are received and not read make the kernel send a reset.
+    let leaving = || drop(begin());
+    let resetting = || {
+        let stream = begin();
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    };
+    for frames in [Frames::Packet, Frames::Xdp] {
+        eprintln!("frames: {frames:?}");
+        let mut net = or_skip!(Net::across(frames, [LOSSY; 2], SEED));
+        let control = format!("{}.control", path(&tree));
+        let _server = net.serve(path(&tree), &["--control", &control]);
+        net.as_client(|| {
+            thread::scope(|scope| {
+                for _ in 0..ROUNDS {
+                    scope.spawn(slow);
+                    scope.spawn(tiny);
+                    scope.spawn(half_closing);
+                    scope.spawn(leaving);
+                    scope.spawn(resetting);
+                }
+            });
+        });
+        assert!(wait_until(SOON, || is_empty(&control)), "{}", stack(&control, &["--connections"]));
+        let fates = net.stop();
+        assert!(fates[1].lost > 10, "{fates:?}");
+    }
+}
+
 /// Downloads over a path on several connections at once, and returns the frames to the client that it dropped
 /// because its queue was full.
 fn download(conditions: Conditions, frames: Frames) -> Result<u64, String> {
