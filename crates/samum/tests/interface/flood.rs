@@ -1,7 +1,15 @@
 //! Downloads while SYNs with forged sources come.
 //!
 //! `cargo test --release -p samum --test interface -- --ignored --nocapture flood` prints how much of its rate the
-//! server keeps. Where SYNs come faster than the processor handles them, they crowd out acknowledgements as well.
+//! server keeps, relative to the CPU that is left, and whether that meets the bar. Where SYNs come faster than the
+//! processor handles them, they crowd out acknowledgements as well.
+//!
+//! The figure is `E(flood) / E(alone)`, where `E` is the rate of the downloads, in bytes a second, divided by the CPU time
+//! a second that is left for them: the busy time of the server's CPU less `c · s`. `s` are the SYNs a second that the stack
+//! has answered, none in `alone`. `c` is the least CPU time of a SYN that was seen, so that the figure is a lower bound: it
+//! was measured without downloads, once with the pauses of the flood and once with the same SYNs in batches four times as
+//! long, because SYNs cost less when many of them are handled together, as they are beside downloads. With the cost as it
+//! is without downloads and in short batches the figure was up to 1.49. The rate alone is printed, too.
 //!
 //! The server has CPU 0 with the kernel's work for what it receives. The clients and the flood have CPU 1 with the
 //! kernel's work for what reaches them, also for the answers to forged sources, which a real network carries away.
@@ -74,15 +82,15 @@ fn frame(random: &mut Random, is_syn: bool) -> Vec<u8> {
     frame
 }
 
-/// Sends all frames in their time.
-fn flood(tap: &Tap, are_syns: bool) {
+/// Sends all frames in their time, in batches that are so many times as long.
+fn flood(tap: &Tap, are_syns: bool, times: u32) {
     let mut random = Random::new(1);
     let begun = Instant::now();
-    for batch in 1..=FRAMES / BATCH {
-        for _ in 0..BATCH {
+    for batch in 1..=FRAMES / (BATCH * times) {
+        for _ in 0..BATCH * times {
             tap.write(&frame(&mut random, are_syns));
         }
-        thread::sleep((begun + PAUSE * batch).saturating_duration_since(Instant::now()));
+        thread::sleep((begun + PAUSE * times * batch).saturating_duration_since(Instant::now()));
     }
 }
 
@@ -93,6 +101,34 @@ struct Phase {
     rate: f64,
     /// The share of the time that the server's CPU was busy.
     busy: f64,
+    /// SYNs that the stack has answered, a second.
+    answered: f64,
+}
+
+/// The least figure that is good enough.
+const BAR: f64 = 0.8;
+
+/// The figure: the rate for each second of CPU time that SYNs leave, in relation to that without SYNs. `only` are
+/// phases with SYNs and without downloads.
+fn figure(alone: Phase, beside_syns: Phase, only: &[Phase]) -> f64 {
+    let cost = only.iter().map(|phase| phase.busy / phase.answered).fold(f64::INFINITY, f64::min);
+    let left = beside_syns.busy - cost * beside_syns.answered;
+    (beside_syns.rate / left) / (alone.rate / alone.busy)
+}
+
+#[test]
+fn the_figure_is_what_the_downloads_make_of_the_rest_of_the_cpu() {
+    let phase = |rate, busy, answered| Phase { rate, busy, answered };
+    let alone = phase(100.0, 1.0, 0.0);
+    // 1,000 SYNs take 0.5, or 0.4 in long batches.
+    let only = [phase(0.0, 0.5, 1000.0), phase(0.0, 0.4, 1000.0)];
+    let close = |figure: f64, to: f64| (figure - to).abs() < 1e-9;
+    assert!(close(figure(alone, phase(60.0, 1.0, 1000.0), &only), 1.0));
+    assert!(close(figure(alone, phase(30.0, 1.0, 1000.0), &only), 0.5));
+    // Half of the SYNs were dropped before the stack.
+    assert!(close(figure(alone, phase(60.0, 1.0, 500.0), &only), 0.75));
+    // The clients were the limit.
+    assert!(close(figure(alone, phase(30.0, 0.7, 1000.0), &only), 1.0));
 }
 
 /// Clock ticks in which a CPU was idle since boot. They are exact, while the others are guessed from what a CPU does
@@ -106,15 +142,22 @@ fn idle_ticks(cpu: usize) -> u64 {
     times[3] + times[4]
 }
 
-fn measure(bytes: &AtomicU64, act: impl FnOnce()) -> Phase {
-    let look = || (bytes.load(Ordering::Relaxed), idle_ticks(SERVER_CPU));
+fn measure(bytes: &AtomicU64, control: &str, act: impl FnOnce()) -> Phase {
+    let look = || (bytes.load(Ordering::Relaxed), idle_ticks(SERVER_CPU), answered(control));
     let (before, begun) = (look(), Instant::now());
     act();
     let (after, seconds) = (look(), begun.elapsed().as_secs_f64());
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
     let each_second = |before: u64, after: u64| (after - before) as f64 / seconds;
     let idle = each_second(before.1, after.1) / TICKS_PER_SECOND;
-    Phase { rate: each_second(before.0, after.0), busy: 1.0 - idle }
+    let answered = each_second(before.2, after.2);
+    Phase { rate: each_second(before.0, after.0), busy: 1.0 - idle, answered }
+}
+
+/// SYNs that the stack has answered.
+fn answered(control: &str) -> u64 {
+    let shown = stack(control, &[]);
+    count(&shown, " begun") + count(&shown, " cookies sent")
 }
 
 /// Moves a thread to a CPU, and the threads that it makes from now on; the calling one if none is named.
@@ -146,10 +189,8 @@ fn flood_stack(tap: &Tap, control: &str, accepted: &AtomicU64) -> u64 {
     let mut half_open = 0;
     for _ in 0..WRITTEN_MAX / BURST {
         (0..BURST).for_each(|_| tap.write(&frame(&mut random, true)));
-        let shown = stack(control, &[]);
-        half_open = half_open.max(count(&shown, " half open"));
-        let answered = count(&shown, " begun") + count(&shown, " cookies sent");
-        if answered >= FORGED + accepted.load(Ordering::Relaxed) {
+        half_open = half_open.max(count(&stack(control, &[]), " half open"));
+        if answered(control) >= FORGED + accepted.load(Ordering::Relaxed) {
             return half_open;
         }
     }
@@ -210,7 +251,10 @@ fn a_flood_of_syns_changes_no_byte_and_resets_no_connection() {
         assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
         let shown = stack(&control, &[]);
         assert_eq!(half_open, u64::from(Config::new(SERVER_MAC).half_open_max), "{shown}");
-        assert!(shown.contains("  resets: none\n"), "{shown}");
+        // A challenge resets nothing: it answers a segment that came twice, for instance.
+        let resets = shown.lines().find_map(|line| line.strip_prefix("  resets: ")).unwrap();
+        let is_none = |what: &str| what == "none" || what.ends_with(" challenges sent");
+        assert!(resets.split(", ").all(is_none), "{shown}");
         let of = |words| count(&shown, words);
         let by_cookie = of(" cookies accepted");
         assert!(by_cookie > 0 && by_cookie <= of(" cookies sent"), "{shown}");
@@ -237,7 +281,8 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
         }
         let net = or_skip!(Net::new(frames));
         let tap = net.plug(&shown(SERVER_MAC));
-        let server = net.serve(path(&tree), &[]);
+        let control = format!("{}.control", path(&tree));
+        let server = net.serve(path(&tree), &["--control", &control]);
         net.steer(SERVER_CPU, CLIENT_CPU);
         for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap() {
             let thread = thread.unwrap().file_name().into_string().unwrap();
@@ -268,25 +313,32 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
                 }
                 thread::sleep(Duration::from_secs(2));
                 hurry(true);
-                let alone = measure(&bytes, || thread::sleep(Duration::from_secs(5)));
-                let beside_frames = measure(&bytes, || flood(&tap, false));
-                let beside_syns = measure(&bytes, || flood(&tap, true));
+                let measure = |act: &dyn Fn()| measure(&bytes, &control, act);
+                let alone = measure(&|| thread::sleep(Duration::from_secs(5)));
+                let beside_frames = measure(&|| flood(&tap, false, 1));
+                let beside_syns = measure(&|| flood(&tap, true, 1));
                 is_paused.store(true, Ordering::Relaxed);
                 thread::sleep(Duration::from_secs(1));
-                let only_syns = measure(&bytes, || flood(&tap, true));
+                let only = [1, 4].map(|times| measure(&|| flood(&tap, true, times)));
                 hurry(false);
                 is_over.store(true, Ordering::Relaxed);
-                // If SYNs alone take nearly all, this says nothing: beside downloads they are answered in larger batches.
-                let left = (beside_syns.busy - only_syns.busy) / alone.busy;
+                let kept = figure(alone, beside_syns, &only);
                 eprintln!(
-                    "{frames:?}: {:.0} MB/s alone, {:.0} beside other frames, {:.0} beside SYNs; SYNs alone take {:.2} \
-                     of the CPU; beside SYNs {:.2} of the rate beside frames, {:.2} relative to the CPU left",
+                    "{frames:?}: {:.0} MB/s alone with {:.2} of the CPU, {:.0} beside other frames, {:.0} beside SYNs with \
+                     {:.2} of the CPU; of them {:.0} a second were answered; without downloads {:.0} and {:.0}, with {:.2} and \
+                     {:.2} of the CPU; {:.2} of the rate beside frames; {kept:.2} relative to the CPU left, at least {BAR}: {}",
                     alone.rate / 1e6,
+                    alone.busy,
                     beside_frames.rate / 1e6,
                     beside_syns.rate / 1e6,
-                    only_syns.busy,
+                    beside_syns.busy,
+                    beside_syns.answered,
+                    only[0].answered,
+                    only[1].answered,
+                    only[0].busy,
+                    only[1].busy,
                     beside_syns.rate / beside_frames.rate,
-                    beside_syns.rate / (alone.rate * left),
+                    if kept >= BAR { "met" } else { "missed" },
                 );
             });
         });
