@@ -4,12 +4,16 @@
 //! server keeps, relative to the CPU that is left, and whether that meets the bar. Where SYNs come faster than the
 //! processor handles them, they crowd out acknowledgements as well.
 //!
-//! The figure is `E(flood) / E(alone)`, where `E` is the rate of the downloads, in bytes a second, divided by the CPU time
-//! a second that is left for them: the busy time of the server's CPU less `c · s`. `s` are the SYNs a second that the stack
-//! has answered, none in `alone`. `c` is the least CPU time of a SYN that was seen, so that the figure is a lower bound: it
-//! was measured without downloads, once with the pauses of the flood and once with the same SYNs in batches four times as
-//! long, because SYNs cost less when many of them are handled together, as they are beside downloads. With the cost as it
-//! is without downloads and in short batches the figure was up to 1.49. The rate alone is printed, too.
+//! How much CPU time SYNs take beside downloads cannot be measured apart from these, so the figure has two bounds:
+//!
+//! - The least it can be is the rate of the downloads, in bytes a second, beside SYNs, divided by their rate beside as
+//!   many frames of the same length that the kernel drops. The CPU time of the answers counts against the server here.
+//! - The most it can be is `E(beside SYNs) / E(alone)`. `E` is the rate divided by the CPU time a second that is left: the
+//!   busy time of the server's CPU less `c · s`, where `s` are the SYNs a second that the stack has answered, and `c` is the
+//!   CPU time of one without downloads. There it wakes the server for a few at a time and costs more than beside
+//!   downloads, by so much that this was up to 1.79 (with batches four times as long it cost more again).
+//!
+//! The bar is met if the least meets it, and missed if the most does not.
 //!
 //! The server has CPU 0 with the kernel's work for what it receives. The clients and the flood have CPU 1 with the
 //! kernel's work for what reaches them, also for the answers to forged sources, which a real network carries away.
@@ -82,15 +86,15 @@ fn frame(random: &mut Random, is_syn: bool) -> Vec<u8> {
     frame
 }
 
-/// Sends all frames in their time, in batches that are so many times as long.
-fn flood(tap: &Tap, are_syns: bool, times: u32) {
+/// Sends all frames in their time.
+fn flood(tap: &Tap, are_syns: bool) {
     let mut random = Random::new(1);
     let begun = Instant::now();
-    for batch in 1..=FRAMES / (BATCH * times) {
-        for _ in 0..BATCH * times {
+    for batch in 1..=FRAMES / BATCH {
+        for _ in 0..BATCH {
             tap.write(&frame(&mut random, are_syns));
         }
-        thread::sleep((begun + PAUSE * times * batch).saturating_duration_since(Instant::now()));
+        thread::sleep((begun + PAUSE * batch).saturating_duration_since(Instant::now()));
     }
 }
 
@@ -108,27 +112,54 @@ struct Phase {
 /// The least figure that is good enough.
 const BAR: f64 = 0.8;
 
-/// The figure: the rate for each second of CPU time that SYNs leave, in relation to that without SYNs. `only` are
-/// phases with SYNs and without downloads.
-fn figure(alone: Phase, beside_syns: Phase, only: &[Phase]) -> f64 {
-    let cost = only.iter().map(|phase| phase.busy / phase.answered).fold(f64::INFINITY, f64::min);
-    let left = beside_syns.busy - cost * beside_syns.answered;
-    (beside_syns.rate / left) / (alone.rate / alone.busy)
+/// The bounds of the rate relative to the CPU left: see the top of the file.
+#[derive(Debug, PartialEq)]
+struct Kept {
+    least: f64,
+    most: f64,
+}
+
+impl Kept {
+    /// `only` is the phase with SYNs and without downloads.
+    fn new(alone: Phase, beside_frames: Phase, beside_syns: Phase, only: Phase) -> Self {
+        let left = beside_syns.busy - only.busy / only.answered * beside_syns.answered;
+        Self {
+            least: beside_syns.rate / beside_frames.rate,
+            most: (beside_syns.rate / left) / (alone.rate / alone.busy),
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        if self.least >= BAR {
+            "met"
+        } else if self.most < BAR {
+            "missed"
+        } else {
+            "open"
+        }
+    }
 }
 
 #[test]
-fn the_figure_is_what_the_downloads_make_of_the_rest_of_the_cpu() {
+fn what_is_kept_is_between_two_bounds() {
     let phase = |rate, busy, answered| Phase { rate, busy, answered };
-    let alone = phase(100.0, 1.0, 0.0);
-    // 1,000 SYNs take 0.5, or 0.4 in long batches.
-    let only = [phase(0.0, 0.5, 1000.0), phase(0.0, 0.4, 1000.0)];
-    let close = |figure: f64, to: f64| (figure - to).abs() < 1e-9;
-    assert!(close(figure(alone, phase(60.0, 1.0, 1000.0), &only), 1.0));
-    assert!(close(figure(alone, phase(30.0, 1.0, 1000.0), &only), 0.5));
-    // Half of the SYNs were dropped before the stack.
-    assert!(close(figure(alone, phase(60.0, 1.0, 500.0), &only), 0.75));
-    // The clients were the limit.
-    assert!(close(figure(alone, phase(30.0, 0.7, 1000.0), &only), 1.0));
+    let kept = |rate, busy, answered| {
+        let (alone, frames) = (phase(100.0, 1.0, 0.0), phase(80.0, 1.0, 0.0));
+        Kept::new(alone, frames, phase(rate, busy, answered), phase(0.0, 0.5, 1000.0))
+    };
+    for (kept, least, most, verdict) in [
+        (kept(72.0, 1.0, 1000.0), 0.9, 1.44, "met"),
+        (kept(48.0, 1.0, 1000.0), 0.6, 0.96, "open"),
+        (kept(32.0, 1.0, 1000.0), 0.4, 0.64, "missed"),
+        // Half of the SYNs were dropped before the stack.
+        (kept(48.0, 1.0, 500.0), 0.6, 0.64, "missed"),
+        // The clients were the limit.
+        (kept(32.0, 0.75, 1000.0), 0.4, 1.28, "open"),
+    ] {
+        let close = |one: f64, other: f64| (one - other).abs() < 1e-9;
+        assert!(close(kept.least, least) && close(kept.most, most), "{kept:?}");
+        assert_eq!(kept.verdict(), verdict, "{kept:?}");
+    }
 }
 
 /// Clock ticks in which a CPU was idle since boot. They are exact, while the others are guessed from what a CPU does
@@ -315,30 +346,29 @@ fn a_flood_of_syns_leaves_downloads_most_of_their_rate() {
                 hurry(true);
                 let measure = |act: &dyn Fn()| measure(&bytes, &control, act);
                 let alone = measure(&|| thread::sleep(Duration::from_secs(5)));
-                let beside_frames = measure(&|| flood(&tap, false, 1));
-                let beside_syns = measure(&|| flood(&tap, true, 1));
+                let beside_frames = measure(&|| flood(&tap, false));
+                let beside_syns = measure(&|| flood(&tap, true));
                 is_paused.store(true, Ordering::Relaxed);
                 thread::sleep(Duration::from_secs(1));
-                let only = [1, 4].map(|times| measure(&|| flood(&tap, true, times)));
+                let only = measure(&|| flood(&tap, true));
                 hurry(false);
                 is_over.store(true, Ordering::Relaxed);
-                let kept = figure(alone, beside_syns, &only);
+                let kept = Kept::new(alone, beside_frames, beside_syns, only);
                 eprintln!(
                     "{frames:?}: {:.0} MB/s alone with {:.2} of the CPU, {:.0} beside other frames, {:.0} beside SYNs with \
-                     {:.2} of the CPU; of them {:.0} a second were answered; without downloads {:.0} and {:.0}, with {:.2} and \
-                     {:.2} of the CPU; {:.2} of the rate beside frames; {kept:.2} relative to the CPU left, at least {BAR}: {}",
+                     {:.2} of the CPU, which answered {:.0} a second; without downloads {:.0} with {:.2} of the CPU; kept \
+                     relative to the CPU left: {:.2} to {:.2}, at least {BAR}: {}",
                     alone.rate / 1e6,
                     alone.busy,
                     beside_frames.rate / 1e6,
                     beside_syns.rate / 1e6,
                     beside_syns.busy,
                     beside_syns.answered,
-                    only[0].answered,
-                    only[1].answered,
-                    only[0].busy,
-                    only[1].busy,
-                    beside_syns.rate / beside_frames.rate,
-                    if kept >= BAR { "met" } else { "missed" },
+                    only.answered,
+                    only.busy,
+                    kept.least,
+                    kept.most,
+                    kept.verdict(),
                 );
             });
         });
