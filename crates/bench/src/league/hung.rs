@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::image::Image;
 use super::peers::Peer;
-use super::rounds::Rounds;
+use super::rounds::{Rounds, in_windows};
 use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
@@ -95,7 +95,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         for (what, bar) in
             [("p99 of a hot file", 1.5), ("p50 of cold files", 1.5), ("p99 of cold files", 1.5)]
         {
-            let series = |kind| format!("{what}, {kind}");
+            let series = |kind| in_windows(what, kind);
             let ratio =
                 rounds.median(&name, &series(BESIDE)) / rounds.median(&name, &series(ALONE));
             let cell = |kind| rounds.cell(&name, &series(kind), |ns| Unit::Nanoseconds.show(ns));
@@ -158,7 +158,7 @@ impl Window {
             (COLD_P50, self.cold.account.percentile(0.5)),
             ("p99 of cold files", self.cold.account.percentile(0.99)),
         ] {
-            let series = series(what, kind);
+            let series = in_windows(what, kind);
             rounds.record(recorder, name, &series, Unit::Nanoseconds, x, value);
         }
     }
@@ -224,11 +224,6 @@ impl Stage<'_> {
         }
         Ok(start.elapsed().as_secs_f64() * 1e9)
     }
-}
-
-/// The name of a figure in windows of a kind.
-pub(crate) fn series(what: &str, kind: &str) -> String {
-    format!("{what}, {kind}")
 }
 
 pub(crate) const HOT_P99: &str = "p99 of a hot file";

@@ -128,6 +128,11 @@ impl Rounds {
     }
 }
 
+/// The name of a figure in windows of a kind, such as `alone`.
+pub fn in_windows(what: &str, kind: &str) -> String {
+    format!("{what}, {kind}")
+}
+
 /// Behind the name of a series: its values at these rounds are lower bounds.
 pub const AT_LEAST: &str = ", at least";
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::league::peers::{CROWDED, DNS, METERED, STALLED};
 use crate::league::proxy::{download, requests, slow, stalled};
-use crate::league::rounds::Rounds;
+use crate::league::rounds::{Rounds, in_windows};
 use crate::league::{asleep, cold, disk, dns, hung, mixed, wire, wire_cold, wire_idle};
 use crate::run::Table;
 use crate::summary;
@@ -129,8 +129,8 @@ fn aims() -> Vec<Aim> {
 /// Downloads from disks, and what they do to others.
 fn disk_aims() -> Vec<Aim> {
     let milliseconds: Show = |ns| format!("{:.1}", ns / 1e6);
-    let p99 = |kind| hung::series(hung::HOT_P99, kind);
-    let p50 = |kind| hung::series(hung::COLD_P50, kind);
+    let p99 = |kind| in_windows(hung::HOT_P99, kind);
+    let p50 = |kind| in_windows(hung::COLD_P50, kind);
     let mut aims: Vec<Aim> = disk::aims()
         .into_iter()
         .map(|(figure, ours, theirs, limit)| {
@@ -213,7 +213,7 @@ fn gateway_aims() -> Vec<Aim> {
         Aim::ratio("1 KiB through a proxy: CPU", "proxied-small", of, to, AtMost(0.8))
     };
     let stalled = |what: &str, figure: &str, limit| {
-        let series = |kind| (STALLED[0], stalled::series(figure, kind));
+        let series = |kind| (STALLED[0], in_windows(figure, kind));
         Aim::ratio(what, "stalled", series(stalled::BESIDE), series(stalled::ALONE), limit)
     };
     vec![

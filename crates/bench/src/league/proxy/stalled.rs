@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::super::League;
 use super::super::peers::STALLED;
-use super::super::rounds::Rounds;
+use super::super::rounds::{Rounds, in_windows};
 use super::super::server::{Host, Server};
 use super::super::site::Site;
 use crate::load::{Arrival, Background, Order, Plan, Target};
@@ -74,12 +74,13 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         }
     }
     let rows = peers.iter().map(|peer| &peer.name[..]).filter_map(|name| {
-        rounds.spread(name, &series(RATE, BESIDE))?;
+        rounds.spread(name, &in_windows(RATE, BESIDE))?;
         let ratio = |what| {
-            rounds.median(name, &series(what, BESIDE)) / rounds.median(name, &series(what, ALONE))
+            rounds.median(name, &in_windows(what, BESIDE))
+                / rounds.median(name, &in_windows(what, ALONE))
         };
-        let rate = |kind| rounds.cell(name, &series(RATE, kind), |rate| format!("{rate:.0}"));
-        let p99 = |kind| rounds.cell(name, &series(P99, kind), |ns| Unit::Nanoseconds.show(ns));
+        let rate = |kind| rounds.cell(name, &in_windows(RATE, kind), |rate| format!("{rate:.0}"));
+        let p99 = |kind| rounds.cell(name, &in_windows(P99, kind), |ns| Unit::Nanoseconds.show(ns));
         Some(vec![
             name.to_owned(),
             format!("{:.1} %", 100.0 * ratio(RATE)),
@@ -130,8 +131,8 @@ impl Window {
         kind: &str,
         x: f64,
     ) {
-        rounds.record(recorder, name, &series(RATE, kind), Unit::PerSecond, x, self.rate);
-        rounds.record(recorder, name, &series(P99, kind), Unit::Nanoseconds, x, self.p99);
+        rounds.record(recorder, name, &in_windows(RATE, kind), Unit::PerSecond, x, self.rate);
+        rounds.record(recorder, name, &in_windows(P99, kind), Unit::Nanoseconds, x, self.p99);
     }
 }
 
@@ -273,11 +274,6 @@ fn answer(mut stream: &TcpStream, windows: &AtomicUsize, begun: impl FnOnce()) -
         stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")?;
     }
     Ok(())
-}
-
-/// The name of a figure in windows of a kind.
-pub(crate) fn series(what: &str, kind: &str) -> String {
-    format!("{what}, {kind}")
 }
 
 pub(crate) const ALONE: &str = "alone";
