@@ -258,8 +258,8 @@ fn tree_with(file_system: SlowFsBuilder) -> Result<(Tree, SlowFs, String), testk
 }
 
 const HEALTHY: usize = 40;
-/// Requests of one client for files of a file system that does not answer.
-const REQUESTS: usize = 4;
+/// Requests of one client for files of a file system that does not answer: more than a connection has under way.
+const REQUESTS: usize = 72;
 /// More clients than there are places for calls that sleep.
 const CLIENTS: usize = 140;
 
@@ -270,7 +270,7 @@ fn set_dead(slow: &SlowFs, is_dead: bool) {
     }
 }
 
-/// Opens clients that together ask for several hundred different files.
+/// Opens clients that together ask for more than 10,000 different files.
 fn ask_dead(server: &Server, name: &str) -> Vec<Client> {
     let paths = |client: usize| (0..REQUESTS).map(move |file| client * REQUESTS + file);
     (0..CLIENTS)
