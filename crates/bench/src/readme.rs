@@ -11,8 +11,6 @@ mod aims;
 
 use core::fmt::Write as _;
 
-pub use aims::Limit;
-
 use crate::league::peers::{CROWDED, DNS};
 use crate::league::proxy::{download as proxied, requests, slow};
 use crate::league::rounds::Rounds;

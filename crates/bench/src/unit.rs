@@ -74,6 +74,15 @@ fn digits(value: f64) -> String {
     }
 }
 
+/// What of a figure is enough.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// What is less is better.
+    AtMost(f64),
+    /// What is more is better.
+    AtLeast(f64),
+}
+
 /// The better of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

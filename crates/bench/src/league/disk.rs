@@ -16,10 +16,9 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::{Dropped, League, in_turn};
-use crate::readme::Limit;
 use crate::run::{Figure, Table};
 use crate::stats::float;
-use crate::unit::NOTHING;
+use crate::unit::{Limit, NOTHING};
 use crate::{Fault, Recorder, Test, Unit};
 
 /// The test.

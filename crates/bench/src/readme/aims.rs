@@ -2,8 +2,6 @@
 
 use core::fmt::Write as _;
 
-use Limit::{AtLeast, AtMost};
-
 use super::{
     Kept, Show, at_size, find, hundredths, mebibytes, precise_microseconds, rounds_by_size, whole,
 };
@@ -13,6 +11,7 @@ use crate::league::rounds::{Rounds, in_windows};
 use crate::league::{asleep, cold, disk, dns, hung, mixed, wire, wire_cold, wire_idle};
 use crate::run::Table;
 use crate::summary;
+use crate::unit::Limit::{self, AtLeast, AtMost};
 
 /// Something that was set out to be reached.
 struct Aim {
@@ -25,15 +24,6 @@ struct Aim {
     to: Option<(&'static str, String)>,
     limit: Limit,
     show: Show,
-}
-
-/// What is enough.
-#[derive(Clone, Copy, Debug)]
-pub enum Limit {
-    /// What is less is better.
-    AtMost(f64),
-    /// What is more is better.
-    AtLeast(f64),
 }
 
 impl Aim {
