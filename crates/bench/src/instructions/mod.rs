@@ -5,7 +5,8 @@
 //! and its helper threads are single-stepped (`tracer`) from the moment a request is sent until all of
 //! them sleep again and the client has the whole response. The instructions that they execute in user
 //! space and the system calls that they make are counted. A table of the counts is kept with the code
-//! (`docs/instructions.txt`), and CI compares each change with it (`table`).
+//! (`docs/instructions.txt`, and `docs/instructions-amd.txt` for another processor), and CI compares each change with
+//! the one that it can be compared with (`table`).
 //!
 //! Requests to samum's own stack come over a link between two network namespaces (`league`'s), which needs root;
 //! without it their lines are skipped.
@@ -39,9 +40,10 @@ use table::Table;
 /// The command line of `samum-bench instructions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Compare with the table in this file; fail if a line differs by more than its limit
+    /// Compare with the table in this file; fail if a line differs by more than its limit. May be repeated: the
+    /// first table that was made with this processor, compiler and C library counts
     #[arg(long, value_name = "FILE", conflicts_with = "update")]
-    pub check: Option<PathBuf>,
+    pub check: Vec<PathBuf>,
     /// Write the table to this file
     #[arg(long, value_name = "FILE")]
     pub update: Option<PathBuf>,
@@ -90,9 +92,9 @@ impl From<Fault> for Stop {
 /// the lines that differ.
 pub fn run(args: &Args) -> Result<String, Error> {
     // A wrong file is reported before counting, which takes a minute or two.
-    let mut kept = args.check.as_deref().map(load).transpose()?;
-    if let Some(kept) = &mut kept {
-        kept.rows.retain(|row| row.line.contains(&args.lines));
+    let mut tables = args.check.iter().map(|path| load(path)).collect::<Result<Vec<_>, _>>()?;
+    for table in &mut tables {
+        table.rows.retain(|row| row.line.contains(&args.lines));
     }
     let counted = match count_all(args.root.as_deref(), &args.lines) {
         Ok(counted) => counted,
@@ -107,21 +109,21 @@ pub fn run(args: &Args) -> Result<String, Error> {
         }
         crate::run::write(path, counted.to_string().as_bytes())?;
     }
-    if let Some(kept) = kept {
-        if let Some(other) = table::made_otherwise(&kept, &counted) {
-            return Ok(format!(
-                "{counted}{skipped}skipped: the table was made with another {other}\n"
-            ));
-        }
-        let differences = table::compare(&kept, &counted);
+    let mut notes = skipped;
+    if let Some(kept) = tables.iter().find(|kept| table::made_otherwise(kept, &counted).is_none()) {
+        let differences = table::compare(kept, &counted);
         if !differences.is_empty() {
             return Err(format!(
                 "instructions differ from those that were kept:\n{}If that is meant, --update writes them.",
                 differences.concat()
             ));
         }
+    } else if let Some(other) =
+        tables.first().and_then(|kept| table::made_otherwise(kept, &counted))
+    {
+        notes += &format!("skipped: the table was made with another {other}\n");
     }
-    Ok(format!("{counted}{skipped}"))
+    Ok(format!("{counted}{notes}"))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
