@@ -88,6 +88,10 @@ pub trait Network {
 
     /// Whether nothing of the network's own is under way after [`close`](Self::close).
     fn is_closed(&self) -> bool;
+
+    /// Waits until what was noted beside connections, such as frames, is written; for `limit` at most. Nothing comes
+    /// after it.
+    fn end(&mut self, _limit: Duration) {}
 }
 
 /// The origin of a connection.

@@ -4,12 +4,14 @@
 //! the thread is behind, batches are lost and counted, and no connection waits.
 
 use core::cell::Cell;
+use core::convert::Infallible;
 use core::fmt;
+use core::time::Duration;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 
 use netdev::{Device, Received};
@@ -105,6 +107,9 @@ pub(super) struct Recorder {
     filters: Vec<Filter>,
     /// Frames that were not recorded because the disk was too slow.
     lost: Rc<Cell<u64>>,
+    /// Ends with the thread that writes.
+    writing: Receiver<Infallible>,
+    path: PathBuf,
 }
 
 impl Recorder {
@@ -120,7 +125,12 @@ impl Recorder {
         epoch: u64,
     ) -> io::Result<Self> {
         let (sender, orders) = sync_channel(BATCHES_MAX);
-        thread::Builder::new().name("pcap".to_owned()).spawn(move || files.run(&orders))?;
+        let (is_writing, writing) = mpsc::channel();
+        let path = files.path.clone();
+        thread::Builder::new().name("pcap".to_owned()).spawn(move || {
+            files.run(&orders);
+            drop(is_writing);
+        })?;
         let lost = Rc::new(Cell::new(0));
         let writer = Writer {
             capture: netstack::capture::Capture::new(interface, FRAME_BYTES_MAX, epoch),
@@ -135,7 +145,21 @@ impl Recorder {
         let filters = settings.peers.iter().map(network).collect();
         let deliver = writer.into_deliver();
         let channel = Channel::new(Filter::default(), FRAME_BYTES_MAX as usize, deliver);
-        Ok(Self { channel, filters, lost })
+        Ok(Self { channel, filters, lost, writing, path })
+    }
+
+    /// Waits until all frames are written, for `limit` at most: a disk may hang.
+    fn finish(self, limit: Duration) {
+        let Self { mut channel, writing, path, .. } = self;
+        channel.flush();
+        // The thread ends behind the last order.
+        drop(channel);
+        if writing.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            say(&format!(
+                "the last frames are missing in {}: its disk is too slow",
+                path.display()
+            ));
+        }
     }
 
     /// Frames that were lost to a slow disk.
@@ -203,6 +227,13 @@ impl Port {
         Some(frame)
     }
 
+    /// Ends the record.
+    pub(super) fn finish(&mut self, limit: Duration) {
+        if let Some(recorder) = self.recorder.take() {
+            recorder.finish(limit);
+        }
+    }
+
     /// Sends what waits; returns whether all has left.
     pub(super) fn flush(&mut self) -> bool {
         if let Some(recorder) = &mut self.recorder {
@@ -236,7 +267,18 @@ impl fmt::Debug for Recorder {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::io::{PipeWriter, Read as _};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
     use super::*;
+
+    fn record_to(pipe: PipeWriter) -> Recorder {
+        let path = PathBuf::from("a.pcapng");
+        let files = Files { path: path.clone(), file: OwnedFd::from(pipe).into(), files_max: 1 };
+        Recorder::start(files, &config::Capture::new(path), "eth1", 0).unwrap()
+    }
 
     #[test]
     fn files_have_names_by_age() {
@@ -254,6 +296,41 @@ mod tests {
         assert!(read("a.pcapng.3").is_err());
         let name = path_of(&path, "eth1", 2);
         assert_eq!(name, directory.path().join("a-eth1-2.pcapng"));
+    }
+
+    #[test]
+    fn all_frames_are_written_when_the_record_ends() {
+        const FRAMES: usize = 1000;
+        const PIPE_BYTES: usize = 64 * 1024;
+        // A slow disk.
+        let (mut reader, pipe) = io::pipe().unwrap();
+        let written = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&written);
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            let mut bytes = vec![0; PIPE_BYTES];
+            while let Ok(1..) =
+                reader.read(&mut bytes).inspect(|read| _ = count.fetch_add(*read, SeqCst))
+            {
+            }
+        });
+        let mut recorder = record_to(pipe);
+        for _ in 0..FRAMES {
+            recorder.channel.received(netstack::Time::default(), &[0xa0; 1500]);
+        }
+        recorder.finish(Duration::from_secs(60));
+        assert!(written.load(SeqCst) + PIPE_BYTES >= FRAMES * 1500, "{written:?}");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_does_not_keep_the_record_from_ending() {
+        // Nothing reads what is written to it.
+        let (_reader, pipe) = io::pipe().unwrap();
+        let mut recorder = record_to(pipe);
+        for _ in 0..1000 {
+            recorder.channel.received(netstack::Time::default(), &[0xa0; 1500]);
+        }
+        recorder.finish(Duration::from_millis(10));
     }
 
     /// The thread writes what waits before some of the batches: all choices are tried.

@@ -388,6 +388,10 @@ impl Network for StackNetwork {
     fn is_closed(&self) -> bool {
         self.closed
     }
+
+    fn end(&mut self, limit: Duration) {
+        self.wire.borrow_mut().port.finish(limit);
+    }
 }
 
 impl fmt::Debug for StackNetwork {

@@ -26,7 +26,7 @@ use crate::{descriptors, interface, memory};
 
 /// The time for responses that have begun, after the signal to stop.
 const RESPONSES_MAX: Duration = Duration::from_secs(30);
-/// The time for the logs to be written after that.
+/// The time for the logs to be written after that, and then for frames that are recorded.
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
 /// The workers that have started.
@@ -180,6 +180,7 @@ impl Seed {
         if lost > 0 {
             say(&format!("{lost} lines of the access log are lost"));
         }
+        worker.end_network(LOGS_MAX);
         // Dropping the ring waits for its calls, and a call may sleep for ever on a dead network file
         // system. The process exits next, which frees everything.
         core::mem::forget(worker);

@@ -659,6 +659,11 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.handler.end();
     }
 
+    /// Waits until what the network has noted is written, for `limit` at most.
+    pub fn end_network(&mut self, limit: Duration) {
+        self.network.end(limit);
+    }
+
     /// Write the lines that wait in the logs, until `until` at the latest. Returns the number of lines of
     /// the access log that are lost and that the operator has not been told of.
     pub fn write_logs(&mut self, until: Time) -> u64 {
