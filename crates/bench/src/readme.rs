@@ -29,8 +29,8 @@ pub struct Kept<'a> {
     pub run: &'a Run,
 }
 
-/// The blocks of README.md that come from runs: name and Markdown. Of several runs that hold a test the
-/// first counts.
+/// The blocks of README.md that come from runs: name and Markdown. Of several runs that hold a test an aim is of
+/// the first, and so is a table of servers, unless few of them took part.
 #[must_use]
 pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
     let servers: String = [cold_table, warm_table, mixed_table, download_table, idle_table]
@@ -257,7 +257,20 @@ fn is_a_number(spread: Spread) -> bool {
 
 /// The first run that holds a test, and the test.
 fn find<'a>(runs: &[Kept<'a>], test: &str) -> Option<(Kept<'a>, &'a Ran, Rounds)> {
-    runs.iter().find_map(|&kept| {
+    all(runs, test).next()
+}
+
+/// The first run in which at least half as many servers took part in a test as in any, and the test: a table compares, and
+/// a run of one or two servers is for another question.
+fn find_wide<'a>(runs: &[Kept<'a>], test: &str) -> Option<(Kept<'a>, &'a Ran, Rounds)> {
+    let count = |rounds: &Rounds| rounds.servers().len();
+    let most = all(runs, test).map(|(_, _, rounds)| count(&rounds)).max()?;
+    all(runs, test).find(|(_, _, rounds)| 2 * count(rounds) >= most)
+}
+
+/// The runs that hold a test, and the test.
+fn all<'a>(runs: &[Kept<'a>], test: &str) -> impl Iterator<Item = (Kept<'a>, &'a Ran, Rounds)> {
+    runs.iter().filter_map(move |&kept| {
         let ran = kept.run.meta.tests.iter().find(|ran| ran.about.name == test)?;
         let rounds = Rounds::of_run(kept.run, test);
         (!rounds.servers().is_empty()).then_some((kept, ran, rounds))
@@ -272,7 +285,7 @@ fn servers(
     about: impl Fn(&Ran) -> String,
     columns: &[Figure<'_>],
 ) -> Option<Comparison> {
-    let (kept, ran, rounds) = find(runs, test)?;
+    let (kept, ran, rounds) = find_wide(runs, test)?;
     let column = |&(title, what, show): &Figure<'_>| Column {
         title: title.to_owned(),
         rounds: rounds.clone(),
@@ -449,7 +462,7 @@ fn by_size(
     figures: &[Figure<'_>],
     rows: impl Fn(&Rounds, &str) -> Vec<Row>,
 ) -> Option<Comparison> {
-    let (kept, ran, _) = find(runs, test)?;
+    let (kept, ran, _) = find_wide(runs, test)?;
     let names: Vec<&str> = figures.iter().map(|&(_, what, _)| what).collect();
     let rounds = rounds_by_size(kept.run, test, &names);
     let column = |&(title, what, show): &Figure<'_>| Column {
