@@ -74,12 +74,12 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// What of a figure is enough.
+/// The limit that a figure has to keep.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// What is less is better.
+    /// The figure may be this or less.
     AtMost(f64),
-    /// What is more is better.
+    /// The figure may be this or more.
     AtLeast(f64),
 }
 

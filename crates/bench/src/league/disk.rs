@@ -155,8 +155,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     dropped.result(peers.len())
 }
 
-/// What was set out to be reached: a figure, whose it is, whose it is divided by, and the limit of CPU from above, or
-/// that of speed from below.
+/// The aims of this test: the name of a figure, the server that it is of, the server whose figure divides it, and the
+/// limit. CPU has a limit from above, speed from below.
 pub(crate) fn aims() -> Vec<(String, &'static str, &'static str, Limit)> {
     COMPARISONS
         .iter()

@@ -15,7 +15,7 @@ use crate::unit::Limit::{self, AtLeast, AtMost};
 
 /// Something that was set out to be reached.
 struct Aim {
-    /// What is measured.
+    /// The description in the table.
     what: String,
     test: &'static str,
     /// The server, and the figure of it.
@@ -61,7 +61,7 @@ impl Aim {
         Some(row)
     }
 
-    /// What it is, whose it is, what was measured and what is enough.
+    /// Four cells: the description, the servers, the figure and the limit.
     fn cells(&self, rounds: &Rounds) -> Option<[String; 4]> {
         let median = |(server, what): &(&str, String)| {
             let median = rounds.median(server, what);

@@ -217,7 +217,7 @@ impl Range {
         self.from + len(&self.bytes)
     }
 
-    /// What it has of other bytes; `from` is not after `end`.
+    /// Returns the bytes of `from..end` that the range has; `from` is not after `end`.
     fn overlap(&self, from: SeqNumber, end: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
         let left = if from.is_before(self.from) { self.from } else { from };
         let right = end.earlier(self.end());

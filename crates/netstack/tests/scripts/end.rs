@@ -6,7 +6,7 @@ use netstack::sim::{Segment, TcpOption, flag};
 
 use crate::parse::{Opt, Pattern, letters};
 
-/// What a peer has sent and heard, as far as its next segment depends on it.
+/// The state of a peer on which its next segment depends.
 pub(crate) struct End {
     /// The stack's address.
     pub local: SocketAddr,

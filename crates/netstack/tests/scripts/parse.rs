@@ -182,7 +182,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// What completes a peer's handshake.
+    /// The segment that completes a peer's handshake.
     pub(crate) fn handshake_ack() -> Self {
         Self { flags: flag::ACK, seq: (1, 1), ack: Some(1), ..Self::default() }
     }

@@ -228,7 +228,7 @@ fn flood_stack(tap: &Tap, control: &str, accepted: &AtomicU64) -> u64 {
     panic!("{WRITTEN_MAX} SYNs were written: {}", stack(control, &[]));
 }
 
-/// How fast the downloads are is measured below.
+/// The test below measures the speed of downloads.
 #[test]
 fn a_flood_of_syns_changes_no_byte_and_resets_no_connection() {
     let file = Content::pseudo_random(9, 1024 * 1024);

@@ -35,7 +35,7 @@ const STAGGER: Duration = Duration::from_millis(5);
 /// A machine that injects later than this is too busy for a recording.
 const LATE_MAX: Duration = Duration::from_millis(8);
 
-/// What the kernel is told about TCP; all else is as it comes.
+/// The kernel's settings of TCP for all cases; the others keep their defaults.
 const SETTINGS: [(&str, &str); 10] = [
     ("tcp_congestion_control", "cubic"),
     // Connections begin without what others of the same peer have seen.

@@ -54,7 +54,7 @@ fn plans<'a>(cases: &'a [Case<'a>]) -> Vec<Plan<'a>> {
     cases.iter().map(plan).collect()
 }
 
-/// What was recorded, by the kernel's release and by case.
+/// Returns the recorded kernel's release, and the transcripts by case.
 fn recording() -> (&'static str, BTreeMap<&'static str, Transcript>) {
     let lines = LINUX.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let (mut release, mut case) = ("", "");

@@ -6,7 +6,7 @@ use crate::parse::{Action, Case, Pattern, Step};
 
 use super::transcript::Entry;
 
-/// What is done to a stack, in order of time.
+/// The acts of a case on a stack, in order of time.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub name: &'a str,
