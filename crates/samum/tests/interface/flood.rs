@@ -13,7 +13,7 @@
 //!   CPU time of one without downloads. There it wakes the server for a few at a time and costs more than beside
 //!   downloads, by so much that this was up to 1.79 (with batches four times as long it cost more again).
 //!
-//! The bar is met if the least meets it, and missed if the most does not.
+//! The bar is met if both meet it, and missed if neither does.
 //!
 //! The server has CPU 0 with the kernel's work for what it receives. The clients and the flood have CPU 1 with the
 //! kernel's work for what reaches them, also for the answers to forged sources, which a real network carries away.
@@ -130,9 +130,10 @@ impl Kept {
     }
 
     fn verdict(&self) -> &'static str {
-        if self.least >= BAR {
+        // In one run the bounds may cross: the noise is greater than what is between them.
+        if self.least.min(self.most) >= BAR {
             "met"
-        } else if self.most < BAR {
+        } else if self.least.max(self.most) < BAR {
             "missed"
         } else {
             "open"
@@ -153,6 +154,8 @@ fn what_is_kept_is_between_two_bounds() {
         (kept(32.0, 1.0, 1000.0), 0.4, 0.64, "missed"),
         // Half of the SYNs were dropped before the stack.
         (kept(48.0, 1.0, 500.0), 0.6, 0.64, "missed"),
+        // The bounds cross: the rate beside other frames was low by chance.
+        (kept(68.0, 1.25, 500.0), 0.85, 0.68, "open"),
         // The clients were the limit.
         (kept(32.0, 0.75, 1000.0), 0.4, 1.28, "open"),
     ] {
