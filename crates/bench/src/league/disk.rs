@@ -3,7 +3,7 @@
 //!
 //! Unlike in `download`, a server is measured from its very first request on, when it has not learned yet
 //! how fast the disk is. Then all files are put out of memory and downloaded once more. The large file has a start of its
-//! own.
+//! own. The memory that a download will fill is made alike before it ([`Site::renew_memory`]).
 //!
 //! Speeds need many rounds. TCP over loopback with BBR between 200 connections and one client is bimodal:
 //! acknowledgements are delayed or not, about 700 or 2,100 MiB/s, with every server. A few rounds say nothing
@@ -53,8 +53,8 @@ impl Kind {
     /// In the order in which a server has them.
     const ALL: [Self; 3] = [Self::First, Self::Again, Self::One];
 
-    /// The kinds that one start of a server has, so that all servers have the large file in the same state. In a virtual
-    /// machine it matters how long ago memory was freed (`docs/linux.md`).
+    /// The kinds that one start of a server has. All servers have the large file first after a start, when none has
+    /// learned how fast the disk is.
     const STARTS: [&[Self]; 2] = [&[Self::First, Self::Again], &[Self::One]];
 
     const fn name(self) -> &'static str {
@@ -227,6 +227,7 @@ impl Stage<'_> {
     fn download(&self, server: &mut Server, kind: Kind) -> Result<(f64, f64), Fault> {
         let files = if kind == Kind::One { &self.one } else { &self.many };
         self.site.evict(files)?;
+        Site::renew_memory(self.league.bytes + self.league.bytes / 4)?;
         let len = self.league.bytes / files.len() as u64;
         let measured = self.league.measure(server, &self.league.at_once(server, files, len))?;
         let account = &measured.account;

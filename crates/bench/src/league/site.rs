@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::fs::{Advice, fadvise, statfs, statvfs};
 
 use crate::stats::float;
+use crate::sys::memory::Mapping;
 use crate::{Fault, Unit, interrupt};
 
 /// A directory of files, made for this; both go away with it.
@@ -101,6 +102,23 @@ impl Site {
         Ok(())
     }
 
+    /// Makes `bytes` of memory free that the host of a virtual machine has given to it already.
+    ///
+    /// Free memory may be the host's again two seconds later, and slow for whoever gets it next, even for a disk that reads
+    /// into it (`docs/linux.md`). What was freed last is given out first, if it was freed in blocks as large as those that
+    /// the host takes back. So all servers begin with memory of one kind.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn renew_memory(bytes: u64) -> io::Result<()> {
+        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mut memory = Mapping::anonymous(bytes, true)?;
+        // A kernel without huge pages frees small blocks, of which only some are given out first.
+        let _ = memory.advise(rustix::mm::Advice::LinuxHugepage);
+        (0..bytes).step_by(PAGE_MIN).for_each(|offset| memory.write(offset));
+        Ok(())
+    }
+
     /// Nothing, if so many bytes of files can be made here and some space is left.
     ///
     /// # Errors
@@ -144,6 +162,9 @@ const TEMPORARY: &str = "/var/tmp";
 
 /// Bytes of a disk that are left to others.
 const LEAVE: u64 = 256 << 20;
+
+/// The smallest page of any processor, in bytes.
+const PAGE_MIN: usize = 4096;
 
 /// Bytes of [`Site::file_to_compare`]: several pieces, the last of them no whole page.
 const COMPARED_BYTES: u64 = (256 << 10) + 1;

@@ -36,7 +36,7 @@ impl Mapping {
     /// madvise(2) for all of it; not one that changes what is in it.
     pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
         assert!(
-            matches!(advice, Advice::Normal | Advice::LinuxNoHugepage),
+            matches!(advice, Advice::Normal | Advice::LinuxHugepage | Advice::LinuxNoHugepage),
             "advice changes contents"
         );
         // SAFETY: the range is this mapping's; these hints change when it is read, not what.
