@@ -72,21 +72,27 @@ impl Popularity {
 
     /// Counts one more request of a key, and returns how many there were.
     fn count(&self, hash: u64, bytes: u64) -> usize {
-        let (line, mut bits) = (&self.lines[low(hash) & (self.lines.len() - 1)], hash >> 32);
-        let places: [_; ROWS] = core::array::from_fn(|row| {
-            let place = low(bits) % (WORDS_PER_ROW * COUNTERS_PER_WORD);
-            bits >>= 4;
+        let line = &self.lines[low(hash) & (self.lines.len() - 1)];
+        let place = |row: usize| low(hash >> (32 + 4 * row)) % (WORDS_PER_ROW * COUNTERS_PER_WORD);
+        let counter = |row: usize| {
+            let place = place(row);
             let word = &line.0[row * WORDS_PER_ROW + place / COUNTERS_PER_WORD];
             (word, 8 * (place % COUNTERS_PER_WORD))
+        };
+        let counts: [_; ROWS] = core::array::from_fn(|row| {
+            let (word, shift) = counter(row);
+            low(word.load(Relaxed) >> shift) & 0xff
         });
-        let counts = places.map(|(word, shift)| low(word.load(Relaxed) >> shift) & 0xff);
-        let before = counts.into_iter().min().unwrap_or(0);
-        if before >= COUNT_MAX {
+        let before = counts.into_iter().fold(COUNT_MAX, usize::min);
+        if before == COUNT_MAX {
             return COUNT_MAX;
         }
-        // Counters that other keys share, and that are greater, say nothing about this key.
-        for ((word, shift), _) in places.iter().zip(counts).filter(|(_, count)| *count == before) {
-            word.fetch_add(1 << shift, Relaxed);
+        for (row, count) in counts.into_iter().enumerate() {
+            // Counters that other keys share, and that are greater, say nothing about this key.
+            if count == before {
+                let (word, shift) = counter(row);
+                word.fetch_add(1 << shift, Relaxed);
+            }
         }
         if before > 0 {
             let less = |sum: u64| Some(sum.saturating_sub(bytes));

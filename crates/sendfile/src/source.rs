@@ -293,7 +293,7 @@ impl FileSource {
         if self.promises.is_empty() {
             return;
         }
-        self.judge_pace(queue.sent(), cx.ring.now());
+        self.judge_pace(queue.sent(), cx.ring);
         let room = budget.saturating_sub(queue.unsent_ready());
         if room > 0 && cx.takes == Takes::Files && self.lend(queue, cx, room) {
             return;
@@ -317,11 +317,11 @@ impl FileSource {
     }
 
     /// Judges whether the peer takes bytes faster than the window of the first promise expects.
-    fn judge_pace(&mut self, sent: u64, now: Time) {
-        let Some(window) = self.promises.front().map(|promise| promise.policy().window) else {
-            return;
-        };
+    fn judge_pace(&mut self, sent: u64, ring: &Ring) {
+        let Some(window) = self.promises.front().map(|promise| promise.window) else { return };
         let Some(fast) = window.fast() else { return };
+        // Few streams have such a window, and the clock costs more than the rest.
+        let now = ring.now();
         let (from, since) = *self.mark.get_or_insert((sent, now));
         if now.since(since) >= fast {
             (self.mark, self.is_fast) = (Some((sent, now)), false);
