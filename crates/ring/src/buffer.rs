@@ -147,6 +147,23 @@ impl BufferPool {
     pub fn count(&self) -> usize {
         self.0.count
     }
+
+    /// Returns whether a buffer is of this pool.
+    pub(crate) fn has(&self, buffer: &Buffer) -> bool {
+        Rc::ptr_eq(&self.0, &buffer.pool)
+    }
+
+    /// The memory of a buffer, whole.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such buffer.
+    pub(crate) fn place(&self, index: u32) -> libc::iovec {
+        assert!((index as usize) < self.0.count, "buffer {index} of {}", self.0.count);
+        // SAFETY: inside the mapping, which has count * size bytes, because index < count (asserted).
+        let start = unsafe { self.0.base.as_ptr().add(index as usize * self.0.size) };
+        libc::iovec { iov_base: start.cast(), iov_len: self.0.size }
+    }
 }
 
 impl Buffer {
@@ -160,6 +177,16 @@ impl Buffer {
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: see `offset`.
         unsafe { self.pool.base.as_ptr().add(self.offset()) }
+    }
+
+    /// Its pool.
+    pub(crate) fn pool(&self) -> BufferPool {
+        BufferPool(Rc::clone(&self.pool))
+    }
+
+    /// The number of the buffer that this is, or is a part of, in its pool.
+    pub(crate) const fn index(&self) -> u32 {
+        self.index
     }
 
     /// Where it begins in the mapping: inside it, and so do as many bytes as its parts have, because index < count,

@@ -31,6 +31,8 @@ struct Inner {
     was_read: Cell<bool>,
     /// True if the kernel's readahead is switched off for this file.
     is_random: Cell<bool>,
+    /// True if the io_uring driver has opened it with `O_DIRECT`.
+    is_direct: Cell<bool>,
     /// Where calls on it may have to wait; of files and directories.
     device: Cell<Device>,
     /// What is known of sent bytes; of sockets for which the kernel was asked to tell.
@@ -110,6 +112,7 @@ impl Fd {
             ended: Cell::new(false),
             was_read: Cell::new(false),
             is_random: Cell::new(false),
+            is_direct: Cell::new(false),
             device: Cell::default(),
             notices: OnceCell::new(),
         }))
@@ -171,6 +174,15 @@ impl Fd {
 
     pub(crate) fn is_random(&self) -> bool {
         self.0.is_random.get()
+    }
+
+    /// Marks a file whose reads pass by the page cache.
+    pub(crate) fn mark_direct(&self) {
+        self.0.is_direct.set(true);
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.0.is_direct.get()
     }
 
     /// Notes that the kernel tells of bytes that were sent.

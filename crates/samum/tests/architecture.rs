@@ -46,6 +46,7 @@ const UNSAFE: [&str; 43] = [
     "preload/src/wait.rs",
     "ring/src/buffer.rs",
     "ring/src/drivers/uring/file.rs",
+    "ring/src/drivers/uring/fixed.rs",
     "ring/src/drivers/uring/mod.rs",
     "ring/src/drivers/uring/socket.rs",
     "ring/src/helpers/job.rs",

@@ -171,7 +171,11 @@ impl Uring {
                 // SAFETY: openat2(2) has just made it, for us alone.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };
                 settle_flags(&fd, *how);
+                let is_direct = how.flags & libc::O_DIRECT != 0;
                 let fd = common.fd(Handle::File(fd));
+                if is_direct {
+                    fd.mark_direct();
+                }
                 common.end(key, Ok(Event::Opened(fd)));
             }
             (Op::Open { .. }, Err(error)) => match slot.pinned {

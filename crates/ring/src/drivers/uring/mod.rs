@@ -2,6 +2,7 @@
 //! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
 
 mod file;
+mod fixed;
 mod socket;
 
 use core::time::Duration;
@@ -22,6 +23,8 @@ use crate::op::{Op, Wait};
 use crate::recv::{self, RecvPool};
 use crate::slab::{Key, Slab};
 use crate::timers::Time;
+
+use fixed::Fixed;
 
 /// Submissions that fit before one `io_uring_enter` is forced.
 const SUBMISSIONS: u32 = 1024;
@@ -62,6 +65,8 @@ pub(crate) struct Uring {
     recv: Rc<RecvPool>,
     /// The buffers of [`WIDE_GROUP`].
     wide: Rc<RecvPool>,
+    /// Buffers of reads past the page cache.
+    fixed: Fixed,
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
@@ -115,6 +120,7 @@ impl Uring {
             ring,
             recv,
             wide,
+            fixed: Fixed::default(),
             starved: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -237,7 +243,10 @@ impl Uring {
             common.begin_notices(key, &fd);
         }
         let slot = common.table.get_mut(key).expect("just inserted");
-        let Some(entry) = socket::entry(slot).or_else(|| file::entry(slot)) else {
+        let entry = socket::entry(slot)
+            .or_else(|| self.fixed.entry(&self.ring, &mut slot.op))
+            .or_else(|| file::entry(slot));
+        let Some(entry) = entry else {
             return self.submit_to_helper(common, key);
         };
         let entry = entry.user_data(key.to_bits());
