@@ -29,6 +29,8 @@ struct Inner {
     ended: Cell<bool>,
     /// Whether a read of the file has ended.
     was_read: Cell<bool>,
+    /// True while the places of its blocks are being brought into memory.
+    is_unmapped: Cell<bool>,
     /// True if the kernel's readahead is switched off for this file.
     is_random: Cell<bool>,
     /// True if the io_uring driver has opened it with `O_DIRECT`.
@@ -111,6 +113,7 @@ impl Fd {
             is_connected: Cell::new(false),
             ended: Cell::new(false),
             was_read: Cell::new(false),
+            is_unmapped: Cell::new(false),
             is_random: Cell::new(false),
             is_direct: Cell::new(false),
             device: Cell::default(),
@@ -195,8 +198,15 @@ impl Fd {
         self.0.notices.get().map(|notices| &**notices)
     }
 
+    /// Returns whether a read of the file has ended, and nothing brings the places of its blocks into memory: the metadata
+    /// for a read is there, as far as the ring has been told to see to that.
     pub(crate) fn was_read(&self) -> bool {
-        self.0.was_read.get()
+        self.0.was_read.get() && !self.0.is_unmapped.get()
+    }
+
+    /// Notes whether the places of its blocks are being brought into memory.
+    pub(crate) fn set_unmapped(&self, is_unmapped: bool) {
+        self.0.is_unmapped.set(is_unmapped);
     }
 
     /// The device of a file or directory: that of its [`Stat`](crate::Stat) once there was one, before

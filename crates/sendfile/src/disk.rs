@@ -26,7 +26,7 @@ use crate::page_cache::{Dropping, PageCache};
 use crate::policy::Caching;
 use crate::trail::{self, Left, Trail, Trails};
 use crate::transport::Takes;
-use crate::way::Unusual;
+use crate::way::{EXT4, Unusual};
 use holders::Holders;
 pub(crate) use holders::Holding;
 pub use read::ReadDone;
@@ -200,6 +200,8 @@ enum Operation {
         dev: u64,
         file: Fd,
     },
+    /// The places of a file's blocks are brought into memory.
+    Extents,
 }
 
 impl Disk {
@@ -329,7 +331,12 @@ impl Disk {
         }
         let abilities = self.abilities.entry(file.dev()).or_default();
         match abilities.name {
-            Name::Known(magic) => file.introduce(magic),
+            Name::Known(magic) => {
+                file.introduce(magic);
+                if magic == Some(EXT4) && file.size() >= SCATTERED_BYTES_MIN {
+                    self.submit(ring, Op::Extents(file.fd().clone()), Operation::Extents);
+                }
+            }
             Name::Asked => {}
             Name::NotAsked if self.asked == FILE_SYSTEMS_MAX => file.introduce(None),
             Name::NotAsked => {
@@ -611,6 +618,7 @@ impl Disk {
                 file.direct().opened(fd, place);
                 return None;
             }
+            Operation::Extents => return None,
             Operation::Name { dev, file } => {
                 let magic = match completion.result {
                     Ok(Event::FileSystem(magic)) => Some(magic),
@@ -732,6 +740,9 @@ const URGENT_SHARE: usize = 4;
 /// File systems whose names are asked for; files on others are read. A worker that serves a tree
 /// meets the file systems mounted in it, and overlayfs has one for each of its layers.
 const FILE_SYSTEMS_MAX: usize = 1024;
+/// Smaller files are taken to have their extents in one block of ext4's tree, which has room for 340: they would have to
+/// lie in pieces of less than 48 KiB on average. The first read of a file brings that block.
+const SCATTERED_BYTES_MIN: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,8 @@ use ring::{Device, Fd, Ring};
 pub(crate) const TMPFS: u64 = 0x0102_1994;
 pub(crate) const RAMFS: u64 = 0x8584_58f6;
 pub(crate) const OVERLAYFS: u64 = 0x794c_7630;
+/// That of ext2 and ext3, too.
+pub(crate) const EXT4: u64 = 0xef53;
 
 /// The names of these and of others, as `mount(8)` has them.
 const NAMES: [(u64, &str); 9] = [

@@ -76,6 +76,7 @@ impl Common {
                 Job::Discard { fd: file.raw(), offset: *offset, len: *len }
             }
             Op::FileSystem(fd) => Job::FileSystem { fd: fd.raw() },
+            Op::Extents(fd) => Job::Extents { fd: fd.raw() },
             Op::Accept(_)
             | Op::Connect(_)
             | Op::Recv(_)
@@ -115,6 +116,7 @@ impl Common {
                 Ok(Outcome::Punched) => Ok(Event::Punched),
                 Ok(Outcome::Discarded) => Ok(Event::Discarded),
                 Ok(Outcome::FileSystem(magic)) => Ok(Event::FileSystem(magic)),
+                Ok(Outcome::Extents(count)) => Ok(Event::Extents(count)),
                 Ok(Outcome::Closed(device)) => {
                     self.closed.push(device);
                     continue;

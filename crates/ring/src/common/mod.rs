@@ -124,6 +124,9 @@ impl Common {
     }
 
     pub(crate) fn insert(&mut self, token: Token, op: Op) -> Key {
+        if let Op::Extents(fd) = &op {
+            fd.set_unmapped(true);
+        }
         self.table.insert(Slot {
             token,
             op,
@@ -170,6 +173,9 @@ impl Common {
             && let Some(notices) = fd.notices()
         {
             notices.borrow_mut().reporter = None;
+        }
+        if let Op::Extents(fd) = &slot.op {
+            fd.set_unmapped(false);
         }
         if let Place::Taken(device) = slot.place {
             self.left.push(device);

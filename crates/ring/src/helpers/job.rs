@@ -1,7 +1,7 @@
 //! System calls that may sleep.
 //!
 //! The epoll driver does everything with files here; io_uring only what it has no operation for
-//! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`).
+//! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`, `ioctl`).
 
 use core::mem::MaybeUninit;
 use std::ffi::CString;
@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::ioctl;
 
 use super::watch;
 use crate::fd::Unused;
@@ -31,6 +32,7 @@ pub(crate) enum Job {
     Discard { fd: RawFd, offset: u64, len: u64 },
     Punch { fd: RawFd, offset: u64, len: u64 },
     FileSystem { fd: RawFd },
+    Extents { fd: RawFd },
     Close(Unused),
 }
 
@@ -59,6 +61,7 @@ pub(crate) enum Outcome {
     Discarded,
     Punched,
     FileSystem(u64),
+    Extents(u32),
     Closed(Device),
 }
 
@@ -131,12 +134,40 @@ impl Job {
                 let fs = rustix::fs::fstatfs(unsafe { borrow(fd) })?;
                 Ok(Outcome::FileSystem(watch::magic(&fs)))
             }
+            Self::Extents { fd } => {
+                // SAFETY: `Op::Extents` in the table holds the descriptor.
+                extents(unsafe { borrow(fd) }).map(Outcome::Extents)
+            }
             Self::Close(Unused { fd, device }) => {
                 drop(fd);
                 Ok(Outcome::Closed(device))
             }
         }
     }
+}
+
+/// `struct fiemap` of `linux/fiemap.h`, without room for extents: they are counted only.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+}
+
+/// Has the file system read where a file's blocks are, and keep that in memory; the number of pieces.
+fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
+    const FIEMAP_FLAG_CACHE: u32 = 4;
+    const FS_IOC_FIEMAP: ioctl::Opcode = ioctl::opcode::read_write::<Fiemap>(b'f', 11);
+    let mut map = Fiemap { length: u64::MAX, flags: FIEMAP_FLAG_CACHE, ..Fiemap::default() };
+    // SAFETY: that is the call's argument (`Documentation/filesystems/fiemap.rst`).
+    let call = unsafe { ioctl::Updater::<FS_IOC_FIEMAP, Fiemap>::new(&mut map) };
+    // SAFETY: the kernel reads and writes it, and no extents behind it, because there is room for none.
+    unsafe { ioctl::ioctl(file, call) }?;
+    Ok(map.mapped_extents)
 }
 
 /// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a

@@ -157,6 +157,11 @@ pub enum Op {
     },
     /// `fstatfs(2)`: which kind of file system a file is on.
     FileSystem(Fd),
+    /// Brings the places of all blocks of a file into memory: `FS_IOC_FIEMAP` of ioctl(2) with `FIEMAP_FLAG_CACHE`, for
+    /// which ext4 reads its whole tree of extents. A read needs the part of the tree for its blocks, and sleeps where that
+    /// has to be read, whoever has asked for it. Until this has ended all reads of the file sleep in other threads.
+    /// Fails with `EBADR` or `EOPNOTSUPP` on file systems that cannot do it.
+    Extents(Fd),
     /// Once, when the ring's clock has reached this time.
     Timer(Time),
     /// A signal again and again, by `signalfd(2)`: one [`Event::Signal`] for each, until cancelled.
@@ -212,7 +217,8 @@ impl Op {
             | Self::WatchFile { root: fd, .. }
             | Self::Discard { file: fd, .. }
             | Self::Punch { file: fd, .. }
-            | Self::FileSystem(fd) => Some(fd.device()),
+            | Self::FileSystem(fd)
+            | Self::Extents(fd) => Some(fd.device()),
             Self::Accept(_)
             | Self::Recv(_)
             | Self::Connect(_)
@@ -279,6 +285,8 @@ pub enum Event {
     Punched,
     /// The file system's magic number, `f_type` of `statfs(2)`.
     FileSystem(u64),
+    /// The file is in so many pieces.
+    Extents(u32),
     /// The time has come.
     Timer,
     /// A signal was sent to this process or thread.

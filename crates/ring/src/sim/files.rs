@@ -447,7 +447,7 @@ impl State {
             }
             Op::Read { file, offset, buf, .. } => self.missing(file.raw(), *offset, buf.want())?,
             Op::Splice { file, offset, pipe } => self.missing(file.raw(), *offset, pipe.want())?,
-            Op::Stat(fd) | Op::FileSystem(fd) => self.opened(fd.raw()).ok()?.ino,
+            Op::Stat(fd) | Op::FileSystem(fd) | Op::Extents(fd) => self.opened(fd.raw()).ok()?.ino,
             Op::Write { file: fd, .. }
             | Op::List { dir: fd, .. }
             | Op::Punch { file: fd, .. }

@@ -197,6 +197,7 @@ fn one_of_each(s: &mut Stage) -> ring::Fd {
         s.ring.submit(Op::Stat(file.clone()), 0);
         s.ring.submit(Op::List { dir: dir.clone(), entries_max: 10 }, 0);
         s.ring.submit(Op::FileSystem(file.clone()), 0);
+        s.ring.submit(Op::Extents(file.clone()), 0);
         s.ring.submit(Op::Discard { file: file.clone(), offset: 0, len: 4096 }, 0);
         let (dir, how) = (Some(dir.clone()), OpenHow::BENEATH);
         s.ring.submit(Op::Open { dir, path: c"file".into(), how }, 0);

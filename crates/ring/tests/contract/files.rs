@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
-use ring::{Event, Fd, FileKind, Listing, Op, OpenHow, Stat};
+use ring::{DriverKind, Event, Fd, FileKind, Listing, Op, OpenHow, Stat};
 
 use super::stage::{Stage, pattern};
 
@@ -23,6 +23,7 @@ on_every_driver!(
     discards,
     makes_a_hole,
     names_the_file_system,
+    finds_the_places_of_a_file,
     reads_ahead_earlier,
     tells_what_is_resident,
     a_mapping_tells_what_is_resident,
@@ -282,6 +283,22 @@ fn names_the_file_system(s: &mut Stage) {
         Event::FileSystem(magic) => assert_eq!(magic, 0xef53, "run this on ext4"),
         other => panic!("{other:?}"),
     }
+}
+
+/// Holes make pieces of a file; the simulated world has none.
+fn finds_the_places_of_a_file(s: &mut Stage) {
+    s.write_file("file", &pattern(1 << 20));
+    let file = s.open_with("file", OpenHow { flags: libc::O_RDWR, ..OpenHow::BENEATH }).unwrap();
+    for hole in 0..100 {
+        let punch = Op::Punch { file: file.clone(), offset: hole * 8192, len: 4096 };
+        assert!(matches!(s.done(punch).unwrap(), Event::Punched));
+    }
+    let pieces = match s.done(Op::Extents(file)).unwrap() {
+        Event::Extents(pieces) => pieces,
+        other => panic!("{other:?}"),
+    };
+    let expected = if s.ring.kind() == DriverKind::Sim { 1 } else { 100 };
+    assert_eq!(pieces, expected);
 }
 
 fn reads_ahead_earlier(s: &mut Stage) {

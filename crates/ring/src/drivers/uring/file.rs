@@ -70,8 +70,8 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
 /// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
 /// in the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has
 /// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
-/// them. A file in more pieces can still make the worker sleep where the next block begins. Splices are always the
-/// threads'.
+/// them. In a file of more pieces the worker could sleep where the next block begins: [`Op::Extents`] brings all of them,
+/// and until it has, the reads are the threads'. Splices always are.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
     matches!(op, Op::Read { file, .. } if !file.was_read())
 }

@@ -124,7 +124,8 @@ impl Sim {
             | Op::WatchFile { .. }
             | Op::Discard { .. }
             | Op::Punch { .. }
-            | Op::FileSystem(_) => Ok(now + state.latency(|config| &config.metadata)),
+            | Op::FileSystem(_)
+            | Op::Extents(_) => Ok(now + state.latency(|config| &config.metadata)),
         };
         match planned {
             Ok(at) => state.look_at(at, who),
@@ -350,6 +351,7 @@ impl Sim {
                 discarded.map(|()| Event::Discarded)
             }
             Op::FileSystem(_) => Ok(Event::FileSystem(self.world.state().config.file_system)),
+            Op::Extents(_) => Ok(Event::Extents(1)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
         };
         self.end(common, key, result);
