@@ -71,6 +71,7 @@ because samum reserves it with the kernel. A TAP device that belongs to the user
 
 **Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK the limit
 of locked memory (`LimitMEMLOCK=` of systemd, `ulimit -l`, often 8 MiB) has to allow that for all queues; it counts all processes of the user.
+With `cache = "never"` each worker may lock up to 16 MiB more, the buffers of its reads; those beyond the limit are not locked and cost more CPU.
 `ethtool -L eth1 combined 1` leaves one queue in use.
 
 **Kernel.** AF_XDP as samum uses it needs Linux 5.18. Before 6.6 frames that are longer than 2 KiB (4 KiB with a large MTU) do not arrive:
