@@ -319,7 +319,8 @@ mod tests {
             recorder.channel.received(netstack::Time::default(), &[0xa0; 1500]);
         }
         recorder.finish(Duration::from_secs(60));
-        assert!(written.load(SeqCst) + PIPE_BYTES >= FRAMES * 1500, "{written:?}");
+        // As many bytes as the pipe holds may be in it, and as many again read but not counted.
+        assert!(written.load(SeqCst) + 2 * PIPE_BYTES >= FRAMES * 1500, "{written:?}");
     }
 
     #[test]
