@@ -152,7 +152,7 @@ impl Detached {
     /// Those of `statx(2)`.
     pub fn stat(&self) -> io::Result<Stat> {
         match &self.0 {
-            File::Os(file) => job::stat(file.as_raw_fd()),
+            File::Os(file) => job::stat(file.as_fd()),
             File::Sim { stat, .. } => Ok(*stat),
         }
     }

@@ -74,6 +74,8 @@ pub mod sim;
 mod slab;
 #[allow(unsafe_code, reason = "memory whose parts have different owners")]
 mod span;
+#[allow(unsafe_code, reason = "a structure that the kernel fills")]
+mod statx;
 mod timers;
 mod wall;
 

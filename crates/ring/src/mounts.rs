@@ -31,8 +31,17 @@ const LAYERS_MAX: usize = 500;
 /// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
 pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
 
-/// The device of files of each known mount; `None` if it is the one that `statx(2)` says.
-static KNOWN: RwLock<BTreeMap<u64, Option<Device>>> = RwLock::new(BTreeMap::new());
+/// Each mount that is known.
+static KNOWN: RwLock<BTreeMap<u64, Mount>> = RwLock::new(BTreeMap::new());
+
+/// What is known of a mount.
+#[derive(Clone, Copy, Debug)]
+struct Mount {
+    /// The device of its files; `None` if it is the one that `statx(2)` says.
+    behind: Option<Device>,
+    /// Whether the attributes of an open file are in memory.
+    keeps_attributes: bool,
+}
 
 /// The result of `statx(2)`, as far as it tells where a file is.
 #[derive(Clone, Copy, Debug)]
@@ -59,8 +68,13 @@ impl Place {
         let said = Device::of(self.dev());
         // File systems without a block device have the major number 0; btrfs and overlays are among them.
         let Some(mount) = self.mount.filter(|_| self.dev.0 == 0) else { return Some(said) };
-        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-        Some(known.get(&mount)?.unwrap_or(said))
+        Some(known(mount)?.behind.unwrap_or(said))
+    }
+
+    /// Returns whether `statx(2)` of an open file of the mount finds all in memory, as far as is known. Network file
+    /// systems have the major number 0.
+    pub(crate) fn keeps_attributes(self) -> bool {
+        self.dev.0 != 0 || self.mount.and_then(known).is_some_and(|mount| mount.keeps_attributes)
     }
 }
 
@@ -78,6 +92,10 @@ impl From<&Statx> for Place {
         let mount = told.then_some(stat.stx_mnt_id);
         Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), mount }
     }
+}
+
+fn known(mount: u64) -> Option<Mount> {
+    KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&mount).copied()
 }
 
 /// The device of an open file, as far as that is known; does not sleep.
@@ -103,20 +121,34 @@ pub(crate) fn learn(file: impl AsFd, place: Place) -> Device {
     let said = Device::of(place.dev());
     let Some(mount) = place.mount else { return said };
     // The file's mount has another id there than the one that is used once.
-    let behind = Place::of(file, StatxFlags::MNT_ID).and_then(|place| {
+    let found = Place::of(file, StatxFlags::MNT_ID).and_then(|place| {
         let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
         let look = |path: &[u8]| {
             let flags = AtFlags::STATX_DONT_SYNC;
             statx(CWD, path, flags, StatxFlags::MNT_ID).ok().map(|stat| Place::from(&stat))
         };
-        behind(&mountinfo, place, DEPTH_MAX, &look)
+        let behind = behind(&mountinfo, place, DEPTH_MAX, &look);
+        let keeps_attributes = keeps_attributes(&mountinfo, place, behind);
+        Some(Mount { behind, keeps_attributes })
     });
+    let found = found.unwrap_or(Mount { behind: None, keeps_attributes: false });
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     if known.len() >= MOUNTS_MAX {
         known.clear();
     }
-    known.insert(mount, behind);
-    behind.unwrap_or(said)
+    known.insert(mount, found);
+    found.behind.unwrap_or(said)
+}
+
+/// Returns whether attributes of open files are in memory, of a mount without a block device of its own: those of memory
+/// file systems and btrfs are, and those of an overlay on a block device.
+fn keeps_attributes(mountinfo: &[u8], place: Place, behind: Option<Device>) -> bool {
+    let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
+    match mount.map(|mount| mount.kind) {
+        Some(b"tmpfs" | b"ramfs" | b"btrfs") => true,
+        Some(b"overlay") => behind.and_then(Device::numbers).is_some_and(|(major, _)| major != 0),
+        _ => false,
+    }
 }
 
 /// The device behind a place, if it is not the one that `statx(2)` says. `look` is `statx(2)` of a path.

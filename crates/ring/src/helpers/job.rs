@@ -3,7 +3,6 @@
 //! The epoll driver does everything with files here; io_uring only what it has no operation for
 //! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`, `ioctl`).
 
-use core::mem::MaybeUninit;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -15,7 +14,9 @@ use super::watch;
 use crate::fd::Unused;
 use crate::gate::Device;
 use crate::mounts;
+use crate::now::file::settle_flags;
 use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
+use crate::statx::statx;
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
 /// which stays there until the job's [`Outcome`] has come back.
@@ -77,7 +78,10 @@ impl Job {
     pub(super) fn run(self) -> io::Result<Outcome> {
         match self {
             Self::Open { dir, path, how } => open(dir, &path, how).map(Outcome::Opened),
-            Self::Stat { fd } => stat(fd).map(|stat| Outcome::Stat(Box::new(stat))),
+            Self::Stat { fd } => {
+                // SAFETY: `Op::Stat` in the table holds the descriptor.
+                stat(unsafe { borrow(fd) }).map(|stat| Outcome::Stat(Box::new(stat)))
+            }
             Self::Read { fd, offset, memory, caching } => {
                 read(fd, offset, &memory, caching).map(Outcome::Read)
             }
@@ -170,17 +174,6 @@ fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(map.mapped_extents)
 }
 
-/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
-/// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
-/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
-pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
-    if how.flags & libc::O_NONBLOCK != 0 && how.flags & libc::O_ACCMODE == libc::O_RDONLY {
-        let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
-        // Of a descriptor that is open this fails for none of the flags that can be set.
-        let _ = rustix::fs::fcntl_setfl(fd, kept);
-    }
-}
-
 /// The number of times that a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
 /// anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one
 /// thread that renamed without a pause 2.4 % of single tries failed; even if every second one did,
@@ -209,53 +202,12 @@ fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd>
     }
 }
 
-/// The `mask` of every `statx(2)` here.
-pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | mounts::UNIQUE;
-
-/// `statx(2)`; learns of the file's mount if that is not known.
-pub(crate) fn stat(fd: RawFd) -> io::Result<Stat> {
-    let mut out = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the empty path is a NUL-terminated string and `out` is a `statx` to write to.
-    let result =
-        unsafe { libc::statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, STATX_MASK, out.as_mut_ptr()) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all zeroes is a valid `statx`, and the kernel has overwritten it with one.
-    let raw = unsafe { out.assume_init() };
+/// The attributes of an open file; learns of its mount if that is not known.
+pub(crate) fn stat(file: BorrowedFd<'_>) -> io::Result<Stat> {
+    let raw = statx(file, libc::AT_EMPTY_PATH)?;
     let place = mounts::Place::from(&raw);
-    let device = place.device().unwrap_or_else(|| {
-        // SAFETY: the caller's descriptor is open, as it was a moment ago.
-        mounts::learn(unsafe { borrow(fd) }, place)
-    });
+    let device = place.device().unwrap_or_else(|| mounts::learn(file, place));
     Ok(Stat::new(&raw, device))
-}
-
-impl Stat {
-    pub(crate) fn new(raw: &libc::statx, device: Device) -> Self {
-        Self {
-            kind: match u32::from(raw.stx_mode) & libc::S_IFMT {
-                libc::S_IFREG => FileKind::Regular,
-                libc::S_IFDIR => FileKind::Directory,
-                libc::S_IFLNK => FileKind::Symlink,
-                _ => FileKind::Other,
-            },
-            size: raw.stx_size,
-            mtime: raw.stx_mtime.tv_sec,
-            mtime_nanos: raw.stx_mtime.tv_nsec,
-            ctime: raw.stx_ctime.tv_sec,
-            ctime_nanos: raw.stx_ctime.tv_nsec,
-            dev: mounts::Place::from(raw).dev(),
-            device,
-            ino: raw.stx_ino,
-            links: raw.stx_nlink,
-            direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {
-                0
-            } else {
-                raw.stx_dio_offset_align.max(raw.stx_dio_mem_align)
-            },
-        }
-    }
 }
 
 /// `RWF_DONTCACHE` of `<linux/fs.h>`, Linux 6.14.

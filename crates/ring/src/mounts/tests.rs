@@ -113,3 +113,18 @@ fn any_table_can_be_read() {
         }
     }
 }
+
+#[test]
+fn network_file_systems_do_not_keep_attributes() {
+    let keeps = |dev, mount| {
+        let behind = found(dev, mount).map(|(major, minor)| Device::of(major << 32 | minor));
+        keeps_attributes(MOUNTINFO, at(dev, mount), behind)
+    };
+    assert!(keeps((0, 39), 45), "btrfs");
+    assert!(keeps((0, 45), 49), "an overlay on a block device");
+    assert!(!keeps((0, 44), 48), "an overlay on two devices");
+    assert!(!keeps((0, 50), 53), "nfs4");
+    assert!(!keeps((0, 60), 60), "no such mount");
+    assert!(at((254, 0), 27).keeps_attributes(), "a block device");
+    assert!(!at((0, 50), 4_000_000).keeps_attributes(), "not learned yet");
+}

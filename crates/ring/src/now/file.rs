@@ -1,14 +1,20 @@
 //! Direct calls on files.
 
 use core::cell::UnsafeCell;
+use core::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::Advice;
+use rustix::fs::{Advice, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
 use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
+use crate::buffer::Buffer;
+use crate::mounts::Place;
+use crate::op::{OpenHow, Stat};
+use crate::statx::statx;
 
 pub(crate) use super::mapping::Mapping;
 
@@ -27,21 +33,31 @@ pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result
     let piece = |len| libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: len };
     // Most probes are of one byte of a block that was resident a moment ago.
     if len <= PAGE {
-        return read_nowait(file, offset, &[piece(len)]);
+        // SAFETY: it is part of the scratch page, which is static and writable.
+        return unsafe { read_nowait(file, offset, &[piece(len)]) };
     }
     let mut pieces = [piece(PAGE); PAGES_MAX];
     let count = len.div_ceil(PAGE);
     pieces[count - 1].iov_len = len - (count - 1) * PAGE;
-    read_nowait(file, offset, &pieces[..count])
+    // SAFETY: each is (part of) the scratch page, which is static and writable.
+    unsafe { read_nowait(file, offset, &pieces[..count]) }
 }
 
-/// `preadv2(2)` with `RWF_NOWAIT` into pieces that are (parts of) the scratch page. It never sleeps, so it need not be
-/// the C library's, which is a point where threads can be cancelled.
+/// `preadv2(2)` with `RWF_NOWAIT`. It never sleeps, so it need not be the C library's, which is a point where threads can
+/// be cancelled.
+///
+/// # Safety
+///
+/// Every piece must be memory that the kernel may write to.
 #[inline]
-fn read_nowait(file: BorrowedFd<'_>, offset: u64, pieces: &[libc::iovec]) -> io::Result<usize> {
+unsafe fn read_nowait(
+    file: BorrowedFd<'_>,
+    offset: u64,
+    pieces: &[libc::iovec],
+) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     // The offset is passed in two halves, of which 64-bit kernels look at the first.
-    // SAFETY: every piece is (part of) the scratch page, which is static and writable.
+    // SAFETY: the caller has seen to the memory of each piece.
     let result = unsafe {
         libc::syscall(
             libc::SYS_preadv2,
@@ -54,6 +70,66 @@ fn read_nowait(file: BorrowedFd<'_>, offset: u64, pieces: &[libc::iovec]) -> io:
         )
     };
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// `openat2(2)` of a path all of whose names are in memory (`RESOLVE_CACHED`, Linux 5.12), and of its mount alone;
+/// `None` if the kernel would have to look for a name, or leave the mount, or knows no such flag.
+pub(crate) fn open_cached(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    how: OpenHow,
+) -> Option<io::Result<OwnedFd>> {
+    let flags = OFlags::from_bits_retain(how.flags.cast_unsigned()) | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::from_bits_retain(how.resolve);
+    let resolve = resolve | ResolveFlags::CACHED | ResolveFlags::NO_XDEV;
+    let mode = Mode::from_raw_mode(how.mode);
+    match rustix::fs::openat2(dir, path, flags, mode, resolve) {
+        Ok(fd) => {
+            settle_flags(&fd, how);
+            Some(Ok(fd))
+        }
+        Err(Errno::AGAIN | Errno::XDEV | Errno::INVAL | Errno::NOSYS) => None,
+        Err(error) => Some(Err(error.into())),
+    }
+}
+
+/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
+/// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
+/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
+pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
+    if how.flags & libc::O_NONBLOCK != 0 && how.flags & libc::O_ACCMODE == libc::O_RDONLY {
+        let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
+        // Of a descriptor that is open this fails for none of the flags that can be set.
+        let _ = rustix::fs::fcntl_setfl(fd, kept);
+    }
+}
+
+/// `statx(2)` of an open file whose file system has the attributes in memory; else `None`, and attributes that a
+/// network file system happens to have are not asked for at its server.
+pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let raw = statx(file, flags).ok()?;
+    let place = Place::from(&raw);
+    let device = place.device().filter(|_| place.keeps_attributes())?;
+    Some(Stat::new(&raw, device))
+}
+
+/// Fills a buffer from the beginning of a file if that is possible without the disk; returns whether it was.
+pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
+    let want = buf.want();
+    // A read without waiting would begin to read what is missing, and may sleep for metadata then.
+    let pages = want.div_ceil(PAGE) as u64;
+    if cached_pages(file, 0, want as u64).ok() != Some(pages) {
+        return false;
+    }
+    let piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: want };
+    // SAFETY: `want` bytes from there belong to the buffer, which nothing else has.
+    let read = unsafe { read_nowait(file, 0, &[piece]) };
+    let is_all = read.is_ok_and(|read| read == want);
+    if is_all {
+        buf.set_len(want);
+    }
+    is_all
 }
 
 /// `cachestat(2)`, Linux 6.5: pages of the range that are in the page cache, those included that

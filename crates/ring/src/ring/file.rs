@@ -1,13 +1,16 @@
 //! The direct calls on files: of the kernel, or of the simulated world.
 
+use core::ffi::CStr;
 use std::io;
 
 use rustix::fs::Advice;
 
 use super::Ring;
+use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::fd::Handle;
 use crate::now::{PROBE_BYTES_MAX, file as kernel};
+use crate::op::{OpenHow, Stat};
 use crate::pipe::{Ends, Pipe, PipePool};
 use crate::sim;
 
@@ -66,6 +69,51 @@ impl Ring {
             };
             Ok(Ends { read: self.common.fd(read), write: self.common.fd(write), capacity })
         })
+    }
+
+    /// Open a path beneath a directory whose names are all in memory (`RESOLVE_CACHED` of `openat2(2)`, Linux 5.12), on
+    /// the mount of the directory. `None` if that cannot be done at once: [`Op::Open`](crate::Op::Open) tells. To open a
+    /// file for reading may ask the server of a network file system; `O_PATH` does not.
+    ///
+    /// # Errors
+    ///
+    /// Those of `openat2(2)`.
+    pub fn open_cached(&self, dir: &Fd, path: &CStr, how: OpenHow) -> Option<io::Result<Fd>> {
+        let opened = match self.world() {
+            Some(world) => world.open_cached(dir.raw(), path, how).map(|fd| fd.map(Handle::Sim)),
+            None => kernel::open_cached(dir.os(), path, how).map(|fd| fd.map(Handle::File)),
+        };
+        Some(opened?.map(|handle| {
+            let fd = self.common.fd(handle);
+            fd.set_device(dir.device());
+            fd
+        }))
+    }
+
+    /// The attributes of a file, if its file system has them in memory, as those of disks have for each open file; else
+    /// `None`, and [`Op::Stat`](crate::Op::Stat) tells.
+    #[must_use]
+    pub fn stat_cached(&self, file: &Fd) -> Option<Stat> {
+        let stat = match self.world() {
+            Some(world) => world.stat_cached(file.raw()),
+            None => kernel::stat_cached(file.os()),
+        }?;
+        file.set_device(stat.device);
+        Some(stat)
+    }
+
+    /// Fill a buffer from the beginning of a file, if all that it [wants](Buffer::want) is in the page cache and this can
+    /// be known (`cachestat(2)`, Linux 6.5, of files that are ours or writable); returns whether it is filled.
+    /// [`Op::Read`](crate::Op::Read) reads the others.
+    #[must_use]
+    pub fn read_cached(&self, file: &Fd, buf: &mut Buffer) -> bool {
+        match self.world() {
+            Some(world) => {
+                let bytes = world.read_cached(file.raw(), buf.want());
+                bytes.inspect(|bytes| buf.fill_from(bytes)).is_some()
+            }
+            None => kernel::read_cached(file.os(), buf),
+        }
     }
 
     /// The number of bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be

@@ -73,6 +73,44 @@ impl World {
         }
     }
 
+    /// Names are in memory by chance; as for the kernel's call, what they are is not known else.
+    pub(crate) fn open_cached(
+        &self,
+        dir: i32,
+        path: &CStr,
+        how: OpenHow,
+    ) -> Option<io::Result<i32>> {
+        let mut state = self.state();
+        let cached = state.config.cached_names;
+        if !state.random.chance(cached) {
+            return None;
+        }
+        Some(state.open_path(Some(dir), path.to_bytes(), how))
+    }
+
+    /// Network file systems ask their servers.
+    pub(crate) fn stat_cached(&self, file: i32) -> Option<Stat> {
+        let mut state = self.state();
+        if !LOCAL.contains(&state.config.file_system) {
+            return None;
+        }
+        state.stat(file).ok()
+    }
+
+    /// The first `len` bytes of a file, if all are in the page cache.
+    pub(crate) fn read_cached(&self, file: i32, len: usize) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let ino = state.opened(file).ok()?.ino;
+        if state.config.cachestat_errno.is_some() || state.config.probe_errno.is_some() {
+            return None;
+        }
+        state.reclaim_some();
+        let clock = state.disk.clock(ino, state.now);
+        let file = state.disk.file(ino).ok()?;
+        let is_there = file.resident(0, len, clock) >= len;
+        is_there.then(|| file.bytes[..len].to_vec())
+    }
+
     pub(crate) fn probe(&self, file: i32, offset: u64, len: usize) -> io::Result<usize> {
         let mut state = self.state();
         let ino = state.opened(file)?.ino;

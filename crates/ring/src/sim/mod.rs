@@ -115,6 +115,8 @@ pub struct Config {
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
     pub descriptors: usize,
+    /// The probability that all names of a path are in memory ([`Ring::open_cached`](crate::Ring::open_cached)).
+    pub cached_names: f64,
     /// The answer of `Op::FileSystem`. Watches work only where inotify sees all changes.
     pub file_system: u64,
     /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
@@ -192,6 +194,7 @@ impl Config {
             file_system: 0xef53,
             can_drop: true,
             sendfile_errno: None,
+            cached_names: 0.5,
             splice_errno: None,
             probe_errno: None,
             cachestat_errno: None,

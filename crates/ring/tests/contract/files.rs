@@ -26,6 +26,8 @@ on_every_driver!(
     finds_the_places_of_a_file,
     reads_ahead_earlier,
     tells_what_is_resident,
+    opens_at_once_what_is_in_memory,
+    reads_at_once_what_is_in_memory,
     a_mapping_tells_what_is_resident,
     splices_into_a_pipe_and_out,
     splices_without_readahead,
@@ -331,6 +333,58 @@ fn tells_what_is_resident(s: &mut Stage) {
     assert_eq!(s.ring.probe(&file, 5000, 40_000).unwrap(), 12_288 - 5000);
     // From here on the kernel may be reading, because it was asked for what is not there.
     assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// In the simulation chance says whether names are in memory.
+fn opens_at_once_what_is_in_memory(s: &mut Stage) {
+    s.make_dir("in");
+    s.write_file("in/file", b"inside");
+    s.write_file("outside", b"secret");
+    s.symlink("../outside", "in/out");
+    let dir = s.open_with("in", OpenHow::BENEATH).unwrap();
+    let is_simulated = s.ring.kind() == DriverKind::Sim;
+    for how in [OpenHow::BENEATH, OpenHow { flags: libc::O_PATH, ..OpenHow::BENEATH }] {
+        match s.ring.open_cached(&dir, c"file", how) {
+            Some(file) => {
+                let file = file.unwrap();
+                let at_once = s.ring.stat_cached(&file).unwrap();
+                assert_eq!(at_once, stat(s, &file));
+                assert_eq!(file.device(), at_once.device);
+            }
+            None => assert!(is_simulated, "its name has just been made"),
+        }
+        for path in [c"out", c"../outside"] {
+            assert!(s.ring.open_cached(&dir, path, how).is_none_or(|opened| opened.is_err()));
+        }
+    }
+    let how = OpenHow::BENEATH;
+    assert!(is_simulated || s.ring.open_cached(&dir, c"absent", how).is_none());
+    let path = c"absent".to_owned();
+    assert_eq!(errno(s.done(Op::Open { dir: Some(dir.clone()), path, how })), libc::ENOENT);
+    match s.ring.open_cached(&dir, c"absent", how) {
+        Some(opened) => assert_eq!(errno(opened), libc::ENOENT),
+        None => assert!(is_simulated, "that there is no such name is in memory now"),
+    }
+}
+
+fn reads_at_once_what_is_in_memory(s: &mut Stage) {
+    let bytes = pattern(40_000);
+    s.write_file("file", &bytes);
+    let file = s.open("file");
+    for len in [1, 4096, 5000, 40_000] {
+        let mut buffer = s.pool.take(len).unwrap();
+        assert!(s.ring.read_cached(&file, &mut buffer));
+        assert_eq!(buffer[..], bytes[..len]);
+    }
+    let mut buffer = s.pool.take(40_001).unwrap();
+    assert!(!s.ring.read_cached(&file, &mut buffer), "it has grown shorter");
+    s.evict("file");
+    let mut buffer = s.pool.take(40_000).unwrap();
+    assert!(!s.ring.read_cached(&file, &mut buffer));
+    assert_eq!(s.ring.cached_pages(&file, 0, 40_000).unwrap(), 0, "nor was it read");
+    s.ring.no_readahead(&file);
+    s.read(&file, 0, 4096);
+    assert!(!s.ring.read_cached(&file, &mut buffer), "some of it is missing");
 }
 
 fn a_mapping_tells_what_is_resident(s: &mut Stage) {

@@ -12,10 +12,12 @@ use io_uring::types::{Fd as RawTarget, OpenHow as RawHow};
 use super::{ARRIVAL, INOTIFY, Uring};
 use crate::common::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
-use crate::helpers::job::{OPEN_TRIES_MAX, STATX_MASK, read_flags, settle_flags};
+use crate::helpers::job::{OPEN_TRIES_MAX, read_flags};
 use crate::mounts;
+use crate::now::file::settle_flags;
 use crate::op::{Event, Op, Stat};
 use crate::slab::Key;
+use crate::statx::STATX_MASK;
 
 /// Makes the kernel's form of an operation; `None` if the kernel has none.
 pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
