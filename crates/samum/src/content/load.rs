@@ -20,14 +20,14 @@
 //! ```
 //!
 //! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the
-//! writer of a FIFO, and no driver opens its device. Regular files are then opened for reading
-//! through `/proc/self/fd`, so the very inode that was examined is opened. This takes as many
-//! system calls as to open with `O_NONBLOCK`, to stat, and to clear that flag. It takes one less if
-//! nothing has changed, and one more where changes make no events.
+//! writer of a FIFO, and no driver opens its device. Regular files are then opened for reading, by
+//! their path where changes make events: the kernel can do that at once. Elsewhere they are opened
+//! through `/proc/self/fd`, so the very inode that was examined is opened.
 //!
 //! Nothing here makes a system call. A step and a reply give the next step and requests to the
 //! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
 
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
@@ -126,8 +126,8 @@ enum Step<F> {
         open: Parts<Seen<F>>,
     },
     /// The state of the part that was just opened is being read again. Either the part was opened
-    /// by its path, or it may be on a network file system, whose server is asked only by an open
-    /// for reading (nfs(5), close-to-open).
+    /// by its path, and may be another file, or it may be on a network file system, whose server is
+    /// asked only by an open for reading (nfs(5), close-to-open).
     Comparing {
         look: Look<F>,
         part: usize,
@@ -146,7 +146,7 @@ enum Step<F> {
 enum How {
     /// Through `/proc/self/fd`: the very inode that was examined.
     ThroughProc,
-    /// By its path, where there is no `/proc`.
+    /// By its path, where changes make events, or where there is no `/proc`.
     ByName,
 }
 
@@ -251,7 +251,7 @@ pub(super) struct Tools<'a, F> {
     /// Buffers for small files: those that fit into one.
     pub(super) pool: &'a BufferPool,
     /// The requests of a step, each with its part. Each gets one reply.
-    pub(super) asks: &'a mut Vec<(usize, Ask<F>)>,
+    pub(super) asks: &'a mut VecDeque<(usize, Ask<F>)>,
 }
 
 impl<F: Clone> Load<F> {
@@ -286,10 +286,11 @@ impl<F: Clone> Load<F> {
     }
 
     /// Looks at the path, for the first time or again.
-    pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) {
+    pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.looks += 1;
         self.is_page = false;
-        self.step = self.find(look, tools);
+        let step = self.find(look, tools);
+        self.wait(step)
     }
 
     /// Waits until a directory on the way is watched.
@@ -331,7 +332,7 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         match (core::mem::replace(&mut self.step, Step::Done), reply) {
             (Step::Finding { look }, Reply::Opened(file)) => {
-                tools.asks.push((0, Ask::Stat(file.clone())));
+                tools.asks.push_back((0, Ask::Stat(file.clone())));
                 self.wait(Step::Examining { look, file })
             }
             (Step::Finding { mut look }, Reply::Failed(error))
@@ -365,7 +366,7 @@ impl<F: Clone> Load<F> {
                 if self.wants_watches(&look) {
                     return Next::Watch;
                 }
-                tools.asks.push((0, Ask::List(dir)));
+                tools.asks.push_back((0, Ask::List(dir)));
                 self.wait(Step::Listing { look })
             }
             (Step::Listing { look }, Reply::Listed(entries)) => {
@@ -404,7 +405,7 @@ impl<F: Clone> Load<F> {
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
         let how = if look.way == Way::Linked { FIND } else { FIND.without_symlinks() };
         let name = self.file_name(tools.rules);
-        tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
+        tools.asks.push_back((0, Ask::Open { dir: look.root.clone(), name, how }));
         Step::Finding { look }
     }
 
@@ -443,7 +444,7 @@ impl<F: Clone> Load<F> {
         if tools.rules.symlinks == Symlinks::Never {
             how = how.without_symlinks();
         }
-        tools.asks.push((0, Ask::Open { dir: look.root.clone(), name, how }));
+        tools.asks.push_back((0, Ask::Open { dir: look.root.clone(), name, how }));
         self.wait(Step::OpeningDirectory { look })
     }
 
@@ -473,7 +474,7 @@ impl<F: Clone> Load<F> {
         }
         for part in 1..PARTS {
             let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
-            tools.asks.push((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
+            tools.asks.push_back((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
         }
         let siblings = [const { Sibling::Finding }; Coding::PREFERENCE.len()];
         self.wait(Step::Siblings { look, plain, siblings })
@@ -491,7 +492,7 @@ impl<F: Clone> Load<F> {
         let sibling = &mut siblings[part - 1];
         *sibling = match (core::mem::replace(sibling, Sibling::Absent), reply) {
             (Sibling::Finding, Reply::Opened(file)) => {
-                tools.asks.push((part, Ask::Stat(file.clone())));
+                tools.asks.push_back((part, Ask::Stat(file.clone())));
                 Sibling::Examining(file)
             }
             (Sibling::Examining(file), Reply::Stat(stat))
@@ -556,7 +557,7 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         let next = (0..).zip(&mut found).find_map(|(part, seen)| Some((part, seen.take()?)));
         let Some((part, seen)) = next else { return self.begin_reading(look, open, tools) };
-        let (how, ask) = if *tools.has_proc {
+        let (how, ask) = if *tools.has_proc && look.way != Way::Watched {
             (How::ThroughProc, Ask::OpenForReading(seen.file.clone()))
         } else {
             let follow = look.way == Way::Linked && part == 0;
@@ -564,7 +565,7 @@ impl<F: Clone> Load<F> {
             let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
             (How::ByName, Ask::Open { dir, name, how })
         };
-        tools.asks.push((part, ask));
+        tools.asks.push_back((part, ask));
         self.wait(Step::Opening { look, how, part, seen, found, open })
     }
 
@@ -576,22 +577,25 @@ impl<F: Clone> Load<F> {
         part: usize,
         seen: Seen<F>,
         mut found: Parts<Seen<F>>,
-        mut open: Parts<Seen<F>>,
+        open: Parts<Seen<F>>,
         reply: Reply<F>,
         tools: &mut Tools<'_, F>,
     ) -> Next<F> {
         match reply {
-            Reply::Opened(file) if how == How::ThroughProc && look.way == Way::Watched => {
-                open[part] = Some(Seen { file, stat: seen.stat });
-            }
             Reply::Opened(file) => {
-                tools.asks.push((part, Ask::Stat(file.clone())));
+                tools.asks.push_back((part, Ask::Stat(file.clone())));
                 let seen = Seen { file, stat: seen.stat };
                 return self.wait(Step::Comparing { look, part, seen, found, open });
             }
             Reply::Failed(error) if is_no_entry(&error) && how == How::ThroughProc => {
                 *tools.has_proc = false;
                 found[part] = Some(seen);
+            }
+            // A link has taken the place of the file.
+            Reply::Failed(error)
+                if is_link(&error) && how == How::ByName && self.looks < LOOKS_MAX =>
+            {
+                return Next::Look;
             }
             Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
             // A sibling that cannot be read cannot be served in place of the file.
@@ -616,7 +620,7 @@ impl<F: Clone> Load<F> {
             let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
             let body = match want.and_then(|want| tools.pool.take(want)) {
                 Some(buffer) => {
-                    tools.asks.push((part, Ask::Read(seen.file.clone(), buffer)));
+                    tools.asks.push_back((part, Ask::Read(seen.file.clone(), buffer)));
                     Body::Reading
                 }
                 None => Body::InFile,
@@ -638,7 +642,7 @@ impl<F: Clone> Load<F> {
         let (seen, body) = parts[part].as_mut().expect("only parts that exist are asked about");
         *body = match (core::mem::replace(body, Body::InFile), reply) {
             (Body::Reading, Reply::Read(buffer)) => {
-                tools.asks.push((part, Ask::Stat(seen.file.clone())));
+                tools.asks.push_back((part, Ask::Stat(seen.file.clone())));
                 Body::Confirming(buffer)
             }
             // Nothing has been promised yet.

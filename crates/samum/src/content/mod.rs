@@ -2,8 +2,8 @@
 //!
 //! A cached path is answered from the cache ([`Library`]). Any other path begins a *load*
 //! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened and examined, its
-//! precompressed siblings are looked for, and the bytes of a small file are read, all through the
-//! ring. Requests for the same path join the load.
+//! precompressed siblings are looked for, and the bytes of a small file are read: at once what the
+//! kernel has in memory, the rest through the ring. Requests for the same path join the load.
 //!
 //! A cached resource is believed until an inode event contradicts it. Where there are no such
 //! events (network file systems, FUSE, paths through symbolic links, files with several names) it
@@ -97,6 +97,8 @@ pub(crate) struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
+    /// Loads that look at their paths; the first does so now.
+    looks: VecDeque<Key>,
     /// Removed trees of which something is left: loads, watches, or cached resources.
     leaving: Vec<TreeId>,
     /// The ids of trees that are free for others.
@@ -132,6 +134,7 @@ impl Content {
             watches: Watches::new(count),
             hashes: Hashes::default(),
             layouts: Layouts::new()?,
+            looks: VecDeque::new(),
             leaving: Vec::new(),
             free: Vec::new(),
             account,
@@ -198,6 +201,12 @@ impl Content {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         };
         self.begin(shell, tree, path, device, previous, Some(ticket));
+        // The kernel may have had all in memory.
+        if self.answers.back().is_some_and(|(answered, _)| *answered == ticket)
+            && let Some((_, answer)) = self.answers.pop_back()
+        {
+            return Found::Now(answer);
+        }
         Found::Later
     }
 
@@ -227,12 +236,21 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Looks at the path of a load, for the first time or again.
+    /// Looks at the path of a load, for the first time or again. A load that ends at once lets others look: these
+    /// wait for it in a queue, not on the stack.
     fn look(&mut self, shell: &mut Shell, load: Key) {
-        let Load { tree, path, .. } = self.loader.load(load);
-        let is_watched = self.watches.is_watched(*tree, path);
-        let way = if is_watched { Way::Watched } else { Way::Unwatched };
-        self.loader.look(shell, &self.trees, load, way);
+        self.looks.push_back(load);
+        if self.looks.len() > 1 {
+            return;
+        }
+        while let Some(load) = self.looks.front().copied() {
+            let Load { tree, path, .. } = self.loader.load(load);
+            let is_watched = self.watches.is_watched(*tree, path);
+            let way = if is_watched { Way::Watched } else { Way::Unwatched };
+            let next = self.loader.look(shell, &self.trees, load, way);
+            self.go_on(shell, load, next);
+            self.looks.pop_front();
+        }
     }
 
     /// Takes a completion of a load.

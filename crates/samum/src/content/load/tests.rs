@@ -19,7 +19,7 @@ struct World {
     rules: FileRules,
     has_proc: bool,
     pool: BufferPool,
-    asks: Vec<(usize, Ask<File>)>,
+    asks: VecDeque<(usize, Ask<File>)>,
     /// All descriptors that were ever opened.
     opened: Vec<Weak<u32>>,
 }
@@ -36,7 +36,7 @@ impl World {
             rules: FileRules { index, listing: true, ..FileRules::default() },
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS).unwrap(),
-            asks: Vec::new(),
+            asks: VecDeque::new(),
             opened: Vec::new(),
         }
     }
@@ -65,7 +65,8 @@ impl World {
             pool: &self.pool,
             asks: &mut self.asks,
         };
-        load.look(look, &mut tools);
+        let next = load.look(look, &mut tools);
+        assert_eq!(end(next), "goes on");
     }
 
     /// Gives a load a reply about a part; what it asks for then is in `asks`.
@@ -190,11 +191,18 @@ fn comparing(world: &mut World) -> Load<File> {
     load
 }
 
+/// Opens a part for reading, whose state is as it was: what the load needs then.
+fn open(world: &mut World, load: &mut Load<File>, part: usize, size: u64) -> Next<File> {
+    let file = world.open();
+    assert_eq!(end(world.reply(load, part, Reply::Opened(file))), "goes on");
+    assert_eq!(world.asked(), [format!("{part}: stat")]);
+    world.reply(load, part, Reply::Stat(stat(size)))
+}
+
 /// A load in the step `Reading`, whose file has been read and is being confirmed.
 fn confirming(world: &mut World) -> Load<File> {
     let mut load = opening(world, Way::Watched, 7);
-    let file = world.open();
-    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
     let reply = bytes(world, 7);
     assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
     load
@@ -237,7 +245,9 @@ fn links_that_are_forbidden_lead_to_nothing() {
     assert_eq!(world.asked(), [""; 0]);
     let mut load = world.begin("d/", Way::Watched);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
-    let [(0, Ask::Open { how, .. })] = &world.asks[..] else { panic!("the directory is opened") };
+    let Some((0, Ask::Open { how, .. })) = world.asks.front() else {
+        panic!("the directory is opened")
+    };
     assert_eq!(*how, how.without_symlinks());
 }
 
@@ -278,7 +288,8 @@ fn examined() {
     let other = Reply::Stat(Stat { kind: FileKind::Other, ..stat(0) });
     let cases = [
         ("x", Way::Watched, Reply::Stat(stat(7)), "goes on", siblings),
-        ("x.png", Way::Watched, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
+        ("x.png", Way::Watched, Reply::Stat(stat(7)), "goes on", "0: open x.png"),
+        ("x.png", Way::Linked, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
         ("x", Way::Linked, Reply::Stat(stat(7)), "goes on", siblings),
         ("x", unwatched, Reply::Stat(stat(7)), "watch", ""),
         ("x", unwatched, directory(), "redirect", ""),
@@ -327,10 +338,9 @@ fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
     assert_eq!(end(world.reply(&mut load, 2, Reply::Opened(file))), "goes on");
     assert_eq!(end(world.reply(&mut load, 2, directory())), "goes on");
     assert_eq!(end(world.reply(&mut load, 3, Reply::Stat(stat(5)))), "goes on");
-    assert_eq!(world.asked(), ["0: open for reading"]);
-    for expected in ["3: open for reading", "0: read 7, 3: read 5"] {
-        let file = world.open();
-        assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert_eq!(world.asked(), ["0: open x"]);
+    for (part, size, expected) in [(0, 7, "3: open x.gz"), (3, 5, "0: read 7, 3: read 5")] {
+        assert_eq!(end(open(world, &mut load, part, size)), "goes on");
         assert_eq!(world.asked().join(", "), expected);
     }
     let reply = bytes(world, 5);
@@ -359,9 +369,12 @@ fn a_file_with_another_name_is_not_believed_to_be_watched() {
 #[test]
 fn opened_for_reading() {
     let cases = [
-        (Way::Watched, Ok(()), "goes on", "0: read 7"),
+        (Way::Watched, Ok(()), "goes on", "0: stat"),
         (Way::Unwatched, Ok(()), "goes on", "0: stat"),
-        (Way::Watched, Err(Errno::NOENT), "goes on", "0: open a.png"),
+        (Way::Linked, Err(Errno::NOENT), "goes on", "0: open a.png"),
+        (Way::Linked, Err(Errno::LOOP), "failed", ""),
+        (Way::Watched, Err(Errno::NOENT), "failed", ""),
+        (Way::Watched, Err(Errno::LOOP), "look", ""),
         (Way::Watched, Err(Errno::ACCESS), "failed", ""),
     ];
     for (way, result, next, asked) in cases {
@@ -392,7 +405,7 @@ fn opened_for_reading() {
 #[test]
 fn a_load_that_began_before_it_was_known_that_there_is_no_proc_opens_by_name_too() {
     let world = &mut World::new();
-    let mut loads = [(); 2].map(|()| opening(world, Way::Watched, 7));
+    let mut loads = [(); 2].map(|()| opening(world, Way::Linked, 7));
     for load in &mut loads {
         assert_eq!(end(world.reply(load, 0, failed(Errno::NOENT))), "goes on");
         assert_eq!(world.asked(), ["0: open a.png"]);
@@ -441,14 +454,12 @@ fn bytes_are_kept_only_of_a_file_that_has_not_changed() {
 fn a_file_that_cannot_be_read_at_once_is_sent_as_a_large_one() {
     let world = &mut World::new();
     let mut load = opening(world, Way::Watched, 7);
-    let file = world.open();
-    world.reply(&mut load, 0, Reply::Opened(file));
+    assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
     let next = world.reply(&mut load, 0, failed(Errno::OPNOTSUPP));
     assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, None)), ..], .. })));
     let held: Vec<_> = (0..BUFFERS).map(|_| world.pool.take(1).unwrap()).collect();
     let mut load = opening(world, Way::Watched, 7);
-    let file = world.open();
-    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "file");
+    assert_eq!(end(open(world, &mut load, 0, 7)), "file");
     drop(held);
 }
 
@@ -457,8 +468,7 @@ fn a_small_file_on_a_disk_that_fails_is_refused_before_its_head() {
     let world = &mut World::new();
     for errno in [Errno::IO, Errno::NOTCONN] {
         let mut load = opening(world, Way::Watched, 7);
-        let file = world.open();
-        world.reply(&mut load, 0, Reply::Opened(file));
+        assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
         assert_eq!(end(world.reply(&mut load, 0, failed(errno))), "failed");
     }
 }
@@ -470,7 +480,7 @@ fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
     let mut load = examining(world, "a.png", Way::Watched);
     assert!(matches!(world.reply(&mut load, 0, large()), Next::Room(1)));
     assert_eq!(end(world.admit(&mut load, 1)), "goes on");
-    assert_eq!((world.asked(), load.reserved()), (vec!["0: open for reading".to_owned()], 1));
+    assert_eq!((world.asked(), load.reserved()), (vec!["0: open a.png".to_owned()], 1));
     let open = world.count_open();
     let mut parked = examining(world, "a.png", Way::Watched);
     world.reply(&mut parked, 0, large());
@@ -525,8 +535,8 @@ fn a_file_that_is_as_it_was_cached_is_not_read_again() {
         // A watched file is not even opened; of another one the server is asked by the open.
         (Way::Watched, stat(7), true, "unchanged"),
         (Way::Linked, stat(7), true, "open for reading, unchanged"),
-        (Way::Watched, other, true, "open for reading, goes on"),
-        (Way::Watched, stat(7), false, "open for reading, goes on"),
+        (Way::Watched, other, true, "open a.png, goes on"),
+        (Way::Watched, stat(7), false, "open a.png, goes on"),
     ];
     for (way, before, settled, expected) in cases {
         let world = &mut World::new();
@@ -534,15 +544,18 @@ fn a_file_that_is_as_it_was_cached_is_not_read_again() {
         load.previous = Some(cached(before, settled));
         let mut steps = Vec::new();
         let mut next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
-        if world.asked() == ["0: open for reading"] {
-            steps.push("open for reading");
+        let asked = world.asked();
+        if let [asked] = &asked[..]
+            && let Some(open) = asked.strip_prefix("0: open ")
+        {
+            steps.push(format!("open {open}"));
             let file = world.open();
             next = world.reply(&mut load, 0, Reply::Opened(file));
         }
         if world.asked() == ["0: stat"] {
             next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
         }
-        steps.push(end(next));
+        steps.push(end(next).to_owned());
         assert_eq!(steps.join(", "), expected, "{way:?} {before:?} {settled}");
     }
 }
@@ -601,7 +614,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
         let ways = [Way::Watched, Way::Unwatched, Way::Linked];
         let mut load = world.begin(path, ways[random.below(2)]);
         load.tickets.push(Ticket { connection: 1, request: 2 });
-        let mut in_flight: Vec<(usize, Ask<File>)> = core::mem::take(&mut world.asks);
+        let mut in_flight: Vec<(usize, Ask<File>)> = world.asks.drain(..).collect();
         let mut steps = 0;
         let outcome = loop {
             steps += 1;
