@@ -375,7 +375,9 @@ impl<P: Payload> OutQ<P> {
         } else {
             self.segments[index] = filled;
         }
-        if at == self.ready {
+        if at == self.ready && end == self.promised {
+            self.ready = end;
+        } else if at == self.ready {
             let next_gap = self.segments.range(index + 1..).find(|s| s.is_gap());
             self.ready = next_gap.map_or_else(|| self.reachable(), |gap| gap.at);
         }
@@ -484,6 +486,11 @@ impl<P: Payload> OutQ<P> {
         let unreleased = self.sent - self.released;
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
+        if self.released == self.promised {
+            // The end of most responses.
+            while self.segments.pop_front().is_some() {}
+            self.weight = Weight::default();
+        }
         while !self.segments.is_empty() && self.end_of(0) <= self.released {
             if let Some(gone) = self.segments.pop_front() {
                 self.weight -= gone.weight();
