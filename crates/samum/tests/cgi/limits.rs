@@ -160,8 +160,9 @@ fn a_full_line_is_answered_503() {
             assert_eq!(text(&client.response().unwrap()), "a\n");
         }
         drop(waiting);
-        // One of the many may have come before the last of those that left was out of the line.
-        assert!((2..20).contains(&stage.counts().refused), "{:?}", stage.counts());
+        // If those that left stayed in the line, 100 more would be refused. On a busy machine some are still there when
+        // the many come.
+        assert!((2..100).contains(&stage.counts().refused), "{:?}", stage.counts());
     });
 }
 
