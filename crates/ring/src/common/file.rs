@@ -59,6 +59,12 @@ impl Common {
                 Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
             }
             Op::List { dir, entries_max } => Job::List { fd: dir.raw(), entries_max: *entries_max },
+            Op::HasName { root, path, entries_max, is_wanted } => Job::HasName {
+                root: root.raw(),
+                path: path.clone(),
+                entries_max: *entries_max,
+                is_wanted: *is_wanted,
+            },
             Op::Watch { root, path } => Job::Watch {
                 root: root.raw(),
                 path: path.clone(),
@@ -105,6 +111,7 @@ impl Common {
                 }
                 Ok(Outcome::Written(bytes, count)) => Ok(Event::Written(bytes, count)),
                 Ok(Outcome::Listed(listing)) => Ok(Event::Listed(listing)),
+                Ok(Outcome::HasName(has)) => Ok(Event::HasName(has)),
                 Ok(Outcome::Watching(watch)) => {
                     self.watching(key, watch);
                     continue;

@@ -3,6 +3,7 @@
 //! The epoll driver does everything with files here; io_uring only what it has no operation for
 //! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`, `ioctl`).
 
+use core::ffi::CStr;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -28,6 +29,7 @@ pub(crate) enum Job {
     Splice { fd: RawFd, offset: u64, pipe: RawFd, len: usize },
     Write { fd: RawFd, bytes: Vec<u8> },
     List { fd: RawFd, entries_max: usize },
+    HasName { root: RawFd, path: CString, entries_max: usize, is_wanted: fn(&[u8]) -> bool },
     Watch { root: RawFd, path: CString, inotify: RawFd },
     WatchFile { root: RawFd, parent: CString, name: CString, inotify: RawFd },
     Discard { fd: RawFd, offset: u64, len: u64 },
@@ -57,6 +59,7 @@ pub(crate) enum Outcome {
     Spliced(usize),
     Written(Vec<u8>, usize),
     Listed(Box<Listing>),
+    HasName(bool),
     Watching(i32),
     WatchingFile(watch::FileWatched),
     Discarded,
@@ -100,6 +103,11 @@ impl Job {
             Self::List { fd, entries_max } => {
                 // SAFETY: `Op::List` in the table holds the descriptor.
                 list(unsafe { borrow(fd) }, entries_max).map(|all| Outcome::Listed(Box::new(all)))
+            }
+            Self::HasName { root, path, entries_max, is_wanted } => {
+                // SAFETY: `Op::HasName` in the table holds the descriptor.
+                let root = unsafe { borrow(root) };
+                has_name(root, &path, entries_max, is_wanted).map(Outcome::HasName)
             }
             Self::Watch { root, path, inotify } => {
                 // SAFETY: `Op::Watch` in the table holds the descriptor.
@@ -266,6 +274,26 @@ fn splice(
         }
     }
     Ok(done)
+}
+
+fn has_name(
+    root: BorrowedFd<'_>,
+    path: &CStr,
+    entries_max: usize,
+    is_wanted: fn(&[u8]) -> bool,
+) -> io::Result<bool> {
+    let dir = watch::open(root, path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut space = Vec::with_capacity(32 * 1024);
+    let mut entries = RawDir::new(&dir, space.spare_capacity_mut());
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        count += 1;
+        // Those of the directory itself and of the one above are read, too.
+        if is_wanted(entry?.file_name().to_bytes()) || count > entries_max + 2 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {

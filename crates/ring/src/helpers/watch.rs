@@ -74,7 +74,7 @@ pub(super) fn file(
 
 /// Watches the inode that has a name now.
 fn inode(dir: BorrowedFd<'_>, name: &CStr, instance: BorrowedFd<'_>) -> io::Result<Option<i32>> {
-    let file = match open(dir, name, OFlags::empty()) {
+    let file = match open(dir, name, OFlags::PATH) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
         opened => opened?,
     };
@@ -89,12 +89,13 @@ fn inode(dir: BorrowedFd<'_>, name: &CStr, instance: BorrowedFd<'_>) -> io::Resu
     watch(&file, what, instance).map(Some)
 }
 
-/// Opens a path for [`watch`].
-fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+/// Opens a path beneath a directory, without following links; an empty one is the directory itself.
+pub(super) fn open(root: BorrowedFd<'_>, path: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { c"." } else { path };
     Ok(openat2(
         root,
         path,
-        OFlags::PATH | OFlags::CLOEXEC | flags,
+        OFlags::CLOEXEC | flags,
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
     )?)
@@ -105,8 +106,7 @@ fn open_and_watch_directory(
     path: &CStr,
     instance: BorrowedFd<'_>,
 ) -> io::Result<(OwnedFd, i32)> {
-    let path = if path.is_empty() { c"." } else { path };
-    let dir = open(root, path, OFlags::DIRECTORY)?;
+    let dir = open(root, path, OFlags::PATH | OFlags::DIRECTORY)?;
     let what = WatchFlags::ATTRIB
         | WatchFlags::CLOSE_WRITE
         | WatchFlags::CREATE

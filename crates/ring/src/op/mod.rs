@@ -105,6 +105,18 @@ pub enum Op {
         /// At most this many entries are kept; see [`Listing::truncated`].
         entries_max: usize,
     },
+    /// Read the names in a directory until one is wanted, and look at no file: [`Event::HasName`]. Fails with `ELOOP` where
+    /// the path has a symbolic link.
+    HasName {
+        /// The directory that `path` is relative to and does not leave.
+        root: Fd,
+        /// The directory to read; empty or `.` is `root` itself.
+        path: CString,
+        /// The maximum number of names to read.
+        entries_max: usize,
+        /// Returns whether a name is wanted.
+        is_wanted: fn(&[u8]) -> bool,
+    },
     /// Watch a directory: [`Event::Watching`] once, then [`Event::Changed`] for each change of an
     /// entry, until cancelled. Fails with `EOPNOTSUPP` where changes made elsewhere would go
     /// unseen (network file systems, FUSE) and with `ELOOP` where the path has a symbolic link.
@@ -213,6 +225,7 @@ impl Op {
             | Self::Read { file: fd, .. }
             | Self::Splice { file: fd, .. }
             | Self::List { dir: fd, .. }
+            | Self::HasName { root: fd, .. }
             | Self::Watch { root: fd, .. }
             | Self::WatchFile { root: fd, .. }
             | Self::Discard { file: fd, .. }
@@ -275,6 +288,8 @@ pub enum Event {
     Written(Vec<u8>, usize),
     /// The directory's entries.
     Listed(Box<Listing>),
+    /// Whether a name is wanted, or there are more names than were to be read.
+    HasName(bool),
     /// Changes are reported from now on.
     Watching,
     /// Something in the watched directory changed, or the watched file.

@@ -204,6 +204,13 @@ impl Disk {
         self.inodes.iter().filter(|(_, inode)| is_file(inode)).map(|(ino, _)| *ino).collect()
     }
 
+    /// The directory that a path without links leads to; an empty one is where it starts.
+    pub(super) fn dir_beneath(&self, start: u64, path: &[u8]) -> Result<u64, i32> {
+        let path = if path.is_empty() { b"." } else { path };
+        let walk = Walk { beneath: true, no_symlinks: true, stop_at_link: false };
+        self.walk(start, path, walk)?.ino.ok_or(libc::ENOENT)
+    }
+
     pub(super) fn walk(&self, start: u64, path: &[u8], how: Walk) -> Result<Found, i32> {
         if path.is_empty() {
             return Err(libc::ENOENT);

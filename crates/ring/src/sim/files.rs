@@ -335,6 +335,19 @@ impl State {
         Ok(listing)
     }
 
+    pub(super) fn has_name(
+        &mut self,
+        root: i32,
+        path: &[u8],
+        entries_max: usize,
+        is_wanted: fn(&[u8]) -> bool,
+    ) -> io::Result<bool> {
+        let start = self.opened(root)?.ino;
+        let dir = self.disk.dir_beneath(start, path).map_err(errno)?;
+        let entries = self.disk.entries(dir).map_err(errno)?;
+        Ok(entries.len() > entries_max || entries.keys().any(|name| is_wanted(name)))
+    }
+
     pub(super) fn discard(&mut self, fd: i32, offset: u64, len: u64) -> io::Result<()> {
         let ino = self.opened(fd)?.ino;
         self.evict(ino, offset, len).map_err(errno)
@@ -354,9 +367,7 @@ impl State {
 
     pub(super) fn watched_dir(&mut self, root: i32, path: &[u8]) -> Result<u64, i32> {
         let start = self.opened(root).map_err(|_| libc::EBADF)?.ino;
-        let path = if path.is_empty() { b"." } else { path };
-        let walk = Walk { beneath: true, no_symlinks: true, stop_at_link: false };
-        let dir = self.disk.walk(start, path, walk)?.ino.ok_or(libc::ENOENT)?;
+        let dir = self.disk.dir_beneath(start, path)?;
         self.disk.entries(dir)?;
         if !LOCAL.contains(&self.config.file_system) {
             return Err(libc::EOPNOTSUPP);
@@ -488,6 +499,7 @@ impl State {
             Op::Stat(fd) | Op::FileSystem(fd) | Op::Extents(fd) => self.opened(fd.raw()).ok()?.ino,
             Op::Write { file: fd, .. }
             | Op::List { dir: fd, .. }
+            | Op::HasName { root: fd, .. }
             | Op::Punch { file: fd, .. }
             | Op::Discard { file: fd, .. } => self.opened(fd.raw()).ok()?.ino,
             _ => return None,

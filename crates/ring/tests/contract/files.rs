@@ -20,6 +20,7 @@ on_every_driver!(
     appends,
     lists_a_directory,
     lists_twice_through_one_descriptor,
+    finds_a_name,
     discards,
     makes_a_hole,
     names_the_file_system,
@@ -244,6 +245,30 @@ fn lists_twice_through_one_descriptor(s: &mut Stage) {
     s.write_file("file", b"");
     let file = s.open("file");
     assert_eq!(errno(s.done(Op::List { dir: file, entries_max: 10 })), libc::ENOTDIR);
+}
+
+fn finds_a_name(s: &mut Stage) {
+    s.make_dir("in");
+    s.make_dir("in/below");
+    for number in 0..20 {
+        s.write_file(&format!("in/below/{number}"), b"");
+    }
+    s.symlink("below", "in/link");
+    let root = s.open_with("in", OpenHow::BENEATH).unwrap();
+    let mut has = |path: &str, entries_max, is_wanted| {
+        let path = std::ffi::CString::new(path).unwrap();
+        s.done(Op::HasName { root: root.clone(), path, entries_max, is_wanted })
+    };
+    let is =
+        |result, expected| assert!(matches!(result, Ok(Event::HasName(has)) if has == expected));
+    is(has("below", 20, |name| name == b"7"), true);
+    is(has("below", 20, |name| name == b"20"), false);
+    is(has("below", 19, |name| name == b"20"), true);
+    is(has("", 20, |name| name == b"below"), true);
+    is(has(".", 20, |name| name == b"7"), false);
+    assert_eq!(errno(has("link", 20, |_| true)), libc::ELOOP);
+    assert_eq!(errno(has("absent", 20, |_| true)), libc::ENOENT);
+    assert_eq!(errno(has("below/7", 20, |_| true)), libc::ENOTDIR);
 }
 
 fn discards(s: &mut Stage) {

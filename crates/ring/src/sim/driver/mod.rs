@@ -120,6 +120,7 @@ impl Sim {
             Op::Open { .. }
             | Op::Stat(_)
             | Op::List { .. }
+            | Op::HasName { .. }
             | Op::Watch { .. }
             | Op::WatchFile { .. }
             | Op::Discard { .. }
@@ -341,6 +342,11 @@ impl Sim {
             Op::List { dir, entries_max } => {
                 let listed = self.world.state().list(dir.raw(), *entries_max);
                 listed.map(|listing| Event::Listed(Box::new(listing)))
+            }
+            Op::HasName { root, path, entries_max, is_wanted } => {
+                let mut state = self.world.state();
+                let has = state.has_name(root.raw(), path.to_bytes(), *entries_max, *is_wanted);
+                has.map(Event::HasName)
             }
             Op::Punch { file, offset, len } => {
                 let punched = self.world.state().punch(file.raw(), *offset, *len);
