@@ -127,6 +127,36 @@ fn a_file_deleted_and_created() {
     });
 }
 
+/// The names of a directory are read once when several of its files were asked for.
+#[test]
+fn precompressed_siblings_are_found_in_a_directory_that_was_read() {
+    on_both_drivers(|driver| {
+        let mut tree = Tree::new().file("b/x.css.gz", "compressed");
+        for number in 0..10 {
+            tree = tree.file(format!("a/{number}.css"), "plain");
+            tree = tree.file(format!("b/{number}.css"), "plain");
+        }
+        let tree = tree.file("b/x.css", "plain");
+        let paths: Vec<String> =
+            (0..8).flat_map(|n| [format!("/a/{n}.css"), format!("/b/{n}.css")]).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let mut warm = Warm::new(driver, tree.path(), &paths);
+        let head = |path: &str| format!("GET {path}\nAccept-Encoding: gzip");
+        assert_eq!(ask_on(&mut warm.client, &head("/b/x.css")).body, b"compressed");
+        for number in [3, 9] {
+            tree.write(format!("a/{number}.css.gz"), "compressed");
+            warm.assert_soon(&head(&format!("/a/{number}.css")), BY_EVENT, 200, "compressed");
+        }
+        assert_eq!(ask_on(&mut warm.client, &head("/a/8.css")).body, b"plain");
+        fs::remove_file(tree.path().join("a/9.css.gz")).unwrap();
+        warm.assert_soon(&head("/a/9.css"), BY_EVENT, 200, "plain");
+        fs::rename(tree.path().join("b"), tree.path().join("c")).unwrap();
+        warm.assert_soon(&head("/c/x.css"), BY_EVENT, 200, "compressed");
+        fs::rename(tree.path().join("a"), tree.path().join("b")).unwrap();
+        warm.assert_soon(&head("/b/3.css"), BY_EVENT, 200, "compressed");
+    });
+}
+
 #[test]
 fn a_precompressed_sibling_comes_changes_and_goes() {
     on_both_drivers(|driver| {

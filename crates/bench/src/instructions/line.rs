@@ -373,10 +373,8 @@ impl Line {
         let path = self.path.repeat(self.repeated).replace("{n}", &number.to_string());
         let fields = if etag.is_empty() { "" } else { self.fields };
         let fields = fields.replace("{etag}", etag);
-        format!(
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n"
-        )
-        .into_bytes()
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n")
+            .into_bytes()
     }
 }
 

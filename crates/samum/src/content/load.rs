@@ -82,6 +82,8 @@ pub(super) struct Look<F> {
     /// The root directory of the tree at that time.
     pub(super) root: F,
     pub(super) way: Way,
+    /// Whether there may be precompressed files beside it.
+    pub(super) may_have_siblings: bool,
 }
 
 /// The way from the root to the file.
@@ -467,7 +469,7 @@ impl<F: Clone> Load<F> {
             return Next::Watch;
         }
         look.respect_names(&plain.stat);
-        if !has_siblings(&self.file_name(tools.rules), tools.rules) {
+        if !look.may_have_siblings || !has_siblings(&self.file_name(tools.rules), tools.rules) {
             let mut found = [const { None }; PARTS];
             found[0] = Some(plain);
             return self.found(look, found, tools);

@@ -256,11 +256,13 @@ impl Loader {
         trees: &[Tree],
         key: Key,
         way: Way,
+        may_have_siblings: bool,
     ) -> Next<Fd> {
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         slot.asks_at_once = way == Way::Watched && self.at_once.take(shell.cx.now);
         let root = trees[slot.load.tree.index()].root().clone();
-        let look = Look { began: shell.cx.now, unix: shell.cx.unix, root, way };
+        let (began, unix) = (shell.cx.now, shell.cx.unix);
+        let look = Look { began, unix, root, way, may_have_siblings };
         self.step(shell, trees, key, |load, tools| load.look(look, tools))
     }
 

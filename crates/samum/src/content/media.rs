@@ -72,10 +72,14 @@ const TYPES: [(&str, &str); 12] = [
 
 /// Returns whether to look for precompressed siblings. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
-    let base = base(path);
     rules.precompressed
         && !media_type(path, rules).is_some_and(|media_type| is_compressed(&media_type))
-        && !Coding::PREFERENCE.into_iter().any(|coding| base.ends_with(suffix(coding).as_bytes()))
+        && !is_coded(base(path))
+}
+
+/// Returns whether a name is that of a precompressed file.
+pub(super) fn is_coded(name: &[u8]) -> bool {
+    Coding::PREFERENCE.into_iter().any(|coding| name.ends_with(suffix(coding).as_bytes()))
 }
 
 /// Returns whether files of this type may be films whose containers tell their layout.

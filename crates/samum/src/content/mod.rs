@@ -245,9 +245,13 @@ impl Content {
         }
         while let Some(load) = self.looks.front().copied() {
             let Load { tree, path, .. } = self.loader.load(load);
+            let device = self.loader.device_of(load);
             let is_watched = self.watches.is_watched(*tree, path);
             let way = if is_watched { Way::Watched } else { Way::Unwatched };
-            let next = self.loader.look(shell, &self.trees, load, way);
+            let of = &self.trees[tree.index()];
+            let may_have_siblings = of.rules.precompressed
+                && self.watches.may_have_coded(shell, of.root(), device, *tree, path);
+            let next = self.loader.look(shell, &self.trees, load, way, may_have_siblings);
             self.go_on(shell, load, next);
             self.looks.pop_front();
         }

@@ -11,6 +11,7 @@ use std::ffi::CString;
 use ring::{Change, Completion, Device, Event, Fd, Key, Op, Ring, Slab, Time};
 
 use super::errors::{Unwatched, shortage_of_watches};
+use super::media::is_coded;
 use super::path::{Path, ancestors, below, parent, prefix};
 use crate::serving::TreeId;
 use crate::shell::{Shell, id_of, kind};
@@ -25,6 +26,13 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The maximum number of watches cancelled in one turn: each costs a look at all others
 /// (`sweep_watches` in the ring).
 const CANCELS_MAX: usize = 16;
+
+/// The number of looks at files of a directory before it is read whether any is precompressed: so a directory of
+/// which few files are asked for is not read.
+const CODED_LOOKS: u8 = 4;
+/// The maximum number of names that are read for that, 20 ms in a thread of its own. In a larger directory siblings
+/// are looked for one by one.
+const NAMES_MAX: usize = 100_000;
 
 /// The watched directories of all trees.
 #[derive(Debug)]
@@ -48,6 +56,21 @@ struct Directory {
     /// The operation that watches it.
     operation: Key,
     state: State,
+    coded: Coded,
+}
+
+/// What is known of precompressed files in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coded {
+    /// So many looks at files have asked.
+    Unknown {
+        looks: u8,
+    },
+    /// The names in the directory are being read.
+    Reading,
+    Absent,
+    /// There may be some.
+    Present,
 }
 
 #[derive(Debug)]
@@ -124,6 +147,39 @@ impl Watches {
         matches!(self.state(tree, parent(path)), Some(State::Watched))
     }
 
+    /// Returns whether a file may have a precompressed sibling, which is asked for each look at one. A directory from
+    /// which many files are asked for is read once, and from then on events tell.
+    pub(super) fn may_have_coded(
+        &mut self,
+        shell: &mut Shell,
+        root: &Fd,
+        device: Device,
+        tree: TreeId,
+        path: &[u8],
+    ) -> bool {
+        let Some(key) = self.by_path[tree.index()].get(parent(path)).copied() else { return true };
+        let directory = self.directories.get_mut(key).expect("by_path has only those");
+        if !matches!(directory.state, State::Watched) {
+            return true;
+        }
+        match &mut directory.coded {
+            Coded::Absent => return false,
+            Coded::Reading | Coded::Present => {}
+            Coded::Unknown { looks } if *looks < CODED_LOOKS => *looks += 1,
+            Coded::Unknown { .. } => {
+                directory.coded = Coded::Reading;
+                let op = Op::HasName {
+                    root: root.clone(),
+                    path: CString::new(parent(path)).expect("no path has a NUL"),
+                    entries_max: NAMES_MAX,
+                    is_wanted: is_coded,
+                };
+                shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
+            }
+        }
+        true
+    }
+
     /// Returns the state of the directories on the way to `path`. If one is pending, the load waits
     /// for it from now on.
     pub(super) fn wait_for<'a>(&mut self, tree: TreeId, path: &'a [u8], load: Key) -> Progress<'a> {
@@ -166,7 +222,8 @@ impl Watches {
         let path = Path::from(path);
         let key = self.directories.insert_with(|key| {
             let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
-            Directory { tree, path: path.clone(), operation, state }
+            let coded = Coded::Unknown { looks: 0 };
+            Directory { tree, path: path.clone(), operation, state, coded }
         });
         self.by_path[tree.index()].insert(path, key);
         if self.hand.len() >= 2 * DIRECTORIES_MAX {
@@ -181,8 +238,21 @@ impl Watches {
         // A cancelled watch may still report changes.
         let directory = self.directories.get_mut(key)?;
         let (tree, path) = (directory.tree, Path::clone(&directory.path));
+        if completion.key != directory.operation {
+            // Its names were read. A change that came meanwhile is the news.
+            if directory.coded == Coded::Reading {
+                let is_absent = matches!(completion.result, Ok(Event::HasName(false)));
+                directory.coded = if is_absent { Coded::Absent } else { Coded::Present };
+            }
+            return None;
+        }
         let result = match completion.result {
-            Ok(Event::Changed(change)) => return Some(Notice::Changed(tree, path, change)),
+            Ok(Event::Changed(change)) => {
+                if change.name.as_deref().is_none_or(is_coded) {
+                    directory.coded = Coded::Present;
+                }
+                return Some(Notice::Changed(tree, path, change));
+            }
             Ok(_) => Ok(()),
             Err(error) => Err((Unwatched::of(&error), error)),
         };

@@ -48,7 +48,13 @@ impl World {
     }
 
     fn look(&mut self, way: Way) -> Look<File> {
-        Look { began: Time::from_nanos(0), unix: 1_000_000, root: self.open(), way }
+        Look {
+            began: Time::from_nanos(0),
+            unix: 1_000_000,
+            root: self.open(),
+            way,
+            may_have_siblings: true,
+        }
     }
 
     fn begin(&mut self, path: &str, way: Way) -> Load<File> {
@@ -353,6 +359,18 @@ fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
     let Next::End(Outcome::File { parts, is_changed: false, .. }) = next else { panic!("no file") };
     let lengths = parts.each_ref().map(|part| part.as_ref()?.1.as_ref().map(|body| body.len()));
     assert_eq!(lengths, [Some(7), None, None, Some(5)]);
+}
+
+#[test]
+fn no_siblings_are_looked_for_where_there_are_none() {
+    let world = &mut World::new();
+    let mut load = Load::new(TreeId::new(0), b"x"[..].into(), None, None);
+    let look = Look { may_have_siblings: false, ..world.look(Way::Watched) };
+    world.look_with(&mut load, look);
+    let file = world.open();
+    world.reply(&mut load, 0, Reply::Opened(file));
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "goes on");
+    assert_eq!(world.asked(), ["0: open x"]);
 }
 
 #[test]
