@@ -74,6 +74,10 @@ impl Closing {
         self.handles.borrow().is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.handles.borrow().len()
+    }
+
     /// Takes the descriptors, each with the device on which its `close(2)` may sleep. Those that other
     /// rings share stay open.
     pub(crate) fn take(&self) -> Vec<(Handle, Device)> {

@@ -71,8 +71,8 @@ impl Place {
         Some(known(mount)?.behind.unwrap_or(said))
     }
 
-    /// Returns whether `statx(2)` of an open file of the mount finds all in memory, as far as is known. Network file
-    /// systems have the major number 0.
+    /// Returns whether `statx(2)` of an open file of the mount finds all in memory, as far as is known: that of a block
+    /// device does, unless several machines share it (GFS2, OCFS2) or it is FUSE's, none of which can be watched.
     pub(crate) fn keeps_attributes(self) -> bool {
         self.dev.0 != 0 || self.mount.and_then(known).is_some_and(|mount| mount.keeps_attributes)
     }

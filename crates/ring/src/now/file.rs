@@ -114,12 +114,17 @@ pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
     Some(Stat::new(&raw, device))
 }
 
-/// Fills a buffer from the beginning of a file if that is possible without the disk; returns whether it was.
+/// Fills a buffer from the beginning of a file if that is possible without the disk; returns whether it was. From then on
+/// reads through this descriptor do not change the file's access time.
 pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     let want = buf.want();
     // A read without waiting would begin to read what is missing, and may sleep for metadata then.
     let pages = want.div_ceil(PAGE) as u64;
     if cached_pages(file, 0, want as u64).ok() != Some(pages) {
+        return false;
+    }
+    // To write the access time may wait for the journal, whatever `RWF_NOWAIT` says (`file_accessed` in mm/filemap.c).
+    if rustix::fs::fcntl_setfl(file, OFlags::NOATIME).is_err() {
         return false;
     }
     let piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: want };

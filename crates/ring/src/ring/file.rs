@@ -72,8 +72,9 @@ impl Ring {
     }
 
     /// Open a path beneath a directory whose names are all in memory (`RESOLVE_CACHED` of `openat2(2)`, Linux 5.12), on
-    /// the mount of the directory. `None` if that cannot be done at once: [`Op::Open`](crate::Op::Open) tells. To open a
-    /// file for reading may ask the server of a network file system; `O_PATH` does not.
+    /// the mount of the directory. `None` if that cannot be done at once: [`Op::Open`](crate::Op::Open) tells. To open with
+    /// `O_PATH` never waits. To open for reading may: the server of a network file system is asked, and so are programs that
+    /// give leave (`FAN_OPEN_PERM` of fanotify(7)); an access control list in a block of its own, or a key, may have to be read.
     ///
     /// # Errors
     ///
@@ -104,7 +105,8 @@ impl Ring {
 
     /// Fill a buffer from the beginning of a file, if all that it [wants](Buffer::want) is in the page cache and this can
     /// be known (`cachestat(2)`, Linux 6.5, of files that are ours or writable); returns whether it is filled.
-    /// [`Op::Read`](crate::Op::Read) reads the others.
+    /// [`Op::Read`](crate::Op::Read) reads the others. If it is, reads through this descriptor no longer change the file's
+    /// access time (`O_NOATIME`), for to write that may wait for the disk.
     #[must_use]
     pub fn read_cached(&self, file: &Fd, buf: &mut Buffer) -> bool {
         match self.world() {

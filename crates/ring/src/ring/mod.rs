@@ -161,6 +161,13 @@ impl Ring {
         fd
     }
 
+    /// The number of descriptors that nothing uses any more and that are not being closed yet: files are closed 32 at a
+    /// time, so a program that opens more in each turn runs out of descriptors.
+    #[must_use]
+    pub fn unclosed(&self) -> usize {
+        self.common.closing.len() + self.common.closes.waiting()
+    }
+
     /// Begin an operation. Its completions carry `token`. If it may have to wait for a disk, it is
     /// counted against the device of its file or directory, and begins when that has a place for it.
     pub fn submit(&mut self, op: Op, token: Token) -> Key {

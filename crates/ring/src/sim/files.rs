@@ -85,7 +85,17 @@ impl World {
         if !state.random.chance(cached) {
             return None;
         }
-        Some(state.open_path(Some(dir), path.to_bytes(), how))
+        let fd = match state.open_path(Some(dir), path.to_bytes(), how) {
+            Ok(fd) => fd,
+            Err(error) => return Some(Err(error)),
+        };
+        let [from, to] = [dir, fd].map(|fd| state.device_of(fd));
+        if from != to {
+            // It is on another mount.
+            state.close(fd);
+            return None;
+        }
+        Some(Ok(fd))
     }
 
     /// Network file systems ask their servers.
@@ -268,6 +278,11 @@ impl State {
         let opened = self.open(Descriptor::File(file));
         self.disk.unlink(dir, &name, now);
         opened
+    }
+
+    fn device_of(&mut self, fd: i32) -> Option<u64> {
+        let ino = self.opened(fd).ok()?.ino;
+        Some(self.disk.device(ino))
     }
 
     /// What a link in `/proc/self/fd` leads to: the very inode, whatever its name is by now.

@@ -66,7 +66,8 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     })
 }
 
-/// Returns whether an operation is a read of a file of which no read has ended yet.
+/// Returns whether an operation could sleep in the worker: a read of a file of which no read has ended yet, or an open of
+/// a file itself.
 ///
 /// A buffered read that is submitted inline waits for data by callback, but not for metadata: it sleeps, in the
 /// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
@@ -74,8 +75,16 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
 /// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
 /// them. In a file of more pieces the worker could sleep where the next block begins: [`Op::Extents`] brings all of them,
 /// and until it has, the reads are the threads'. Splices always are.
+///
+/// An open whose names are all in memory is done inline, too, and what the file system does then may sleep: it asks a
+/// server, reads an access control list or a directory's first block, or waits for a program that gives leave (fanotify).
+/// `O_PATH` does none of that.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
-    matches!(op, Op::Read { file, .. } if !file.was_read())
+    match op {
+        Op::Read { file, .. } => !file.was_read(),
+        Op::Open { how, .. } => how.flags & libc::O_PATH == 0,
+        _ => false,
+    }
 }
 
 /// Entries linked in front of a splice without the kernel's readahead, so that its range is in memory when it
