@@ -486,11 +486,6 @@ impl<P: Payload> OutQ<P> {
         let unreleased = self.sent - self.released;
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
-        if self.released == self.promised {
-            // The end of most responses.
-            while self.segments.pop_front().is_some() {}
-            self.weight = Weight::default();
-        }
         while !self.segments.is_empty() && self.end_of(0) <= self.released {
             if let Some(gone) = self.segments.pop_front() {
                 self.weight -= gone.weight();

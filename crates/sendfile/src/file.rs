@@ -383,17 +383,17 @@ impl File {
         let number = offset / BLOCK;
         // Where a read drops what it brings, what is found now may be gone in a moment.
         let Some(drops) = self.drops(number) else { return 0 };
-        let blocks = &self.residency().blocks;
-        let known = blocks.borrow().get(&number).copied();
-        if let Some(block) = known {
+        let mut blocks = self.residency().blocks.borrow_mut();
+        if let Some(block) = blocks.get_mut(&number) {
             if block.drops == drops
                 && self.believes(ring, number, block, now)
                 && self.touch(ring, offset + len - 1)
             {
                 return len;
             }
-            blocks.borrow_mut().remove(&number);
+            blocks.remove(&number);
         }
+        drop(blocks);
         if look { self.look(ring, offset, len, now, drops) } else { 0 }
     }
 
@@ -402,9 +402,8 @@ impl File {
     }
 
     /// Returns whether a block that was wholly resident at its last look still counts as resident.
-    fn believes(&self, ring: &Ring, number: u64, block: Block, now: Time) -> bool {
-        let residency = self.residency();
-        let is_read = residency.reads.borrow().contains_key(&number);
+    fn believes(&self, ring: &Ring, number: u64, block: &mut Block, now: Time) -> bool {
+        let is_read = self.residency().reads.borrow().contains_key(&number);
         if is_read || block.len < self.block_len(number) {
             return false;
         }
@@ -423,9 +422,7 @@ impl File {
         let pages = self.block_len(number).div_ceil(PAGE);
         match self.cached_pages(ring, start, pages) {
             Some(cached) => {
-                if let Some(block) = residency.blocks.borrow_mut().get_mut(&number) {
-                    block.confirmed = now;
-                }
+                block.confirmed = now;
                 cached >= pages
             }
             None => belief(looked, confirmed, Witness::None) == Belief::Holds,
