@@ -21,8 +21,9 @@
 //!
 //! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the
 //! writer of a FIFO, and no driver opens its device. Regular files are then opened for reading, by
-//! their path where changes make events: the kernel can do that at once. Elsewhere they are opened
-//! through `/proc/self/fd`, so the very inode that was examined is opened.
+//! their path where changes make events: the kernel can do that at once. A FIFO or a device that has
+//! taken the place of the file in this moment is opened, too, but not served. Elsewhere files are
+//! opened through `/proc/self/fd`, so the very inode that was examined is opened.
 //!
 //! Nothing here makes a system call. A step and a reply give the next step and requests to the
 //! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
@@ -593,11 +594,14 @@ impl<F: Clone> Load<F> {
                 *tools.has_proc = false;
                 found[part] = Some(seen);
             }
-            // A link has taken the place of the file.
-            Reply::Failed(error)
-                if is_link(&error) && how == How::ByName && self.looks < LOOKS_MAX =>
+            // The path leads to nothing or to something else by now, or another program has a lease on the file, for
+            // which a thread can wait. The file that was examined is opened all the same.
+            Reply::Failed(_)
+                if how == How::ByName && look.way == Way::Watched && *tools.has_proc =>
             {
-                return Next::Look;
+                let how = How::ThroughProc;
+                tools.asks.push_back((part, Ask::OpenForReading(seen.file.clone())));
+                return self.wait(Step::Opening { look, how, part, seen, found, open });
             }
             Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
             // A sibling that cannot be read cannot be served in place of the file.

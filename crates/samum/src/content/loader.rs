@@ -35,7 +35,12 @@ const ENTRIES_MAX: usize = 100_000;
 const ENDED_MIN: usize = 1024;
 /// The maximum number of looks in one turn whose requests the kernel is asked to answer at once, which takes it 2 µs, and
 /// 10 µs for a file of 64 KiB; the others go through the ring.
-const AT_ONCE_MAX: u32 = 64;
+const AT_ONCE_MAX: usize = 64;
+/// If the kernel takes so long for the requests of one step, it has waited: for a program that gives leave to open files
+/// (fanotify), or for a list of rights that it had to read. So the worker asks it for nothing at once for a while.
+const AT_ONCE_LONG: Duration = Duration::from_millis(5);
+/// That while.
+const AT_ONCE_REST: Duration = Duration::from_secs(60);
 /// What lies below a device that has been silent for so long is taken for a part of it.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -89,20 +94,35 @@ struct Slot {
 }
 
 /// The looks of this turn whose requests the kernel may answer at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct AtOnce {
+    /// How many there may be.
+    max: usize,
     turn: Time,
-    count: u32,
+    count: usize,
+    /// There are none before this.
+    rests_until: Time,
 }
 
 impl AtOnce {
-    /// Takes one more, if it may.
-    fn take(&mut self, now: Time) -> bool {
+    const fn new(max: usize) -> Self {
+        Self { max, turn: Time::from_nanos(0), count: 0, rests_until: Time::from_nanos(0) }
+    }
+
+    /// Takes one more, if it may beside so many descriptors that wait to be closed: at least two for each of the last ones.
+    fn take(&mut self, now: Time, unclosed: usize) -> bool {
         if self.turn != now {
-            *self = Self { turn: now, count: 0 };
+            (self.turn, self.count) = (now, 0);
         }
         self.count += 1;
-        self.count <= AT_ONCE_MAX
+        self.count <= self.max && unclosed <= 2 * self.max && now >= self.rests_until
+    }
+
+    /// Notes the time that the kernel took for the requests of one step.
+    fn took(&mut self, began: Time, ended: Time) {
+        if ended.since(began) >= AT_ONCE_LONG {
+            self.rests_until = ended + AT_ONCE_REST;
+        }
     }
 }
 
@@ -127,16 +147,18 @@ impl Loader {
     /// Those of `mmap(2)`.
     pub(super) fn new(trees: usize, descriptors_max: usize, small_max: u64) -> io::Result<Self> {
         let size = usize::try_from(small_max).unwrap_or(usize::MAX);
+        let places = (descriptors_max / 2 / DESCRIPTORS).max(1);
         Ok(Self {
             loads: Slab::new(),
             by_time: VecDeque::new(),
             of_trees: (0..trees).map(|_| OfTree::default()).collect(),
-            line: Line::new((descriptors_max / 2 / DESCRIPTORS).max(1)),
+            line: Line::new(places),
             devices: Devices::new(trees),
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS)?,
             asks: VecDeque::new(),
-            at_once: AtOnce::default(),
+            // Their descriptors are closed later, when their places belong to others.
+            at_once: AtOnce::new(AT_ONCE_MAX.min(places / 4)),
         })
     }
 
@@ -259,7 +281,8 @@ impl Loader {
         may_have_siblings: bool,
     ) -> Next<Fd> {
         let slot = self.loads.get_mut(key).expect("kept until it ends");
-        slot.asks_at_once = way == Way::Watched && self.at_once.take(shell.cx.now);
+        slot.asks_at_once =
+            way == Way::Watched && self.at_once.take(shell.cx.now, shell.ring.unclosed());
         let root = trees[slot.load.tree.index()].root().clone();
         let (began, unix) = (shell.cx.now, shell.cx.unix);
         let look = Look { began, unix, root, way, may_have_siblings };
@@ -318,6 +341,7 @@ impl Loader {
             pool: &self.pool,
             asks: &mut self.asks,
         };
+        let began = slot.asks_at_once.then(|| shell.ring.now());
         let mut next = step(&mut slot.load, &mut tools);
         while let Some((part, ask)) = tools.asks.pop_front() {
             debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
@@ -329,6 +353,10 @@ impl Loader {
                 }
                 Err(ask) => ask,
             };
+            if let Ask::Stat(_) = ask {
+                // Its file system may ask a server, also when the file is opened for reading.
+                slot.asks_at_once = false;
+            }
             let device = match &ask {
                 Ask::Open { .. } => slot.found_on,
                 Ask::OpenForReading(file)
@@ -339,6 +367,9 @@ impl Loader {
             let operation = operation(ask, tree.keeps());
             let token = kind::LOAD | key.to_bits();
             slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
+        }
+        if let Some(began) = began {
+            self.at_once.took(began, shell.ring.now());
         }
         next
     }
@@ -388,12 +419,13 @@ impl Loader {
     }
 }
 
-/// The reply to a request about a watched path, if the kernel has it in memory: events are to be had of file systems that
-/// keep names and attributes there. A file that another mount has put into the place is left to the ring.
+/// The reply to a request about a watched path, if the kernel has it in memory. A file is opened for reading only after its
+/// attributes were in memory, and if it is on the device of the root: file systems that ask servers are left to the ring.
+/// So are directories to be listed, whose first block may be read when they are opened.
 fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd>> {
     let ring = &shell.ring;
     match ask {
-        Ask::Open { dir, name, how } => {
+        Ask::Open { dir, name, how } if how.flags & O_DIRECTORY == 0 => {
             let path = CString::new(name).expect("no path has a NUL");
             match ring.open_cached(&dir, &path, how) {
                 Some(Ok(file)) => Ok(Reply::Opened(file)),
@@ -412,7 +444,7 @@ fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd
                 Err(Ask::Read(file, buffer))
             }
         }
-        ask @ (Ask::OpenForReading(_) | Ask::List(_)) => Err(ask),
+        ask @ (Ask::Open { .. } | Ask::OpenForReading(_) | Ask::List(_)) => Err(ask),
     }
 }
 
@@ -438,3 +470,25 @@ const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
 
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
+#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
+const O_DIRECTORY: i32 = rustix::fs::OFlags::DIRECTORY.bits() as i32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_looks_of_a_turn_are_answered_at_once_unless_the_kernel_has_waited() {
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        let mut at_once = AtOnce::new(2);
+        assert_eq!([at(1), at(1), at(1)].map(|now| at_once.take(now, 0)), [true, true, false]);
+        assert!(at_once.take(at(2), 4), "another turn");
+        assert!(!at_once.take(at(3), 5), "first others are closed");
+        at_once.took(at(2), at(6));
+        assert!(at_once.take(at(7), 0), "that was not long");
+        at_once.took(at(7), at(12));
+        assert!(!at_once.take(at(13), 0));
+        let rest = u64::try_from(AT_ONCE_REST.as_millis()).unwrap();
+        assert!(!at_once.take(at(12 + rest - 1), 0) && at_once.take(at(12 + rest), 0));
+    }
+}

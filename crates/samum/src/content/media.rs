@@ -74,12 +74,18 @@ const TYPES: [(&str, &str); 12] = [
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
     rules.precompressed
         && !media_type(path, rules).is_some_and(|media_type| is_compressed(&media_type))
-        && !is_coded(base(path))
+        && !Coding::PREFERENCE
+            .into_iter()
+            .any(|coding| base(path).ends_with(suffix(coding).as_bytes()))
 }
 
-/// Returns whether a name is that of a precompressed file.
+/// Returns whether a name is that of a precompressed file. Some file systems find names in upper case, too.
 pub(super) fn is_coded(name: &[u8]) -> bool {
-    Coding::PREFERENCE.into_iter().any(|coding| name.ends_with(suffix(coding).as_bytes()))
+    Coding::PREFERENCE.into_iter().any(|coding| {
+        let suffix = suffix(coding).as_bytes();
+        let end = name.len().checked_sub(suffix.len()).map(|start| &name[start..]);
+        end.is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+    })
 }
 
 /// Returns whether files of this type may be films whose containers tell their layout.

@@ -54,6 +54,7 @@ use library::Library;
 use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
 use loader::{Loader, Tickets};
+use media::has_siblings;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
@@ -200,11 +201,13 @@ impl Content {
         let Some(device) = self.admits(shell, tree, path) else {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         };
+        let waiting = self.answers.len();
         self.begin(shell, tree, path, device, previous, Some(ticket));
-        // The kernel may have had all in memory.
+        // The kernel may have had all in memory. No other load has ended then, for this one has left all as it was.
         if self.answers.back().is_some_and(|(answered, _)| *answered == ticket)
             && let Some((_, answer)) = self.answers.pop_back()
         {
+            debug_assert!(self.answers.len() == waiting, "nobody would fetch the others now");
             return Found::Now(answer);
         }
         Found::Later
@@ -249,7 +252,7 @@ impl Content {
             let is_watched = self.watches.is_watched(*tree, path);
             let way = if is_watched { Way::Watched } else { Way::Unwatched };
             let of = &self.trees[tree.index()];
-            let may_have_siblings = of.rules.precompressed
+            let may_have_siblings = (path::is_directory(path) || has_siblings(path, &of.rules))
                 && self.watches.may_have_coded(shell, of.root(), device, *tree, path);
             let next = self.loader.look(shell, &self.trees, load, way, may_have_siblings);
             self.go_on(shell, load, next);
@@ -351,7 +354,6 @@ impl Content {
         let device = self.loader.device_of(load);
         let mut load = self.loader.remove(load);
         self.library.open_files.release(load.reserved());
-        self.leave_line(shell, device);
         match outcome {
             Outcome::Unchanged(look, resource) => {
                 resource.validated.set(look.began);
@@ -407,6 +409,8 @@ impl Content {
                 self.fail(&mut load, &Answer::Error(status));
             }
         }
+        // Others may end at once, so they begin when nothing of this one is left to do.
+        self.leave_line(shell, device);
     }
 
     /// Ends a load that has found a resource.

@@ -30,8 +30,8 @@ const CANCELS_MAX: usize = 16;
 /// The number of looks at files of a directory before it is read whether any is precompressed: so a directory of
 /// which few files are asked for is not read.
 const CODED_LOOKS: u8 = 4;
-/// The maximum number of names that are read for that, 20 ms in a thread of its own. In a larger directory siblings
-/// are looked for one by one.
+/// The maximum number of names that are read for that, in a thread of its own: 20 ms if the directory is in memory. In a
+/// larger one siblings are looked for one by one.
 const NAMES_MAX: usize = 100_000;
 
 /// The watched directories of all trees.
@@ -63,11 +63,10 @@ struct Directory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coded {
     /// So many looks at files have asked.
-    Unknown {
-        looks: u8,
-    },
+    Unknown { looks: u8 },
     /// The names in the directory are being read.
     Reading,
+    /// There are none, and events tell when some come; not of a mount above the directory, whose files have none then.
     Absent,
     /// There may be some.
     Present,

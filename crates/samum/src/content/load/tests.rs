@@ -391,9 +391,9 @@ fn opened_for_reading() {
         (Way::Unwatched, Ok(()), "goes on", "0: stat"),
         (Way::Linked, Err(Errno::NOENT), "goes on", "0: open a.png"),
         (Way::Linked, Err(Errno::LOOP), "failed", ""),
-        (Way::Watched, Err(Errno::NOENT), "failed", ""),
-        (Way::Watched, Err(Errno::LOOP), "look", ""),
-        (Way::Watched, Err(Errno::ACCESS), "failed", ""),
+        (Way::Watched, Err(Errno::NOENT), "goes on", "0: open for reading"),
+        (Way::Watched, Err(Errno::AGAIN), "goes on", "0: open for reading"),
+        (Way::Linked, Err(Errno::ACCESS), "failed", ""),
     ];
     for (way, result, next, asked) in cases {
         let world = &mut World::new();
