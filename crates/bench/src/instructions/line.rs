@@ -26,7 +26,6 @@ use table::{Cost, DRIVERS, EXACT, Row, Table};
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: &'static str,
-    /// `{n}` stands for the number of the request.
     path: &'static str,
     /// The request's path is this many times that, one after the other.
     repeated: usize,
@@ -83,7 +82,7 @@ const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: Line = Line { percent: OWN_STACK_PERCENT, ..HOT };
 
-const LINES: [Line; 16] = [
+const LINES: [Line; 15] = [
     HOT,
     Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
     Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
@@ -99,8 +98,6 @@ const LINES: [Line; 16] = [
     // Many names must not cost more than their bytes.
     Line { name: "404 Not Found, 127 names", path: "/d", repeated: 127, status: 404, ..HOT },
     Line { name: "414 URI Too Long, 500 names", path: "/d", repeated: 500, status: 414, ..HOT },
-    // All in memory, but asked for by nobody yet.
-    Line { name: "first 1 KiB", path: "/first/{n}", ..HOT },
     Line { name: "hot 64 KiB", path: "/64k", ..HOT },
     Line { name: "hot 1 MiB", path: "/1m", ..HOT },
     Line {
@@ -166,9 +163,6 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop
     let site = site?;
     for (name, len) in FILES {
         site.file(name, len)?;
-    }
-    for number in 0..WARM_UP + REQUESTS + 1 {
-        site.file(&format!("first/{number}"), 1 << 10)?;
     }
     sleep(SETTLED);
     // On one CPU the stepped thread and this one take turns, so no race influences the counts.
@@ -258,9 +252,9 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
     let mut etag = String::new();
     for _ in 0..line.connections {
         let mut client = Client::connect(server)?;
-        for number in 0..WARM_UP {
+        for _ in 0..WARM_UP {
             // The first request has no entity tag to send, and gets the whole file.
-            let response = client.ask(&line.request(number, &etag))?;
+            let response = client.ask(&line.request(&etag))?;
             etag = response.etag;
             (client.expected, client.status) = (response.len, response.status);
         }
@@ -269,6 +263,7 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
         }
         clients.push(client);
     }
+    let request = line.request(&etag).repeat(line.pipelined);
     let mut tracer =
         Tracer::attach(server.pid(), is_stepped).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => {
@@ -279,9 +274,8 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
     let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
     let mut counts = Vec::new();
     // The first request also executes what stopping the threads left behind, so it does not count.
-    for number in (WARM_UP..).take(1 + line.requests()) {
+    for _ in 0..=line.requests() {
         interrupt::check()?;
-        let request = line.request(number, &etag).repeat(line.pipelined);
         if line.is_cold {
             site.evict([&line.path[1..].to_owned()])?;
         }
@@ -369,12 +363,14 @@ impl Line {
         if self.frames.is_some() { REQUESTS_ON_OWN_STACK } else { REQUESTS }
     }
 
-    fn request(&self, number: usize, etag: &str) -> Vec<u8> {
-        let path = self.path.repeat(self.repeated).replace("{n}", &number.to_string());
+    fn request(&self, etag: &str) -> Vec<u8> {
         let fields = if etag.is_empty() { "" } else { self.fields };
         let fields = fields.replace("{etag}", etag);
-        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n")
-            .into_bytes()
+        format!(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: samum-bench\r\n{fields}\r\n",
+            self.path.repeat(self.repeated)
+        )
+        .into_bytes()
     }
 }
 
