@@ -51,7 +51,8 @@ const ABOUT: &str = "\
 # has grown or shrunk by more than it may, or by more than 60 instructions, whichever is more; the system calls of
 # lines that may differ by 3 % must be the same. The worker and its helper threads are single-stepped from
 # the moment a request is sent until they sleep again. The kernel's work, the effects of caches and branches, and the
-# server's other threads are not counted. With an access log, each line is written by itself. A zero is a cost that is not counted.
+# server's other threads are not counted. With an access log, each line is written by itself. A zero
+# was not counted, and nothing is compared with it.
 #
 ";
 
@@ -203,6 +204,9 @@ fn difference(
     (old, new): (&Cost, &Cost),
 ) -> Option<String> {
     let [before, after] = [old.instructions, new.instructions];
+    if before == 0 {
+        return None;
+    }
     let allowed = (before * percent / 100).max(SLACK);
     let [calls_before, calls_after] = [&old.calls, &new.calls].map(words);
     if before.abs_diff(after) > allowed {
@@ -255,6 +259,7 @@ mod tests {
         };
         for (before, after, percent, want) in [
             (1000, 1000, 3, false),
+            (0, 1000, 3, false),
             (1000, 1060, 3, false),
             (1000, 1061, 3, true),
             (1000, 940, 3, false),
