@@ -252,8 +252,10 @@ impl Content {
             let is_watched = self.watches.is_watched(*tree, path);
             let way = if is_watched { Way::Watched } else { Way::Unwatched };
             let of = &self.trees[tree.index()];
-            let may_have_siblings = (path::is_directory(path) || has_siblings(path, &of.rules))
-                && self.watches.may_have_coded(shell, of.root(), device, *tree, path);
+            let wants_siblings = || path::is_directory(path) || has_siblings(path, &of.rules);
+            let may_have_siblings = !is_watched
+                || (wants_siblings()
+                    && self.watches.may_have_coded(shell, of.root(), device, *tree, path));
             let next = self.loader.look(shell, &self.trees, load, way, may_have_siblings);
             self.go_on(shell, load, next);
             self.looks.pop_front();
