@@ -41,7 +41,7 @@ impl Refusal {
             // REMOTEIO the target, TIMEDOUT. NXIO, NOMEDIUM: nothing is plugged in. NFS: STALE, TIMEDOUT. SMB:
             // HOSTDOWN, SHUTDOWN. FUSE: NOTCONN, and CONNABORTED for calls under way. The others are of the network
             // below such a file system. Nothing else comes with them: sockets and devices are found without being
-            // opened.
+            // opened, and what takes the place of a file in this moment leads to another try by its inode.
             Errno::NODEV
             | Errno::NXIO
             | Errno::NOMEDIUM

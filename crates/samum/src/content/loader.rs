@@ -33,8 +33,8 @@ const BUFFERS: usize = 64;
 const ENTRIES_MAX: usize = 100_000;
 /// Up to so many loads that have ended it is not worth looking for them.
 const ENDED_MIN: usize = 1024;
-/// The maximum number of looks in one turn whose requests the kernel is asked to answer at once, which takes it 2 µs, and
-/// 10 µs for a file of 64 KiB; the others go through the ring.
+/// The maximum number of looks in one turn whose requests the kernel is asked to answer at once, which takes it some
+/// microseconds each; the others go through the ring.
 const AT_ONCE_MAX: usize = 64;
 /// If the kernel takes so long for the requests of one step, it has waited: for a program that gives leave to open files
 /// (fanotify), or for a list of rights that it had to read. So the worker asks it for nothing at once for a while.

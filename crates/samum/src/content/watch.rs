@@ -30,8 +30,8 @@ const CANCELS_MAX: usize = 16;
 /// The number of looks at files of a directory before it is read whether any is precompressed: so a directory of
 /// which few files are asked for is not read.
 const CODED_LOOKS: u8 = 4;
-/// The maximum number of names that are read for that, in a thread of its own: 20 ms if the directory is in memory. In a
-/// larger one siblings are looked for one by one.
+/// The maximum number of names that are read for that, in a thread of its own. In a larger directory siblings are looked
+/// for one by one.
 const NAMES_MAX: usize = 100_000;
 
 /// The watched directories of all trees.
