@@ -31,15 +31,15 @@ const LAYERS_MAX: usize = 500;
 /// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
 pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
 
-/// Each mount that is known.
+/// The mounts that were met, by id.
 static KNOWN: RwLock<BTreeMap<u64, Mount>> = RwLock::new(BTreeMap::new());
 
-/// What is known of a mount.
+/// A mount that was met.
 #[derive(Clone, Copy, Debug)]
 struct Mount {
     /// The device of its files; `None` if it is the one that `statx(2)` says.
     behind: Option<Device>,
-    /// Whether the attributes of an open file are in memory.
+    /// True if the kernel has the attributes of each open file in memory.
     keeps_attributes: bool,
 }
 
@@ -71,8 +71,8 @@ impl Place {
         Some(known(mount)?.behind.unwrap_or(said))
     }
 
-    /// Returns whether `statx(2)` of an open file of the mount finds all in memory, as far as is known: that of a block
-    /// device does, unless several machines share it (GFS2, OCFS2) or it is FUSE's, none of which can be watched.
+    /// Returns true if the kernel has the attributes of each open file of the mount in memory. File systems on a block
+    /// device do. Exceptions are FUSE, and file systems that several machines share (GFS2, OCFS2); these cannot be watched.
     pub(crate) fn keeps_attributes(self) -> bool {
         self.dev.0 != 0 || self.mount.and_then(known).is_some_and(|mount| mount.keeps_attributes)
     }
@@ -140,8 +140,8 @@ pub(crate) fn learn(file: impl AsFd, place: Place) -> Device {
     found.behind.unwrap_or(said)
 }
 
-/// Returns whether attributes of open files are in memory, of a mount without a block device of its own: those of memory
-/// file systems and btrfs are, and those of an overlay on a block device.
+/// The same for a mount without a block device of its own. Memory file systems and btrfs keep attributes in memory; an
+/// overlay does if its layers are on a block device.
 fn keeps_attributes(mountinfo: &[u8], place: Place, behind: Option<Device>) -> bool {
     let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
     match mount.map(|mount| mount.kind) {

@@ -8,7 +8,7 @@ use crate::gate::Device;
 use crate::mounts::{Place, UNIQUE};
 use crate::op::{FileKind, Stat};
 
-/// What every `statx(2)` asks for.
+/// The `mask` of every `statx(2)` here.
 pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | UNIQUE;
 
 /// `statx(2)` of an open file. Without `AT_STATX_DONT_SYNC` in the flags a network file system may ask its server.

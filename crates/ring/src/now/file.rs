@@ -72,8 +72,8 @@ unsafe fn read_nowait(
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// `openat2(2)` of a path all of whose names are in memory (`RESOLVE_CACHED`, Linux 5.12), and of its mount alone;
-/// `None` if the kernel would have to look for a name, or leave the mount, or knows no such flag.
+/// `openat2(2)` with `RESOLVE_CACHED` (Linux 5.12) and `RESOLVE_NO_XDEV`. `None` if a name is not in memory, the path
+/// leaves the mount, or the kernel does not know the flags.
 pub(crate) fn open_cached(
     dir: BorrowedFd<'_>,
     path: &CStr,
@@ -104,8 +104,7 @@ pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
     }
 }
 
-/// `statx(2)` of an open file whose file system has the attributes in memory; else `None`, and attributes that a
-/// network file system happens to have are not asked for at its server.
+/// `statx(2)` of an open file whose file system keeps attributes in memory; else `None`. No server is asked.
 pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let raw = statx(file, flags).ok()?;
@@ -114,8 +113,8 @@ pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
     Some(Stat::new(&raw, device))
 }
 
-/// Fills a buffer from the beginning of a file if that is possible without the disk; returns whether it was. From then on
-/// reads through this descriptor do not change the file's access time.
+/// Fills a buffer from the beginning of a file, if that needs no disk; returns true if the buffer is full. Sets
+/// `O_NOATIME` on the descriptor.
 pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     let want = buf.want();
     // A read without waiting would begin to read what is missing, and may sleep for metadata then.

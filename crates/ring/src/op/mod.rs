@@ -105,8 +105,8 @@ pub enum Op {
         /// At most this many entries are kept; see [`Listing::truncated`].
         entries_max: usize,
     },
-    /// Read the names in a directory until one is wanted, and look at no file: [`Event::HasName`]. Fails with `ELOOP` where
-    /// the path has a symbolic link.
+    /// Search the names in a directory: [`Event::HasName`]. No file is opened. Fails with `ELOOP` if the path has a
+    /// symbolic link.
     HasName {
         /// The directory that `path` is relative to and does not leave.
         root: Fd,
@@ -114,7 +114,7 @@ pub enum Op {
         path: CString,
         /// The maximum number of names to read.
         entries_max: usize,
-        /// Returns whether a name is wanted.
+        /// Returns true for a name that ends the search.
         is_wanted: fn(&[u8]) -> bool,
     },
     /// Watch a directory: [`Event::Watching`] once, then [`Event::Changed`] for each change of an
@@ -288,7 +288,7 @@ pub enum Event {
     Written(Vec<u8>, usize),
     /// The directory's entries.
     Listed(Box<Listing>),
-    /// Whether a name is wanted, or there are more names than were to be read.
+    /// True if a wanted name was found, or if the directory has more than `entries_max` names.
     HasName(bool),
     /// Changes are reported from now on.
     Watching,

@@ -71,10 +71,12 @@ impl Ring {
         })
     }
 
-    /// Open a path beneath a directory whose names are all in memory (`RESOLVE_CACHED` of `openat2(2)`, Linux 5.12), on
-    /// the mount of the directory. `None` if that cannot be done at once: [`Op::Open`](crate::Op::Open) tells. To open with
-    /// `O_PATH` never waits. To open for reading may: the server of a network file system is asked, and so are programs that
-    /// give leave (`FAN_OPEN_PERM` of fanotify(7)); an access control list in a block of its own, or a key, may have to be read.
+    /// Open a path if the kernel has all of its names in memory (`RESOLVE_CACHED` of `openat2(2)`, Linux 5.12) and it does
+    /// not leave the mount of `dir`. `None`: submit [`Op::Open`](crate::Op::Open) instead.
+    ///
+    /// An open with `O_PATH` never sleeps. An open for reading may sleep: a network file system asks its server, a
+    /// program may have to permit it (`FAN_OPEN_PERM` of fanotify(7)), and the file system may read an access control list or a
+    /// key from the disk.
     ///
     /// # Errors
     ///
@@ -91,8 +93,8 @@ impl Ring {
         }))
     }
 
-    /// The attributes of a file, if its file system has them in memory, as those of disks have for each open file; else
-    /// `None`, and [`Op::Stat`](crate::Op::Stat) tells.
+    /// The attributes of a file, if its file system keeps those of open files in memory, as file systems of disks do.
+    /// `None`: submit [`Op::Stat`](crate::Op::Stat) instead.
     #[must_use]
     pub fn stat_cached(&self, file: &Fd) -> Option<Stat> {
         let stat = match self.world() {
@@ -103,10 +105,11 @@ impl Ring {
         Some(stat)
     }
 
-    /// Fill a buffer from the beginning of a file, if all that it [wants](Buffer::want) is in the page cache and this can
-    /// be known (`cachestat(2)`, Linux 6.5, of files that are ours or writable); returns whether it is filled.
-    /// [`Op::Read`](crate::Op::Read) reads the others. If it is, reads through this descriptor no longer change the file's
-    /// access time (`O_NOATIME`), for to write that may wait for the disk.
+    /// Fill a buffer from the beginning of a file, if all bytes that it [wants](Buffer::want) are in the page cache.
+    /// Returns false if they are not, or if the kernel does not tell (before Linux 6.5; for files that this process neither
+    /// owns nor may write). Then submit [`Op::Read`](crate::Op::Read) instead.
+    ///
+    /// The descriptor gets `O_NOATIME`: writing the access time could wait for the disk.
     #[must_use]
     pub fn read_cached(&self, file: &Fd, buf: &mut Buffer) -> bool {
         match self.world() {

@@ -161,8 +161,8 @@ impl Ring {
         fd
     }
 
-    /// The number of descriptors that nothing uses any more and that are not being closed yet: files are closed 32 at a
-    /// time, so a program that opens more in each turn runs out of descriptors.
+    /// The number of unused descriptors that wait to be closed. The ring closes 32 files at a time, so a program that
+    /// opens more files in each turn would run out of descriptors.
     #[must_use]
     pub fn unclosed(&self) -> usize {
         self.common.closing.len() + self.common.closes.waiting()

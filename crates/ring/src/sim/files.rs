@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Names are in memory by chance; as for the kernel's call, what they are is not known else.
+    /// Chance decides if the names of a path are in memory.
     pub(crate) fn open_cached(
         &self,
         dir: i32,

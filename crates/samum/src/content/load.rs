@@ -83,7 +83,7 @@ pub(super) struct Look<F> {
     /// The root directory of the tree at that time.
     pub(super) root: F,
     pub(super) way: Way,
-    /// Whether there may be precompressed files beside it.
+    /// False if the directory has no precompressed files.
     pub(super) may_have_siblings: bool,
 }
 
@@ -149,7 +149,7 @@ enum Step<F> {
 enum How {
     /// Through `/proc/self/fd`: the very inode that was examined.
     ThroughProc,
-    /// By its path, where changes make events, or where there is no `/proc`.
+    /// By its path. Used where changes make events, and without `/proc`.
     ByName,
 }
 
@@ -594,8 +594,8 @@ impl<F: Clone> Load<F> {
                 *tools.has_proc = false;
                 found[part] = Some(seen);
             }
-            // The path leads to nothing or to something else by now, or another program has a lease on the file, for
-            // which a thread can wait. The file that was examined is opened all the same.
+            // The path changed meanwhile, or another program has a lease on the file. So the file that was examined is
+            // opened through its descriptor, in a thread that can wait for the lease.
             Reply::Failed(_)
                 if how == How::ByName && look.way == Way::Watched && *tools.has_proc =>
             {

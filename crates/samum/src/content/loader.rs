@@ -36,10 +36,10 @@ const ENDED_MIN: usize = 1024;
 /// The maximum number of looks in one turn whose requests the kernel is asked to answer at once, which takes it some
 /// microseconds each; the others go through the ring.
 const AT_ONCE_MAX: usize = 64;
-/// If the kernel takes so long for the requests of one step, it has waited: for a program that gives leave to open files
-/// (fanotify), or for a list of rights that it had to read. So the worker asks it for nothing at once for a while.
+/// The time of one step from which on the kernel must have slept: a program had to permit an open (fanotify), or an access
+/// control list was read from the disk. Then the worker asks for nothing at once for [`AT_ONCE_REST`].
 const AT_ONCE_LONG: Duration = Duration::from_millis(5);
-/// That while.
+/// The pause after a step that took [`AT_ONCE_LONG`].
 const AT_ONCE_REST: Duration = Duration::from_secs(60);
 /// What lies below a device that has been silent for so long is taken for a part of it.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -89,18 +89,18 @@ struct Slot {
     in_flight: Parts<Key>,
     /// Whether those that waited for it have been told that the disk does not answer.
     is_overdue: bool,
-    /// Whether the kernel is asked at once what it has in memory.
+    /// True if the worker asks the kernel at once, before it submits a request.
     asks_at_once: bool,
 }
 
 /// The looks of this turn whose requests the kernel may answer at once.
 #[derive(Debug)]
 struct AtOnce {
-    /// How many there may be.
+    /// The maximum of `count`.
     max: usize,
     turn: Time,
     count: usize,
-    /// There are none before this.
+    /// The end of the present pause.
     rests_until: Time,
 }
 
@@ -109,7 +109,8 @@ impl AtOnce {
         Self { max, turn: Time::from_nanos(0), count: 0, rests_until: Time::from_nanos(0) }
     }
 
-    /// Takes one more, if it may beside so many descriptors that wait to be closed: at least two for each of the last ones.
+    /// Takes one more look, unless there were too many. A look leaves two descriptors or more to be closed, so `unclosed`
+    /// has a limit, too.
     fn take(&mut self, now: Time, unclosed: usize) -> bool {
         if self.turn != now {
             (self.turn, self.count) = (now, 0);
@@ -354,7 +355,7 @@ impl Loader {
                 Err(ask) => ask,
             };
             if let Ask::Stat(_) = ask {
-                // Its file system may ask a server, also when the file is opened for reading.
+                // The file system may ask a server. It could do that in an open for reading, too.
                 slot.asks_at_once = false;
             }
             let device = match &ask {

@@ -98,7 +98,7 @@ pub(crate) struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
-    /// Loads that look at their paths; the first does so now.
+    /// The loads that will look at their paths. The first is doing so.
     looks: VecDeque<Key>,
     /// Removed trees of which something is left: loads, watches, or cached resources.
     leaving: Vec<TreeId>,
@@ -203,7 +203,7 @@ impl Content {
         };
         let waiting = self.answers.len();
         self.begin(shell, tree, path, device, previous, Some(ticket));
-        // The kernel may have had all in memory. No other load has ended then, for this one has left all as it was.
+        // If the kernel had all in memory, the load has ended. No other load has: this one took no place from any.
         if self.answers.back().is_some_and(|(answered, _)| *answered == ticket)
             && let Some((_, answer)) = self.answers.pop_back()
         {
@@ -239,8 +239,8 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Looks at the path of a load, for the first time or again. A load that ends at once lets others look: these
-    /// wait for it in a queue, not on the stack.
+    /// Looks at the path of a load, for the first time or again. A load that ends at once starts others. They wait in a
+    /// queue, because a recursion would have no bound.
     fn look(&mut self, shell: &mut Shell, load: Key) {
         self.looks.push_back(load);
         if self.looks.len() > 1 {
@@ -411,7 +411,7 @@ impl Content {
                 self.fail(&mut load, &Answer::Error(status));
             }
         }
-        // Others may end at once, so they begin when nothing of this one is left to do.
+        // The next loads may end at once, so this one must be finished.
         self.leave_line(shell, device);
     }
 

@@ -27,12 +27,12 @@ const RETRY: Duration = Duration::from_secs(10);
 /// (`sweep_watches` in the ring).
 const CANCELS_MAX: usize = 16;
 
-/// The number of looks at files of a directory before it is read whether any is precompressed: so a directory of
-/// which few files are asked for is not read.
+/// The number of looks at files of a directory before its names are searched for precompressed files. A directory with
+/// fewer requests is not worth it.
 const CODED_LOOKS: u8 = 4;
-/// The maximum number of names that are read for that, in a thread of its own. In a larger directory siblings are looked
-/// for one by one.
-const NAMES_MAX: usize = 100_000;
+/// The maximum number of names that are searched. In a larger directory siblings are looked for one by one. It is small
+/// because a client can cause a search by five requests, once the watch of the directory was evicted.
+const NAMES_MAX: usize = 10_000;
 
 /// The watched directories of all trees.
 #[derive(Debug)]
@@ -59,16 +59,16 @@ struct Directory {
     coded: Coded,
 }
 
-/// What is known of precompressed files in a directory.
+/// The state of the search for precompressed files in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coded {
-    /// So many looks at files have asked.
+    /// Not searched; so many looks have asked.
     Unknown { looks: u8 },
-    /// The names in the directory are being read.
+    /// The search is under way.
     Reading,
-    /// There are none, and events tell when some come; not of a mount above the directory, whose files have none then.
+    /// There are none. Events tell of new ones, but not of a mount over the directory: its files are sent uncompressed.
     Absent,
-    /// There may be some.
+    /// There is one, or the search failed.
     Present,
 }
 
@@ -146,8 +146,8 @@ impl Watches {
         matches!(self.state(tree, parent(path)), Some(State::Watched))
     }
 
-    /// Returns whether a file may have a precompressed sibling, which is asked for each look at one. A directory from
-    /// which many files are asked for is read once, and from then on events tell.
+    /// Returns false if the directory of a file has no precompressed files. Each look at a file calls it: after
+    /// [`CODED_LOOKS`] of them the directory is searched once, and from then on events tell of changes.
     pub(super) fn may_have_coded(
         &mut self,
         shell: &mut Shell,
@@ -238,7 +238,7 @@ impl Watches {
         let directory = self.directories.get_mut(key)?;
         let (tree, path) = (directory.tree, Path::clone(&directory.path));
         if completion.key != directory.operation {
-            // Its names were read. A change that came meanwhile is the news.
+            // The search has ended. If a change came meanwhile, the state says so already.
             if directory.coded == Coded::Reading {
                 let is_absent = matches!(completion.result, Ok(Event::HasName(false)));
                 directory.coded = if is_absent { Coded::Absent } else { Coded::Present };

@@ -66,8 +66,8 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     })
 }
 
-/// Returns whether an operation could sleep in the worker: a read of a file of which no read has ended yet, or an open of
-/// a file itself.
+/// Returns true for an operation that could sleep in the worker if it was submitted inline: the first read of a file, and
+/// an open without `O_PATH`.
 ///
 /// A buffered read that is submitted inline waits for data by callback, but not for metadata: it sleeps, in the
 /// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
@@ -76,9 +76,9 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
 /// them. In a file of more pieces the worker could sleep where the next block begins: [`Op::Extents`] brings all of them,
 /// and until it has, the reads are the threads'. Splices always are.
 ///
-/// An open whose names are all in memory is done inline, too, and what the file system does then may sleep: it asks a
-/// server, reads an access control list or a directory's first block, or waits for a program that gives leave (fanotify).
-/// `O_PATH` does none of that.
+/// If all names of a path are in memory, io_uring opens it inline. The file system may sleep then: it asks a server, or
+/// reads an access control list or a directory's first block. A program may have to permit the open (fanotify). `O_PATH`
+/// does none of that.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
     match op {
         Op::Read { file, .. } => !file.was_read(),
