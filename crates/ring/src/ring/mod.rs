@@ -306,6 +306,15 @@ impl Ring {
         self.wait_since(self.now(), until, completions)
     }
 
+    /// Has the next wait, if it sleeps, bring so many completions, 16 at most, or what has come after 20 µs; if nothing has,
+    /// it goes on as usual. For peers that send piece by piece: each piece that finds the ring asleep costs them an interrupt of
+    /// its CPU, and this one a turn. Only io_uring does it, from Linux 6.12 on (`min_wait_usec`, io_uring_enter(2)).
+    pub fn gather(&mut self, completions: usize) {
+        if let Driver::Uring(uring) = &mut self.driver {
+            uring.gather(completions);
+        }
+    }
+
     /// Does what [`wait`](Self::wait) does, for a caller that knows a time not long ago, say when the last wait ended.
     /// The clock is read beforehand only if the wait is for less than 10 ms from then on. A longer one may end later
     /// than it should: by the time from then to this call.

@@ -12,6 +12,7 @@ on_every_driver!(
     a_cancelled_timer_does_not_come,
     many_cancelled_timers_are_forgotten,
     wait_returns_at_the_deadline,
+    gathering_ends_with_what_has_come,
     a_wake_from_another_thread,
     wakes_before_the_wait_are_not_lost,
     both_clocks_go_on,
@@ -70,6 +71,25 @@ fn wait_returns_at_the_deadline(s: &mut Stage) {
     assert!(s.ring.now().since(start) < Duration::from_secs(1), "only a look");
     let until = s.ring.now() + Duration::from_millis(30);
     while s.ring.now() < until {
+        s.ring.wait(Some(until), &mut completions).unwrap();
+        assert!(completions.is_empty());
+    }
+    assert!(s.ring.now().since(until) < Duration::from_secs(5));
+}
+
+fn gathering_ends_with_what_has_come(s: &mut Stage) {
+    let (socket, mut peer) = s.pair();
+    let receive = s.ring.submit(Op::Recv(socket), 0);
+    for count in [0, 1, 2, usize::MAX] {
+        peer.send(b"a");
+        s.ring.gather(count);
+        assert!(matches!(s.event(receive), Event::Received(bytes) if *bytes == *b"a"), "{count}");
+    }
+    // If nothing comes, it ends when it would have ended otherwise.
+    let (start, mut completions) = (s.ring.now(), Vec::new());
+    let until = start + Duration::from_millis(30);
+    while s.ring.now() < until {
+        s.ring.gather(2);
         s.ring.wait(Some(until), &mut completions).unwrap();
         assert!(completions.is_empty());
     }

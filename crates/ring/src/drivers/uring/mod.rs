@@ -39,6 +39,9 @@ const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
 /// use.
 const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
+/// Completions that one wait [gathers](Uring::gather) at most, and for how long.
+const GATHERED_MAX: usize = 16;
+const GATHERING_MICROS: u32 = 20;
 /// The group of the provided receive buffers for sockets that were accepted.
 const RECV_GROUP: u16 = 0;
 /// The same for sockets that were connected.
@@ -67,6 +70,8 @@ pub(crate) struct Uring {
     wide: Rc<RecvPool>,
     /// Buffers of reads past the page cache.
     fixed: Fixed,
+    /// Completions that the next wait is to bring; 0 is one.
+    gathers: usize,
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
@@ -121,6 +126,7 @@ impl Uring {
             recv,
             wide,
             fixed: Fixed::default(),
+            gathers: 0,
             starved: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -225,10 +231,19 @@ impl Uring {
     /// (`IORING_ENTER_NO_IOWAIT`, Linux 6.15). Otherwise it counts as a wait for a disk, whatever the ring waits for: a
     /// server without requests would show a CPU with 100 % of `iowait`, and its worker would seem to sleep for the disk
     /// all the time (`delayacct_blkio_ticks`, proc_pid_stat(5)).
+    ///
+    /// A wait for several completions is satisfied with one after [`GATHERING_MICROS`].
     fn submit_and_wait(&mut self, want: usize, left: Option<&Timespec>) -> io::Result<usize> {
         let mut flags = EnterFlags::GETEVENTS;
         flags.set(EnterFlags::NO_IOWAIT, self.ring.params().is_feature_no_iowait());
-        let limit = left.map(|left| SubmitArgs::new().timespec(left));
+        let mut limit = left.map(|left| SubmitArgs::new().timespec(left));
+        if want > 1 {
+            let args = match limit {
+                Some(limit) => limit,
+                None => SubmitArgs::new(),
+            };
+            limit = Some(args.min_wait_usec(GATHERING_MICROS));
+        }
         flags.set(EnterFlags::EXT_ARG, limit.is_some());
         let queued = self.ring.submission().len();
         let [queued, want] = [queued, want].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
@@ -292,6 +307,13 @@ impl Uring {
         }
     }
 
+    /// Has the next wait bring so many completions, if the kernel can stop to wait for them (Linux 6.12).
+    pub(crate) fn gather(&mut self, completions: usize) {
+        if self.ring.params().is_feature_min_timeout() {
+            self.gathers = completions;
+        }
+    }
+
     pub(crate) fn wait(
         &mut self,
         common: &mut Common,
@@ -307,7 +329,8 @@ impl Uring {
             }
         }
         let idle = common.ready.is_empty() && !common.watches.has_more();
-        let want = usize::from(idle && until.is_none_or(|until| until > now));
+        let gathers = core::mem::take(&mut self.gathers).clamp(1, GATHERED_MAX);
+        let want = if idle && until.is_none_or(|until| until > now) { gathers } else { 0 };
         let left = until.map(|until| Timespec::from(until.since(now)));
         self.enter(want, left.as_ref())?;
         self.reap(common);

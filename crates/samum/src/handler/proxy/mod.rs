@@ -300,6 +300,10 @@ impl Proxy {
             LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
+        if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
+            // Servers send the contents for so many clients, most of them in several pieces.
+            shell.ring.gather(self.exchanges.len());
+        }
     }
 
     /// Takes a completion of an operation on a file in which a content waits.

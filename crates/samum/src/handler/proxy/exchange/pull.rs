@@ -245,6 +245,11 @@ impl Exchange {
         self.receives_response() || matches!(self.stage, Stage::Tunnel)
     }
 
+    /// Returns whether a part of the content has come, and not all of it.
+    pub(in crate::handler::proxy) const fn has_more_to_come(&self) -> bool {
+        matches!(self.stage, Stage::Content)
+    }
+
     /// Returns whether the head or the content of the response comes.
     const fn receives_response(&self) -> bool {
         matches!(self.stage, Stage::Asking | Stage::Content)
