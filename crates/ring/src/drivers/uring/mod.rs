@@ -70,7 +70,7 @@ pub(crate) struct Uring {
     wide: Rc<RecvPool>,
     /// Buffers of reads past the page cache.
     fixed: Fixed,
-    /// Completions that the next wait is to bring; 0 is one.
+    /// Completions that the next wait is to bring.
     gathers: usize,
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
@@ -126,7 +126,7 @@ impl Uring {
             recv,
             wide,
             fixed: Fixed::default(),
-            gathers: 0,
+            gathers: 1,
             starved: Vec::new(),
             closing: Slab::new(),
             turn: 0,
@@ -310,7 +310,7 @@ impl Uring {
     /// Has the next wait bring so many completions, if the kernel can stop to wait for them (Linux 6.12).
     pub(crate) fn gather(&mut self, completions: usize) {
         if self.ring.params().is_feature_min_timeout() {
-            self.gathers = completions;
+            self.gathers = completions.clamp(1, GATHERED_MAX);
         }
     }
 
@@ -329,7 +329,7 @@ impl Uring {
             }
         }
         let idle = common.ready.is_empty() && !common.watches.has_more();
-        let gathers = core::mem::take(&mut self.gathers).clamp(1, GATHERED_MAX);
+        let gathers = core::mem::replace(&mut self.gathers, 1);
         let want = if idle && until.is_none_or(|until| until > now) { gathers } else { 0 };
         let left = until.map(|until| Timespec::from(until.since(now)));
         self.enter(want, left.as_ref())?;
