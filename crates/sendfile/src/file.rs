@@ -33,7 +33,9 @@
 //! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
 //! that was evicted while the block is read again out of order by a read that is not noted here, of
 //! another process or worker. The random worlds of
-//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps.
+//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third
+//! case it may sleep for the journal: the first use of another user's file since it was changed writes
+//! its access time, unless it is mounted with `noatime`.
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;

@@ -95,12 +95,17 @@ pub(crate) fn open_cached(
 
 /// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
 /// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
-/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
+/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`). What is opened in this way is read by a thread that must not wait,
+/// and a read or a `sendfile(2)` writes the access time, which may wait for the journal, whatever `RWF_NOWAIT` says
+/// (`file_accessed` in mm/filemap.c).
 pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
     if how.flags & libc::O_NONBLOCK != 0 && how.flags & libc::O_ACCMODE == libc::O_RDONLY {
         let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
-        // Of a descriptor that is open this fails for none of the flags that can be set.
-        let _ = rustix::fs::fcntl_setfl(fd, kept);
+        // The file may be another user's.
+        if rustix::fs::fcntl_setfl(fd, kept | OFlags::NOATIME).is_err() {
+            // Of a descriptor that is open this fails for none of the flags that can be set.
+            let _ = rustix::fs::fcntl_setfl(fd, kept);
+        }
     }
 }
 
@@ -122,7 +127,7 @@ pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     if cached_pages(file, 0, want as u64).ok() != Some(pages) {
         return false;
     }
-    // To write the access time may wait for the journal, whatever `RWF_NOWAIT` says (`file_accessed` in mm/filemap.c).
+    // See `settle_flags`; a file may have been opened otherwise.
     if rustix::fs::fcntl_setfl(file, OFlags::NOATIME).is_err() {
         return false;
     }

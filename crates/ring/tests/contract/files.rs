@@ -40,6 +40,7 @@ mod os_descriptors {
     on_real_drivers!(
         wrong_descriptors_are_errors,
         a_file_opened_nonblocking_is_not,
+        a_read_does_not_write_the_access_time,
         a_rename_elsewhere_does_not_fail_an_open,
     );
 }
@@ -442,6 +443,17 @@ fn a_file_opened_nonblocking_is_not(s: &mut Stage) {
     let file = s.open("file");
     let flags = rustix::fs::fcntl_getfl(file.os()).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
+}
+
+/// Where access times are written at all (`noatime`, mount(8)), and then because the file has been changed since.
+fn a_read_does_not_write_the_access_time(s: &mut Stage) {
+    s.write_file("file", b"x");
+    let file = s.open("file");
+    let at = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: at(1000), last_modification: at(2000) };
+    rustix::fs::futimens(file.os(), &times).unwrap();
+    assert_eq!(s.read(&file, 0, 10), b"x");
+    assert_eq!(rustix::fs::fstat(file.os()).unwrap().st_atime, 1000);
 }
 
 /// openat2(2) on `EAGAIN`: any rename on the machine makes the kernel unsure of a `..`.
