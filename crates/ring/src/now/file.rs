@@ -95,11 +95,12 @@ pub(crate) fn open_cached(
 
 /// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
 /// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
-/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`). What is opened in this way is read by a thread that must not wait,
-/// and a read or a `sendfile(2)` writes the access time, which may wait for the journal, whatever `RWF_NOWAIT` says
-/// (`file_accessed` in mm/filemap.c).
+/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
+///
+/// A read or a `sendfile(2)` writes the access time, which may wait for the journal, whatever `RWF_NOWAIT` says
+/// (`file_accessed` in mm/filemap.c), so it is not written where we may decide that.
 pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
-    if how.flags & libc::O_NONBLOCK != 0 && how.flags & libc::O_ACCMODE == libc::O_RDONLY {
+    if how.flags & libc::O_ACCMODE == libc::O_RDONLY && how.flags & libc::O_PATH == 0 {
         let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
         // The file may be another user's.
         if rustix::fs::fcntl_setfl(fd, kept | OFlags::NOATIME).is_err() {

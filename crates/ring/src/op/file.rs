@@ -8,8 +8,8 @@ use crate::gate::Device;
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenHow {
-    /// `O_*`; `O_CLOEXEC` is always added. `O_NONBLOCK` is cleared again once a file has been
-    /// opened for reading, and `O_NOATIME` is set then if the file is ours: reads do not write its access time, for which they
+    /// `O_*`; `O_CLOEXEC` is always added. Once a file has been opened for reading, `O_NONBLOCK` is
+    /// cleared again, and `O_NOATIME` is set if the file is ours: reads do not write its access time, for which they
     /// could have to wait.
     pub flags: i32,
     /// Permission bits of a file that is created.

@@ -467,10 +467,8 @@ fn operation(ask: Ask<Fd>, keep: bool) -> Op {
 }
 
 /// Opens a file for reading through `/proc/self/fd`, whose links are magic links.
-const READ: OpenHow = OpenHow { flags: O_NOCTTY | O_NONBLOCK, mode: 0, resolve: 0 };
+const READ: OpenHow = OpenHow { flags: O_NOCTTY, mode: 0, resolve: 0 };
 
-#[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
-const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
 const O_NOCTTY: i32 = rustix::fs::OFlags::NOCTTY.bits() as i32;
 #[allow(clippy::cast_possible_wrap, reason = "a single bit far below the sign")]
