@@ -177,7 +177,7 @@ int samum_child(samum_queue *queue, pid_t pid, uint64_t token, uint64_t *call);
  * neither `..` nor symbolic links lead out of the directory (EXDEV; so is an absolute path). EISDIR is the error of a directory,
  * EINVAL that of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0
  * or SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
- * most often. Fails with EINVAL for other flags. */
+ * most often. To send a file of the process's own user does not change its access time. Fails with EINVAL for other flags. */
 int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
 /* Lists a directory beneath a directory, or for "." that itself: SAMUM_LISTED, and then the listing is the caller's to close.
