@@ -1,7 +1,9 @@
 //! The memory limit of a control group: of a container or a systemd unit.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use core::time::Duration;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -19,14 +21,19 @@ struct Group(PathBuf);
 
 impl Group {
     fn new(limit: u64) -> Result<Self, String> {
-        let name = format!("samum-test-{}", std::process::id());
+        /// Tests of one process run at the same time.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("samum-test-{}-{number}", std::process::id());
         let hierarchies =
             [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         let mut reason = String::new();
         for (hierarchy, file) in hierarchies {
             let group = Self(Path::new(hierarchy).join(&name));
             let made = fs::create_dir(&group.0)
-                .and_then(|()| fs::write(group.0.join(file), limit.to_string()))
+                // Not made: without it this is no control group.
+                .and_then(|()| OpenOptions::new().write(true).open(group.0.join(file)))
+                .and_then(|mut file| file.write_all(limit.to_string().as_bytes()))
                 .and_then(|()| fs::create_dir(group.0.join("unit")));
             match made {
                 Ok(()) => return Ok(group),
