@@ -17,7 +17,9 @@ use testkit::{
     or_skip,
 };
 
-use common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve};
+use common::{
+    SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve,
+};
 
 const COLD: usize = 20;
 /// The disk sleeps until it is woken, so a request that waits for it takes longer.
@@ -286,7 +288,7 @@ fn ask_dead(server: &Server, name: &str) -> Vec<Client> {
 #[test]
 fn a_file_system_that_never_answers_harms_only_its_own_files() {
     for is_known in [true, false] {
-        on_both_drivers(|driver| {
+        on_both_drivers_at_once(|driver| {
             let (tree, slow, name) = or_skip!(tree_with(file_system()));
             let mut server = serve(driver, tree.path(), &["--timeout-disk", "3"]);
             assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
@@ -346,7 +348,7 @@ fn a_file_system_that_never_answers_harms_only_its_own_files() {
 
 #[test]
 fn reads_that_never_end_harm_only_their_own_files() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let (tree, slow, name) = or_skip!(tree_with(file_system()));
         for number in 0..HEALTHY {
             tree.write(format!("large{number}"), cold(number));
@@ -413,7 +415,7 @@ fn reads_that_never_end_harm_only_their_own_files() {
 
 #[test]
 fn workers_try_reads_of_a_silent_disk_together() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let (tree, slow, name) = or_skip!(tree_with(file_system()));
         let server = serve_with_metrics(driver, 4, tree.path());
         slow.set_delay(Op::Read, Duration::MAX);
@@ -659,7 +661,7 @@ fn the_operator_is_told_once_of_a_file_system_whose_files_are_always_read() {
 
 #[test]
 fn workers_speak_of_a_dead_file_system_with_one_voice() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let (tree, slow, name) = or_skip!(tree_with(file_system()));
         let server = serve_with_metrics(driver, 2, tree.path());
         // So often that both workers know the device of both directories.
@@ -946,7 +948,7 @@ impl Call {
 
 #[test]
 fn no_system_call_of_a_worker_sleeps_on_the_disk() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         const DELAY: Duration = Duration::from_millis(300);
         let slow = or_skip!(file_system().mount());
         let mut server = serve(driver, slow.path(), &["--listing", "--log", "/dev/null"]);

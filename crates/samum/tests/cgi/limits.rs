@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use testkit::request;
 
-use crate::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+use crate::stage::{
+    Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
+    wait_for_end,
+};
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
 
 #[test]
 fn a_program_that_hangs_is_stopped() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = tree();
         let pid = format!("echo $$ >{}/", tree.path().display());
         script(&tree, "before", &format!("{pid}before; sleep 1000"));

@@ -6,7 +6,10 @@ use std::time::Instant;
 use testkit::request;
 
 use crate::common::{SOON, wait_until};
-use crate::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+use crate::stage::{
+    Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
+    wait_for_end,
+};
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
 
@@ -57,7 +60,7 @@ fn ignored_here() -> u64 {
 
 #[test]
 fn processes_of_a_client_that_leaves_are_stopped() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = tree();
         let pid = |name: &str| format!("{}/{name}", tree.path().display());
         for (name, before) in [("before", ""), ("after", HEAD)] {
@@ -93,7 +96,7 @@ fn processes_of_a_client_that_leaves_are_stopped() {
 
 #[test]
 fn processes_that_are_left_behind_do_not_hold_up_the_response() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = tree();
         let pid = |name: &str| format!("{}/{name}", tree.path().display());
         script(
@@ -151,11 +154,7 @@ fn a_program_may_go_on_when_its_response_has_ended() {
 /// The server gives responses 30 s.
 #[test]
 fn nothing_is_left_of_a_server_that_ends() {
-    std::thread::scope(|scope| {
-        for driver in ["uring", "epoll"] {
-            scope.spawn(move || end_server(driver));
-        }
-    });
+    on_both_drivers_at_once(end_server);
 }
 
 fn end_server(driver: &str) {

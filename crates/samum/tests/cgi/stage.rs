@@ -9,8 +9,8 @@ use std::process::Command;
 use rustix::process::Signal;
 use testkit::{Client, Response, Server, Tree, request};
 
-pub(crate) use crate::common::on_both_drivers;
 use crate::common::{SAMUM, SOON, wait_until};
+pub(crate) use crate::common::{on_both_drivers, on_both_drivers_at_once};
 
 /// A directory with programs in `cgi` and files in `www`.
 pub(crate) fn tree() -> Tree {

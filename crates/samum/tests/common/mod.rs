@@ -32,6 +32,19 @@ pub(crate) fn on_both_drivers(test: impl Fn(&'static str)) {
     }
 }
 
+/// The same at the same time, for a test that waits most of the time.
+pub(crate) fn on_both_drivers_at_once(test: impl Fn(&'static str) + Sync) {
+    thread::scope(|scope| {
+        for driver in ["uring", "epoll"] {
+            let test = &test;
+            scope.spawn(move || {
+                eprintln!("driver: {driver}");
+                test(driver);
+            });
+        }
+    });
+}
+
 /// The command that serves `dir` at an address that the kernel chooses, with one worker unless
 /// `options` say otherwise.
 pub(crate) fn command(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) -> Command {

@@ -6,7 +6,7 @@ use std::thread;
 
 use testkit::{Address, Client, Content, Server, Tree};
 
-use crate::common::{SAMUM, SOON, ask_on, on_both_drivers, wait_until};
+use crate::common::{SAMUM, SOON, ask_on, on_both_drivers_at_once, wait_until};
 
 /// Slow heads, slow bodies, ranges that overlap, and responses that are read slowly.
 const ATTACKS: [&[&str]; 4] = [
@@ -28,7 +28,7 @@ fn slow_clients_do_not_keep_others_from_being_served() {
     if Command::new("slowhttptest").arg("-h").output().is_err() {
         testkit::skip!("slowhttptest is not installed");
     }
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = Tree::new()
             .file("hot.txt", "hot")
             .file("big.bin", Content::pseudo_random(1, 5 << 20))

@@ -9,7 +9,8 @@ use std::time::Instant;
 use testkit::{Address, Client, Content, Server, Tree};
 
 use crate::common::{
-    SOON, ask, ask_on, connect, descriptors, on_both_drivers, request, serve, wait_until,
+    SOON, ask, ask_on, connect, descriptors, on_both_drivers, on_both_drivers_at_once, request,
+    serve, wait_until,
 };
 
 const BIG: u64 = 20 << 20;
@@ -159,7 +160,7 @@ fn a_client_that_takes_nothing_is_closed() {
 
 #[test]
 fn only_clients_below_the_minimum_rate_are_closed() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = tree();
         for (rate_min, is_closed) in [("100m", true), ("1k", false)] {
             let server =

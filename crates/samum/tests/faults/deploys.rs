@@ -9,7 +9,10 @@ use std::time::Instant;
 
 use testkit::{Client, Content, Op, Server, Signal, SlowFs, Tree, or_skip};
 
-use crate::common::{SOON, ask, ask_on, connect, on_both_drivers, request, serve, wait_until};
+use crate::common::{
+    SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve,
+    wait_until,
+};
 
 /// The message. The documentation promises a second; a busy machine may take longer, so the tests wait
 /// for [`SOON`].
@@ -90,7 +93,7 @@ fn a_directory_that_is_removed_and_made_again_is_followed() {
 
 #[test]
 fn a_directory_that_is_moved_away_is_unavailable_until_it_is_back() {
-    on_both_drivers(|driver| {
+    on_both_drivers_at_once(|driver| {
         let tree = Tree::new().file("site/version.txt", "first");
         let (site, away) = (tree.path().join("site"), tree.path().join("away"));
         let server = serve(driver, &site, &["--threads", "2"]);
