@@ -98,7 +98,7 @@ pub(crate) fn open_cached(
 /// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
 ///
 /// A read or a `sendfile(2)` writes the access time, which may wait for the journal, whatever `RWF_NOWAIT` says
-/// (`file_accessed` in mm/filemap.c), so it is not written where we may decide that.
+/// (`file_accessed` in mm/filemap.c). `O_NOATIME` prevents that; the kernel grants it for our own files.
 pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
     if how.flags & libc::O_ACCMODE == libc::O_RDONLY && how.flags & libc::O_PATH == 0 {
         let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
@@ -128,7 +128,7 @@ pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     if cached_pages(file, 0, want as u64).ok() != Some(pages) {
         return false;
     }
-    // See `settle_flags`; a file may have been opened otherwise.
+    // `settle_flags` does it for files that a ring has opened. Others may come here, too.
     if rustix::fs::fcntl_setfl(file, OFlags::NOATIME).is_err() {
         return false;
     }

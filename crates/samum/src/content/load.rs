@@ -147,9 +147,9 @@ enum Step<F> {
 /// The way in which a part is opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Through `/proc/self/fd`: the very inode that was examined.
+    /// Opens the very inode that was examined, through `/proc/self/fd`.
     ThroughProc,
-    /// By its path. Used where changes make events, and without `/proc`.
+    /// Opens by the path: where changes make events, and without `/proc`.
     ByName,
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn on_both_drivers(test: impl Fn(&'static str)) {
     }
 }
 
-/// The same at the same time, for a test that waits most of the time.
+/// Runs a test on both drivers at the same time. For tests that wait most of the time.
 pub(crate) fn on_both_drivers_at_once(test: impl Fn(&'static str) + Sync) {
     thread::scope(|scope| {
         for driver in ["uring", "epoll"] {

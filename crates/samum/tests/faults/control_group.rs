@@ -31,7 +31,7 @@ impl Group {
         for (hierarchy, file) in hierarchies {
             let group = Self(Path::new(hierarchy).join(&name));
             let made = fs::create_dir(&group.0)
-                // Not made: without it this is no control group.
+                // If there is no such file, the directory is no control group.
                 .and_then(|()| OpenOptions::new().write(true).open(group.0.join(file)))
                 .and_then(|mut file| file.write_all(limit.to_string().as_bytes()))
                 .and_then(|()| fs::create_dir(group.0.join("unit")));

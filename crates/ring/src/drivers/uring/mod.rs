@@ -39,8 +39,9 @@ const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
 /// use.
 const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-/// Completions that one wait [gathers](Uring::gather) at most, and for how long.
+/// The maximum number of completions that a wait [gathers](Uring::gather).
 const GATHERED_MAX: usize = 16;
+/// The time that a wait gathers them for. With 10 µs it gains less, with 40 no more (docs/linux.md).
 const GATHERING_MICROS: u32 = 20;
 /// The group of the provided receive buffers for sockets that were accepted.
 const RECV_GROUP: u16 = 0;
@@ -70,7 +71,7 @@ pub(crate) struct Uring {
     wide: Rc<RecvPool>,
     /// Buffers of reads past the page cache.
     fixed: Fixed,
-    /// Completions that the next wait is to bring.
+    /// The number of completions that the next wait shall bring.
     gathers: usize,
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.

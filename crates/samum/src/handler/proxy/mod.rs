@@ -301,7 +301,7 @@ impl Proxy {
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
         if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
-            // Servers send the contents for so many clients, most of them in several pieces.
+            // Each of the exchanges may bring a piece soon.
             shell.ring.gather(self.exchanges.len());
         }
     }
