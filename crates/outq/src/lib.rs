@@ -486,12 +486,16 @@ impl<P: Payload> OutQ<P> {
         let unreleased = self.sent - self.released;
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
-        while !self.segments.is_empty() && self.end_of(0) <= self.released {
-            if let Some(gone) = self.segments.pop_front() {
-                self.weight -= gone.weight();
-            }
+        if self.released == self.reachable() {
+            self.segments.clear();
+            self.weight = Weight::default();
+            return self.shrink_if_empty();
         }
-        self.shrink_if_empty();
+        while self.end_of(0) <= self.released
+            && let Some(gone) = self.segments.pop_front()
+        {
+            self.weight -= gone.weight();
+        }
     }
 
     /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
@@ -726,9 +730,14 @@ impl<P: Payload> OutQ<P> {
     /// Index of the segment that holds the byte at `at`, which is neither released nor out of
     /// reach.
     fn segment_at(&self, at: u64) -> usize {
-        // A transport that releases what it has sent is always at the first.
+        // A transport that releases what it has sent is always at the first, a source at the last.
         if self.end_of(0) > at {
             return 0;
+        }
+        if let Some(last) = self.segments.back()
+            && last.at <= at
+        {
+            return self.segments.len() - 1;
         }
         self.segments.partition_point(|segment| segment.at <= at) - 1
     }
