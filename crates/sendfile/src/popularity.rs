@@ -14,12 +14,11 @@
 //! too rarely. All accesses are relaxed: two requests at the same time may be counted as one, which an
 //! estimate can bear.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// A sketch of the requests for files, shared by the workers of a process.
 #[derive(Debug)]
 pub(crate) struct Popularity {
-    /// One counter in each byte.
     lines: Box<[Line]>,
     /// Bytes of the files by their counts; those that were not requested are not known.
     bytes_by_count: [AtomicU64; COUNT_MAX + 1],
@@ -32,9 +31,15 @@ pub(crate) struct Popularity {
 }
 
 /// The counters that a key may have: a cache line, of which each row has a quarter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
-struct Line([AtomicU64; ROWS * WORDS_PER_ROW]);
+struct Line([AtomicU8; ROWS * COUNTERS_PER_ROW]);
+
+impl Default for Line {
+    fn default() -> Self {
+        Self([const { AtomicU8::new(0) }; ROWS * COUNTERS_PER_ROW])
+    }
+}
 
 impl Popularity {
     /// An empty sketch for a page cache that has room for `capacity` bytes of files.
@@ -73,25 +78,18 @@ impl Popularity {
     /// Counts one more request of a key, and returns how many there were.
     fn count(&self, hash: u64, bytes: u64) -> usize {
         let line = &self.lines[low(hash) & (self.lines.len() - 1)];
-        let place = |row: usize| low(hash >> (32 + 4 * row)) % (WORDS_PER_ROW * COUNTERS_PER_WORD);
-        let counter = |row: usize| {
-            let place = place(row);
-            let word = &line.0[row * WORDS_PER_ROW + place / COUNTERS_PER_WORD];
-            (word, 8 * (place % COUNTERS_PER_WORD))
-        };
-        let counts: [_; ROWS] = core::array::from_fn(|row| {
-            let (word, shift) = counter(row);
-            low(word.load(Relaxed) >> shift) & 0xff
+        let counters: [&AtomicU8; ROWS] = core::array::from_fn(|row| {
+            &line.0[row * COUNTERS_PER_ROW + low(hash >> (32 + 4 * row)) % COUNTERS_PER_ROW]
         });
+        let counts = counters.map(|counter| usize::from(counter.load(Relaxed)));
         let before = counts.into_iter().fold(COUNT_MAX, usize::min);
         if before == COUNT_MAX {
             return COUNT_MAX;
         }
-        for (row, count) in counts.into_iter().enumerate() {
+        for (counter, count) in counters.into_iter().zip(counts) {
             // Counters that other keys share, and that are greater, say nothing about this key.
             if count == before {
-                let (word, shift) = counter(row);
-                word.fetch_add(1 << shift, Relaxed);
+                counter.fetch_add(1, Relaxed);
             }
         }
         if before > 0 {
@@ -122,9 +120,9 @@ impl Popularity {
 
     /// Halves all counts.
     fn halve(&self) {
-        for word in self.lines.iter().flat_map(|line| &line.0) {
+        for counter in self.lines.iter().flat_map(|line| &line.0) {
             // What another worker counts meanwhile is lost.
-            word.store(word.load(Relaxed) >> 1 & LOW_SEVEN_BITS, Relaxed);
+            counter.store(counter.load(Relaxed) / 2, Relaxed);
         }
         for count in 1..=COUNT_MAX {
             let bytes = self.bytes_by_count[count].swap(0, Relaxed);
@@ -151,9 +149,7 @@ const fn low(bits: u64) -> usize {
 }
 
 const ROWS: usize = 4;
-const WORDS_PER_ROW: usize = 2;
-const COUNTERS_PER_WORD: usize = 8;
-const LOW_SEVEN_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+const COUNTERS_PER_ROW: usize = 16;
 /// The greatest count. Workers that count at the same time may pass it, by far less than a byte has room
 /// for.
 const COUNT_MAX: usize = 63;
@@ -165,7 +161,7 @@ const CUTOFF_MAX: usize = 48;
 const BYTES_PER_COUNTER: u64 = 64 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;
-/// 1 MiB of memory, which is halved in some 100 us.
+/// 1 MiB of memory, which is halved in some 200 us.
 const COUNTERS_MAX: u64 = 1 << 20;
 /// The counts are halved after so many requests for each counter. Less often follows a site that changes too
 /// slowly; more often does not tell files apart (simulated: see the tests).
