@@ -138,21 +138,34 @@ pub fn hex_digit(byte: u8) -> Option<u8> {
     }
 }
 
+/// The numbers up to 99 as two digits: a division for each pair of digits is enough.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0u8;
+    while number < 100 {
+        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
+        number += 1;
+    }
+    pairs
+};
+
 /// Appends `number` in decimal.
 #[inline]
 pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    // u64::MAX has 20 digits.
-    let mut digits = [0u8; 20];
+    // u64::MAX has 20 digits, which are ten pairs.
+    let mut digits = [[0u8; 2]; 10];
     let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
+    while let Some(before) = at.checked_sub(1) {
+        at = before;
+        digits[at] = PAIRS[(number % 100) as usize];
+        number /= 100;
         if number == 0 {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    let digits = digits[at..].as_flattened();
+    // The first pair may be one digit.
+    out.extend_from_slice(digits.strip_prefix(b"0").unwrap_or(digits));
 }
 
 /// Appends a field value. A value with a line end in it could add lines, even a whole response (RFC
@@ -352,9 +365,11 @@ mod tests {
         }
 
         #[test]
-        fn decimal_reads_what_push_decimal_writes(number: u64) {
+        fn decimal_reads_what_push_decimal_writes(number: u64, bits in 0u32..=64) {
+            let number = number.checked_shr(64 - bits).unwrap_or_default();
             let mut out = Vec::new();
             push_decimal(&mut out, number);
+            prop_assert_eq!(&out, &std::format!("{number}").into_bytes());
             prop_assert_eq!(decimal(&out), Some(number));
             prop_assert_eq!(decimal_len(number), out.len() as u64);
         }
