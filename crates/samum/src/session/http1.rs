@@ -22,6 +22,7 @@
 //! A peer that has ended its side is in none of them but Source and Peer: it sends no more requests.
 
 mod body;
+mod ends;
 mod work;
 
 use core::time::Duration;
@@ -37,7 +38,7 @@ use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Produced, Response, Search, page};
 use crate::site::SiteId;
 use body::{Form, Incoming, Sending};
-use work::{Asked, CONTINUE, End, Exchange, Lookup, Work};
+use work::{Asked, CONTINUE, Exchange, Lookup, Work};
 
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
 /// heads, so that one can be completed whatever stands before it.
@@ -286,8 +287,8 @@ impl Session for Http1 {
     #[inline]
     fn next_left(&mut self, work: &mut Work) -> Option<Left> {
         let sent = work.stream.sent();
-        while work.ends.front().is_some_and(|end| end.at <= sent) {
-            if let Some(End { record: Some(record), .. }) = work.ends.pop_front() {
+        while let Some(end) = work.ends.pop_sent(sent) {
+            if let Some(record) = end.record {
                 return Some(Left::new(record, sent));
             }
         }
@@ -303,7 +304,7 @@ impl Session for Http1 {
             work.note_wait(now.since(since));
         }
         let sent = work.stream.sent();
-        while let Some(end) = work.ends.pop_front() {
+        while let Some(end) = work.ends.pop() {
             if let Some(record) = end.record {
                 return Some(Left::new(record, sent));
             }

@@ -708,7 +708,8 @@ fn the_log_counts_from_the_request() {
         let recording = recording();
         response.terms = Terms { recording, is_from_disk, server_timing: true, ..Terms::DEFAULT };
         state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
-        let record = state.1.ends[0].record.as_ref().expect("it is logged");
+        let record =
+            state.1.ends.first_record().and_then(|record| record.as_ref()).expect("it is logged");
         assert_eq!((record.began, record.unix_ms), (asked_at, unix * 1000 + 250));
         let disk_wait = if is_from_disk { Duration::from_secs(7) } else { Duration::ZERO };
         assert_eq!(record.disk_wait, disk_wait);
@@ -729,7 +730,7 @@ fn a_response_that_is_not_recorded_has_no_entry() {
     let turn = state.0.next_turn(&mut state.1, &mut cx).expect("a response can begin");
     let response = Response::bare(ResponseHead::new(Status::Ok));
     state.0.respond(&mut state.1, &mut cx, 0, &turn.head.as_head(), response);
-    assert!(state.1.ends[0].record.is_none());
+    assert!(state.1.ends.first_record().expect("a response").is_none());
 }
 
 /// The bytes of a response with these parts, whose length is not said.

@@ -13,6 +13,7 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
 
 use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
+use super::ends::{End, Ends};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::handler::{AnswerSize, Part, Produced, Response, Search, Terms};
@@ -53,7 +54,7 @@ pub struct Work {
     /// Bytes of a body that were dropped because its response had ended before.
     pub(super) dropped: u64,
     /// Where responses end in the stream.
-    pub(super) ends: VecDeque<End>,
+    pub(super) ends: Ends,
     /// True if only the end of the connection tells the end of the last response (RFC 9112 §6.3, item 8).
     pub(super) ends_with_connection: bool,
     /// The requests that were begun last.
@@ -132,13 +133,6 @@ pub(super) enum Lookup {
     Postponed,
 }
 
-/// The end of a response.
-#[derive(Debug)]
-pub(super) struct End {
-    pub(super) at: u64,
-    pub(super) record: Option<Box<Record>>,
-}
-
 impl Outgoing for Work {
     #[inline]
     fn pump(
@@ -185,7 +179,7 @@ impl Outgoing for Work {
     fn weight(&self) -> Weight {
         let mut weight = self.stream.weight();
         self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
-        self.ends.iter().for_each(|end| weight += end.weight());
+        weight += self.ends.weight();
         if let Some(incoming) = &self.incoming {
             weight.own += incoming.consumer.weight();
         }
@@ -231,9 +225,7 @@ impl Work {
         let count = exchanges.len() + ends.len() + usize::from(self.producing.is_some());
         assert!(count <= REQUESTS_MAX + 1, "requests are bounded: {self:?}");
         assert!(self.begun.count <= TURN_REQUESTS_MAX, "so are those of one turn");
-        assert!(ends.iter().is_sorted_by_key(|end| end.at), "responses end in order: {self:?}");
-        assert!(ends.front().is_none_or(|end| end.at > self.stream.sent()), "they were logged");
-        assert!(ends.back().is_none_or(|end| end.at <= self.stream.promised()));
+        ends.check(self.stream.sent(), self.stream.promised());
         let mut before = None;
         for (place, exchange) in exchanges.iter().enumerate() {
             let (is_front, is_back) = (place == 0, place + 1 == exchanges.len());
@@ -260,8 +252,8 @@ impl Work {
 
     /// The entry of the response that is being sent.
     fn record(&mut self) -> Option<&mut Record> {
-        let record = match (self.ends.front_mut(), &mut self.producing) {
-            (Some(end), _) => &mut end.record,
+        let record = match (self.ends.first_record(), &mut self.producing) {
+            (Some(record), _) => record,
             (None, Some(producing)) => &mut producing.body.record,
             (None, None) => return None,
         };
@@ -606,7 +598,7 @@ impl Work {
             record.body_at = body_at;
             record.body_bytes = at - body_at;
         }
-        self.ends.push_back(End { at, record });
+        self.ends.push(End { at, record });
     }
 }
 
@@ -632,12 +624,5 @@ impl Exchange {
             }
         }
         weight
-    }
-}
-
-impl End {
-    pub(super) fn weight(&self) -> Weight {
-        let record = self.record.as_ref().map_or(0, |record| record.memory());
-        Weight { own: (size_of::<Self>() + record) as u64, shared: 0 }
     }
 }
