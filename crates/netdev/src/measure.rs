@@ -29,7 +29,7 @@ const HEAD_BYTES: u16 = 14 + 20 + 20;
 
 /// Measures the costs of small frames and of large data by both ways. It takes some milliseconds.
 pub(crate) fn costs(sockets: &mut Sockets, mac: [u8; 6], mtu: u16) -> Costs {
-    let segment_bytes = mtu.saturating_sub(40).min(sockets.limits(mtu).mtu.saturating_sub(40));
+    let segment_bytes = sockets.limits(mtu).mtu.saturating_sub(40);
     let large_bytes = usize::from(segment_bytes) * usize::from(LARGE_SEGMENTS);
     let large = vec![0; large_bytes.min(CUT_BYTES_MAX as usize)];
     let mut costs = Costs { small: UNKNOWN, large: UNKNOWN };

@@ -63,10 +63,12 @@ impl Sockets {
     /// What they do for the stack on an interface with this MTU.
     pub(crate) fn limits(&self, mtu: u16) -> Limits {
         let fills_checksums = self.ways == Ways::all(By::Packet) || self.xdp.fills_checksums();
-        match self.ways.large {
-            By::Packet => Limits { mtu, cut_bytes_max: CUT_BYTES_MAX, fills_checksums },
-            By::Xdp => Limits { mtu: mtu.min(self.xdp.mtu()), cut_bytes_max: 0, fills_checksums },
-        }
+        let cut_bytes_max = match self.ways.large {
+            By::Packet => CUT_BYTES_MAX,
+            By::Xdp => 0,
+        };
+        // Whatever leaves by the packet socket, all frames come by AF_XDP.
+        Limits { mtu: mtu.min(self.xdp.mtu()), cut_bytes_max, fills_checksums }
     }
 
     /// Chooses other ways. Nothing waits to be sent.

@@ -190,9 +190,12 @@ impl Socket {
         self.pool.chunk_bytes() - METADATA_BYTES
     }
 
-    /// Bytes of the longest such frame without the link header.
+    /// Bytes of the longest frame without the link header that it sends and receives.
     pub(crate) fn mtu(&self) -> u16 {
-        u16::try_from(self.frame_bytes_max() - LINK_BYTES).expect("less than a chunk")
+        // The kernel drops a received frame that does not fit behind its room (`xsk_rcv_check`).
+        let received_max = self.pool.chunk_bytes() - HEADROOM;
+        let bytes = self.frame_bytes_max().min(received_max) - LINK_BYTES;
+        u16::try_from(bytes).expect("less than a chunk")
     }
 
     /// Copies a frame, which is not to be cut, into the memory. It leaves by [`flush`](Self::flush).

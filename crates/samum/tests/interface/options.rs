@@ -98,6 +98,27 @@ fn ip(net: &Net, arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {output:?}");
 }
 
+/// Frames that AF_XDP has no room for, by the interface, in both directions. Without segments that a client may not send
+/// longer than the room is, a long request would never come.
+#[test]
+fn requests_and_files_pass_over_an_interface_with_jumbo_frames() {
+    let tree = site();
+    for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
+        eprintln!("frames: {frames:?}");
+        let net = or_skip!(Net::new(frames));
+        let at_server = net.at_server("ip").args(["link", "set", "eth1", "mtu", "9000"]).status();
+        assert!(at_server.unwrap().success());
+        ip(&net, "link set cli mtu 9000");
+        let mut server = net.serve(path(&tree), &[]);
+        let long = format!("{ASKED}\nX-Long: {}", "x".repeat(7500));
+        for address in addresses() {
+            let stream = net.as_client(|| TcpStream::connect(address).unwrap());
+            check_response(ask_on(stream, &long), &content(5));
+        }
+        assert!(server.terminate().unwrap().success());
+    }
+}
+
 /// The link address of the router, which is not that of the client's interface.
 const ROUTER: [u8; 6] = [2, 0x77, 0, 0, 2, 0x54];
 
