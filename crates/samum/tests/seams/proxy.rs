@@ -906,7 +906,7 @@ fn paths_that_name_no_file_are_passed_on() {
     let long = format!("/{}", "x".repeat(5000));
     in_worlds(1, |sim| {
         let add = |site: &mut Site| {
-            let other = Route { path: "/other/".to_owned(), ..site.routes[0].clone() };
+            let other = Route { path: "/other".to_owned(), ..site.routes[0].clone() };
             site.routes.push(other);
         };
         let mut stage = Stage::in_world(World::new(sim), |_| {}, add);
@@ -916,6 +916,8 @@ fn paths_that_name_no_file_are_passed_on() {
         for (path, sent) in [
             ("/a%2fb/./c", Some("/a%2Fb/c")),
             ("/other/a%2Fb", Some("/other/a%2Fb")),
+            ("/other", Some("/other")),
+            ("/other?q", Some("/other?q")),
             (&long, Some(&long[..])),
             ("/a%2F..%2Fb", None),
             ("/other%2Fa", None),
@@ -923,7 +925,7 @@ fn paths_that_name_no_file_are_passed_on() {
         ] {
             client.peer.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
             if let Some(sent) = sent {
-                let server = &mut servers[usize::from(path.starts_with("/other/"))];
+                let server = &mut servers[usize::from(path.starts_with("/other"))];
                 let server = server.get_or_insert_with(|| stage.accept());
                 let (head, _) = stage.request(server);
                 assert!(head.starts_with(&format!("GET {sent} HTTP/1.1\r\n")), "{head}");

@@ -70,10 +70,8 @@ impl Router {
         request: &Request<'_>,
         Routed { serving, place, route: id, path }: Routed<'_>,
     ) -> Found<Answer> {
-        let prefix = serving.prefix(id);
-        let (Some(upstream), true) = (serving.upstream(id), path.len() >= prefix.len()) else {
-            // The path of the route without the slash at its end.
-            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
+        let Some(upstream) = serving.upstream(id) else {
+            unreachable!("requests are passed on to a server")
         };
         let upstream = Arc::clone(upstream);
         let peer = request.origin.client_address(&shell.ring);
@@ -84,7 +82,7 @@ impl Router {
             return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         };
         let how = Forwarding {
-            prefix,
+            prefix: serving.prefix(id),
             authority: b"localhost",
             peer,
             client,
