@@ -46,6 +46,8 @@ struct Inner {
 pub(crate) enum Handle {
     /// A descriptor whose `close(2)` never sleeps: sockets, pipes, eventfds.
     Socket(OwnedFd),
+    /// A socket whose `close(2)` may sleep until its peer has taken everything (`SO_LINGER`).
+    Lingering(OwnedFd),
     /// A descriptor whose `close(2)` may sleep.
     File(OwnedFd),
     /// The same, shared with other rings.
@@ -129,7 +131,7 @@ impl Fd {
     #[must_use]
     pub fn raw(&self) -> i32 {
         match self.handle() {
-            Handle::Socket(fd) | Handle::File(fd) => fd.as_raw_fd(),
+            Handle::Socket(fd) | Handle::Lingering(fd) | Handle::File(fd) => fd.as_raw_fd(),
             Handle::Shared(fd) => fd.as_raw_fd(),
             Handle::Sim(number) => *number,
         }
@@ -236,7 +238,7 @@ impl Fd {
     #[must_use]
     pub fn os(&self) -> BorrowedFd<'_> {
         match self.handle() {
-            Handle::Socket(fd) | Handle::File(fd) => fd.as_fd(),
+            Handle::Socket(fd) | Handle::Lingering(fd) | Handle::File(fd) => fd.as_fd(),
             Handle::Shared(fd) => fd.as_fd(),
             Handle::Sim(number) => panic!("descriptor {number} is simulated"),
         }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::sim::{Config, End, World};
 use ring::{BufferPool, Caching, Choice, Completion, Event, Fd, Key, Op, OpenHow, Ring};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -312,6 +313,59 @@ fn an_accept_without_descriptors_fails_and_can_be_repeated() {
         let accept = bench.ring.submit(Op::Accept(listener), 0);
         bench.accepted(accept);
         drop(peer);
+    }
+}
+
+#[test]
+fn operations_in_line_begin_although_those_before_them_failed_at_once() {
+    let _alone = alone();
+    let old = getrlimit(Resource::Nofile);
+    for choice in CHOICES {
+        let mut ring = Ring::new(choice).unwrap();
+        let root = ring.adopt_file(fs::File::open(std::env::temp_dir()).unwrap().into());
+        let limit = Rlimit { current: Some(3), maximum: old.maximum };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        // More than there are places. Without a descriptor for inotify each ends as it begins.
+        let watches = 500;
+        for token in 0..watches {
+            ring.submit(Op::Watch { root: root.clone(), path: c"".into() }, token);
+        }
+        let (mut ended, mut completions) = (0, Vec::new());
+        let mut waits = 0;
+        while ended < watches && waits < watches {
+            waits += 1;
+            // A wait that slept for nothing would sleep that long.
+            let until = ring.now() + Duration::from_secs(20);
+            ring.wait(Some(until), &mut completions).unwrap();
+            assert!(ring.now() < until, "{ended} have ended, and then nothing");
+            ended += completions.drain(..).filter(|one| one.result.is_err()).count() as u64;
+        }
+        setrlimit(Resource::Nofile, old).unwrap();
+        assert_eq!(ended, watches);
+    }
+}
+
+#[test]
+fn a_socket_that_lingers_is_closed_without_a_wait() {
+    let _alone = alone();
+    for choice in CHOICES {
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let (listener, address) = listener(&bench.ring);
+        let accept = bench.ring.submit(Op::Accept(listener), 0);
+        let socket = TcpStream::connect(address).unwrap();
+        let peer = bench.accepted(accept);
+        set_socket_linger(&socket, Some(Duration::from_secs(10))).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while (&socket).write(&[0; 65536]).is_ok() {}
+        let before = open_descriptors();
+        let socket = bench.ring.adopt_socket(socket.into());
+        let began = bench.ring.now();
+        drop(socket);
+        bench.turn();
+        assert!(bench.ring.now().since(began) < Duration::from_secs(5), "the close slept");
+        // The peer goes, and the close need not wait any longer.
+        drop(peer);
+        assert_open(before - 2, || bench.turn());
     }
 }
 

@@ -137,10 +137,13 @@ impl Ring {
         &self.reason
     }
 
-    /// Take a socket, pipe or eventfd, whose `close(2)` does not sleep.
+    /// Take a socket, pipe or eventfd. Its `close(2)` does not sleep, unless it is a socket that waits for
+    /// its peer then (`SO_LINGER`, set before this): it is closed where a file would be.
     #[must_use]
     pub fn adopt_socket(&self, fd: OwnedFd) -> Fd {
-        self.common.fd(Handle::Socket(fd))
+        let lingers = rustix::net::sockopt::socket_linger(&fd);
+        let sleeps = matches!(lingers, Ok(Some(time)) if !time.is_zero());
+        self.common.fd(if sleeps { Handle::Lingering(fd) } else { Handle::Socket(fd) })
     }
 
     /// Take a file or directory.
@@ -227,14 +230,17 @@ impl Ring {
     /// Gives the places of operations that have ended to those that wait for one.
     fn pass_places(&mut self) {
         let now = self.woke_at;
-        let Common { left, gate, .. } = &mut self.common;
-        self.answered.extend(left.drain(..).filter(|device| gate.leave(*device, now)));
-        while let Some(key) = self.common.gate.next(now) {
-            let slot = self.common.table.get_mut(key).expect("withdrawn before it ends");
-            if let Place::InLine(device) = slot.place {
-                slot.place = Place::Taken(device);
+        // Some may end as they begin, and leave their places to others.
+        while !self.common.left.is_empty() {
+            let Common { left, gate, .. } = &mut self.common;
+            self.answered.extend(left.drain(..).filter(|device| gate.leave(*device, now)));
+            while let Some(key) = self.common.gate.next(now) {
+                let slot = self.common.table.get_mut(key).expect("withdrawn before it ends");
+                if let Place::InLine(device) = slot.place {
+                    slot.place = Place::Taken(device);
+                }
+                self.start(key);
             }
-            self.start(key);
         }
     }
 
@@ -354,9 +360,7 @@ impl Ring {
             self.woken();
         }
         self.woke_at = self.now();
-        if !self.common.left.is_empty() {
-            self.pass_places();
-        }
+        self.pass_places();
         self.common.run_timers(self.woke_at);
         core::mem::swap(&mut self.common.ready, completions);
         Ok(())

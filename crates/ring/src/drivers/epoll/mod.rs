@@ -161,10 +161,10 @@ impl Epoll {
         }
         for (handle, device) in common.closing.take() {
             match handle {
-                Handle::Socket(fd) => {
-                    if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
-                        *interest = Interest::default();
-                    }
+                Handle::Socket(fd) => self.lose_interest(&fd),
+                Handle::Lingering(fd) => {
+                    self.lose_interest(&fd);
+                    common.closes.line_up(device, Unused { fd, device });
                 }
                 Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
                 Handle::Shared(_) => unreachable!("taken as a file"),
@@ -173,6 +173,13 @@ impl Epoll {
         }
         while let Some(unused) = common.next_unused(now) {
             common.submit_close(unused);
+        }
+    }
+
+    /// Forgets what is waited for at a descriptor that is going to be closed.
+    fn lose_interest(&mut self, fd: &OwnedFd) {
+        if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
+            *interest = Interest::default();
         }
     }
 

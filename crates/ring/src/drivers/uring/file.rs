@@ -178,6 +178,10 @@ impl Uring {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
         match (&mut slot.op, outcome) {
+            // Nobody has cancelled it: the kernel could start no thread for it (`io_queue_iowq`).
+            (_, Err(error)) if error.raw_os_error() == Some(libc::ECANCELED) && !cancelled => {
+                common.submit_job(key);
+            }
             (Op::Open { how, .. }, Ok(fd)) => {
                 // SAFETY: openat2(2) has just made it, for us alone.
                 let fd = unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) };

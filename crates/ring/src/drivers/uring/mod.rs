@@ -349,7 +349,9 @@ impl Uring {
         for (handle, device) in common.closing.take() {
             match handle {
                 Handle::Socket(fd) => self.close(fd, Flags::SKIP_SUCCESS, IGNORED),
-                Handle::File(fd) => common.closes.line_up(device, Unused { fd, device }),
+                Handle::File(fd) | Handle::Lingering(fd) => {
+                    common.closes.line_up(device, Unused { fd, device });
+                }
                 Handle::Shared(_) => unreachable!("taken as a file"),
                 Handle::Sim(_) => unreachable!("another driver's descriptor"),
             }
@@ -439,6 +441,7 @@ impl Uring {
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
         while !common.table.is_empty() || !self.closing.is_empty() {
+            self.cancel_again(common);
             if self.enter(1, None).is_err() {
                 // The kernel will not say when it no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.

@@ -367,7 +367,7 @@ impl Sim {
         for (handle, _) in common.closing.take() {
             match handle {
                 Handle::Sim(fd) => self.world.state().close(fd),
-                Handle::Socket(_) | Handle::File(_) | Handle::Shared(_) => {
+                Handle::Socket(_) | Handle::Lingering(_) | Handle::File(_) | Handle::Shared(_) => {
                     unreachable!("another driver's descriptor")
                 }
             }
