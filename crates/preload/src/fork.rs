@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::lock::{Guard, Lock};
-use crate::process::{STATE, own, settle};
+use crate::process::{STATE, is_ours, own, settle};
 use crate::state::State;
 use crate::{fuse, stats, sys};
 
@@ -15,7 +15,7 @@ static IS_HELD: AtomicBool = AtomicBool::new(false);
 
 /// Before `fork(2)`: takes the lock, so that no other thread is in the middle of a change.
 pub(crate) extern "C" fn before_fork() {
-    if fuse::is_on() && fuse::run("fork", hold).is_some() {
+    if fuse::is_on() && is_ours() && fuse::run("fork", hold).is_some() {
         IS_HELD.store(true, Ordering::Relaxed);
     }
 }
