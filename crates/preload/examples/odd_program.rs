@@ -169,7 +169,10 @@ fn is_locked(path: &str) -> bool {
         let mut lock = lock_of_all(libc::F_WRLCK);
         // SAFETY: a valid lock.
         let error = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
-        let is_free = error == 0 && i32::from(lock.l_type) == libc::F_UNLCK;
+        // SAFETY: no pointers.
+        let is_flocked =
+            unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0;
+        let is_free = error == 0 && i32::from(lock.l_type) == libc::F_UNLCK && !is_flocked;
         // SAFETY: nothing is to be cleaned up.
         unsafe { libc::_exit(i32::from(is_free)) }
     });
@@ -350,16 +353,17 @@ fn main() {
         }
         // Locks that are taken before or after a read stay when the reader closes the file, until the program
         // gives them up.
-        "locked" | "lockf" => {
+        "locked" | "lockf" | "flock" => {
             let number = file.as_raw_fd();
             let lock = || {
-                let error = if arguments[1] == "lockf" {
+                let lock = lock_of_all(libc::F_WRLCK);
+                let error = match &arguments[1][..] {
                     // SAFETY: no pointers.
-                    unsafe { libc::lockf(number, libc::F_TLOCK, 0) }
-                } else {
-                    let lock = lock_of_all(libc::F_WRLCK);
+                    "lockf" => unsafe { libc::lockf(number, libc::F_TLOCK, 0) },
+                    // SAFETY: no pointers.
+                    "flock" => unsafe { libc::flock(number, libc::LOCK_EX | libc::LOCK_NB) },
                     // SAFETY: a valid lock.
-                    unsafe { libc::fcntl(number, libc::F_SETLK, &raw const lock) }
+                    _ => unsafe { libc::fcntl(number, libc::F_SETLK, &raw const lock) },
                 };
                 assert_eq!(error, 0, "{}", io::Error::last_os_error());
             };

@@ -10,8 +10,7 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use core::time::Duration;
 
 use libc::{
-    epoll_event, fd_set, flock, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec,
-    timeval,
+    epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
 };
 
 use crate::wait::{Limit, Sets, limit_of};
@@ -238,8 +237,11 @@ pub unsafe extern "C-unwind" fn select(
     if select_in_slices() {
         let sets = Sets { read, write, except };
         // SAFETY: null or valid (the caller's promise).
-        let limit = unsafe { timeout.as_ref() }
-            .map(|it| limit_of(it.tv_sec, it.tv_usec.checked_mul(1000).unwrap_or(-1)));
+        let limit = unsafe { timeout.as_ref() }.map(|it| {
+            // More microseconds than a second has are taken, too.
+            let seconds = it.tv_sec.checked_add(it.tv_usec / 1_000_000)?;
+            limit_of(seconds, it.tv_usec % 1_000_000 * 1000)
+        });
         let began = sys::now();
         if limit != Some(None)
             // SAFETY: the caller's arguments.
@@ -393,10 +395,11 @@ pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     if let libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW = command {
-        let lock =
-            core::ptr::with_exposed_provenance::<flock>(usize::try_from(argument).unwrap_or(0));
+        let lock = core::ptr::with_exposed_provenance::<libc::flock>(
+            usize::try_from(argument).unwrap_or(0),
+        );
         ours("fcntl", || {
-            // SAFETY: these commands take null or a valid `flock` (the caller's promise).
+            // SAFETY: these commands take null or a valid `struct flock` (the caller's promise).
             let lock = unsafe { lock.as_ref() };
             if lock.is_some_and(|lock| c_int::from(lock.l_type) != libc::F_UNLCK) {
                 deferral::lock_file(fd);
@@ -442,6 +445,19 @@ pub unsafe extern "C-unwind" fn lockf(fd: c_int, command: c_int, len: off_t) -> 
 pub unsafe extern "C-unwind" fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int {
     // SAFETY: no pointers.
     unsafe { lockf(fd, command, len) }
+}
+
+/// `flock(2)`. The lock belongs to the open file, which a reader would keep open.
+///
+/// # Safety
+/// None.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn flock(fd: c_int, operation: c_int) -> c_int {
+    if operation & libc::LOCK_UN == 0 {
+        ours("flock", || deferral::lock_file(fd));
+    }
+    // SAFETY: no pointers.
+    unsafe { real::flock.function()(fd, operation) }
 }
 
 /// Switches the library off before the program installs a seccomp filter. The filter does not know the

@@ -94,6 +94,7 @@ functions! {
     dup3: (c_int, c_int, c_int) -> c_int;
     fcntl: (c_int, c_int, c_ulong) -> c_int;
     lockf: (c_int, c_int, off_t) -> c_int;
+    flock: (c_int, c_int) -> c_int;
     shutdown: (c_int, c_int) -> c_int;
     accept: (c_int, *mut sockaddr, *mut socklen_t) -> c_int;
     accept4: (c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;

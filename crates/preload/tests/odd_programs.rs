@@ -55,6 +55,7 @@ fn programs_see_nothing_but_a_full_socket() {
         "refused",
         "locked",
         "lockf",
+        "flock",
         "instance",
         "added",
         "place",

@@ -124,10 +124,11 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities).\n\n\
     Do not preload a program that waits for some sockets with epoll, poll or select and for others in a \
     way that the library does not see (io_uring, direct system calls): it may wait for the others for \
-    ever. The library does nothing for files that the program locks (fcntl(2), lockf(3)), until they are \
+    ever. The library does nothing for files that the program locks (fcntl(2), lockf(3), flock(2)), until they are \
     closed, and nothing at all where a seccomp filter kills the process for calls that the library needs, \
     or where the program installs a filter itself. It replaces the program's posix_fadvise(2) advice for \
-    files that it reads from the disk. An nginx that replaces its own binary (USR2) keeps the library \
+    files that it reads from the disk. In a program that changes its user while it runs (seteuid(2) and the \
+    like) these calls wait for the disk, because all threads have to take part. An nginx that replaces its own binary (USR2) keeps the library \
     only with \"env LD_PRELOAD;\" in its configuration.\n\n\
     In the environment, SAMUM_PRELOAD=off turns the library off; SAMUM_PRELOAD_STATS and \
     SAMUM_PRELOAD_LOG are --stats and --log.";
