@@ -201,7 +201,7 @@ int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, u
  * the calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead`
  * bounds the bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is copied; the memory is copied when
  * it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed meanwhile. Fails with EINVAL
- * for a range beyond the end of its file. */
+ * for a range beyond the end of its file, and for more than 2^62 bytes. */
 int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
                uint64_t token, uint64_t *call);
 

@@ -120,6 +120,18 @@ pub(crate) enum Piece {
     File { name: u64, offset: u64, length: u64 },
 }
 
+impl Piece {
+    const fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File { length, .. } => *length,
+        }
+    }
+}
+
+/// Bytes of one send. Sums of positions and sizes stay below 2⁶⁴.
+const SEND_BYTES_MAX: u64 = 1 << 62;
+
 /// The calls of one queue, and what they work on.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -309,7 +321,12 @@ impl Queue {
     ) -> Result<u64> {
         let socket = self.open_socket(socket)?;
         let window = if readahead == 0 { Window::default() } else { Window::of(readahead) };
-        let parts = pieces.map(|piece| self.part(piece?, window)).collect::<Result<_>>()?;
+        let mut room = SEND_BYTES_MAX;
+        let mut part = |piece: Piece| {
+            room = room.checked_sub(piece.len()).ok_or(libc::EINVAL)?;
+            self.part(piece, window)
+        };
+        let parts = pieces.map(|piece| part(piece?)).collect::<Result<_>>()?;
         begun(self.calls.send(socket, parts, token))
     }
 

@@ -85,7 +85,7 @@ pub use fault::Fault;
 pub use fd::{Fd, WeakFd};
 pub use gate::{Device, Gate, Shares};
 pub use mounts::learn_device;
-pub use notice::Notice;
+pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;
 pub use now::process::{block_signals, keep_descriptors_from_programs};
 pub use op::{

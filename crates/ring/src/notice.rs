@@ -21,6 +21,15 @@ pub struct Notice {
     pub copied: bool,
 }
 
+/// The peer of a Unix socket that has closed its side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// It had read everything.
+    Read,
+    /// It had not: nobody knows how much it has read.
+    Unread,
+}
+
 /// The notices of a socket.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {

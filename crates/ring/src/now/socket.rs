@@ -5,12 +5,13 @@ use core::num::{NonZeroU32, NonZeroU64};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, IoSlice};
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags};
 use rustix::pipe::{SpliceFlags, splice};
 
-use crate::notice::Notices;
+use crate::notice::{Left, Notices};
 use crate::pipe::Pipe;
 
 /// `IOV_MAX` of `<limits.h>`: the kernel takes no more pieces in one call.
@@ -216,6 +217,15 @@ pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool
 /// `getpeername(2)`; `None` for Unix sockets, and for one whose peer has gone.
 pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok()??.try_into().ok()
+}
+
+/// Whether the peer of a Unix socket has closed its side (`unix_release_sock` in net/unix/af_unix.c).
+pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {
+    let mut look = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+    poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
+    let events = look[0].revents();
+    let left = if events.contains(PollFlags::ERR) { Left::Unread } else { Left::Read };
+    events.intersects(PollFlags::ERR | PollFlags::HUP).then_some(left)
 }
 
 /// `connect(2)` with `AF_UNSPEC`: resets the connection and drops what it has queued.

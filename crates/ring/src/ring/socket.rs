@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 
 use super::Ring;
 use crate::fd::{Fd, Handle};
-use crate::notice::Notice;
+use crate::notice::{Left, Notice};
 use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
@@ -220,6 +220,16 @@ impl Ring {
         match self.world() {
             Some(world) => world.peer_name(socket.raw()),
             None => kernel::peer_name(socket.os()),
+        }
+    }
+
+    /// Whether the peer has closed its side of a Unix socket, and if so, whether it left bytes unread. For other sockets
+    /// and in the simulation `None`.
+    #[must_use]
+    pub fn has_left(&self, socket: &Fd) -> Option<Left> {
+        match self.world() {
+            Some(_) => None,
+            None => kernel::has_left(socket.os()),
         }
     }
 

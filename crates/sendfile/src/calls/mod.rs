@@ -16,8 +16,8 @@ use std::io;
 use std::rc::Rc;
 
 use ring::{
-    Address, Completion, Event, Fault, Fd, FileKind, Key, Op, OpenHow, Ring, Slab, Time, Token,
-    Waker,
+    Address, Completion, Event, Fault, Fd, FileKind, Key, Left, Op, OpenHow, Ring, Slab, Time,
+    Token, Waker,
 };
 
 use crate::disk::{Disk, DiskConfig, Owner};
@@ -332,7 +332,7 @@ impl Calls {
     ///
     /// # Panics
     ///
-    /// If a range ends beyond its file's size or buffer, or before it starts.
+    /// If a range ends beyond its file's size or buffer, or before it starts, or if the parts have 2⁶⁴ bytes or more.
     pub fn send(
         &mut self,
         socket: Socket,
@@ -451,16 +451,25 @@ impl Calls {
         let fd = lines.transport.socket();
         let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
         // A socket without a connection has nothing queued, whatever became of it.
-        let is_gone = acknowledgements.notices.is_some() && ring.peer_name(fd).is_none();
+        let (is_gone, is_over) = match acknowledgements.notices {
+            Some(_) => (ring.peer_name(fd).is_none(), false),
+            // Of what a peer has left unread nothing is queued either.
+            None => {
+                let left = ring.has_left(fd);
+                (lines.is_broken || left == Some(Left::Unread), left.is_some())
+            }
+        };
         let mut ended = Vec::new();
         acknowledgements.calls.retain(|call| {
             let waits_for = match calls.get(call.0).map(|one| &one.work) {
                 Some(Work::Acknowledgement { bytes, .. }) => *bytes,
                 _ => unreachable!("a call leaves the line when it ends"),
             };
-            let ends = is_gone || waits_for <= acknowledged;
+            let is_there = !is_gone && waits_for <= acknowledged;
+            let ends = is_there || is_gone || is_over;
             if ends {
-                ended.push(*call);
+                let failed = Err(Stop::Failed(Failure::Gone));
+                ended.push((*call, if is_there { Ok(acknowledged) } else { failed }));
             }
             !ends
         });
@@ -468,8 +477,7 @@ impl Calls {
             let at = ring.now() + LOOK_PAUSE;
             acknowledgements.look = Some(ring.submit(Op::Timer(at), LOOK | socket.to_bits()));
         }
-        let end = if is_gone { Err(Stop::Failed(Failure::Gone)) } else { Ok(acknowledged) };
-        for call in ended {
+        for (call, end) in ended {
             self.end_acknowledgement(call, end);
         }
     }
