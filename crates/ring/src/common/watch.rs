@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{Common, Pinned, Slot};
 use crate::helpers::watch::FileWatched;
-use crate::op::{Change, Event, Op, parent_and_name};
+use crate::op::{Change, Completion, Event, Op, parent_and_name};
 use crate::slab::Key;
 
 /// The watches of one ring.
@@ -220,6 +220,17 @@ impl Common {
     /// inotify descriptor is readable or [something is left](Watches::has_more). Equal changes in a
     /// row are one: a write is three events.
     pub(crate) fn reap_inotify(&mut self) {
+        let before = self.ready.len();
+        self.read_inotify();
+        if self.ready.len() > before {
+            // What was received came perhaps after a change, so a server must learn of the change first.
+            let is_change =
+                |one: &Completion| matches!(one.result, Ok(Event::Watching | Event::Changed(_)));
+            self.ready.sort_by_key(|one| !is_change(one));
+        }
+    }
+
+    fn read_inotify(&mut self) {
         let Some(inotify) = self.watches.inotify.clone() else { return };
         let mut space = [MaybeUninit::uninit(); INOTIFY_BYTES];
         let mut events = Reader::new(&inotify, &mut space);

@@ -26,6 +26,7 @@ mod inotify {
         a_burst_of_changes_comes_in_portions_and_whole,
         equal_changes_in_a_row_are_one,
         more_changes_than_the_kernel_keeps,
+        a_change_comes_before_what_was_received_after_it,
     );
 }
 
@@ -244,4 +245,34 @@ fn watches_the_root_itself(s: &mut Stage) {
     let key = watch(s, "");
     s.write_file("index.html", b"hello");
     expect(s, key, &["index.html"]);
+}
+
+/// A client that was told of a change may ask for what has changed.
+fn a_change_comes_before_what_was_received_after_it(s: &mut Stage) {
+    let key = watch(s, "");
+    let (socket, mut peer) = s.pair();
+    let recv = s.ring.submit(Op::Recv(socket), 0);
+    s.rest();
+    for round in 0..20 {
+        // Something that is received before the change, so that it is not looked at by itself.
+        peer.send(b"before");
+        s.write_file(&format!("file {round}"), b"contents");
+        peer.send(b"after");
+        std::thread::sleep(core::time::Duration::from_millis(2));
+        let mut received = Vec::new();
+        let mut is_told = false;
+        while !received.ends_with(b"after") {
+            for completion in s.some() {
+                match completion.result.unwrap() {
+                    Event::Changed(_) if completion.key == key => is_told = true,
+                    Event::Received(buffer) if completion.key == recv => {
+                        received.extend_from_slice(&buffer)
+                    }
+                    other => panic!("{other:?}"),
+                }
+                assert!(is_told || !received.ends_with(b"after"), "round {round}");
+            }
+        }
+        s.rest();
+    }
 }

@@ -139,18 +139,22 @@ impl Epoll {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
+        let mut has_changes = false;
         for at in 0..self.events.len() {
             let event = self.events[at];
             let flags = event.flags;
             match event.data.u64() {
                 HELPERS => common.reap_helpers(),
-                INOTIFY => common.reap_inotify(),
+                INOTIFY => has_changes = true,
                 WAKER => self.woken = true,
                 fd => {
                     let at = usize::try_from(fd).expect("was an index when it was added");
                     self.handle_edge(common, at, flags);
                 }
             }
+        }
+        if has_changes {
+            common.reap_inotify();
         }
         Ok(())
     }
