@@ -64,11 +64,7 @@ impl Environment {
     }
 
     /// The variables that can be told before the program is found, and before all of the body has come.
-    pub(crate) fn new(
-        head: &Head<'_>,
-        circumstances: &Circumstances<'_>,
-        has_content: bool,
-    ) -> Self {
+    pub(crate) fn new(head: &Head<'_>, circumstances: &Circumstances<'_>) -> Self {
         let mut all = Self::default();
         let (path, query) = match head.target {
             Target::Origin { path, query } => (path, query),
@@ -107,7 +103,7 @@ impl Environment {
             all.set("HTTP_HOST", host);
         }
         for (name, value) in head.fields().end_to_end() {
-            if has_content && name.eq_ignore_ascii_case(b"Content-Type") {
+            if name.eq_ignore_ascii_case(b"Content-Type") {
                 all.set("CONTENT_TYPE", value);
             } else if let Some(name) = variable(name) {
                 all.append(&name, value);

@@ -181,7 +181,7 @@ impl Programs {
         }
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
         let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected);
-        let mut environment = Environment::new(head, &circumstances, input.is_some());
+        let mut environment = Environment::new(head, &circumstances);
         if let Some(length) = content_length(head)
             && (input.is_some() || length == 0)
         {

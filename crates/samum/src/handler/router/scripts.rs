@@ -154,7 +154,7 @@ impl Router {
         };
         let framing = request::framing(head);
         let circumstances = circumstances(shell, request, &serving);
-        let mut environment = Environment::new(head, &circumstances, framing != Framing::None);
+        let mut environment = Environment::new(head, &circumstances);
         if let Framing::Length(length) = framing {
             environment.set_content_length(length);
         }

@@ -13,7 +13,7 @@ fn environment(
     let (_, event) = connection.handle_input(text.as_bytes(), &Limits::DEFAULT);
     let server::Event::Request(request) = event else { panic!("{text}: {event:?}") };
     let length = request.head.field(http::Field::ContentLength).and_then(http::bytes::decimal);
-    let mut all = Environment::new(&request.head, circumstances, length.is_some());
+    let mut all = Environment::new(&request.head, circumstances);
     if let Some(length) = length {
         all.set_content_length(length);
     }
