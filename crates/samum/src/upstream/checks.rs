@@ -6,12 +6,11 @@
 use std::sync::Arc;
 
 use http::path;
-use http1::Limits;
 use http1::client::{self, Event};
 use ring::{Completion, Key, Op, Ring, Slab, Time, Token};
 
 use super::link::{Link, LinkEvent, Tokens};
-use super::{Server, Upstream};
+use super::{RESPONSE_LIMITS, Server, Upstream};
 use crate::config::ServerAddress;
 
 /// The questions of a worker.
@@ -165,7 +164,7 @@ impl Check {
     fn understand(&mut self, bytes: &[u8]) -> Option<Result<(), String>> {
         self.unread.extend_from_slice(bytes);
         loop {
-            let (taken, event) = self.client.handle_input(&self.unread, &Limits::DEFAULT);
+            let (taken, event) = self.client.handle_input(&self.unread, &RESPONSE_LIMITS);
             let outcome = match event {
                 Event::Interim(_) => None,
                 Event::Response(response) if matches!(response.status.code(), 200..=399) => {

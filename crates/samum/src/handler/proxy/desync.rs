@@ -19,7 +19,8 @@ use yaml_rust2::{Yaml, YamlLoader};
 use super::request::tests::HOW;
 use super::request::{self, Forwarding};
 use super::response::tests::PLAIN;
-use super::response::{self, LIMITS, Meaning};
+use super::response::{self, Meaning};
+use crate::upstream::RESPONSE_LIMITS;
 
 /// A request, and what the corpus says of it.
 struct Case {
@@ -184,7 +185,7 @@ fn a_response_is_refused_or_has_one_meaning() {
         let received = format!("HTTP/1.1 200 \r\n{lines}\r\n");
         let mut connection = Connection::new();
         connection.begin(http::Method::Get);
-        let response = match connection.handle_input(received.as_bytes(), &LIMITS) {
+        let response = match connection.handle_input(received.as_bytes(), &RESPONSE_LIMITS) {
             (len, Event::Response(response)) => {
                 assert_eq!(len, received.len(), "{name}");
                 response
@@ -203,7 +204,7 @@ fn a_response_is_refused_or_has_one_meaning() {
         write::response_head(&head.head(0), &date::format(0), wire, &mut sent);
         connection = Connection::new();
         connection.begin(http::Method::Get);
-        let Event::Response(again) = connection.handle_input(&sent, &LIMITS).1 else {
+        let Event::Response(again) = connection.handle_input(&sent, &RESPONSE_LIMITS).1 else {
             panic!("{name}: {}", sent.escape_ascii())
         };
         let known = |framing| match framing {

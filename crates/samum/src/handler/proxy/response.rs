@@ -10,17 +10,11 @@ use core::fmt;
 
 use http::date::{self, DATE_LEN};
 use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes};
-use http1::Limits;
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
 use crate::handler::Interim;
 use crate::handler::cgi::response::{Document, Reply};
-
-/// The most that a server may send. Heads are twice as long as those of requests, because servers set many
-/// cookies at once.
-pub(crate) const LIMITS: Limits =
-    Limits { head_bytes_max: 32 * 1024, body_bytes_max: u64::MAX, ..Limits::DEFAULT };
 
 /// Bytes that the fields of most responses have.
 const FIELDS_BYTES: usize = 384;

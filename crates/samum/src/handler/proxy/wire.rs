@@ -9,12 +9,12 @@ use http1::{Framing, write};
 use sendfile::Piece;
 
 use super::request::{self, Forwarding};
-use super::response::{self, Asked, LIMITS, Meaning, Now};
+use super::response::{self, Asked, Meaning, Now};
 use super::trailers;
 use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
 use crate::programs::environment::Environment;
-use crate::upstream::Link;
+use crate::upstream::{Link, RESPONSE_LIMITS};
 
 /// One request in the protocol of its server, and the reader of the response.
 #[derive(Debug)]
@@ -267,7 +267,7 @@ impl Wire {
 
 impl Http {
     fn handle_input<'a>(&mut self, input: &'a [u8], now: Now<'_>) -> (usize, Heard<'a>) {
-        let (len, event) = self.client.handle_input(input, &LIMITS);
+        let (len, event) = self.client.handle_input(input, &RESPONSE_LIMITS);
         let heard = match event {
             Event::Partial | Event::Closed => Heard::Partial,
             Event::Interim(response) => {

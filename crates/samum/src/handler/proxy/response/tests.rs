@@ -4,6 +4,7 @@ use http1::client::{Connection, Event};
 use http1::write::{self, Wire};
 
 use super::*;
+use crate::upstream::RESPONSE_LIMITS;
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 pub(in super::super) const PLAIN: Asked =
@@ -13,7 +14,7 @@ pub(in super::super) const PLAIN: Asked =
 fn meaning(method: http::Method<'_>, received: &str, asked: &Asked) -> Result<Meaning, Fault> {
     let mut connection = Connection::new();
     connection.begin(method);
-    match connection.handle_input(received.as_bytes(), &LIMITS).1 {
+    match connection.handle_input(received.as_bytes(), &RESPONSE_LIMITS).1 {
         Event::Response(response) => read(&response, asked, (0, &date::format(0))),
         Event::Faulty(fault) => Err(fault),
         event => panic!("{event:?}"),
@@ -171,7 +172,7 @@ fn rfc9110_15_2_interim_responses_are_for_clients_that_know_them() {
     connection.begin(http::Method::Get);
     let received =
         b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x\r\n\r\n";
-    let (_, Event::Interim(response)) = connection.handle_input(received, &LIMITS) else {
+    let (_, Event::Interim(response)) = connection.handle_input(received, &RESPONSE_LIMITS) else {
         panic!("not interim")
     };
     let hints = interim(&response, &PLAIN).expect("passed on");
