@@ -230,6 +230,20 @@ impl Link {
         }
     }
 
+    /// Receives what has come behind a response that was pulled, as far as there is room; 0 if nothing has.
+    ///
+    /// # Errors
+    ///
+    /// If the connection has ended.
+    pub(crate) fn receive_behind(&self, ring: &Ring, room: &mut [u8]) -> io::Result<usize> {
+        let State::Open(transport) = &self.state else { return Ok(0) };
+        match ring.receive(transport.socket(), room) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            received => received,
+        }
+    }
+
     /// Has the ring say when something has come that can be pulled. The link is connected and does not receive through
     /// the ring.
     pub(crate) fn await_bytes(&mut self, ring: &mut Ring) {

@@ -1079,6 +1079,61 @@ fn a_client_that_leaves_closes_its_link() {
     }
 }
 
+/// A surplus of one server's must never be taken for the response to another request.
+#[test]
+fn bytes_behind_a_long_response_are_not_for_the_next_request() {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n";
+    let long =
+        [&head[..], &content(9, 300_000), b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"];
+    in_worlds(30, |sim| {
+        let mut stage = Stage::new(sim);
+        let (mut client, mut other) = (stage.client(), stage.client());
+        let server = stage.ask(&client, GET);
+        // Both come in one turn, with some luck: the end of the response, and the next request.
+        server.send(&long.concat());
+        other.peer.send(GET);
+        let mut asked = Vec::new();
+        stage.run_until(|| {
+            client.plain.look();
+            client.plain.received().len() >= 300_000
+        });
+        assert!(stage.response(&mut client).whole);
+        let next = stage.accept();
+        stage.request(&next);
+        next.send(OK);
+        asked.push(next);
+        assert_eq!(stage.response(&mut other).body, b"ok");
+        asked.push(server);
+        stage.check_nothing_is_left(vec![client, other], asked);
+    });
+}
+
+/// A client that ends or breaks a tunnel must not make its server count as down.
+#[test]
+fn tunnels_that_break_are_no_failures_of_the_server() {
+    in_worlds(3, |sim| {
+        let mut stage = Stage::with_rules(sim, |rules| rules.health.max_fails = 1);
+        for is_reset in [false, true] {
+            let mut client = stage.client();
+            let server = stage.ask(&client, UPGRADE);
+            server.send(SWITCHED);
+            assert_eq!(stage.response(&mut client).status, 101);
+            if is_reset {
+                server.reset();
+            }
+            stage.pass(TIMEOUT + Duration::from_secs(1));
+            client.plain.look();
+            assert!(client.plain.end().is_some(), "{is_reset}");
+        }
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).status, 200);
+        assert!(!stage.notes().contains("down"), "{}", stage.notes());
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 /// Clients may leave as often as they like. They neither fill the log nor keep a fault of a server out of it.
 #[test]
 fn many_clients_that_leave_have_few_lines() {

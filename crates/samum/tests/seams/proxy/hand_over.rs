@@ -139,3 +139,24 @@ fn what_is_no_file_of_a_route_is_refused() {
         }
     });
 }
+
+/// Either may come first in a turn, and the request keeps its connection for as long as a file may take its place.
+#[test]
+fn a_client_that_leaves_as_its_response_comes_leaves_nothing() {
+    let at_once = Duration::from_micros(50);
+    in_worlds(30, |sim| {
+        let mut stage = stage(SimConfig { network: at_once..=at_once, ..sim });
+        let mut servers = Vec::new();
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            let client = stage.client();
+            let server = stage.ask(&client, get("").as_bytes());
+            server.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+            client.peer.close();
+            stage.pass(Duration::from_millis(20));
+            servers.push(server);
+            clients.push(client);
+        }
+        stage.check_nothing_is_left(clients, servers);
+    });
+}

@@ -37,7 +37,8 @@ impl Exchange {
         self.close_link(tools);
         // Servers close links that were kept as they like.
         let is_fault = !was_kept || self.has_heard || status == Status::GatewayTimeout;
-        if is_fault {
+        // The ends of a tunnel have their own reasons, which clients can bring about.
+        if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
         let attempt = Attempt {

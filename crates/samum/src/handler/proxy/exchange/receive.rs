@@ -137,7 +137,8 @@ impl Exchange {
         let now = tools.shell.cx.now;
         let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
-        let Some(interest) = self.interest.upgrade() else { return self.abort(tools) };
+        // The client has left in the same turn.
+        let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
         let reached = |passed: Passed, has_content: bool| {
             let output = Rc::clone(&self.output);
             Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
@@ -214,7 +215,7 @@ impl Exchange {
                 tools.shell.cx.stats.proxy_early += 1;
                 self.note_client(tools, EARLY);
             }
-            if self.wire.is_idle() && has_whole_request && is_clean {
+            if self.wire.is_idle() && has_whole_request && is_clean && !self.has_ended {
                 tools.links.keep(&mut tools.shell.ring, key, tools.shell.cx.now);
             } else {
                 tools.links.close(&mut tools.shell.ring, key);
