@@ -248,7 +248,7 @@ pub struct Serve {
     pub log: Option<String>,
 
     /// The format of the access log [default: combined]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "log")]
     pub log_format: Option<LogFormat>,
 }
 
@@ -279,16 +279,16 @@ pub struct ServerFlags {
     pub gateway: Vec<IpAddr>,
 
     /// The way of frames from and to the interfaces [default: auto]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "interface")]
     pub frames: Option<Frames>,
 
     /// The congestion control of connections on the interfaces [default: cubic]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "interface")]
     pub congestion: Option<Congestion>,
 
     /// Record the frames of the interfaces in a file of the format pcapng, for Wireshark and tcpdump. Older
     /// files have the names FILE.1, FILE.2 and so on [default: none]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "interface")]
     pub pcap: Option<PathBuf>,
 
     /// The size at which a file of --pcap is followed by another one [default: 64m]

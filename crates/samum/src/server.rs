@@ -59,13 +59,13 @@ fn serve(
     snapshot: Snapshot,
     source: Option<(Source, Loaded)>,
 ) -> Result<(), String> {
+    end_on_panic();
     let snapshot = Arc::new(snapshot);
     let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
         prepare(&server, &snapshot, source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| format!("cannot catch signals: {error}"))?;
-    end_on_panic();
     snapshot.resolve_names()?;
 
     let shared = Shared::new(&server, &snapshot, &roots, shares);

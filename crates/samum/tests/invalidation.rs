@@ -10,7 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use testkit::{Client, Content, Server, Tree, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use testkit::{Client, Content, Server, Tree, request, skip};
 
 use common::{ask, ask_on, connect, on_both_drivers, serve};
 
@@ -105,6 +106,30 @@ fn a_large_file_replaced_and_changed() {
         tree.write("big.bin", one.clone());
         std::thread::sleep(BY_EVENT);
         one.assert_is(&ask_on(&mut warm.client, "GET /big.bin").body);
+    });
+}
+
+/// A server that was busy finds a change and a later request in one turn.
+#[test]
+fn a_request_that_follows_a_change_at_once_sees_it() {
+    on_both_drivers(|driver| {
+        let (one, two) = (Content::pseudo_random(1, 300_000), Content::pseudo_random(2, 300_000));
+        let tree = Tree::new().file("small", "before").file("big", one);
+        let Warm { server, mut client } = Warm::new(driver, tree.path(), &["/small", "/big"]);
+        let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+        let tag = ask_on(&mut client, "GET /big").header("etag").unwrap().to_owned();
+        let mut asks = |path: &str, change: &dyn Fn()| {
+            kill_process(pid, Signal::STOP).unwrap();
+            change();
+            client.send(request(&format!("GET {path}"))).unwrap();
+            kill_process(pid, Signal::CONT).unwrap();
+            client.response().unwrap()
+        };
+        assert_eq!(asks("/small", &|| tree.write("small", "after!")).body, b"after!");
+        let response = asks("/big", &|| tree.write("big", two.clone()));
+        two.assert_is(&response.body);
+        assert_ne!(response.header("etag"), Some(&tag[..]), "other bytes have another tag");
+        assert_eq!(asks("/small", &|| fs::remove_file(tree.path().join("small")).unwrap()).status, 404);
     });
 }
 
@@ -440,7 +465,7 @@ fn paths_that_lead_nowhere_take_no_watches() {
             let mut clients: Vec<_> =
                 (0..DIRS_MAX / 64 + 2).map(|_| connect(&warm.server)).collect();
             for (number, client) in (0..).zip(&mut clients) {
-                let get = |one| common::request(&format!("GET /{kind}{number}/{one}/a.txt"));
+                let get = |one| request(&format!("GET /{kind}{number}/{one}/a.txt"));
                 client.send((0..64).map(get).collect::<String>()).unwrap();
             }
             for client in &mut clients {

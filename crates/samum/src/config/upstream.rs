@@ -180,6 +180,9 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
     let Some(rest) = text.strip_prefix("http://") else {
         return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH"));
     };
+    if rest.contains(['?', '#']) {
+        return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
+    }
     let (authority, path) = match rest.find('/') {
         Some(slash) => (&rest[..slash], Some(super::rule::path(&rest[slash..])?)),
         None => (rest, None),
@@ -201,6 +204,11 @@ pub fn application(text: &str) -> Result<ServerUrl, String> {
 }
 
 fn unix(path: &str) -> Result<ServerAddress, String> {
+    if let Some((socket, _)) = path.split_once(":/") {
+        return Err(format!(
+            "{path:?}: a path of requests cannot follow the socket: write unix:{socket}"
+        ));
+    }
     ring::Address::unix(path)
         .map_err(|error| format!("{path:?} is no path of a socket: {error}"))?;
     Ok(ServerAddress::Unix(path.into()))
@@ -287,6 +295,9 @@ mod tests {
             "",
             "127.0.0.1:80",
             "https://a",
+            "http://a/b?c=d",
+            "http://a/b#c",
+            "unix:/run/a.sock:/b",
             "http://",
             "http://:80",
             "http://a:0",
