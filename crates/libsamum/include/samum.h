@@ -127,9 +127,9 @@ int samum_listener(samum_queue *queue, int fd, uint64_t *listener);
 /* The same for a directory (O_PATH will do). Fails with EBADF, ENOTDIR. */
 int samum_directory(samum_queue *queue, int fd, uint64_t *directory);
 
-/* Gives up a socket, listener, directory, file or listing; its descriptor is closed in the next samum_wait. Calls on a socket
- * complete with EBADF, and use their memory no more when this returns. Calls that use something else go on, and keep it open.
- * Fails with EBADF. */
+/* Gives up a socket, listener, directory, file or listing. Its descriptor is closed in a later samum_wait, once nothing uses
+ * it. Calls on a socket complete with EBADF, and use their memory no more when this returns. Calls that use something else
+ * go on, and keep it open. Fails with EBADF. */
 int samum_close(samum_queue *queue, uint64_t name);
 
 /* shutdown(2) for sending: the peer sees the end of the stream behind what has left. Sends in flight fail, so wait for them
@@ -137,8 +137,9 @@ int samum_close(samum_queue *queue, uint64_t name);
 int samum_shutdown(samum_queue *queue, uint64_t socket);
 
 /* The functions below, up to samum_receive, begin a call. Its completions carry `token`, which may be anything: a number, or a
- * pointer as uintptr_t. *call (if not null) is its name. All fail with EBADF, and with EAGAIN beyond SAMUM_CALLS_MAX: then wait,
- * and try again. The error of a completion is ECANCELED if the call was cancelled. */
+ * pointer as uintptr_t. *call (if not null) is its name. All fail with EBADF, and with EAGAIN beyond SAMUM_CALLS_MAX; samum_send
+ * also while the lists of pieces in flight take 64 MiB. Then wait, and try again. The error of a completion is ECANCELED if the
+ * call was cancelled. */
 
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. Errors
  * of the completion are those of accept(2), as EMFILE; then begin another when it can go on. */

@@ -297,9 +297,12 @@ unsafe extern "C" fn samum_timer(
 /// See `samum.h`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_acknowledged(queue: *mut Handle, socket: u64, bytes: *mut u64) -> c_int {
+    if bytes.is_null() {
+        return libc::EFAULT;
+    }
     // SAFETY: the header asks for a valid queue.
     let asked = unsafe { with(queue, |queue| queue.acknowledged(socket)) };
-    // SAFETY: the header asks for null or a place for the number.
+    // SAFETY: the header asks for a place for the number.
     unsafe { give(bytes, asked) }
 }
 

@@ -25,6 +25,7 @@ fn exists(compiler: &str) -> bool {
 const SERVE: &str = "examples/serve.c";
 const MISUSE: &str = "tests/misuse.c";
 const EVENTS: &str = "tests/events.c";
+const BRIEF: &str = "tests/brief.c";
 
 /// Builds the library as cargo does, and returns the directory where it is.
 fn library() -> PathBuf {
@@ -250,4 +251,21 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
     let exported: BTreeSet<_> =
         symbols.lines().filter_map(|line| line.split_ascii_whitespace().next()).collect();
     assert_eq!(exported, declared);
+}
+
+/// Valgrind has no vDSO, and writes what it finds to standard error.
+#[test]
+fn a_program_runs_beneath_valgrind() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    if !exists("valgrind") {
+        skip!("valgrind is not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (program, library) = compile(BRIEF, dir.path());
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["-q", "--error-exitcode=99"]).arg(program).env("LD_LIBRARY_PATH", library);
+    let output = valgrind.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }

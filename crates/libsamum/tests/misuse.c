@@ -103,6 +103,7 @@ int main(void) {
     uint64_t bytes = 7;
     EXPECT(EBADF, samum_acknowledged(queue, dir, &bytes));
     EXPECT(0, samum_acknowledged(queue, name, &bytes));
+    EXPECT(EFAULT, samum_acknowledged(queue, name, NULL));
     EXPECT(0, bytes);
     EXPECT(EBADF, samum_acknowledgement(queue, dir, 5, 1, NULL));
     EXPECT(0, samum_acknowledgement(queue, name, 5, 5, &call));
