@@ -18,6 +18,7 @@ use crate::config::{
     Symlinks, rule,
 };
 use crate::preload::Preload;
+use crate::say::set_format;
 
 /// A file server that never waits for the disk.
 #[derive(Debug, Parser)]
@@ -248,7 +249,7 @@ pub struct Serve {
     pub log: Option<String>,
 
     /// The format of the access log [default: combined]
-    #[arg(long, value_enum, requires = "log")]
+    #[arg(long, value_enum)]
     pub log_format: Option<LogFormat>,
 }
 
@@ -279,16 +280,16 @@ pub struct ServerFlags {
     pub gateway: Vec<IpAddr>,
 
     /// The way of frames from and to the interfaces [default: auto]
-    #[arg(long, value_enum, requires = "interface")]
+    #[arg(long, value_enum)]
     pub frames: Option<Frames>,
 
     /// The congestion control of connections on the interfaces [default: cubic]
-    #[arg(long, value_enum, requires = "interface")]
+    #[arg(long, value_enum)]
     pub congestion: Option<Congestion>,
 
     /// Record the frames of the interfaces in a file of the format pcapng, for Wireshark and tcpdump. Older
     /// files have the names FILE.1, FILE.2 and so on [default: none]
-    #[arg(long, value_name = "FILE", requires = "interface")]
+    #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
 
     /// The size at which a file of --pcap is followed by another one [default: 64m]
@@ -406,6 +407,9 @@ impl Serve {
     ///
     /// Those of the configuration file.
     pub fn load(&self) -> Result<Loaded, Errors> {
+        if let Some(format) = self.server.error_format {
+            set_format(format);
+        }
         let mut loaded = match &self.config {
             Some(path) => file::load(path, &mut Machine::new()?)?,
             None => Loaded::of(self.directory()),
@@ -420,6 +424,11 @@ impl Serve {
         for site in &mut config.sites {
             set(&mut site.log.target, target.as_ref());
             set(&mut site.log.format, self.log_format.as_ref());
+        }
+        if self.log_format.is_some()
+            && config.sites.iter().all(|site| site.log.target == LogTarget::None)
+        {
+            return Err("--log-format needs a log: give --log, too".to_owned().into());
         }
         Ok(loaded)
     }
@@ -490,7 +499,15 @@ impl ServerFlags {
         set(&mut tuning.timeout_send, self.timeout_send.as_ref());
         set(&mut tuning.timeout_disk, self.timeout_disk.as_ref());
         set(&mut tuning.rate_min, self.rate_min.as_ref());
-        Ok(())
+        let (frames, congestion) = (self.frames.is_some(), self.congestion.is_some());
+        let for_interfaces =
+            [("frames", frames), ("congestion", congestion), ("pcap", self.pcap.is_some())];
+        match for_interfaces.into_iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) if server.interfaces.is_empty() => Err(format!(
+                "--{flag} needs an interface of samum's own stack: give --interface, too"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn interfaces(&self) -> Result<Vec<Interface>, String> {

@@ -63,7 +63,7 @@ pub mod worker;
 
 pub use config::LogFormat;
 pub use metrics::Stats;
-pub use say::message;
+pub use say::{lines, message};
 
 /// The server's name in responses and messages.
 pub(crate) const NAME: &str = "samum";

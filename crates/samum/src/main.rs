@@ -72,7 +72,7 @@ fn explain(errors: &Errors) -> String {
 fn tell(messages: &[Message]) {
     for message in messages {
         // If standard error is closed, the exit code alone reports the error.
-        let _ = writeln!(io::stderr(), "{message}");
+        let _ = io::stderr().write_all(&samum::lines(message));
     }
 }
 

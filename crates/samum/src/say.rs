@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::config::ErrorFormat;
+use crate::config::{self, ErrorFormat};
 use crate::log::message_json;
 
 /// True if messages are JSON. It is set once, when the configuration is known.
@@ -16,6 +16,13 @@ static IS_JSON: AtomicBool = AtomicBool::new(false);
 pub(crate) fn set_format(format: ErrorFormat) {
     // No other memory depends on it, so relaxed order is enough.
     IS_JSON.store(format == ErrorFormat::Json, Ordering::Relaxed);
+}
+
+/// Makes a message about a configuration lines, with their end: what is wrong, and an excerpt of the file.
+#[must_use]
+pub fn lines(about: &config::Message) -> Vec<u8> {
+    let text = about.to_string();
+    if IS_JSON.load(Ordering::Relaxed) { message(&text) } else { format!("{text}\n").into_bytes() }
 }
 
 /// Makes a message a line, with its end.

@@ -129,7 +129,10 @@ fn a_request_that_follows_a_change_at_once_sees_it() {
         let response = asks("/big", &|| tree.write("big", two.clone()));
         two.assert_is(&response.body);
         assert_ne!(response.header("etag"), Some(&tag[..]), "other bytes have another tag");
-        assert_eq!(asks("/small", &|| fs::remove_file(tree.path().join("small")).unwrap()).status, 404);
+        assert_eq!(
+            asks("/small", &|| fs::remove_file(tree.path().join("small")).unwrap()).status,
+            404
+        );
     });
 }
 
