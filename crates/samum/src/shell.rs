@@ -76,6 +76,8 @@ pub(crate) enum Complaint {
     Connections,
     /// No more descriptors, or no memory.
     Descriptors,
+    /// No more descriptors for files.
+    Files,
     /// A disk that does not answer.
     Disk,
     /// Files that cannot be read.
@@ -221,6 +223,16 @@ impl Shell {
         self.complain(Complaint::Descriptors, &format!(
             "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
              with `ulimit -n`, or lower --max-connections)"
+        ));
+    }
+
+    /// Tells the operator that responses hold all descriptors that are for files, at most once in
+    /// [`COMPLAINT_INTERVAL`].
+    pub(crate) fn complain_of_files(&mut self, most: usize) {
+        self.cx.stats.descriptor_shortages += 1;
+        self.complain(Complaint::Files, &format!(
+            "slow clients keep {most} files open, as many as there are descriptors for in a worker; requests for \
+             other large files get 503 (raise the limit with `ulimit -n`, or --rate-min)"
         ));
     }
 

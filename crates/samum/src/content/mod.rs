@@ -636,7 +636,11 @@ impl Content {
                 shell.report_silence(device, Some(&self.loader.load(key).path));
             }
             let mut tickets = core::mem::take(&mut self.loader.load_mut(key).tickets);
-            shell.cx.stats.disk_timeouts += tickets.len() as u64;
+            if self.loader.line.is_parked(key) {
+                shell.complain_of_files(self.library.open_files.max());
+            } else {
+                shell.cx.stats.disk_timeouts += tickets.len() as u64;
+            }
             self.answer(&mut tickets, &Answer::Error(Status::ServiceUnavailable));
             if self.loader.line.withdraw(device, key) {
                 let load = self.loader.remove(key);
