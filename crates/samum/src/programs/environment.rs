@@ -112,6 +112,13 @@ impl Environment {
         all
     }
 
+    /// The same for a request that was handed over, which has no content whatever its client has sent (RFC 3875 §6.2.2).
+    #[must_use]
+    pub(crate) fn without_content(mut self) -> Self {
+        self.0.retain(|(name, _)| name != "CONTENT_TYPE");
+        self
+    }
+
     /// Adds the length of the content that the program will read.
     pub(crate) fn set_content_length(&mut self, length: u64) {
         self.set("CONTENT_LENGTH", length.to_string().as_bytes());

@@ -182,6 +182,9 @@ impl Programs {
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
         let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected);
         let mut environment = Environment::new(head, &circumstances);
+        if interest.is_some() {
+            environment = environment.without_content();
+        }
         if let Some(length) = content_length(head)
             && (input.is_some() || length == 0)
         {
