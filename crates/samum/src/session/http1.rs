@@ -112,6 +112,7 @@ impl Session for Http1 {
                 || !self.is_open()
                 || work.is_full(&cx.budget)
                 || work.had_its_turn(cx.turn)
+                || !work.may_read(&bytes[at..])
             {
                 break;
             }

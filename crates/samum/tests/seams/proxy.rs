@@ -938,6 +938,47 @@ fn paths_that_name_no_file_are_passed_on() {
     });
 }
 
+/// Two requests that change something must not overtake each other on their ways to the server.
+#[test]
+fn requests_that_are_not_safe_are_passed_on_one_after_the_other() {
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let requests = ["GET /1", "GET /2", "DELETE /3", "POST /4", "GET /5", "PUT /6"];
+        for request in requests {
+            let body =
+                if request.starts_with('P') { "Content-Length: 4\r\n\r\nbody" } else { "\r\n" };
+            client.peer.send(format!("{request} HTTP/1.1\r\nHost: a\r\n{body}").as_bytes());
+        }
+        let mut all = vec![stage.accept(), stage.accept()];
+        let answer = |server: &Peer, expected: &str, stage: &mut Stage| {
+            let (head, _) = stage.request(server);
+            assert!(head.starts_with(expected), "{head} is not {expected}");
+            assert!(!stage.has_connected(), "another one overtakes {expected}");
+            server.send(OK);
+        };
+        // The two that are safe come together, in either order.
+        let mut first: Vec<_> = all.iter().map(|server| stage.request(server).0).collect();
+        first.sort();
+        assert!(first[0].starts_with("GET /1") && first[1].starts_with("GET /2"), "{first:?}");
+        assert!(!stage.has_connected());
+        all.iter().for_each(|server| server.send(OK));
+        for _ in 0..2 {
+            assert_eq!(stage.response(&mut client).status, 200);
+        }
+        for expected in ["DELETE /3", "POST /4", "GET /5", "PUT /6"] {
+            let mut found = None;
+            stage.run_until(|| {
+                found = all.iter().position(|server| !server.received().is_empty());
+                found.is_some()
+            });
+            answer(&all[found.expect("on a link that was kept")], expected, &mut stage);
+            assert_eq!(stage.response(&mut client).status, 200);
+        }
+        stage.check_nothing_is_left(vec![client], core::mem::take(&mut all));
+    });
+}
+
 /// Hints come before the response, and only where the client can tell of which request they are.
 #[test]
 fn interim_responses_are_passed_on() {

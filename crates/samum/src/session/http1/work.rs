@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{FieldSection, Head, HeadBuf, Method, Reject, Status, Version};
+use http::{FieldSection, Head, HeadBuf, Method, Reject, Status, Version, bytes};
 use http1::Framing;
 use http1::server;
 use http1::write::{self, ConnectionOption, Wire};
@@ -282,6 +282,20 @@ impl Work {
         self.exchanges.len() + self.ends.len() >= REQUESTS_MAX
             || self.unsent() >= PROMISED_BYTES_MAX
             || !budget.allows(self.weight())
+    }
+
+    /// Whether what comes next may be read while requests wait for their responses. They are answered side by side only if
+    /// they are all safe (RFC 9112 §9.3.2): any other one is read when none waits, and none behind it before its response
+    /// has begun.
+    #[inline]
+    pub(super) fn may_read(&self, input: &[u8]) -> bool {
+        match self.exchanges.back() {
+            // The rest of its body comes.
+            Some(Exchange::Asked { head, .. }) if self.reader.is_idle() => {
+                is_safe(head.as_head().method) && !begins_unsafe(input)
+            }
+            _ => true,
+        }
     }
 
     /// Whether another response may be put into the stream.
@@ -600,6 +614,21 @@ impl Work {
         }
         self.ends.push(End { at, record });
     }
+}
+
+/// Whether a method changes nothing (RFC 9110 §9.2.1).
+const fn is_safe(method: Method<'_>) -> bool {
+    matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace)
+}
+
+/// Whether a request with a method begins here that may not be safe, as far as it has come. What is no request is refused
+/// at once.
+fn begins_unsafe(input: &[u8]) -> bool {
+    // Empty lines in front are skipped (RFC 9112 §2.2).
+    let input = input.trim_ascii_start();
+    let is_begun = |begin: &&[u8]| input.starts_with(begin) || begin.starts_with(input);
+    input.first().is_some_and(|byte| bytes::is(*byte, bytes::TOKEN))
+        && ![&b"GET "[..], b"HEAD ", b"OPTIONS ", b"TRACE "].iter().any(is_begun)
 }
 
 impl Exchange {
