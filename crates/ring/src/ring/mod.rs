@@ -360,7 +360,9 @@ impl Ring {
             self.woken();
         }
         self.woke_at = self.now();
-        self.pass_places();
+        if !self.common.left.is_empty() {
+            self.pass_places();
+        }
         self.common.run_timers(self.woke_at);
         core::mem::swap(&mut self.common.ready, completions);
         Ok(())
