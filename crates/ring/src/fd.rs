@@ -137,6 +137,14 @@ impl Fd {
         }
     }
 
+    /// A socket that was accepted from this listener, of which it has the options.
+    pub(crate) fn accepted(&self, socket: OwnedFd) -> Handle {
+        match self.handle() {
+            Handle::Lingering(_) => Handle::Lingering(socket),
+            _ => Handle::Socket(socket),
+        }
+    }
+
     /// The descriptor, without keeping it open.
     #[must_use]
     pub fn downgrade(&self) -> WeakFd {

@@ -21,10 +21,10 @@ pub struct Notice {
     pub copied: bool,
 }
 
-/// The peer of a Unix socket that has closed its side.
+/// The peer of a Unix socket that has closed it, or has ended its side after we have ended ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It had read everything.
+    /// It has read everything that is not queued.
     Read,
     /// It had not: nobody knows how much it has read.
     Unread,

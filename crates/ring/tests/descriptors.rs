@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::sim::{Config, End, World};
 use ring::{BufferPool, Caching, Choice, Completion, Event, Fd, Key, Op, OpenHow, Ring};
-use rustix::net::sockopt::set_socket_linger;
+use rustix::net::sockopt::{set_socket_linger, tcp_nodelay};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -401,7 +401,8 @@ fn a_connect_keeps_no_socket_but_a_connected_one() {
 
         let key = bench.ring.submit(Op::Connect(open.local_addr().unwrap().into()), 0);
         let event = bench.next(key).result.unwrap();
-        assert!(matches!(event, Event::Connected(_)));
+        let Event::Connected(socket) = &event else { panic!("{event:?}") };
+        assert!(tcp_nodelay(socket.os()).unwrap(), "the last piece of a request must not wait");
         assert_eq!(open_descriptors(), before + 1);
         drop(event);
         assert_open(before, || bench.turn());

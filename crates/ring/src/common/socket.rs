@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::net::{SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::{Common, Pinned, Slot};
 use crate::fd::{Fd, Handle};
@@ -35,7 +35,13 @@ impl Common {
             Op::Connect(address) => {
                 let family = address.as_any().address_family();
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-                socket_with(family, SocketType::STREAM, flags, None)?
+                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+                if family != AddressFamily::UNIX {
+                    // What comes in pieces says so (`MSG_MORE`); the last one must not wait for the peer's delayed
+                    // acknowledgement.
+                    rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
+                }
+                socket
             }
             Op::Signal(signal) => process::signalfd(*signal)?,
             Op::Child(pid) => process::pidfd(*pid)?,

@@ -223,7 +223,8 @@ impl Common {
         let before = self.ready.len();
         self.read_inotify();
         if self.ready.len() > before {
-            // What was received came perhaps after a change, so a server must learn of the change first.
+            // What was received came perhaps after a change, so a server has to learn of the change first. Of a burst of
+            // changes this holds for the first ones only.
             let is_change =
                 |one: &Completion| matches!(one.result, Ok(Event::Watching | Event::Changed(_)));
             self.ready.sort_by_key(|one| !is_change(one));

@@ -127,7 +127,7 @@ impl Ring {
     pub fn accept(&self, listener: &Fd) -> io::Result<Fd> {
         let handle = match self.world() {
             Some(world) => Handle::Sim(world.accept(listener.raw())?),
-            None => Handle::Socket(kernel::accept(listener.os())?),
+            None => listener.accepted(kernel::accept(listener.os())?),
         };
         Ok(self.common.fd(handle))
     }
@@ -223,8 +223,7 @@ impl Ring {
         }
     }
 
-    /// Whether the peer has closed its side of a Unix socket, and if so, whether it left bytes unread. For other sockets
-    /// and in the simulation `None`.
+    /// Whether the peer of a Unix socket has left, and if so, whether it left bytes unread. In the simulation `None`.
     #[must_use]
     pub fn has_left(&self, socket: &Fd) -> Option<Left> {
         match self.world() {

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SocketFlags};
 
 use super::Epoll;
 use crate::common::{Common, Slot};
-use crate::fd::{Fd, Handle};
+use crate::fd::Fd;
 use crate::op::{Event, Op, Wait};
 use crate::slab::Key;
 
@@ -220,7 +220,7 @@ impl Epoll {
         for _ in 0..ACCEPTS_MAX {
             match rustix::net::accept_with(fd.os(), SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => {
-                    let socket = common.fd(Handle::Socket(socket));
+                    let socket = common.fd(fd.accepted(socket));
                     common.emit(key, Event::Accepted(socket));
                 }
                 Err(Errno::AGAIN) => return,

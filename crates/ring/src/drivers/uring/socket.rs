@@ -10,7 +10,7 @@ use io_uring::{cqueue, opcode};
 
 use super::{RECV_GROUP, Uring, WIDE_GROUP};
 use crate::common::{Common, Pinned, Slot};
-use crate::fd::{Fd, Handle};
+use crate::fd::Fd;
 use crate::op::{Event, Op, Wait};
 use crate::recv::RecvPool;
 use crate::slab::Key;
@@ -90,7 +90,9 @@ impl Uring {
             (Wait::Accept, Ok(socket)) => {
                 // SAFETY: accept(2) has just made it, for us alone.
                 let socket = unsafe { OwnedFd::from_raw_fd(socket.cast_signed()) };
-                let socket = common.fd(Handle::Socket(socket));
+                let Op::Accept(listener) = &slot.op else { unreachable!("it accepts") };
+                let accepted = listener.accepted(socket);
+                let socket = common.fd(accepted);
                 common.emit(key, Event::Accepted(socket));
                 if !more {
                     self.again(common, key, cancelled);
