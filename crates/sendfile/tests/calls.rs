@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::ffi::CString;
 use std::fs::File as StdFile;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -572,5 +572,43 @@ fn a_unix_socket_is_asked_what_its_peer_has() {
         setup.calls.acknowledgement(socket, 6, 3).unwrap();
         setup.calls.close(socket);
         assert!(matches!(setup.next().outcome, Outcome::Acknowledged(Err(Stop::Closed))));
+    }
+}
+
+#[test]
+fn an_acknowledgement_of_a_unix_socket_ends_when_the_peer_has_read_or_left() {
+    const COUNT: usize = 1000;
+    const BYTES: u64 = COUNT as u64;
+    let is_gone = |outcome: Outcome| {
+        matches!(outcome, Outcome::Acknowledged(Err(Stop::Failed(Failure::Gone))))
+    };
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        for reads in [false, true] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let ours = setup.calls.ring().adopt_socket(ours.into());
+            let socket = setup.calls.adopt(ours);
+            setup.calls.send(socket, vec![Part::Bytes(content(COUNT))], 1).unwrap();
+            assert!(matches!(setup.next().outcome, Outcome::Sent { bytes: BYTES, end: Ok(()) }));
+            // Both have ended their sides, which looks as if the peer had left.
+            theirs.shutdown(Shutdown::Write).unwrap();
+            setup.calls.shutdown(socket);
+            setup.calls.acknowledgement(socket, BYTES, 2).unwrap();
+            setup.pause();
+            assert_eq!(setup.calls.acknowledged(socket), 0);
+            if reads {
+                theirs.read_exact(&mut [0; COUNT]).unwrap();
+                let outcome = setup.next().outcome;
+                assert!(matches!(outcome, Outcome::Acknowledged(Ok(BYTES))), "{outcome:?}");
+            } else {
+                drop(theirs);
+                let outcome = setup.next().outcome;
+                assert!(is_gone(outcome), "what was left unread");
+            }
+            // No more will be acknowledged.
+            setup.calls.acknowledgement(socket, BYTES + 1, 3).unwrap();
+            assert!(is_gone(setup.next().outcome));
+            setup.calls.close(socket);
+        }
     }
 }

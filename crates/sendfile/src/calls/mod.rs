@@ -453,12 +453,17 @@ impl Calls {
         // A socket without a connection has nothing queued, whatever became of it.
         let (is_gone, is_over) = match acknowledgements.notices {
             Some(_) => (ring.peer_name(fd).is_none(), false),
-            // Of what a peer has left unread nothing is queued either.
+            // Of what a peer has left unread nothing is queued either. One that has ended its side, as we have ours,
+            // looks as if it had left, but may still read what is queued.
             None => {
                 let left = ring.has_left(fd);
-                (lines.is_broken || left == Some(Left::Unread), left.is_some())
+                (
+                    lines.is_broken || left == Some(Left::Unread),
+                    left.is_some() && ring.queued(fd) == 0,
+                )
             }
         };
+        let acknowledged = if is_over { lines.sent } else { acknowledged };
         let mut ended = Vec::new();
         acknowledgements.calls.retain(|call| {
             let waits_for = match calls.get(call.0).map(|one| &one.work) {
