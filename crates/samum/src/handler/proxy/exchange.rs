@@ -93,8 +93,6 @@ pub(super) struct Exchange {
     content_bytes_before: u64,
     /// True once the response is pulled past the ring.
     is_pulled: bool,
-    /// True if the end of the connection was seen right behind what was pulled.
-    has_ended: bool,
     /// The memory into which it is pulled, if it does not go through pipes.
     buffer: Option<Cyclic>,
     /// The work that is left for it in this turn of the worker.
@@ -183,7 +181,6 @@ impl Exchange {
             content_bytes: 0,
             content_bytes_before: 0,
             is_pulled: false,
-            has_ended: false,
             buffer: None,
             share: Share::default(),
             is_interrupted: false,

@@ -341,18 +341,8 @@ impl Exchange {
         self.wire.pass(piece.len());
         self.take(tools, piece);
         if self.wire.content_left() == Some(0) {
-            self.look_behind(tools);
+            self.understand(tools, &[]);
         }
-    }
-
-    /// Ends a content that was pulled. A request that takes the link next must not find bytes in it that came before: it
-    /// would take them for its response.
-    fn look_behind(&mut self, tools: &mut Tools<'_>) {
-        let link = self.link.and_then(|link| tools.links.get_mut(link));
-        let mut room = [0];
-        let behind = link.map_or(Ok(0), |link| link.receive_behind(&tools.shell.ring, &mut room));
-        self.has_ended = behind.is_err();
-        self.understand(tools, &room[..behind.unwrap_or_default()]);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::Status;
 use outq::Payload as _;
+use ring::Key;
 use sendfile::Piece;
 
 use super::duty::Duty;
@@ -215,7 +216,11 @@ impl Exchange {
                 tools.shell.cx.stats.proxy_early += 1;
                 self.note_client(tools, EARLY);
             }
-            if self.wire.is_idle() && has_whole_request && is_clean && !self.has_ended {
+            if self.wire.is_idle()
+                && has_whole_request
+                && is_clean
+                && self.has_nothing_behind(tools, key)
+            {
                 tools.links.keep(&mut tools.shell.ring, key, tools.shell.cx.now);
             } else {
                 tools.links.close(&mut tools.shell.ring, key);
@@ -224,6 +229,22 @@ impl Exchange {
         self.end_text(tools);
         self.drop_input();
         self.stage = Stage::Over;
+    }
+
+    /// Whether nothing has come behind a response that was pulled. A request that takes the link next must not find bytes
+    /// that came before it, which it would take for its response.
+    fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
+        let Some(link) = tools.links.get_mut(key).filter(|_| self.is_pulled) else { return true };
+        match link.receive_behind(&tools.shell.ring, &mut [0]) {
+            Ok(0) => true,
+            Ok(_) => {
+                tools.shell.cx.stats.proxy_surplus += 1;
+                self.note(tools, SURPLUS);
+                false
+            }
+            // The connection has ended.
+            Err(_) => false,
+        }
     }
 
     /// The server will send no more.
