@@ -36,6 +36,7 @@ pub struct Checked {
 /// with another one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
+    loaded.config.check_addresses()?;
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
     let errors = open_all(&loaded, &mut warnings);

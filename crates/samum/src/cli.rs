@@ -430,6 +430,7 @@ impl Serve {
         {
             return Err("--log-format needs a log: give --log, too".to_owned().into());
         }
+        config.check_addresses()?;
         Ok(loaded)
     }
 
@@ -549,10 +550,38 @@ fn parse_address(text: &str) -> Result<Address, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// The message for these arguments of `samum serve .`, if they are refused.
+    fn refusal(arguments: &str) -> Option<String> {
+        let arguments = ["samum", "serve", "."].into_iter().chain(arguments.split(' '));
+        let Command::Serve(serve) = Cli::parse_from(arguments).command else { panic!("it serves") };
+        serve.load().err().map(|errors| errors.0[0].to_string())
+    }
+
+    #[test]
+    fn what_cannot_work_together_is_refused() {
+        for (arguments, refused) in [
+            ("--listen :80 --listen 127.0.0.1:80", Some("both 0.0.0.0:80 and 127.0.0.1:80")),
+            ("--listen :80 --listen [::]:80", None),
+            ("--listen :80 --listen 127.0.0.1:81", None),
+            ("--listen :0 --listen 127.0.0.1:0", None),
+            ("--listen :80 --listen 127.0.0.1:80 --interface lo", None),
+            ("--frames packet", Some("--frames needs")),
+            ("--congestion bbr", Some("--congestion needs")),
+            ("--pcap file", Some("--pcap needs")),
+            ("--frames packet --interface lo", None),
+            ("--log-format json", Some("--log-format needs")),
+            ("--log-format json --log -", None),
+        ] {
+            let found = refusal(arguments);
+            assert_eq!(found.is_some(), refused.is_some(), "{arguments}: {found:?}");
+            assert!(found.unwrap_or_default().contains(refused.unwrap_or_default()), "{arguments}");
+        }
     }
 }

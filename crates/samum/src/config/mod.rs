@@ -16,7 +16,7 @@ mod suggest;
 pub mod upstream;
 pub mod value;
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,6 +47,35 @@ pub struct Config {
 }
 
 impl Config {
+    /// Checks that no address is one of those that another means, all of the machine: the kernel gives a port only once.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub(crate) fn check_addresses(&self) -> Result<(), String> {
+        // On an interface of our own stack the kernel does not have such an address.
+        if !self.server.interfaces.is_empty() {
+            return Ok(());
+        }
+        let ip = |address: &Address| match address {
+            Address::Ip(ip) if ip.port() != 0 => Some(*ip),
+            _ => None,
+        };
+        let listed = || self.sites.iter().flat_map(|site| &site.listen).filter_map(ip);
+        for all in listed().filter(|all| all.ip().is_unspecified()) {
+            // The sockets of IPv6 are for IPv6 only.
+            let is_of = |other: &SocketAddr| {
+                other.port() == all.port() && other.is_ipv4() == all.is_ipv4() && *other != all
+            };
+            if let Some(one) = listed().find(is_of) {
+                return Err(format!(
+                    "cannot listen on both {all} and {one}, which is one of its addresses: leave one of them out"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The configuration of a server with one site, which serves the files of a directory to all requests.
     #[must_use]
     pub fn of_directory(files: Files, listen: Vec<Address>, log: Log, server: Server) -> Self {

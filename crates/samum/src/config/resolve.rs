@@ -1,6 +1,5 @@
 //! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
 
-use core::net::SocketAddr;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
@@ -25,10 +24,6 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
         draft.sites.iter().for_each(|site| check_targets(site, notes));
     }
     check_addresses(&draft.sites, notes);
-    // On an interface of our own stack the kernel does not have such an address.
-    if draft.server.interfaces.is_empty() {
-        check_wildcards(&draft.sites, notes);
-    }
     draft.sites.iter().for_each(|site| check_routes(site, notes));
     let mut places = HashMap::new();
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
@@ -113,25 +108,6 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         half_close: shared.half_close,
         action,
     })
-}
-
-/// Checks that no address is one of those that another means, all of the machine: the kernel gives a port only once.
-fn check_wildcards(sites: &[SiteDraft], notes: &mut Notes) {
-    let listed = || sites.iter().flat_map(|site| &site.listen);
-    let ip = |(address, place): &(Address, Place)| match address {
-        Address::Ip(ip) => Some((*ip, *place)),
-        Address::Unix(_) => None,
-    };
-    for (all, at) in listed().filter_map(ip).filter(|(all, _)| all.ip().is_unspecified()) {
-        // The sockets of IPv6 are for IPv6 only.
-        let is_of = |other: &SocketAddr| {
-            other.port() == all.port() && other.is_ipv4() == all.is_ipv4() && *other != all
-        };
-        for (other, place) in listed().filter_map(ip).filter(|(other, _)| is_of(other)) {
-            let text = format!("{other} is one of the addresses of {all}: leave one of them out");
-            notes.error_beside(place, text, at);
-        }
-    }
 }
 
 /// Checks that each request of an address has one site.

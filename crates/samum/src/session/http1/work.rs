@@ -285,8 +285,8 @@ impl Work {
     }
 
     /// Whether what comes next may be read while requests wait for their responses. They are answered side by side only if
-    /// they are all safe (RFC 9112 §9.3.2): any other one is read when none waits, and none behind it before its response
-    /// has begun.
+    /// they are all safe (RFC 9112 §9.3.2): any other one is read when none waits, and those behind it once its response has
+    /// been sent, as it is with a connection that is full.
     #[inline]
     pub(super) fn may_read(&self, input: &[u8]) -> bool {
         match self.exchanges.back() {
