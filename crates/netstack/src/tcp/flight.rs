@@ -206,9 +206,12 @@ impl Flight {
         let pipe = self.pipe();
         let room = self.congestion.cwnd().saturating_sub(pipe);
         if let Some(lost) = self.sent.first_lost() {
-            // Nothing that the peer's window excludes, but the first byte: it makes the peer answer.
+            // Nothing that the peer's window excludes, but the first segment: it makes the peer answer. The peer may have made
+            // its window smaller than what was sent.
+            let mss = self.path.mss;
             let is_in_window = !lost.end().is_after(offer.window_end);
-            if is_in_window || lost.from == self.snd_una {
+            let is_partly = offer.window_end.is_after(lost.from + mss);
+            if is_in_window || is_partly || lost.from == self.snd_una {
                 let kind = match self.phase {
                     _ if self.is_window_closed => Kind::Probe,
                     Phase::Loss { .. } => Kind::Timeout,
@@ -218,7 +221,8 @@ impl Flight {
                 let most = match is_in_window {
                     true if has_model => rate.frame_bytes(self.path.mss),
                     true => u32::MAX,
-                    false => self.path.mss,
+                    false if is_partly => offer.window_end - lost.from,
+                    false => mss,
                 };
                 let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, most));
                 // The first retransmission leaves in any case.

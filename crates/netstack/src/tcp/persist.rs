@@ -78,5 +78,6 @@ impl Persist {
 }
 
 fn first(srtt: Option<Duration>) -> Duration {
-    srtt.map_or(FIRST, |srtt| srtt * 3).max(SHORTEST)
+    // A peer can make the round trip look long by timestamps that it was never sent.
+    srtt.map_or(FIRST, |srtt| srtt * 3).clamp(SHORTEST, LONGEST)
 }

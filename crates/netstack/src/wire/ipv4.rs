@@ -24,11 +24,12 @@ impl Header {
     /// Bytes of a header without options, as all are that are emitted.
     pub const LEN: usize = 20;
 
-    /// Reads a header and checks its checksum. Options are skipped.
+    /// Reads a header and checks its checksum. Options are skipped, but for source routes, with which a stranger could
+    /// pass for another host (RFC 7126, 4.3 and 4.4; Linux refuses them by default).
     ///
     /// # Errors
     ///
-    /// If the packet is cut off, its header contradicts itself or has a wrong checksum, or it is a fragment.
+    /// If the packet is cut off, its header contradicts itself or has a wrong checksum or a source route, or it is a fragment.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let fields = packet.first_chunk::<{ Self::LEN }>().ok_or(Malformed::Header)?;
@@ -38,6 +39,9 @@ impl Header {
         let (head, payload) = packet.split_at_checked(header_len).ok_or(Malformed::Header)?;
         if !Sum::of(head).is_right() {
             return Err(Malformed::Checksum);
+        }
+        if header_len > Self::LEN && has_source_route(&head[Self::LEN..]) {
+            return Err(Malformed::Header);
         }
         // The offset, and the flag of more fragments.
         if be16(fields[6], fields[7]) & 0x3fff != 0 {
@@ -109,6 +113,25 @@ impl Header {
 /// The second word of a header: identification 0, the flag, and offset 0.
 const DONT_FRAGMENT: u32 = 0x4000;
 
+/// Whether options have a source route, loose or strict.
+fn has_source_route(mut options: &[u8]) -> bool {
+    const END: u8 = 0;
+    const NOTHING: u8 = 1;
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    loop {
+        match *options {
+            [LOOSE | STRICT, ..] => return true,
+            [NOTHING, ref rest @ ..] => options = rest,
+            [] | [END, ..] | [_] => return false,
+            [_, len, ..] => match options.get(usize::from(len)..) {
+                Some(rest) if len > 1 => options = rest,
+                _ => return false,
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::vec::Vec;
@@ -154,6 +177,24 @@ mod tests {
     fn options_are_skipped() {
         let bytes = patched(packet(&header(), b"\x01\x01\x01\x00four"), 0, &[0x46]);
         assert_eq!(Header::parse(&bytes), Ok((header(), &b"four"[..])));
+    }
+
+    #[test]
+    fn source_routes_are_refused() {
+        for (options, is_refused) in [
+            (b"\x83\x07\x04\x0a\x00\x00\x01\x00", true),
+            (b"\x89\x07\x04\x0a\x00\x00\x01\x00", true),
+            (b"\x01\x83\x07\x04\x0a\x00\x00\x01", true),
+            // Behind the end; the data of another option, a record of the route; and options that contradict themselves.
+            (b"\x00\x83\x07\x04\x0a\x00\x00\x01", false),
+            (b"\x07\x07\x04\x83\x07\x04\x00\x00", false),
+            (b"\x07\x00\x83\x07\x04\x0a\x00\x00", false),
+            (b"\x07\xff\x83\x07\x04\x0a\x00\x00", false),
+        ] {
+            let content = [&options[..], b"four"].concat();
+            let bytes = patched(packet(&header(), &content), 0, &[0x47]);
+            assert_eq!(Header::parse(&bytes).is_err(), is_refused, "{options:?}");
+        }
     }
 
     #[test]

@@ -587,6 +587,20 @@ fn a_window_that_closes_over_bytes_in_flight_is_no_congestion() {
 }
 
 #[test]
+fn rfc9293_3_8_6_what_a_smaller_window_takes_of_a_frame_is_sent_again_at_once() {
+    let mut bench = Bench::reno();
+    bench.cut_bytes_max = 8_000;
+    bench.push(10);
+    bench.window = 3_500;
+    assert_eq!(bench.wait().1, [(0, 1_000, Kind::Timeout)]);
+    bench.pass_ms(RTT_MS);
+    assert_eq!(bench.ack(1_000), [(1_000, 2_000, Kind::Timeout)]);
+    bench.pass_ms(RTT_MS);
+    // The window would let four segments out, and the peer's takes three whole ones.
+    assert_eq!(bench.ack(3_000), [(3_000, 3_000, Kind::Timeout)]);
+}
+
+#[test]
 fn rfc1191_6_5_a_smaller_path_sends_all_again_in_smaller_segments() {
     let mut bench = Bench::sack();
     bench.push(4);
