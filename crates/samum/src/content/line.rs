@@ -101,11 +101,6 @@ impl Line {
         self.parked.push_back(parked);
     }
 
-    /// Returns whether a load is parked.
-    pub(super) fn is_parked(&self, load: Key) -> bool {
-        self.parked.iter().any(|parked| parked.load == load)
-    }
-
     pub(super) fn first_parked(&self) -> Option<Parked> {
         self.parked.front().copied()
     }

@@ -308,6 +308,11 @@ impl<F: Clone> Load<F> {
         self.step = Step::Parked;
     }
 
+    /// Returns whether it waits for room.
+    pub(super) const fn is_parked(&self) -> bool {
+        matches!(self.step, Step::Parked)
+    }
+
     /// Reserves so many open files for the load, which waits for its next look.
     pub(super) fn unpark(&mut self, reserved: usize) {
         debug_assert!(matches!(self.step, Step::Parked));

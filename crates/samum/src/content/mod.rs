@@ -636,7 +636,7 @@ impl Content {
                 shell.report_silence(device, Some(&self.loader.load(key).path));
             }
             let mut tickets = core::mem::take(&mut self.loader.load_mut(key).tickets);
-            if self.loader.line.is_parked(key) {
+            if self.loader.load(key).is_parked() {
                 shell.complain_of_files(self.library.open_files.max());
             } else {
                 shell.cx.stats.disk_timeouts += tickets.len() as u64;
