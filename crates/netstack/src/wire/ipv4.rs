@@ -113,7 +113,7 @@ impl Header {
 /// The second word of a header: identification 0, the flag, and offset 0.
 const DONT_FRAGMENT: u32 = 0x4000;
 
-/// Whether options have a source route, loose or strict.
+/// Returns whether the options contain a source route.
 fn has_source_route(mut options: &[u8]) -> bool {
     const END: u8 = 0;
     const NOTHING: u8 = 1;

@@ -37,8 +37,8 @@ impl Common {
                 let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
                 let socket = socket_with(family, SocketType::STREAM, flags, None)?;
                 if family != AddressFamily::UNIX {
-                    // What comes in pieces says so (`MSG_MORE`); the last one must not wait for the peer's delayed
-                    // acknowledgement.
+                    // Nagle's algorithm would hold back a short segment until the peer acknowledges the one before, which
+                    // a peer may delay by 40 ms. Whoever sends in pieces passes `MSG_MORE`.
                     rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
                 }
                 socket

@@ -223,8 +223,8 @@ impl Common {
         let before = self.ready.len();
         self.read_inotify();
         if self.ready.len() > before {
-            // What was received came perhaps after a change, so a server has to learn of the change first. Of a burst of
-            // changes this holds for the first ones only.
+            // A client may have sent its request after a change, so the server learns of the change first. A burst of more
+            // than `INOTIFY_EVENTS_MAX` changes takes several turns, and the last changes come late.
             let is_change =
                 |one: &Completion| matches!(one.result, Ok(Event::Watching | Event::Changed(_)));
             self.ready.sort_by_key(|one| !is_change(one));

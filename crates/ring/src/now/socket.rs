@@ -219,7 +219,8 @@ pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok()??.try_into().ok()
 }
 
-/// Whether the peer of a Unix socket has left (`unix_release_sock` and `unix_poll` in net/unix/af_unix.c).
+/// Returns how the peer of a Unix socket has left; `None` if it is there (`unix_release_sock` and `unix_poll` in
+/// net/unix/af_unix.c).
 pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {
     let mut look = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;

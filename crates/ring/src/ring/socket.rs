@@ -223,7 +223,7 @@ impl Ring {
         }
     }
 
-    /// Whether the peer of a Unix socket has left, and if so, whether it left bytes unread. In the simulation `None`.
+    /// Returns how the peer of a Unix socket has left; `None` if it is there, and always in the simulation.
     #[must_use]
     pub fn has_left(&self, socket: &Fd) -> Option<Left> {
         match self.world() {

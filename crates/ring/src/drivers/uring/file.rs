@@ -178,7 +178,7 @@ impl Uring {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
         match (&mut slot.op, outcome) {
-            // Nobody has cancelled it: the kernel could start no thread for it (`io_queue_iowq`).
+            // The kernel could not start a thread for it, and reports that as a cancel (`io_queue_iowq`).
             (_, Err(error)) if error.raw_os_error() == Some(libc::ECANCELED) && !cancelled => {
                 common.submit_job(key);
             }

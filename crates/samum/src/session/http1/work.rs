@@ -284,9 +284,9 @@ impl Work {
             || !budget.allows(self.weight())
     }
 
-    /// Whether what comes next may be read while requests wait for their responses. They are answered side by side only if
-    /// they are all safe (RFC 9112 §9.3.2): any other one is read when none waits, and those behind it once its response has
-    /// been sent, as it is with a connection that is full.
+    /// Returns whether the next request may be read now. The server answers requests side by side only if all of them are
+    /// safe (RFC 9112 §9.3.2). It reads a request that is not safe when no other waits, and reads on when the response
+    /// has been sent.
     #[inline]
     pub(super) fn may_read(&self, input: &[u8]) -> bool {
         match self.exchanges.back() {

@@ -231,8 +231,8 @@ impl Exchange {
         self.stage = Stage::Over;
     }
 
-    /// Whether nothing has come behind a response that was pulled. A request that takes the link next must not find bytes
-    /// that came before it, which it would take for its response.
+    /// Returns whether the socket is empty behind a response that was pulled. The next request on the link would take
+    /// bytes that are there already for its response.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
         let Some(link) = tools.links.get_mut(key).filter(|_| self.is_pulled) else { return true };
         match link.receive_behind(&tools.shell.ring, &mut [0]) {
