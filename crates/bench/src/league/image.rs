@@ -1,10 +1,12 @@
 //! A file system of its own: ext4 on a loop device, whose disk can be slowed down or stopped without the
 //! disks of others.
 
+use core::time::Duration;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use rustix::fs::syncfs;
 use rustix::mount::{UnmountFlags, unmount};
@@ -55,6 +57,7 @@ impl Image {
     /// As umount(2) and mount(8).
     pub fn remount(&self) -> Result<(), Fault> {
         unmount(&self.mounted, UnmountFlags::empty())?;
+        self.wait_for_the_device()?;
         // The loop device reads it through the page cache of the disk.
         let file = File::open(&self.file)?;
         file.sync_data()?;
@@ -62,8 +65,25 @@ impl Image {
         self.mount("ro,loop")
     }
 
+    /// Waits until no loop device has the file any more. A process with its own view of the mounts, if it began while this
+    /// was mounted, keeps it mounted there until it ends: what is read then stays in memory, and mount(8) calls the device
+    /// busy.
+    fn wait_for_the_device(&self) -> Result<(), Fault> {
+        let begin = Instant::now();
+        while !command(Command::new("losetup").arg("--associated").arg(&self.file))?.is_empty() {
+            crate::interrupt::check()?;
+            if begin.elapsed() > DEVICE_WAIT {
+                let of = self.file.display();
+                return Err(Fault::Failed(format!("{of} is still mounted for another process")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     fn mount(&self, options: &str) -> Result<(), Fault> {
-        command(Command::new("mount").args(["-o", options]).arg(&self.file).arg(&self.mounted))
+        command(Command::new("mount").args(["-o", options]).arg(&self.file).arg(&self.mounted))?;
+        Ok(())
     }
 }
 
@@ -98,10 +118,14 @@ pub fn write_in_pieces(paths: &[PathBuf], len: usize) -> std::io::Result<()> {
 /// Bytes of a file in one piece.
 pub const PIECE: usize = 32 << 10;
 
-fn command(command: &mut Command) -> Result<(), Fault> {
+/// The longest wait for a loop device to let go of its file: scripts beside this one take less.
+const DEVICE_WAIT: Duration = Duration::from_secs(10);
+
+/// Runs it to its end; what it printed.
+fn command(command: &mut Command) -> Result<Vec<u8>, Fault> {
     let program = command.get_program().display().to_string();
     let failed = |said: &str| Fault::Skip(format!("needs root and {program}: {said}"));
     let output = command.output().map_err(|error| failed(&error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| failed(said.trim()))
+    output.status.success().then_some(output.stdout).ok_or_else(|| failed(said.trim()))
 }

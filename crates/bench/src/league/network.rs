@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use rustix::process::Pid;
@@ -123,12 +123,15 @@ impl Namespace {
         Ok(Self { name })
     }
 
-    /// The words in front of a command that is to run in it.
+    /// The words in front of a command that is to run in it. The command keeps this process's view of the mounts: `ip
+    /// netns exec` would give it a copy of it, in which an [`Image`](super::image::Image) stays mounted after its end here.
     ///
     /// # Errors
-    /// A sentence, when there is no `ip`.
-    pub fn prefix(&self) -> Result<[String; 4], String> {
-        Ok([ip()?, "netns".to_owned(), "exec".to_owned(), self.name.clone()])
+    /// A sentence, when there is no `nsenter`.
+    pub fn prefix(&self) -> Result<[String; 2], String> {
+        let nsenter =
+            find("nsenter").ok_or_else(|| "nsenter (util-linux) is not installed".to_owned())?;
+        Ok([nsenter.display().to_string(), format!("--net={}", self.file().display())])
     }
 
     /// Moves this thread into it, and threads that it makes from then on, until the result is dropped.
@@ -137,14 +140,18 @@ impl Namespace {
     /// As open(2) and setns(2).
     pub fn enter(&self) -> io::Result<Inside> {
         let before = File::open("/proc/thread-self/ns/net")?;
-        move_to(&File::open(Path::new("/run/netns").join(&self.name))?)?;
+        move_to(&File::open(self.file())?)?;
         Ok(Inside { before })
     }
 
-    /// Runs a script of the shell in it.
+    /// Runs a script of the shell in it, with its `/sys`.
     fn run(&self, script: &str) -> Result<(), String> {
-        let [ip, words @ ..] = self.prefix()?;
-        run(Command::new(ip).args(words).args(["sh", "-ec", script]))
+        run(Command::new(ip()?).args(["netns", "exec", &self.name, "sh", "-ec", script]))
+    }
+
+    /// The file that names it.
+    fn file(&self) -> PathBuf {
+        Path::new("/run/netns").join(&self.name)
     }
 }
 
