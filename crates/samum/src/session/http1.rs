@@ -243,11 +243,9 @@ impl Session for Http1 {
         if work.begin_response(cx, Some(head), &mut response, last) {
             // The response ends the connection, whatever the request said. Requests behind it, one
             // that said that it is the last among them, get no response.
-            if self.is_open() {
-                Self::close_reader(work);
-                self.take_no_more();
-            }
-            work.exchanges.clear();
+            work.drop_behind();
+            Self::close_reader(work);
+            self.take_no_more();
         }
     }
 
@@ -619,10 +617,12 @@ impl Http1 {
         let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
         if form == Form::Body {
             work.reader.decode_body(request, consumer.bytes_max())?;
-            work.asked = Asked { skips_body_first: false, ..Asked::of(request, work.asked.at) };
+            let last = !request.keep_alive || self.is_retiring;
+            work.asked =
+                Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.at) };
             // A body that is too long to be skipped does not end the connection if it is taken.
             if let Phase::Last(wait) = self.phase
-                && request.keep_alive
+                && !last
             {
                 self.phase = Phase::Open(wait);
             }

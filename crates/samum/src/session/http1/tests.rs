@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::handler::{Body, BodySink, Part, Producer, Terms};
+use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Part, Producer, Terms};
 use crate::log::Recording;
 use crate::serving::Serving;
 
@@ -850,12 +850,42 @@ enum Do {
     Take(u64),
     /// The disk stands still, or goes on.
     Stall(bool),
+    /// The consumers of bodies have no room, or have some again.
+    Hold(bool),
     /// A turn of the worker begins, a second after the last.
     Turn,
     /// Nothing happens until the deadline.
     Pause,
     Eof,
     Shutdown,
+    /// The listener of the connection was removed.
+    Retire,
+}
+
+/// Takes the body of a request.
+#[derive(Debug)]
+struct Taker {
+    is_held: Rc<Cell<bool>>,
+}
+
+impl Consumer for Taker {
+    fn bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn room(&self) -> u64 {
+        if self.is_held.get() { 0 } else { CONSUMER_ROOM_MIN }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        assert!(bytes.iter().all(u8::is_ascii_alphanumeric), "no framing: {bytes:?}");
+    }
+
+    fn end(&mut self) {}
+
+    fn weight(&self) -> u64 {
+        0
+    }
 }
 
 /// The rows of the module's table.
@@ -911,7 +941,11 @@ struct Rig<'a> {
     room: u64,
     is_blocked: bool,
     is_stalled: bool,
+    is_held: Rc<Cell<bool>>,
     is_receiving: bool,
+    /// True if the listener was removed, and the requests that had been read before.
+    is_retired: bool,
+    asked_before: usize,
     /// Whether the connection waits for another turn.
     is_queued: bool,
     closed: Option<Why>,
@@ -943,7 +977,10 @@ impl<'a> Rig<'a> {
             room: 0,
             is_blocked: false,
             is_stalled: false,
+            is_held: Rc::default(),
             is_receiving: true,
+            is_retired: false,
+            asked_before: 0,
             is_queued: false,
             closed: None,
             asked: Vec::new(),
@@ -988,6 +1025,10 @@ impl<'a> Rig<'a> {
                 self.is_stalled = *on;
                 self.proceed();
             }
+            Do::Hold(on) => {
+                self.is_held.set(*on);
+                self.proceed();
+            }
             Do::Turn => self.turn(self.cx.now + Duration::from_secs(1)),
             Do::Pause => {
                 let Some(at) = self.session.deadline(&self.cx) else { return };
@@ -1009,6 +1050,13 @@ impl<'a> Rig<'a> {
             Do::Shutdown => {
                 let work = has_work(&self.work, self).then_some(());
                 let next = self.session.handle_shutdown(work.map(|()| &mut self.work));
+                self.follow(next);
+            }
+            Do::Retire => {
+                self.is_retired = true;
+                self.asked_before = self.asked.len();
+                let work = has_work(&self.work, self).then_some(());
+                let next = self.session.handle_retirement(work.map(|()| &mut self.work));
                 self.follow(next);
             }
         }
@@ -1100,7 +1148,11 @@ impl<'a> Rig<'a> {
                 let reads = self.is_stalled && !self.work.stream.is_drained();
                 let makes = self.work.producing.is_some() && self.wakes.get() == 0;
                 let finds = !self.later.is_empty();
-                assert!(reads || makes || finds || self.is_queued, "for nothing: {self:?}");
+                let takes = self.work.incoming.is_some() && self.is_held.get();
+                assert!(
+                    reads || makes || finds || takes || self.is_queued,
+                    "for nothing: {self:?}"
+                );
                 assert_eq!(deadline.is_some(), self.session.ended);
             }
         }
@@ -1214,6 +1266,7 @@ impl<'a> Rig<'a> {
     fn settle(&mut self) {
         for _ in 0..1000 {
             self.wakes.set(1000);
+            self.is_held.set(false);
             for what in [Do::Stall(false), Do::Take(1 << 40), Do::Turn, Do::Answer(0)] {
                 if self.closed.is_some() {
                     return;
@@ -1267,8 +1320,10 @@ impl Requests for Rig<'_> {
         &mut self.cx
     }
 
-    fn consumer(&mut self, _request: u32, _head: &Head<'_>) -> Option<Box<dyn Consumer>> {
-        None
+    fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
+        let Target::Origin { path, .. } = head.target else { panic!("a path") };
+        let is_held = Rc::clone(&self.is_held);
+        path.ends_with(b"t").then(|| Box::new(Taker { is_held }) as _)
     }
 
     fn handle_request<S: Session>(
@@ -1280,6 +1335,7 @@ impl Requests for Rig<'_> {
         now: bool,
     ) {
         self.delivered += 1;
+        assert!(!self.is_retired || self.asked.len() <= self.asked_before, "one more at most");
         assert!(self.delivered <= TURN_REQUESTS_MAX);
         assert_eq!(request as usize, self.asked.len());
         let Target::Origin { path, .. } = head.target else { panic!("a path") };
@@ -1375,6 +1431,8 @@ fn request() -> impl Strategy<Value = String> {
         2 => Just(("GET", "1.0", "Connection: keep-alive\r\n")),
         2 => Just(("HEAD", "1.1", "")),
         2 => Just(("POST", "1.1", "Content-Length: 5\r\n\r\n12345")),
+        2 => Just(("GET", "1.1", "Content-Length: 5\r\n\r\n12345")),
+        1 => Just(("GET", "1.0", "Connection: keep-alive\r\nContent-Length: 5\r\n\r\n12345")),
         1 => Just(("POST", "1.1", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n12345")),
         1 => Just(("POST", "1.1", "Content-Length: 9999999\r\n")),
         2 => Just(("POST", "1.1", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
@@ -1382,9 +1440,11 @@ fn request() -> impl Strategy<Value = String> {
         2 => Just(("POST", "1.1",
             "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
     ];
-    (form, path).prop_map(|((method, version, rest), path)| {
+    (form, path, proptest::bool::ANY).prop_map(|((method, version, rest), path, is_taken)| {
+        // A consumer would take what follows, too.
+        let taken = if is_taken && !rest.contains("9999999") { "t" } else { "" };
         let end = if rest.contains("\r\n\r\n") { "" } else { "\r\n" };
-        format!("{method} {path} HTTP/{version}\r\nHost: h\r\n{rest}{end}")
+        format!("{method} {path}{taken} HTTP/{version}\r\nHost: h\r\n{rest}{end}")
     })
 }
 
@@ -1401,14 +1461,15 @@ fn events() -> impl Strategy<Value = Vec<Do>> {
         3 => Just(Do::Wake),
         8 => prop_oneof![0u64..1000, Just(1 << 40)].prop_map(Do::Take),
         3 => proptest::bool::ANY.prop_map(Do::Stall),
+        3 => proptest::bool::ANY.prop_map(Do::Hold),
         6 => Just(Do::Turn),
         1 => Just(Do::Pause),
-        1 => prop_oneof![Just(Do::Eof), Just(Do::Shutdown)],
+        1 => prop_oneof![Just(Do::Eof), Just(Do::Shutdown), Just(Do::Retire)],
     ];
     let between =
         prop_oneof![Just(Do::Pause), Just(Do::Shutdown), Just(Do::Eof), Just(Do::Take(9))];
     // Something happens while the rest of a body is waited for.
-    let body = ("/n-[ebcw]", between).prop_map(|(path, between)| {
+    let body = ("/n-[ebcw]t?", between).prop_map(|(path, between)| {
         let begin =
             format!("POST {path} HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
         let rest = Do::Write("3\r\nabc\r\n0\r\n\r\n".to_owned());
@@ -1417,6 +1478,25 @@ fn events() -> impl Strategy<Value = Vec<Do>> {
     });
     let group = prop_oneof![40 => event.prop_map(|event| vec![event]), 1 => body];
     proptest::collection::vec(group, 1..60).prop_map(|groups| groups.concat())
+}
+
+/// The end of the first response is that of the connection, so the body of the request behind it goes nowhere.
+#[test]
+fn what_a_dropped_request_sends_is_taken_by_nobody() {
+    let rows = RefCell::default();
+    let mut rig = Rig::new(&rows);
+    let first = "GET /l-c HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    let second = "GET /n-et HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12";
+    for what in [
+        Do::Write(first.to_owned() + second),
+        Do::Deliver(usize::MAX),
+        Do::Take(1 << 40),
+        Do::Answer(0),
+    ] {
+        rig.step(&what);
+    }
+    assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
+    assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
 }
 
 #[test]

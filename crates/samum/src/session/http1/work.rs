@@ -190,7 +190,9 @@ impl Outgoing for Work {
     }
 
     fn is_idle(&self) -> bool {
-        self.has_answered_all() && (self.reader.is_idle() || self.reader.is_closed())
+        self.has_answered_all()
+            && self.dropped == 0
+            && (self.reader.is_idle() || self.reader.is_closed())
     }
 
     fn active_requests(&self) -> usize {
@@ -215,7 +217,6 @@ impl Work {
             && self.exchanges.is_empty()
             && self.producing.is_none()
             && self.incoming.is_none()
-            && self.dropped == 0
             && !self.stream.is_reading()
     }
 
@@ -295,6 +296,14 @@ impl Work {
                 is_safe(head.as_head().method) && !begins_unsafe(input)
             }
             _ => true,
+        }
+    }
+
+    /// Drops the requests behind the one that is being answered. What a consumer takes belongs to the last of them.
+    pub(super) fn drop_behind(&mut self) {
+        if !self.exchanges.is_empty() {
+            self.exchanges.clear();
+            self.incoming = None;
         }
     }
 
