@@ -60,7 +60,9 @@ pub(crate) fn application(path: &Path, acts: Vec<Act>) -> Receiver<Seen> {
                         // The server may have closed it.
                         let _ = stream.write_all(&drop);
                     }
-                    let _ = stream.read_to_end(&mut Vec::new());
+                    let mut rest = Vec::new();
+                    let _ = stream.read_to_end(&mut rest);
+                    let _ = sender.send(Seen::Rest(rest));
                 }
                 Act::Keep(count, bytes) => {
                     for _ in 0..count {

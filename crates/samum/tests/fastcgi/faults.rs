@@ -231,6 +231,34 @@ fn a_client_that_leaves_ends_the_request() {
     });
 }
 
+/// The content takes all of the buffer, with the framing of its records, when its client leaves: the end has to be
+/// received all the same.
+#[test]
+fn a_connection_is_kept_for_others_if_a_client_leaves_before_the_end() {
+    on_both_drivers(|driver| {
+        let tree = scripts().file("www/large.bin", vec![0; 32 << 20]);
+        let content = [output(&"x".repeat(1024)).repeat(61), output(&"x".repeat(345))].concat();
+        let head = output("Content-Type: a/b\r\nContent-Length: 62809\r\n\r\n");
+        let act = Act::Drip(vec![[head, content].concat(), end(0)]);
+        let seen = application(&tree.path().join("php.sock"), vec![act]);
+        let mut stage = Stage::with(driver, &tree, ", keep = true", "buffer = '62KiB'\n");
+        let mut client = stage.connect();
+        client.send(request("GET /large.bin")).unwrap();
+        client.send(request("GET /index.php")).unwrap();
+        client.read_exactly(20).unwrap();
+        assert!(matches!(seen.recv_timeout(SOON), Ok(Seen::Request(..))));
+        // Behind the content, and before the end.
+        std::thread::sleep(Duration::from_millis(750));
+        drop(client);
+        // The connection is free once its response has ended; the server ends when all are.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = Instant::now();
+        assert!(stage.server.terminate().unwrap().success());
+        assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
+        assert_eq!(seen.recv_timeout(SOON), Ok(Seen::Rest(Vec::new())));
+    });
+}
+
 #[test]
 fn a_client_that_leaves_before_its_response_is_in_the_log() {
     on_both_drivers(|driver| {

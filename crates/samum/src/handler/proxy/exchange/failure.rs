@@ -93,9 +93,11 @@ impl Exchange {
             let output = self.output.borrow();
             output.has_ended() || output.is_unwanted
         };
-        // The end of the response is about to come, and then the link can be kept.
+        // The end of the response is about to come, and then the link can be kept. What waits for the client would take
+        // the room that the end needs.
         if is_begun && has_all && self.wire.keeps() {
-            return;
+            self.output.borrow_mut().drop_rest();
+            return self.handle_touched(tools);
         }
         // A tunnel ends when either end closes it.
         if !is_begun || self.stage == Stage::Content && !has_all {
