@@ -16,22 +16,30 @@ pub struct Prefix {
 
 /// The clients that may use something: `allow` and `deny`. The longest prefix that has a client's address
 /// decides; between an allowed and a denied one of the same length, the denied one does. Addresses in no
-/// prefix are permitted if nothing is allowed by name.
+/// prefix are permitted if nothing is allowed by name. Clients on Unix sockets have no address: unless they are named,
+/// they are permitted if nothing is allowed by name and not all addresses are denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The prefixes of permitted clients.
-    pub allow: Vec<Prefix>,
-    /// The prefixes of refused clients.
-    pub deny: Vec<Prefix>,
+    /// Permitted clients.
+    pub allow: Vec<Peers>,
+    /// Refused clients.
+    pub deny: Vec<Peers>,
 }
 
-/// A proxy that is believed when it names its clients.
+/// Clients, or proxies that are believed when they name their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proxy {
+pub enum Peers {
     /// Those with an address in this range.
     Prefix(Prefix),
     /// Those that connect to a Unix socket: `unix`.
     Unix,
+}
+
+/// The clients that an [`Access`] permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permitted {
+    addresses: AddressSet,
+    unix: bool,
 }
 
 impl Prefix {
@@ -56,15 +64,35 @@ impl Prefix {
     }
 }
 
+impl Peers {
+    pub(crate) const fn prefix(self) -> Option<Prefix> {
+        match self {
+            Self::Prefix(prefix) => Some(prefix),
+            Self::Unix => None,
+        }
+    }
+}
+
 impl Access {
-    /// Returns the addresses that are permitted; `None` if all are.
+    /// Returns the clients that are permitted; `None` if all are.
     #[must_use]
-    pub fn permitted(&self) -> Option<AddressSet> {
-        let allow = self.allow.iter().map(|prefix| (*prefix, true));
-        let deny = self.deny.iter().map(|prefix| (*prefix, false));
+    pub fn permitted(&self) -> Option<Permitted> {
+        let allow = self.allow.iter().filter_map(|peers| Some((peers.prefix()?, true)));
+        let deny = self.deny.iter().filter_map(|peers| Some((peers.prefix()?, false)));
         let is_permitted = self.allow.is_empty();
-        let set = AddressSet::of_prefixes(is_permitted, allow.chain(deny).collect());
-        (*set.boundaries != [0]).then_some(set)
+        let addresses = AddressSet::of_prefixes(is_permitted, allow.chain(deny).collect());
+        let is_named = self.allow.contains(&Peers::Unix);
+        let unix = !self.deny.contains(&Peers::Unix)
+            && (is_named || is_permitted && !addresses.boundaries.is_empty());
+        (*addresses.boundaries != [0] || !unix).then_some(Permitted { addresses, unix })
+    }
+}
+
+impl Permitted {
+    /// Returns whether a client is permitted. One on a Unix socket has no address.
+    #[must_use]
+    pub fn contains(&self, client: Option<IpAddr>) -> bool {
+        client.map_or(self.unix, |address| self.addresses.contains(address))
     }
 }
 
@@ -166,7 +194,7 @@ impl FromStr for Prefix {
     }
 }
 
-impl FromStr for Proxy {
+impl FromStr for Peers {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -174,7 +202,7 @@ impl FromStr for Proxy {
     }
 }
 
-impl fmt::Display for Proxy {
+impl fmt::Display for Peers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix(prefix) => prefix.fmt(f),
@@ -194,7 +222,7 @@ impl fmt::Display for Prefix {
 mod tests {
     use super::*;
 
-    fn prefixes(texts: &[&str]) -> Vec<Prefix> {
+    fn prefixes(texts: &[&str]) -> Vec<Peers> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
@@ -203,13 +231,14 @@ mod tests {
     }
 
     fn permits(access: &Access, client: IpAddr) -> bool {
-        access.permitted().is_none_or(|permitted| permitted.contains(client))
+        access.permitted().is_none_or(|permitted| permitted.contains(Some(client)))
     }
 
     /// The rule of [`Access`] in the simplest words.
     fn is_permitted(access: &Access, client: IpAddr) -> bool {
-        let longest = |prefixes: &[Prefix]| {
-            let lens = prefixes.iter().filter(|prefix| prefix.contains(client));
+        let longest = |peers: &[Peers]| {
+            let prefixes = peers.iter().filter_map(|peers| peers.prefix());
+            let lens = prefixes.filter(|prefix| prefix.contains(client));
             lens.map(|prefix| prefix.len).max()
         };
         match (longest(&access.allow), longest(&access.deny)) {
@@ -244,8 +273,29 @@ mod tests {
             assert_eq!(permits(&access, client), expected, "{access:?} {client}");
         }
         assert_eq!(access(&[], &[]).permitted(), None, "nothing has to be looked up");
-        assert_eq!(access(&["::/0"], &[]).permitted(), None);
+        assert_eq!(access(&["::/0", "unix"], &[]).permitted(), None);
         assert!(!AddressSet::default().contains("192.0.2.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn clients_without_an_address_pass_unless_some_others_are_named() {
+        for (allow, deny, expected) in [
+            (&[][..], &[][..], true),
+            (&[], &["192.0.2.0/24"], true),
+            (&[], &["0.0.0.0/0"], true),
+            (&[], &["::/0"], false),
+            (&[], &["0.0.0.0/0", "::/0"], false),
+            (&[], &["unix"], false),
+            (&["192.0.2.0/24"], &[], false),
+            (&["::/0"], &[], false),
+            (&["192.0.2.0/24", "unix"], &[], true),
+            (&["unix"], &["::/0"], true),
+            (&["unix"], &["unix"], false),
+        ] {
+            let permitted = access(allow, deny).permitted();
+            let is_permitted = permitted.is_none_or(|permitted| permitted.contains(None));
+            assert_eq!(is_permitted, expected, "{allow:?} {deny:?}");
+        }
     }
 
     #[test]
@@ -263,12 +313,14 @@ mod tests {
                 let spread = if edge { 3 } else { u128::from(below(1 << 12)) << below(117) };
                 ends[below(4) as usize] ^ spread
             };
-            let mut list = |count: u32| -> Vec<Prefix> {
-                (0..count).map(|index| cut(address(index % 4 == 0), index * 7 % 13)).collect()
+            let mut list = |count: u32| -> Vec<Peers> {
+                let prefixes = (0..count).map(|index| cut(address(index % 4 == 0), index * 7 % 13));
+                prefixes.map(Peers::Prefix).collect()
             };
             let access = Access { allow: list(9), deny: list(8) };
             let permitted = access.permitted();
-            let edges = access.allow.iter().chain(&access.deny).flat_map(|prefix| {
+            let edges = access.allow.iter().chain(&access.deny).flat_map(|peers| {
+                let prefix = peers.prefix().expect("a prefix");
                 [
                     prefix.first,
                     prefix.first.wrapping_sub(1),
@@ -278,7 +330,7 @@ mod tests {
             });
             for client in edges.chain((0..20).map(|_| address(false))) {
                 let client = IpAddr::V6(Ipv6Addr::from_bits(client));
-                let found = permitted.as_ref().is_none_or(|set| set.contains(client));
+                let found = permitted.as_ref().is_none_or(|set| set.contains(Some(client)));
                 assert_eq!(
                     found,
                     is_permitted(&access, client),
@@ -298,9 +350,9 @@ mod tests {
     #[test]
     fn proxies_are_ranges_or_unix_sockets() {
         for text in ["10.0.0.0/8", "unix"] {
-            assert_eq!(text.parse::<Proxy>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Peers>().unwrap().to_string(), text);
         }
-        assert!("unix:".parse::<Proxy>().is_err());
+        assert!("unix:".parse::<Peers>().is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
     Action, Address, Capture, Config, Congestion, ErrorFormat, FileRules, Files, Frames,
-    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Machine, Prefix, Proxy, Route, Server,
+    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Machine, Peers, Prefix, Route, Server,
     Symlinks, rule,
 };
 use crate::preload::Preload;
@@ -310,8 +310,8 @@ pub struct ServerFlags {
 
     /// The proxies that are believed when they name their clients: addresses and ranges such as
     /// 10.0.0.0/8, and `unix` for those that connect to a Unix socket. May be repeated [default: none]
-    #[arg(long, value_name = "RANGE", value_parser = value::proxy, value_delimiter = ',')]
-    pub trusted_proxies: Vec<Proxy>,
+    #[arg(long, value_name = "RANGE", value_parser = value::peers, value_delimiter = ',')]
+    pub trusted_proxies: Vec<Peers>,
 
     /// The format of messages on standard error [default: text]
     #[arg(long, value_enum)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{Field, Head};
 
 use crate::access::AddressSet;
-use crate::config::Proxy;
+use crate::config::Peers;
 use crate::forwarded::{self, Conflict};
 use crate::limits::{ClientKey, Counted, Limiter};
 
@@ -41,12 +41,9 @@ impl Client {
 }
 
 impl Proxies {
-    pub(crate) fn new(proxies: &[Proxy]) -> Self {
-        let prefixes = proxies.iter().filter_map(|proxy| match proxy {
-            Proxy::Prefix(prefix) => Some(*prefix),
-            Proxy::Unix => None,
-        });
-        Self { addresses: prefixes.collect(), unix: proxies.contains(&Proxy::Unix) }
+    pub(crate) fn new(proxies: &[Peers]) -> Self {
+        let prefixes = proxies.iter().filter_map(|proxies| proxies.prefix());
+        Self { addresses: prefixes.collect(), unix: proxies.contains(&Peers::Unix) }
     }
 
     /// Returns whether no proxy is believed.

@@ -9,15 +9,14 @@ use std::sync::Arc;
 use http::Status;
 use ring::Time;
 
-use crate::access::AddressSet;
-use crate::config::{Access, Route};
+use crate::config::{Access, Permitted, Route};
 use crate::limits::{ClientKey, Counted, Limiter, Refill};
 
 /// The conditions of a route.
 #[derive(Debug)]
 pub(crate) struct Guard {
     /// The clients that may use it; `None` if all may.
-    permitted: Option<Arc<AddressSet>>,
+    permitted: Option<Arc<Permitted>>,
     /// The connections of a client.
     connections: Option<u32>,
     /// The requests of a client: the number of the limit, and its buckets.
@@ -53,7 +52,7 @@ impl Refusal {
 /// Makes guards. Neighbors mostly have the same rules, and share them.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
-    last: Option<(Access, Option<Arc<AddressSet>>)>,
+    last: Option<(Access, Option<Arc<Permitted>>)>,
 }
 
 impl Guards {
@@ -77,7 +76,7 @@ impl Guards {
         (!is_open || requests.is_some() || rate.is_some()).then_some(guard)
     }
 
-    fn permitted(&mut self, access: &Access) -> Option<Arc<AddressSet>> {
+    fn permitted(&mut self, access: &Access) -> Option<Arc<Permitted>> {
         match &self.last {
             Some((last, permitted)) if last == access => permitted.clone(),
             _ => {
@@ -90,8 +89,8 @@ impl Guards {
 }
 
 impl Guard {
-    /// Lets a request pass or refuses it. The client has no address if it is on a Unix socket: it has passed
-    /// the permissions of that socket, and has no limits. A request that comes `again` has been counted.
+    /// Lets a request pass or refuses it. The client has no address if it is on a Unix socket: it has no limits. A request
+    /// that comes `again` has been counted.
     pub(crate) fn admit(
         &self,
         limiter: &Limiter,
@@ -100,10 +99,10 @@ impl Guard {
         again: bool,
         now: Time,
     ) -> Result<(), Refusal> {
-        let Some(client) = client else { return Ok(()) };
         if self.permitted.as_ref().is_some_and(|permitted| !permitted.contains(client)) {
             return Err(Refusal::Forbidden);
         }
+        let Some(client) = client else { return Ok(()) };
         if let (Some(max), Some(counted)) = (self.connections, counted)
             && counted.is_beyond(max)
         {

@@ -236,7 +236,7 @@ const SERVER: &[Key<Server>] = &[
               counts for access rules, limits and logs. A request whose fields name different clients is \
               answered 400.",
         read: |server, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::proxy, notes));
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut server.trusted_proxies, list);
         },
         write: |server| Some(list_text(&server.trusted_proxies)),
@@ -598,9 +598,10 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`[]`",
         example: r#"["192.0.2.0/24", "2001:db8::/32"]"#,
         doc: "The clients that may use the route; if it is not empty, others are refused (403). Of several \
-              ranges in `allow` and `deny` the most specific one decides.",
+              ranges in `allow` and `deny` the most specific one decides. `unix` are all clients on a Unix socket that \
+              no proxy of `trusted-proxies` gives an address. They have no limits of their own.",
         read: |shared, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut shared.access.allow, list);
         },
         write: |route| some_list_text(&route.access.allow),
@@ -610,9 +611,10 @@ const SHARED: &[Key<Shared, Route>] = &[
         kind: PREFIXES,
         default: "`[]`",
         example: r#"["192.0.2.7"]"#,
-        doc: "The clients that are refused (403).",
+        doc: "The clients that are refused (403). If it has `::/0`, or `0.0.0.0/0` and `::/0`, `unix` is refused, too, unless \
+              it is in `allow`.",
         read: |shared, node, notes| {
-            let list = node.list(notes, |node, notes| node.text(value::prefix, notes));
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
             set(&mut shared.access.deny, list);
         },
         write: |route| some_list_text(&route.access.deny),

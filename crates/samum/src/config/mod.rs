@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use ring::Choice;
 use sendfile::Policy;
 
-pub use crate::access::{Access, AddressSet, Prefix, Proxy};
+pub use crate::access::{Access, AddressSet, Peers, Permitted, Prefix};
 use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
@@ -123,7 +123,7 @@ pub struct Server {
     /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
     /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that
     /// they name counts for access rules, limits and logs.
-    pub trusted_proxies: Vec<Proxy>,
+    pub trusted_proxies: Vec<Peers>,
     /// The format of messages to the operator.
     pub error_format: ErrorFormat,
     /// The settings of each worker.

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use ring::Choice;
 use sendfile::Caching;
 
-use super::{Address, Pattern, Prefix, Proxy, Rate, Tags, UnixSocket, rule, suggest};
+use super::{Address, Pattern, Peers, Prefix, Rate, Tags, UnixSocket, rule, suggest};
 use crate::site;
 
 /// The numbers of workers that can be asked for.
@@ -327,12 +327,12 @@ pub fn interface(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Reads a range of addresses of proxies, or `unix`.
+/// Reads a range of addresses, or `unix`.
 ///
 /// # Errors
 ///
 /// A sentence for the operator.
-pub fn proxy(text: &str) -> Result<Proxy, String> {
+pub fn peers(text: &str) -> Result<Peers, String> {
     text.parse()
 }
 

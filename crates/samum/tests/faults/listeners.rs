@@ -9,7 +9,8 @@ use testkit::{Address, Content, Server, Signal, Tree, forbid_io_uring, get, skip
 
 use super::outcome;
 use crate::common::{
-    SOON, as_nobody, ask, command, connect, joined, on_both_drivers, request, serve, wait_until,
+    SAMUM, SOON, as_nobody, ask, command, connect, joined, on_both_drivers, request, serve,
+    wait_until,
 };
 
 fn tree() -> Tree {
@@ -148,6 +149,44 @@ fn a_unix_socket_is_made_replaced_if_stale_and_removed() {
         assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         assert!(!path.exists(), "removed at the end");
+    });
+}
+
+#[test]
+fn access_rules_hold_for_clients_on_unix_sockets() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let sockets = Tree::new();
+        let root = tree.path().display();
+        let route = |path: &str, rule: &str| {
+            format!("[[site.route]]\npath = '{path}'\nfiles = '{root}'\n{rule}\n")
+        };
+        let config = format!(
+            "[server]\ntrusted-proxies = ['unix']\n[[site]]\nlisten = ['unix:{}']\n{}{}{}{}",
+            sockets.path().join("s").display(),
+            route("/", ""),
+            route("/some/", "allow = ['192.0.2.1']"),
+            route("/unix/", "allow = ['192.0.2.1', 'unix']"),
+            route("/none/", "deny = ['0.0.0.0/0', '::/0']"),
+        );
+        sockets.write("samum.toml", config.as_str());
+        let mut command = std::process::Command::new(SAMUM);
+        command.args(["serve", "--driver", driver, "--config"]);
+        command.arg(sockets.path().join("samum.toml"));
+        let server = Server::spawn(&mut command).expect("the server starts");
+        let named = "X-Forwarded-For: 192.0.2.1";
+        for (path, field, status) in [
+            ("/a.txt", "Accept: */*", 200),
+            ("/some/a.txt", "Accept: */*", 403),
+            ("/some/a.txt", "X-Forwarded-For: unknown", 403),
+            ("/some/a.txt", named, 200),
+            ("/unix/a.txt", "Accept: */*", 200),
+            ("/none/a.txt", "Accept: */*", 403),
+            ("/none/a.txt", named, 403),
+        ] {
+            let found = ask(&server, &format!("GET {path}\n{field}")).status;
+            assert_eq!(found, status, "{path} {field}");
+        }
     });
 }
 

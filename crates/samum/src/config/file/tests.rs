@@ -13,7 +13,7 @@ use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
     Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat,
-    LogTarget, Protocol, Proxy, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks,
+    LogTarget, Peers, Protocol, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks,
     Tags, Tuning, UnixSocket, Upstream,
 };
 
@@ -124,7 +124,7 @@ fn a_route_inherits_from_its_site() {
     let (Action::Files(of_x), Action::Files(of_y)) = (&x.action, &y.action) else { unreachable!() };
     assert_eq!((&of_x.rules.index[..], of_x.rules.listing), ("a", true));
     assert_eq!((&of_y.rules.index[..], of_y.rules.listing), ("b", false));
-    assert_eq!(x.access, Access { allow: vec![ten], deny: vec![] });
+    assert_eq!(x.access, Access { allow: vec![Peers::Prefix(ten)], deny: vec![] });
     assert_eq!(y.access, Access { allow: vec![], deny: vec!["10.0.0.1".parse().unwrap()] });
     let requests = Some(Rate { per_second: 2.0, burst: 2 });
     assert_eq!(x.limits, Limits { connections: Some(1), requests, bytes_per_second: None });
@@ -831,7 +831,13 @@ fn route() -> impl Strategy<Value = Route> {
     let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
     let flags = any::<(bool, bool, bool)>();
-    let access = (prefixes(), prefixes()).prop_map(|(allow, deny)| Access { allow, deny });
+    let peers = || {
+        (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
+            let prefixes = prefixes.into_iter().map(Peers::Prefix);
+            prefixes.chain(unix.then_some(Peers::Unix)).collect()
+        })
+    };
+    let access = (peers(), peers()).prop_map(|(allow, deny)| Access { allow, deny });
     let which = (path(), option::of(pattern()), flags);
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
@@ -924,8 +930,8 @@ fn server() -> impl Strategy<Value = Server> {
     let format = prop_oneof![Just(ErrorFormat::Text), Just(ErrorFormat::Json)];
     let times = (seconds(), seconds(), seconds(), seconds());
     let proxies = prefixes().prop_map(|prefixes| {
-        let prefixes = prefixes.into_iter().map(Proxy::Prefix);
-        prefixes.chain([Proxy::Unix]).collect::<Vec<_>>()
+        let prefixes = prefixes.into_iter().map(Peers::Prefix);
+        prefixes.chain([Peers::Unix]).collect::<Vec<_>>()
     });
     let numbers = (1..=1024_usize, 1..=1_usize << 20, any::<u64>());
     let stack = (proptest::collection::vec(interface(), 0..3), option::of(capture()));
