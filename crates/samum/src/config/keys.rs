@@ -258,7 +258,7 @@ const SERVER: &[Key<Server>] = &[
         default: "`16384`",
         example: "4096",
         doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
-              idle for longest; while none is idle, it waits.",
+              idle for longest; while none has been idle for 50 ms, it waits.",
         read: |server, node, notes| {
             let number = node.number(value::CONNECTIONS, notes);
             let number = number.and_then(|number| usize::try_from(number).ok());

@@ -10,6 +10,9 @@ use ring::Time;
 const IDLERS_MAX: usize = 256;
 /// When a look has found fewer, the next is not before this.
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
+/// A connection that has been idle for less keeps its place. A request that was in the socket when the connection
+/// was accepted is read in the next turn, or in one of the next if buffers are short.
+const IDLE_MIN: Duration = Duration::from_millis(50);
 
 /// Connections that get memory together, about 8 KiB of it.
 const CHUNK: u32 = 64;
@@ -99,6 +102,7 @@ impl Idlers {
             let mut all: Vec<(Time, u64)> = connections
                 .present()
                 .filter_map(|(id, connection)| Some((idle_since(connection)?, id)))
+                .filter(|(since, _)| *since + IDLE_MIN <= now)
                 .collect();
             if all.len() > IDLERS_MAX {
                 all.select_nth_unstable(IDLERS_MAX);

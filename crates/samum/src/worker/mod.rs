@@ -407,19 +407,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Give newcomers the places that are left, or those of idle connections.
+    /// Gives newcomers the places that are left.
     fn admit(&mut self) {
-        while !self.newcomers.is_empty() {
-            if !self.crowd.enter() {
-                let places = self.crowd.places();
-                self.shell.complain(Complaint::Connections, &format!(
-                    "{places} connections, as many as --max-connections and `ulimit -n` allow; idle ones \
-                     are closed for further clients, which wait while none is idle"
-                ));
-                if !(self.close_idle() && self.crowd.enter()) {
-                    break;
-                }
-            }
+        while !self.newcomers.is_empty() && self.crowd.enter() {
             let Some(newcomer) = self.newcomers.pop_front() else { return self.crowd.leave() };
             self.open(newcomer);
         }
@@ -429,7 +419,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Close the connection that has been idle for longest, if any is.
+    /// Closes the connection that has been idle for longest, if any can be closed.
     fn close_idle(&mut self) -> bool {
         let idle_since = |connection: &Connection<_, _, _>| connection.idle_since();
         let Some(id) = self.idlers.next(&self.connections, self.shell.cx.now, idle_since) else {
@@ -440,9 +430,22 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Let newcomers in, here or in other workers.
+    /// Lets newcomers in, here or in other workers, to the places that are left or to those of idle connections.
+    /// Nothing is closed before the events of a turn were handled: they may be the requests of connections that
+    /// were idle until now.
     fn serve_crowd(&mut self) {
         if !self.newcomers.is_empty() {
+            self.admit();
+        }
+        while !self.newcomers.is_empty() {
+            let places = self.crowd.places();
+            self.shell.complain(Complaint::Connections, &format!(
+                "{places} connections, as many as --max-connections and `ulimit -n` allow; idle ones \
+                 are closed for further clients, which wait while none is idle"
+            ));
+            if !self.close_idle() {
+                break;
+            }
             self.admit();
         }
         if self.newcomers.len() != self.told {

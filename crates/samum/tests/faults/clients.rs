@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Instant;
 
-use testkit::{Address, Client, Content, Server, Tree};
+use testkit::{Address, Client, Content, Server, Signal, Tree};
 
 use crate::common::{
     SOON, ask, ask_on, connect, descriptors, on_both_drivers, on_both_drivers_at_once, request,
@@ -263,6 +263,26 @@ fn a_new_connection_replaces_the_one_that_has_been_idle_for_longest() {
                 open += usize::from(client.read_to_end().is_err());
             }
             assert!((1..20).contains(&open), "{open} of 20 are left");
+        }
+    });
+}
+
+#[test]
+fn requests_that_came_before_their_connections_were_accepted_are_answered() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let options = ["--max-connections", "20", "--threads", "1"];
+        let mut server = serve(driver, tree.path(), &options);
+        // The server has no processor while they come.
+        server.signal(Signal::STOP).unwrap();
+        let mut clients: Vec<_> = (0..100).map(|_| connect(&server)).collect();
+        for client in &mut clients {
+            client.send(request("GET /a.txt\nConnection: close")).unwrap();
+        }
+        server.signal(Signal::CONT).unwrap();
+        for (number, client) in clients.iter_mut().enumerate() {
+            let response = client.response();
+            assert!(response.is_ok_and(|it| it.body == b"hello"), "client {number}");
         }
     });
 }
