@@ -13,6 +13,7 @@ use sendfile::Takes;
 
 use crate::budget::Budget;
 use crate::config::Tuning;
+use crate::log::Recording;
 use crate::metrics::Stats;
 use crate::serving::Serving;
 use crate::site::SiteId;
@@ -119,6 +120,13 @@ impl Context {
     /// The serving of the connections of a listener.
     pub(crate) fn serving_at(&self, listener: u32) -> &Rc<Serving> {
         self.removed.get(&listener).map_or(&self.serving, |removed| &removed.serving)
+    }
+
+    /// The place where requests that cannot be understood are recorded: that of the default site of their listener.
+    pub(crate) fn default_recording(&self, listener: u32) -> Option<Rc<Recording>> {
+        let serving = self.serving_at(listener);
+        // A network of another kind than the kernel's has no listeners.
+        serving.recording(serving.default_site(listener).unwrap_or(SiteId::FIRST))
     }
 
     #[cold]

@@ -889,6 +889,11 @@ impl Serving {
         Some(self.snapshot.listener(listener)?.hosts.site(head))
     }
 
+    /// Returns the site for requests to a listener that name no host, or cannot be understood.
+    pub(crate) fn default_site(&self, listener: u32) -> Option<SiteId> {
+        Some(self.snapshot.listener(listener)?.hosts.default_site())
+    }
+
     /// A route as requests meet it: what is asked for each of them is looked up once.
     #[inline]
     pub(crate) fn entry(&self, id: RouteId) -> &RouteEntry {

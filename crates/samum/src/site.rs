@@ -96,6 +96,11 @@ impl Hosts {
         Ok(())
     }
 
+    /// Returns the site for requests that name no host.
+    pub(crate) const fn default_site(&self) -> SiteId {
+        self.default
+    }
+
     /// Returns the site that a request is for.
     #[inline]
     pub(crate) fn site(&self, head: &Head<'_>) -> SiteId {

@@ -36,7 +36,6 @@ use sendfile::{Piece, Progress};
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Produced, Response, Search, page};
-use crate::site::SiteId;
 use body::{Form, Incoming, Sending};
 use work::{Asked, CONTINUE, Exchange, Lookup, Work};
 
@@ -764,7 +763,7 @@ impl Http1 {
         let bare =
             ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
         let mut response = page::refused(reject, bare);
-        response.terms.recording = cx.serving.recording(SiteId::FIRST);
+        response.terms.recording = cx.default_recording(work.listener);
         work.begin_response(cx, None, &mut response, true);
     }
 

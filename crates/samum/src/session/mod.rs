@@ -287,6 +287,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport takes. By default all that is made is memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
+    /// Says which listener accepted the connection. By default that makes no difference.
+    fn set_listener(&mut self, _listener: u32) {}
+
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);
 

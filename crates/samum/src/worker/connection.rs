@@ -407,6 +407,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.work.take().unwrap_or_else(|| {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
+            work.session.set_listener(self.origin.listener);
             work
         })
     }

@@ -4,13 +4,14 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
+use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::{Pid, kill_process};
-use testkit::{Content, Signal, Tree};
+use testkit::{Address, Client, Content, Server, Signal, Tree};
 
 use crate::common::{
-    SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text, wait_until,
+    SAMUM, SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text, wait_until,
 };
 
 /// Splits a line in common or combined format at blanks, brackets and quotes.
@@ -84,6 +85,33 @@ fn lines_are_in_common_log_format() {
         );
         let bytes: Vec<u64> = parts.iter().map(|parts| parts[6].parse().unwrap()).collect();
         assert_eq!((bytes[0], bytes[1], bytes[2], bytes[5]), (5, 0, 100, 300_000));
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_understood_is_logged_for_the_site_of_its_listener() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new().file("samum.toml", "");
+        let (root, dir) = (tree.path().display(), logs.path().display());
+        let site = |name: &str| {
+            format!(
+                "[[site]]\nlisten = [{{ unix = \"{dir}/{name}\" }}]\nlog = \"{dir}/{name}.log\"\n\
+                 [[site.route]]\nfiles = \"{root}\"\n"
+            )
+        };
+        let config = logs.path().join("samum.toml");
+        let server = format!("[server]\nthreads = 1\ndriver = \"{driver}\"\n");
+        fs::write(&config, format!("{server}{}{}", site("first"), site("second"))).unwrap();
+        let mut command = Command::new(SAMUM);
+        let mut server = Server::spawn(command.arg("serve").arg("--config").arg(&config)).unwrap();
+        let mut client = Client::connect(&Address::Unix(logs.path().join("second"))).unwrap();
+        client.send("NONSENSE\r\n\r\n").unwrap();
+        assert_eq!(client.response().unwrap().status, 400);
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+        let log = |name: &str| fs::read_to_string(logs.path().join(name)).unwrap();
+        assert_eq!(log("first.log"), "");
+        assert!(log("second.log").contains("\"-\" 400 "), "{}", log("second.log"));
     });
 }
 

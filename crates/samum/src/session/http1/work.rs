@@ -42,6 +42,8 @@ pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub struct Work {
     /// The reader of requests: between them it knows nothing.
     pub(super) reader: server::Connection,
+    /// The number of the listener that accepted the connection.
+    pub(super) listener: u32,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: VecDeque<Exchange>,
@@ -162,6 +164,11 @@ impl Outgoing for Work {
     #[inline]
     fn set_takes(&mut self, takes: Takes) {
         self.stream.set_takes(takes);
+    }
+
+    #[inline]
+    fn set_listener(&mut self, listener: u32) {
+        self.listener = listener;
     }
 
     fn handle_read(&mut self, done: ReadDone) {
