@@ -28,7 +28,7 @@ use crate::serving::Snapshot;
 use crate::{control_socket, descriptors, listen};
 use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
 use signals::{Wishes, obey_signals, reopen_logs};
-use start::{Shared, Started, Way, start_workers};
+use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
 
 /// Requests for a reload that wait at once. All that wait are answered by one reload.
 const RELOADS_MAX: usize = 16;
@@ -119,7 +119,15 @@ fn serve(
     // The thread ends because the signals are closed; it has no result.
     let _ = waiting.join();
     drop(reserved);
-    result
+    let cut = result?;
+    if cut > 0 {
+        let were = if cut == 1 { " was" } else { "s were" };
+        let after = RESPONSES_MAX.as_secs();
+        say(&format!(
+            "{cut} connection{were} cut off by the shutdown, still in use after {after} s"
+        ));
+    }
+    Ok(())
 }
 
 /// The things that the server has before any thread starts.
@@ -237,13 +245,13 @@ fn start_reloader(
     Ok(())
 }
 
-/// Waits until all workers have ended. Returns the first error.
-fn join(ends: &Receiver<Result<(), String>>, workers: usize) -> Result<(), String> {
-    let mut result = Ok(());
+/// Waits until all workers have ended. Returns the number of connections that they have cut off, or the first error.
+fn join(ends: &Receiver<Result<usize, String>>, workers: usize) -> Result<usize, String> {
+    let mut result = Ok(0);
     for _ in 0..workers {
         // Without a result it has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
-        result = result.and(ended);
+        result = result.and_then(|cut| Ok(cut + ended?));
     }
     result
 }

@@ -25,7 +25,7 @@ use crate::worker::{Parts, Worker};
 use crate::{descriptors, interface, memory};
 
 /// The time for responses that have begun, after the signal to stop.
-const RESPONSES_MAX: Duration = Duration::from_secs(30);
+pub(super) const RESPONSES_MAX: Duration = Duration::from_secs(30);
 /// The time for the logs to be written after that, and then for frames that are recorded.
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
@@ -34,10 +34,10 @@ pub(super) struct Started {
     pub(super) workers: Workers,
     /// The name of their driver.
     pub(super) driver: String,
-    /// Gives the result of each worker when it ends.
+    /// Gives the result of each worker when it ends: the number of connections that it has cut off.
     // Not by `join`: a thread whose calls on a dead disk are under way in the kernel's workers does not
     // end before they do.
-    pub(super) ends: Receiver<Result<(), String>>,
+    pub(super) ends: Receiver<Result<usize, String>>,
 }
 
 /// The way of a worker's connections.
@@ -138,7 +138,7 @@ struct Seed {
 type StartReport = mpsc::Sender<Result<(Waker, String), String>>;
 
 impl Seed {
-    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<(), String> {
+    fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<usize, String> {
         match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
             Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
                 let adopted = sockets.into_iter().map(|fd| ring.adopt_socket(fd));
@@ -153,13 +153,13 @@ impl Seed {
         mut inbox: Inbox,
         started: &StartReport,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
-    ) -> Result<(), String> {
+    ) -> Result<usize, String> {
         let (mut worker, waker, driver) = match self.worker(network) {
             Ok(worker) => worker,
             Err(error) => {
                 // The main thread reports it.
                 let _ = started.send(Err(error));
-                return Ok(());
+                return Ok(0);
             }
         };
         // It fails if the main thread has already given up.
@@ -176,6 +176,7 @@ impl Seed {
         }
         worker.end();
         let until = worker.ring().now() + LOGS_MAX;
+        let cut = worker.cut_off(until);
         let lost = worker.write_logs(until);
         if lost > 0 {
             say(&format!("{lost} lines of the access log are lost"));
@@ -184,7 +185,7 @@ impl Seed {
         // Dropping the ring waits for its calls, and a call may sleep for ever on a dead network file
         // system. The process exits next, which frees everything.
         core::mem::forget(worker);
-        Ok(())
+        Ok(cut)
     }
 
     fn worker<N: Network>(

@@ -373,7 +373,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Logs what has been sent of unfinished responses, and the requests that a client has not waited for; lets go
     /// of everything.
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
-        let is_done = self.work.as_ref().is_none_or(|work| work.is_done());
+        let is_done = self.is_done();
         if let Some(mut work) = self.work.take() {
             if self.session.looks_whole(&work.session) {
                 self.transport.reset(&mut shell.ring);
@@ -398,6 +398,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
         shell.disk.leave_line(id);
         shell.cx.budget.recount(self.counted.into(), 0);
+    }
+
+    /// Returns whether everything was answered and sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.work.as_ref().is_none_or(|work| work.is_done())
     }
 
     fn take_work<H: Handler<Answer = A>>(

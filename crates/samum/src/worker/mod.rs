@@ -49,6 +49,8 @@ const AGAIN_MAX: usize = 64;
 const AGAIN_TIME: Duration = Duration::from_millis(2);
 /// Deadlines of connections that are looked at in one turn. Thousands of connections can be of one tick.
 const EXPIRIES_MAX: usize = 128;
+/// Connections closed at once at the end, each of which may have lines for the log.
+const CUTS_MAX: usize = 256;
 /// Connections asked to give back buffers at once, when others starve.
 const RECLAIMS_MAX: usize = 16;
 
@@ -660,6 +662,22 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// End what the handler has under way.
     pub fn end(&mut self) {
         self.handler.end();
+    }
+
+    /// Closes the connections that are left; the log has a line of each response that is cut, until `until` at the
+    /// latest. Returns the number of connections that were in use.
+    pub fn cut_off(&mut self, until: Time) -> usize {
+        let mut cut = 0;
+        for ids in self.connections.ids().chunks(CUTS_MAX) {
+            for id in ids {
+                let is_used = self.connections.get_mut(*id).is_some_and(|it| !it.is_done());
+                cut += usize::from(is_used);
+                self.close(*id, Cut::Server);
+            }
+            // The lines of the next ones need room.
+            self.write_logs(until);
+        }
+        cut
     }
 
     /// Waits until what the network has noted is written, for `limit` at most.

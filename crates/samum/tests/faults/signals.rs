@@ -1,12 +1,16 @@
 //! Shutdown by signals: after the responses that have begun, or at once.
 
 use core::time::Duration;
+use std::fs;
 use std::time::Instant;
 
 use rustix::process::{Pid, kill_process};
 use testkit::{Address, Client, Content, Signal, Tree, tether};
 
-use crate::common::{SOON, ask_on, connect, on_both_drivers, request, serve, wait_until};
+use crate::common::{
+    SOON, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve, text,
+    wait_until,
+};
 
 const BIG: u64 = 20 << 20;
 
@@ -57,6 +61,27 @@ fn a_second_signal_ends_the_server_at_once() {
         server.signal(Signal::TERM).unwrap();
         assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
         assert!(began.elapsed() < Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn responses_that_a_shutdown_cuts_off_are_logged() {
+    on_both_drivers_at_once(|driver| {
+        let tree = Tree::new().file("big.bin", Content::pseudo_random(1, BIG));
+        let logs = Tree::new();
+        let log = logs.path().join("access.log");
+        let options = ["--log", text(&log), "--log-format", "json"];
+        let mut server = serve(driver, tree.path(), &options);
+        let mut client = connect(&server);
+        client.send(request("GET /big.bin")).unwrap();
+        client.head().unwrap();
+        server.signal(Signal::TERM).unwrap();
+        // It takes nothing more for as long as the server waits.
+        assert_eq!(server.wait(Duration::from_secs(40)).unwrap().code(), Some(0));
+        let lines = fs::read_to_string(&log).unwrap();
+        assert!(lines.lines().count() == 1 && lines.contains("\"cut\":\"server\""), "{lines}");
+        let said = server.stderr().join("\n");
+        assert!(said.contains("1 connection was cut off by the shutdown"), "{said}");
     });
 }
 
