@@ -24,8 +24,8 @@ pub(crate) struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
     next: Option<Fd>,
-    /// True if `waiting` begins with the rest of a line that has been partly written.
-    torn: bool,
+    /// The end of what has been written.
+    end: End,
     token: Token,
     name: Rc<str>,
     write_bytes_max: usize,
@@ -44,13 +44,24 @@ pub(crate) struct Sink {
     troubled: bool,
 }
 
+/// The end of what has been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A whole line.
+    Whole,
+    /// A part of a line. Its rest is at the beginning of the lines that wait, or in flight.
+    Torn,
+    /// A part of a line whose rest was dropped. The next write begins with a newline.
+    Broken,
+}
+
 impl Sink {
     /// Makes a sink; without an `fd` it discards all lines.
     pub(crate) fn new(fd: Option<Fd>, token: Token, name: &str, is_file: bool) -> Self {
         Self {
             fd,
             next: None,
-            torn: false,
+            end: End::Whole,
             token,
             name: name.into(),
             write_bytes_max: if is_file { usize::MAX } else { PIPE_BYTES_MAX },
@@ -73,8 +84,9 @@ impl Sink {
 
     /// Takes the next file, unless the rest of a line must still go to the present one.
     fn settle(&mut self) {
-        if self.next.is_some() && self.in_flight.is_none() && !self.torn {
+        if self.next.is_some() && self.in_flight.is_none() && self.end != End::Torn {
             self.fd = self.next.take();
+            self.end = End::Whole;
             // An error of the old file says nothing about the new one.
             self.retry_at = None;
         }
@@ -132,7 +144,8 @@ impl Sink {
             return;
         }
         let Some(fd) = &self.fd else { return };
-        let limit = self.waiting.len().min(self.write_bytes_max);
+        let is_broken = self.end == End::Broken;
+        let limit = self.waiting.len().min(self.write_bytes_max - usize::from(is_broken));
         let is_end = |byte: &u8| *byte == b'\n';
         let whole = if self.next.is_some() {
             // The rest of a line must go to the file that has its beginning.
@@ -142,9 +155,12 @@ impl Sink {
         };
         let end = whole.map_or(limit, |at| at + 1);
         let rest = self.waiting.split_off(end);
-        let bytes = core::mem::replace(&mut self.waiting, rest);
+        let mut bytes = core::mem::replace(&mut self.waiting, rest);
         self.since = if self.waiting.is_empty() { None } else { Some(now) };
         self.in_flight = Some(lines_of(&bytes));
+        if is_broken {
+            bytes.insert(0, b'\n');
+        }
         ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
     }
 
@@ -161,7 +177,11 @@ impl Sink {
                     self.trouble =
                         Some(format!("logging to {} again; {lost} lines were dropped", self.name));
                 }
-                self.torn = bytes[..count].last().map_or(self.torn, |byte| *byte != b'\n');
+                self.end = match bytes[..count].last() {
+                    None => self.end,
+                    Some(b'\n') => End::Whole,
+                    Some(_) => End::Torn,
+                };
                 self.settle();
                 if count < bytes.len() {
                     // The rest is written before other lines, so that no line is torn.
@@ -173,7 +193,7 @@ impl Sink {
                 if !self.waiting.is_empty()
                     && (self.waiting.len() >= BATCH_BYTES
                         || self.write_bytes_max < BATCH_BYTES
-                        || self.torn)
+                        || self.end == End::Torn)
                 {
                     self.write(ring, now);
                 }
@@ -181,7 +201,9 @@ impl Sink {
             Ok(event) => unreachable!("a write ended with {event:?}"),
             Err(error) => {
                 // The lines of this write are gone.
-                self.torn = false;
+                if self.end == End::Torn {
+                    self.end = End::Broken;
+                }
                 self.dropped += lines;
                 self.retry_at = Some(now + RETRY);
                 self.settle();
@@ -263,5 +285,48 @@ mod tests {
         let mut rest = String::new();
         file.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "second\nthird\n");
+    }
+
+    /// A disk that is full takes a part of a line, and refuses the rest.
+    #[test]
+    fn a_line_whose_rest_is_lost_does_not_take_the_next_one_with_it() {
+        use std::io::{Read as _, Seek as _, SeekFrom};
+
+        let mut ring = Ring::new(ring::Choice::Epoll).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        let adopted = ring.adopt_file(file.try_clone().unwrap().into());
+        let mut sink = Sink::new(Some(adopted), kind::ACCESS, "a file", true);
+        let written = |ring: &mut Ring| {
+            let mut completions = Vec::new();
+            while completions.is_empty() {
+                ring.wait(None, &mut completions).unwrap();
+            }
+            completions.pop().unwrap()
+        };
+        // All of it was written; the rest is taken away again.
+        let mut cut = || {
+            file.set_len(5).unwrap();
+            file.seek(SeekFrom::Start(5)).unwrap();
+        };
+        sink.line(&mut ring, b"first line\n");
+        let mut completion = written(&mut ring);
+        cut();
+        let Ok(Event::Written(_, count)) = &mut completion.result else { panic!("not written") };
+        *count = 5;
+        let now = ring.now();
+        sink.written(&mut ring, completion, now);
+        let mut completion = written(&mut ring);
+        cut();
+        completion.result = Err(rustix::io::Errno::NOSPC.into());
+        sink.written(&mut ring, completion, now);
+        assert_eq!((sink.dropped(), sink.is_quiet()), (1, true));
+        sink.add(b"second line\n", now);
+        sink.hurry(&mut ring, now);
+        let completion = written(&mut ring);
+        sink.written(&mut ring, completion, now);
+        let mut text = String::new();
+        file.rewind().unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "first\nsecond line\n");
     }
 }
