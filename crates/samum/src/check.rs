@@ -36,7 +36,6 @@ pub struct Checked {
 /// with another one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
-    loaded.config.check_addresses()?;
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
     let errors = open_all(&loaded, &mut warnings);
@@ -52,6 +51,12 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
 fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
+    for (address, why) in loaded.config.collisions() {
+        let thing = Thing::Address(address);
+        if seen.insert(thing.clone()) {
+            errors.push(loaded.error(&thing, &why));
+        }
+    }
     // They stay bound until all are, so two that are in each other's way are found.
     let mut bound = Vec::new();
     for thing in things(&loaded.config) {

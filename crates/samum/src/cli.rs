@@ -15,7 +15,7 @@ use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
     Action, Address, Capture, Config, Congestion, ErrorFormat, FileRules, Files, Frames,
     HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Machine, Peers, Prefix, Route, Server,
-    Symlinks, rule,
+    Symlinks, Thing, rule,
 };
 use crate::preload::Preload;
 use crate::say::set_format;
@@ -430,8 +430,10 @@ impl Serve {
         {
             return Err("--log-format needs a log: give --log, too".to_owned().into());
         }
-        config.check_addresses()?;
-        Ok(loaded)
+        let collisions = loaded.config.collisions();
+        let error = |(address, why): (_, String)| loaded.error(&Thing::Address(address), &why);
+        let errors: Vec<_> = collisions.map(error).collect();
+        if errors.is_empty() { Ok(loaded) } else { Err(Errors(errors)) }
     }
 
     /// The configuration of one directory.

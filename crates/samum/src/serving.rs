@@ -391,7 +391,7 @@ impl Snapshot {
                 check_rate(&route.limits, &config.server.tuning)?;
                 let entry = made.entry(site, route, &mut common);
                 let mut entry =
-                    entry.map_err(|error| format!("{} {}: {error}", site.name, route.path))?;
+                    entry.map_err(|error| format!("{} {}: {error}", site.name, route.name()))?;
                 entry.guard = guards.of(&site.name, route).map(Box::new);
                 made.routes.push(entry);
             }
@@ -517,7 +517,10 @@ impl Snapshot {
                 let is_local =
                     !to.contains('$') && path::normalize(to.as_bytes(), &mut name).is_ok();
                 if is_local && all.find(to.as_bytes()) == Some(RouteId::new(index)) {
-                    return Err(format!("the redirect from {} leads to itself", entry.route.path));
+                    return Err(format!(
+                        "the redirect from {} leads to itself",
+                        entry.route.name()
+                    ));
                 }
             }
         }
@@ -1204,7 +1207,7 @@ mod tests {
             (errors(200, "/a"), "200 is no status of an error"),
             (errors(416, "/a"), "the page for the status 416 cannot be a file"),
             (vec![redirect("/a/", "/a/b")], "the redirect from /a/ leads to itself"),
-            (vec![circle], "the redirect from / leads to itself"),
+            (vec![circle], "the redirect from /b* leads to itself"),
             (vec![redirect("/a/", "/$1")], "the target \"/$1\" has $1"),
             (headers(header(&[("Date", "x")], &[])), "Date: only the server itself"),
             (headers(header(&[("A", "x\n")], &[])), "\"x\\n\": a value has"),

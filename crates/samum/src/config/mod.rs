@@ -47,33 +47,28 @@ pub struct Config {
 }
 
 impl Config {
-    /// Checks that no address is one of those that another means, all of the machine: the kernel gives a port only once.
-    ///
-    /// # Errors
-    ///
-    /// A sentence for the operator.
-    pub(crate) fn check_addresses(&self) -> Result<(), String> {
-        // On an interface of our own stack the kernel does not have such an address.
-        if !self.server.interfaces.is_empty() {
-            return Ok(());
-        }
+    /// Finds listeners for all addresses of the machine beside which one of these addresses is listed: one of the
+    /// two sockets could not be bound. Returns the listener, and a sentence for the operator.
+    pub(crate) fn collisions(&self) -> impl Iterator<Item = (Address, String)> {
         let ip = |address: &Address| match address {
             Address::Ip(ip) if ip.port() != 0 => Some(*ip),
             _ => None,
         };
-        let listed = || self.sites.iter().flat_map(|site| &site.listen).filter_map(ip);
-        for all in listed().filter(|all| all.ip().is_unspecified()) {
+        // On an interface of our own stack the kernel does not have such an address.
+        let is_of_kernel = self.server.interfaces.is_empty();
+        let listed = move || self.sites.iter().flat_map(|site| &site.listen).filter_map(ip);
+        let all = listed().filter(move |all| is_of_kernel && all.ip().is_unspecified());
+        all.filter_map(move |all| {
             // The sockets of IPv6 are for IPv6 only.
             let is_of = |other: &SocketAddr| {
                 other.port() == all.port() && other.is_ipv4() == all.is_ipv4() && *other != all
             };
-            if let Some(one) = listed().find(is_of) {
-                return Err(format!(
-                    "cannot listen on both {all} and {one}, which is one of its addresses: leave one of them out"
-                ));
-            }
-        }
-        Ok(())
+            let one = listed().find(is_of)?;
+            let why = format!(
+                "cannot listen on both {all} and {one}, which is one of its addresses: leave one of them out"
+            );
+            Some((Address::Ip(all), why))
+        })
     }
 
     /// The configuration of a server with one site, which serves the files of a directory to all requests.
@@ -208,6 +203,16 @@ pub struct Route {
     pub half_close: bool,
     /// The action.
     pub action: Action,
+}
+
+impl Route {
+    /// The name of the route for the operator: its path, or its pattern if the path says nothing.
+    pub(crate) fn name(&self) -> &str {
+        match &self.pattern {
+            Some(pattern) if self.path == "/" => pattern.as_str(),
+            _ => &self.path,
+        }
+    }
 }
 
 impl Default for Route {

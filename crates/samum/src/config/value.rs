@@ -429,6 +429,9 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The highest number of a capture: it is one digit.
+const CAPTURES_MAX: usize = 9;
+
 /// Reads the target of a redirection.
 pub(super) fn target(text: &str) -> Result<String, String> {
     let is_absolute = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
@@ -449,6 +452,8 @@ pub(super) fn target(text: &str) -> Result<String, String> {
         };
         rest = &behind[next.len_utf8()..];
     }
+    // The stars of the pattern are not known yet.
+    crate::redirect::check_target(text, CAPTURES_MAX)?;
     Ok(text.to_owned())
 }
 

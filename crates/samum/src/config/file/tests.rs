@@ -739,7 +739,7 @@ fn action() -> impl Strategy<Value = Action> {
     let status = prop_oneof![Just(301), Just(302), Just(303), Just(307), Just(308)];
     prop_oneof![
         (file(), rules()).prop_map(|(root, rules)| Action::Files(Files { root, rules })),
-        ("https://[a-z]{1,5}/[!-#%-~]{0,5}([$]0)?", status)
+        ("https://[a-z]{1,5}/[!\"%-.0-~]{0,5}([$]0)?", status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
         file().prop_map(Action::Redirects),
         (file(), 1..65_536_u32, seconds(), any::<u64>(), environment()).prop_map(
