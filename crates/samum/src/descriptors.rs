@@ -51,21 +51,28 @@ pub(crate) fn workers(limit: usize, cores: usize) -> usize {
     (rest / (OF_WORKER_MIN + OF_WORKER)).clamp(1, cores.max(1))
 }
 
-/// The share of one worker for its connections and files.
+/// The share of one worker for its connections and files. `beyond` of the descriptors are for other uses than those
+/// of each server.
 ///
 /// # Errors
 ///
 /// A sentence for the operator, if the share of each of several workers is too small.
-pub(crate) fn of_worker(limit: usize, workers: usize, cores: usize) -> Result<usize, String> {
+pub(crate) fn of_worker(
+    limit: usize,
+    beyond: usize,
+    workers: usize,
+    cores: usize,
+) -> Result<usize, String> {
+    let rest = limit.saturating_sub(beyond);
     // Those of the first worker are among the reserved ones.
-    let own = reserved(limit).saturating_add((workers - 1).saturating_mul(OF_WORKER));
-    let share = limit.saturating_sub(own) / workers;
+    let own = reserved(rest).saturating_add((workers - 1).saturating_mul(OF_WORKER));
+    let share = rest.saturating_sub(own) / workers;
     if workers > 1 && share < OF_WORKER_MIN {
-        let plural = if cores == 1 { "" } else { "s" };
+        let fewer = self::workers(rest, cores.min(workers - 1));
         return Err(format!(
             "cannot run {workers} workers: of the {limit} descriptors that `ulimit -Hn` allows, each \
-             would have {share} for its clients and files, and needs {OF_WORKER_MIN} (with \
-             {cores} core{plural}, more workers than --threads {cores} are not faster)"
+             would have {share} for its clients and files, and needs {OF_WORKER_MIN} (start with \
+             --threads {fewer}, or allow more descriptors)"
         ));
     }
     Ok(share)
@@ -99,14 +106,17 @@ mod tests {
 
     #[test]
     fn workers_have_descriptors_or_are_refused() {
-        assert_eq!(of_worker(20_000, 1, 2), Ok(19_936));
-        assert_eq!(of_worker(20_000, 2, 2), Ok(9_964));
+        assert_eq!(of_worker(20_000, 0, 1, 2), Ok(19_936));
+        assert_eq!(of_worker(20_000, 0, 2, 2), Ok(9_964));
         // A single worker starts with any number.
-        assert_eq!(of_worker(64, 1, 2), Ok(40));
-        assert_eq!(of_worker(16, 1, 2), Ok(0));
-        let error = of_worker(20_000, 1000, 2).unwrap_err();
+        assert_eq!(of_worker(64, 0, 1, 2), Ok(40));
+        assert_eq!(of_worker(16, 0, 1, 2), Ok(0));
+        let error = of_worker(20_000, 0, 1000, 2).unwrap_err();
         assert!(error.contains("each would have 11 ") && error.contains("--threads 2"), "{error}");
-        assert!(of_worker(1 << 20, 1024, 1).is_ok());
+        let error = of_worker(64, 12, 2, 2).unwrap_err();
+        assert!(error.contains("of the 64 descriptors"), "{error}");
+        assert!(error.contains("--threads 1, or allow more"), "{error}");
+        assert!(of_worker(1 << 20, 0, 1024, 1).is_ok());
     }
 
     #[test]
@@ -116,15 +126,15 @@ mod tests {
         {
             let workers = workers(limit, cores);
             assert_eq!(workers, expected, "{limit} descriptors, {cores} cores");
-            assert!(of_worker(limit, workers, cores).is_ok());
-            assert!(workers == cores || of_worker(limit, workers + 1, cores).is_err());
+            assert!(of_worker(limit, 0, workers, cores).is_ok());
+            assert!(workers == cores || of_worker(limit, 0, workers + 1, cores).is_err());
         }
     }
 
     #[test]
     fn a_shortage_of_places_is_told() {
         let at =
-            |limit, wanted| shortage(places(of_worker(limit, 1, 1).unwrap(), 1), wanted, limit);
+            |limit, wanted| shortage(places(of_worker(limit, 0, 1, 1).unwrap(), 1), wanted, limit);
         for (limit, wanted) in [(1024, 16_384), (64, 20), (20_000, 16_384)] {
             assert_eq!(at(limit, wanted), None, "{limit} {wanted}");
         }
@@ -135,7 +145,7 @@ mod tests {
     #[test]
     fn all_together_are_within_the_limit() {
         for limit in 64..2048 {
-            let share = of_worker(limit, 1, 1).unwrap();
+            let share = of_worker(limit, 0, 1, 1).unwrap();
             // Loads have half as many as files, and pipes two for a quarter of them.
             let files = files(share) * 2;
             let connections = places(share, 1) + share / PARTS;

@@ -59,7 +59,7 @@ pub(super) fn share(
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // One directory and one listener of each worker are among `descriptors::OF_WORKER`.
     let beyond = room.max.saturating_sub(Room::needed(1, 1, server.threads));
-    let descriptors = descriptors::of_worker(limit.saturating_sub(beyond), workers, cores)?;
+    let descriptors = descriptors::of_worker(limit, beyond, workers, cores)?;
     // A connection of a stack has no descriptor.
     let places_max =
         if has_sockets { descriptors::places(descriptors, workers) } else { usize::MAX };
