@@ -10,7 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, FlockOperation, Gid, MemfdFlags, Mode, OFlags, Uid,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
@@ -80,8 +82,8 @@ pub(crate) fn probe(address: &Address) -> Result<Probe, String> {
     let tried = match address {
         Address::Ip(ip) => socket_for(ip, false).map(Some),
         Address::Unix(unix) => {
-            Owner::look_up(unix).map_err(|why| cannot_listen(address, &why))?;
-            probe_unix(&unix.path).map(|()| None)
+            let owner = Owner::look_up(unix).map_err(|why| cannot_listen(address, &why))?;
+            probe_unix(&unix.path).and_then(|()| owner.probe()).map(|()| None)
         }
     };
     match (tried, address) {
@@ -194,6 +196,18 @@ impl Owner {
             return Ok(());
         }
         rustix::fs::chownat(CWD, path, self.user, self.group, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Finds out whether this process could give a socket that it makes to this owner, with a file that has no name.
+    fn probe(&self) -> Result<(), Errno> {
+        if self.user.is_none() && self.group.is_none() {
+            return Ok(());
+        }
+        // Without such a file, nothing is known.
+        let Ok(file) = rustix::fs::memfd_create(c"samum-owner", MemfdFlags::CLOEXEC) else {
+            return Ok(());
+        };
+        rustix::fs::fchown(file, self.user, self.group)
     }
 }
 

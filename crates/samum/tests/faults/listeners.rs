@@ -3,7 +3,7 @@
 use core::net::Ipv6Addr;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use testkit::{Address, Content, Server, Signal, Tree, forbid_io_uring, get, skip, tether};
 
@@ -282,7 +282,7 @@ fn a_unix_socket_has_the_mode_and_the_owner_of_its_options() {
             assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
             assert_eq!(server.terminate().unwrap().code(), Some(0));
         }
-        let refused = |mut command: std::process::Command, advice: &str| {
+        let refused = |mut command: Command, advice: &str| {
             let (code, _, stderr) = outcome(&mut command);
             assert_eq!(code, Some(1), "{stderr}");
             assert!(stderr.contains(advice), "{stderr}");
@@ -356,4 +356,28 @@ fn the_driver_that_runs_is_named() {
         let name = if driver == "uring" { "io_uring" } else { "epoll" };
         assert!(line.contains(&format!("with 1 worker on {name}")), "{line}");
     });
+}
+
+#[test]
+fn a_check_finds_an_owner_to_whom_a_socket_cannot_be_given() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    let tree = Tree::new().directory("www").file("samum.toml", "");
+    std::fs::set_permissions(tree.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let (root, config) = (tree.path().display(), tree.path().join("samum.toml"));
+    // As root, the check is made as `nobody`.
+    let own = match std::fs::metadata("/proc/self").unwrap().uid() {
+        0 => "65534".to_owned(),
+        own => own.to_string(),
+    };
+    for (owner, code) in [("root", 1), (&own, 0)] {
+        let listen = format!("listen = [{{ unix = '{root}/s', owner = '{owner}' }}]");
+        let text = format!("[[site]]\n{listen}\n[[site.route]]\nfiles = '{root}/www'\n");
+        std::fs::write(&config, text).unwrap();
+        let mut check = Command::new(SAMUM);
+        let (found, _, stderr) = outcome(as_nobody(check.arg("check").arg(&config)));
+        assert_eq!(found, Some(code), "{owner}: {stderr}");
+        let is_told = stderr.contains("only root can change the owner to another user");
+        assert!(is_told == (code == 1), "{owner}: {stderr}");
+    }
 }
