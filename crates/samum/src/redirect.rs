@@ -127,7 +127,11 @@ pub(crate) fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> 
             }
             Piece::Capture(number) => {
                 let capture = captures.get(number).copied().unwrap_or_default();
-                path::encode(capture, &mut out);
+                if out.contains(&b'?') {
+                    encode_in_query(capture, &mut out);
+                } else {
+                    path::encode(capture, &mut out);
+                }
                 follows_capture = true;
             }
             Piece::Lost => {}
@@ -139,6 +143,20 @@ pub(crate) fn expand(target: &str, captures: &[&[u8]], query: Option<&[u8]>) -> 
     }
     out.extend_from_slice(fragment.as_bytes());
     out
+}
+
+/// Appends a capture to a query. There, other than in a path, `+` means a space, and `;` divides parameters for many
+/// programs.
+fn encode_in_query(capture: &[u8], out: &mut Vec<u8>) {
+    let mut encoded = Vec::with_capacity(capture.len());
+    path::encode(capture, &mut encoded);
+    for byte in encoded {
+        match byte {
+            b'+' => out.extend_from_slice(b"%2B"),
+            b';' => out.extend_from_slice(b"%3B"),
+            _ => out.push(byte),
+        }
+    }
 }
 
 /// Returns whether a location leads back to the path that was requested.
@@ -384,6 +402,12 @@ mod tests {
             ("/$2/$1", &["", "a", "b"], Some("q=1"), "/b/a?q=1"),
             ("/new?a=$1", &["", "b"], Some("q=1"), "/new?a=b"),
             ("/new#top", &[], Some("q=1"), "/new?q=1#top"),
+            (
+                "/$1?a=$1&b=$1",
+                &["", "x+y;z&?"],
+                None,
+                "/x+y;z%26%3F?a=x%2By%3Bz%26%3F&b=x%2By%3Bz%26%3F",
+            ),
             ("https://example.org/$0", &["a"], None, "https://example.org/a"),
             ("/cost$$1", &["", "x"], None, "/cost$1"),
         ] {
