@@ -28,11 +28,8 @@ fn ask(shell: &mut Shell, origin: &mut Origin) -> bool {
 /// Notes the client of a connection, and counts it. Returns false if the client has far too many.
 #[cold]
 pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAddr>) -> bool {
-    let snapshot = &shell.cx.serving_at(origin.listener).snapshot;
-    let admission = snapshot.admission(origin.listener);
-    // Those of a proxy are of many clients.
-    let counts = admission.counts && !snapshot.proxies().trusts(address);
-    let client = Client::new(address, counts.then(|| snapshot.limiter()));
+    let admission = shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener);
+    let client = client_of(shell, origin.listener, address);
     let is_beyond = |max| client.counted.as_ref().is_some_and(|counted| counted.is_beyond(max));
     if admission.connections_max.is_some_and(is_beyond) {
         shell.cx.stats.limited_connections += 1;
@@ -40,4 +37,26 @@ pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAd
     }
     origin.set_client(client);
     true
+}
+
+/// Counts a connection that is older than the configuration, if no configuration before had a limit for it.
+#[cold]
+pub(super) fn count(shell: &Shell, origin: &mut Origin) {
+    let is_counted = origin.client().is_some_and(|client| client.counted.is_some());
+    let snapshot = &shell.cx.serving_at(origin.listener).snapshot;
+    if is_counted || !snapshot.admission(origin.listener).counts {
+        return;
+    }
+    // A client on a Unix socket has no address, nor has one that has gone.
+    if let Some(address) = origin.client_address(&shell.ring) {
+        origin.set_client(client_of(shell, origin.listener, Some(address)));
+    }
+}
+
+/// The client at a listener with this address, whose connection is counted if a limit wants it.
+fn client_of(shell: &Shell, listener: u32, address: Option<IpAddr>) -> Client {
+    let snapshot = &shell.cx.serving_at(listener).snapshot;
+    // Those of a proxy are of many clients.
+    let counts = snapshot.admission(listener).counts && !snapshot.proxies().trusts(address);
+    Client::new(address, counts.then(|| snapshot.limiter()))
 }

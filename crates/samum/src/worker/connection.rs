@@ -329,6 +329,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
+    /// Counts the connection for the limits of another configuration, which has the listener.
+    pub(super) fn count_client(&mut self, shell: &Shell) {
+        admission::count(shell, &mut self.origin);
+    }
+
     /// The number of the listener that accepted the connection.
     pub(super) const fn listener(&self) -> u32 {
         self.origin.listener

@@ -200,11 +200,15 @@ impl<S: Session, N: Network> Worker<S, N> {
         for (number, socket) in listeners {
             self.network.add(number, socket);
         }
-        // All of them, for their deadlines are others now.
+        // All of them, for their deadlines and limits are others now.
         for id in self.connections.ids() {
             self.act(id, |connection, tools| {
                 let is_removed = succession.removes(connection.listener());
-                if is_removed { connection.retire(tools) } else { After::Keep }
+                if is_removed {
+                    return connection.retire(tools);
+                }
+                connection.count_client(tools.shell);
+                After::Keep
             });
         }
         while let Some(event) = self.network.next_event() {

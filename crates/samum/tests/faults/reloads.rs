@@ -369,3 +369,22 @@ fn logs_come_and_go_with_their_sites() {
         assert_eq!(lines("second.log"), 2);
     });
 }
+
+#[test]
+fn a_limit_of_connections_counts_those_that_are_open() {
+    on_both_drivers(|driver| {
+        let stage = Stage::new(driver, versions(), &config("threads = 2", LISTEN, "one", ""));
+        let mut clients: Vec<_> = (0..3).map(|_| connect(&stage.server)).collect();
+        let statuses = |clients: &mut Vec<Client>| {
+            let ask = |client| ask_on(client, "GET /version.txt").status;
+            clients.iter_mut().map(ask).collect::<Vec<_>>()
+        };
+        assert_eq!(statuses(&mut clients), [200; 3]);
+        let limits = "limits = { connections-per-ip = 2 }\n";
+        stage.load(&config("threads = 2", LISTEN, "one", limits));
+        assert_eq!(ask(&stage.server, "GET /version.txt").status, 429, "it is the fourth");
+        let mut statuses = statuses(&mut clients);
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 200, 429]);
+    });
+}
