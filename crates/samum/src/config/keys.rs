@@ -515,7 +515,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         default: "none",
         example: r#"{ directory = "/usr/lib/cgi-bin", timeout = 20 }"#,
         doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from \
-              the path of the request.",
+              the path of the request. A body of 1 MiB at most, or in chunks, has come when its program is started: \
+              slow uploads occupy no program. A longer one comes meanwhile, or is refused if it is in chunks (413).",
         read: |route, node, notes| {
             let mut cgi = Cgi::new(PathBuf::new());
             if node.is_table() {
@@ -558,7 +559,9 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         doc: "An action: have scripts run by a FastCGI application, `HOST:PORT` or `unix:PATH`. With `files` in the \
               same route these are the files of that directory whose names end with `.php`; its `index` and its \
               `fallback` may be scripts, and the other files are sent. What follows the name of a script in a \
-              path is its path info.",
+              path is its path info. A body of 1 MiB at most, or in chunks, has come when the application hears of \
+              its request: slow uploads occupy no process. A longer one comes meanwhile, or is refused if it is in \
+              chunks (413).",
         read: |route, node, notes| {
             let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
             if node.is_table() {

@@ -79,7 +79,7 @@ fn processes_of_a_client_that_leaves_are_stopped() {
         for name in ["before", "after", "flood", "read"] {
             let mut client = stage.connect();
             if name == "read" {
-                client.send(request("POST /tool/read\nContent-Length: 100") + "some").unwrap();
+                client.send(request("POST /tool/read\nContent-Length: 2000000") + "some").unwrap();
             } else {
                 client.send(request(&format!("GET /tool/{name}"))).unwrap();
             }

@@ -125,6 +125,29 @@ fn an_application_that_takes_nothing_of_an_upload_is_a_gateway_timeout() {
     });
 }
 
+/// Its only process would wait for the rest of the upload.
+#[test]
+fn an_upload_that_comes_slowly_takes_no_process_of_the_application() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let acts = vec![Act::Close(response.clone()), Act::Close(response)];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let stage = Stage::new(driver, &tree);
+        let mut slow = stage.connect();
+        slow.send(request("POST /\nContent-Length: 10")).unwrap();
+        slow.send(b"01234").unwrap();
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        slow.send(b"56789").unwrap();
+        assert_eq!(text(&slow.response().unwrap()), "hello");
+        let contents: Vec<_> = seen.iter().take(2).collect();
+        let [Seen::Request(_, first), Seen::Request(_, second)] = &contents[..] else {
+            panic!("{contents:?}")
+        };
+        assert_eq!((&first[..], &second[..]), (&b""[..], &b"0123456789"[..]));
+    });
+}
+
 #[test]
 fn no_application_is_a_bad_gateway() {
     on_both_drivers(|driver| {

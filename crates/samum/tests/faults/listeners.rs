@@ -170,7 +170,7 @@ fn access_rules_hold_for_clients_on_unix_sockets() {
             route("/none/", "deny = ['0.0.0.0/0', '::/0']"),
         );
         sockets.write("samum.toml", config.as_str());
-        let mut command = std::process::Command::new(SAMUM);
+        let mut command = Command::new(SAMUM);
         command.args(["serve", "--driver", driver, "--config"]);
         command.arg(sockets.path().join("samum.toml"));
         let server = Server::spawn(&mut command).expect("the server starts");

@@ -34,7 +34,9 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter};
+use super::gateway::body::{
+    COLLECTED_BYTES_MAX, HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter,
+};
 use super::gateway::lines::{Lines, Text};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
@@ -158,10 +160,12 @@ struct Pipe {
 impl Programs {
     /// Takes the body of a request for a program. The request is found next.
     pub(super) fn consumer(&mut self, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
-        let is_collected = request.head.has(Field::TransferEncoding);
-        if !is_collected && content_length(request.head).is_none_or(|length| length == 0) {
-            return None;
-        }
+        let length = content_length(request.head);
+        let is_collected = match length {
+            _ if request.head.has(Field::TransferEncoding) => true,
+            None | Some(0) => return None,
+            Some(length) => length <= COLLECTED_BYTES_MAX,
+        };
         self.bodies.offer(request.ticket, is_collected, &self.news)
     }
 
@@ -180,7 +184,7 @@ impl Programs {
             return Found::Now(Answer::Error(Status::MethodNotAllowed));
         }
         let Some(mailbox) = self.mailbox(shell) else { return refuse(shell, input.as_ref()) };
-        let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected);
+        let is_collected = input.as_ref().is_some_and(|input| input.borrow().is_collected());
         let mut environment = Environment::new(head, &circumstances);
         if interest.is_some() {
             environment = environment.without_content();
@@ -253,6 +257,13 @@ impl Programs {
                 self.go_on(shell, key);
             }
             for key in touched {
+                self.go_on(shell, key);
+            }
+            while let Some(key) = self.bodies.surplus() {
+                if let Some(program) = self.programs.get_mut(key) {
+                    shell.cx.stats.cgi_refused += 1;
+                    program.fail(&mut self.answers, Status::ServiceUnavailable);
+                }
                 self.go_on(shell, key);
             }
         }

@@ -1,48 +1,57 @@
 //! The bodies of requests, from the time when they are offered until a gateway takes them.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use super::body::{Input, InputConsumer, News};
+use ring::Key;
+
+use super::body::{COLLECTED_BYTES_MAX, Collected, Input, InputConsumer, News};
 use crate::handler::{Consumer, Ticket};
 
-/// Bodies that a worker collects at once for programs, and for applications; further ones are refused.
-const COLLECTED_MAX: usize = 16;
+/// Bytes of bodies that a worker has collected for the gateways of one kind, and not given to them yet. Beyond it the
+/// body that has been coming for longest is given up, or, if all have come, a further one is refused.
+const BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
 
 /// The bodies of the requests for the gateways of one kind.
+///
+/// A program or a process of an application that has a request does nothing else, so a body that fits into memory is
+/// collected first: clients that send slowly take bytes, and nobody's turn.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct Bodies {
     /// The body of the request that is to be found next.
     offered: Option<(Ticket, Offered)>,
-    /// The bodies that are being collected.
-    collected: Vec<Weak<RefCell<Input>>>,
+    /// The bodies that are being collected, and some that were, the oldest first.
+    collected: VecDeque<Weak<RefCell<Input>>>,
+    /// Their bytes.
+    bytes: Rc<Cell<u64>>,
+    /// The number of them at which those that have gone are looked for.
+    tidied_at: usize,
 }
 
 type Offered = Result<Rc<RefCell<Input>>, Refused>;
 
-/// A body was refused, because too many are being collected.
+/// A body was refused, because too much has been collected.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::handler) struct Refused;
 
 impl Bodies {
-    /// Offers the body of a request, which is found next. If its length must be known first, it is collected; `None`
-    /// if too many are.
+    /// Offers the body of a request, which is found next; `None` if it were to be collected, and there is no room.
     pub(in crate::handler) fn offer(
         &mut self,
         ticket: Ticket,
         is_collected: bool,
         news: &Rc<RefCell<News>>,
     ) -> Option<Box<dyn Consumer>> {
-        if is_collected {
-            self.collected.retain(|input| input.strong_count() > 0);
-            if self.collected.len() >= COLLECTED_MAX {
-                self.offered = Some((ticket, Err(Refused)));
-                return None;
-            }
+        if is_collected && self.bytes.get() >= BYTES_MAX && !self.awaits_any() {
+            self.offered = Some((ticket, Err(Refused)));
+            return None;
         }
-        let input = Rc::new(RefCell::new(Input::new(is_collected, Rc::clone(news))));
+        let collected = is_collected.then(|| Collected::new(Rc::clone(&self.bytes)));
+        let input = Rc::new(RefCell::new(Input::new(collected, Rc::clone(news))));
         if is_collected {
-            self.collected.push(Rc::downgrade(&input));
+            self.tidy();
+            self.collected.push_back(Rc::downgrade(&input));
         }
         self.offered = Some((ticket, Ok(Rc::clone(&input))));
         Some(Box::new(InputConsumer(input)))
@@ -59,29 +68,117 @@ impl Bodies {
     ) -> Result<Option<Rc<RefCell<Input>>>, Refused> {
         self.offered.take_if(|(of, _)| *of == ticket).map(|(_, input)| input).transpose()
     }
+
+    /// The gateway whose request is to be given up, because more has been collected than may be: that whose body has
+    /// been coming for longest.
+    pub(in crate::handler) fn surplus(&mut self) -> Option<Key> {
+        if self.bytes.get() <= BYTES_MAX {
+            return None;
+        }
+        if !self.awaits_any() {
+            return None;
+        }
+        // A request that is held back has no name yet.
+        let key = |input: &Weak<RefCell<Input>>| {
+            let input = input.upgrade()?;
+            let input = input.borrow();
+            input.key().filter(|_| input.is_awaited())
+        };
+        let (place, key) = (0..).zip(&self.collected).find_map(|(at, it)| Some((at, key(it)?)))?;
+        self.collected.remove(place);
+        Some(key)
+    }
+
+    /// Returns whether the rest of any body is awaited; forgets older ones that are not.
+    fn awaits_any(&mut self) -> bool {
+        while let Some(input) = self.collected.front() {
+            if input.upgrade().is_some_and(|input| input.borrow().is_awaited()) {
+                return true;
+            }
+            self.collected.pop_front();
+        }
+        false
+    }
+
+    /// Forgets bodies that have gone, now and then.
+    fn tidy(&mut self) {
+        if self.collected.len() >= self.tidied_at {
+            self.collected.retain(|input| input.strong_count() > 0);
+            self.tidied_at = 2 * self.collected.len().max(8);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn ticket(request: u32) -> Ticket {
+        Ticket { connection: 1, request }
+    }
+
     #[test]
-    fn a_body_is_taken_once_by_its_request_and_too_many_that_are_collected_are_refused() {
+    fn a_body_is_taken_once_by_its_request() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        let ticket = |request| Ticket { connection: 1, request };
-        let mut taken = Vec::new();
-        for (request, _) in (0..).zip(0..COLLECTED_MAX) {
-            assert!(bodies.offer(ticket(request), true, &news).is_some());
-            assert!(bodies.take(ticket(request + 1)).unwrap().is_none());
-            taken.push(bodies.take(ticket(request)).unwrap().unwrap());
-            assert!(bodies.take(ticket(request)).unwrap().is_none());
+        for is_collected in [true, false] {
+            assert!(bodies.offer(ticket(1), is_collected, &news).is_some());
+            assert!(bodies.take(ticket(2)).unwrap().is_none());
+            assert!(bodies.take(ticket(1)).unwrap().is_some());
+            assert!(bodies.take(ticket(1)).unwrap().is_none());
         }
-        assert!(bodies.offer(ticket(100), true, &news).is_none());
-        assert!(bodies.take(ticket(101)).is_ok());
-        assert!(bodies.take(ticket(100)).is_err());
-        // One that is passed on while it comes takes no place, and one that has gone gives its place up.
-        assert!(bodies.offer(ticket(102), false, &news).is_some());
-        drop(taken.pop());
-        assert!(bodies.offer(ticket(103), true, &news).is_some());
+    }
+
+    /// Bodies that come slowly take no more than their bytes; those that have come keep others out.
+    #[test]
+    fn the_oldest_body_gives_way_and_further_ones_are_refused_if_all_have_come() {
+        let (mut bodies, news) = (Bodies::default(), Rc::default());
+        let mut keys = ring::Slab::new();
+        let mut offered = Vec::new();
+        let mut offer = |bodies: &mut Bodies, request, length: u64| {
+            let mut consumer = bodies.offer(ticket(request), true, &news)?;
+            let input = bodies.take(ticket(request)).unwrap().expect("offered");
+            let key = keys.insert(());
+            input.borrow_mut().set_key(key);
+            consumer.push(&vec![0; usize::try_from(length).unwrap()]);
+            Some((key, consumer, input))
+        };
+        for request in 0..100 {
+            offered.push(offer(&mut bodies, request, 1).expect("there is room"));
+            assert_eq!(bodies.surplus(), None);
+        }
+        for request in 100..115 {
+            offered.push(offer(&mut bodies, request, COLLECTED_BYTES_MAX).expect("there is room"));
+        }
+        assert_eq!(bodies.surplus(), None);
+        let mut first = offered.remove(0);
+        first.1.end();
+        offered.push(offer(&mut bodies, 115, COLLECTED_BYTES_MAX).expect("there is room"));
+        // The first has come; the next are older than the long ones.
+        for (key, _, input) in &offered[..99] {
+            assert_eq!(bodies.surplus(), Some(*key));
+            input.borrow_mut().drop_rest();
+        }
+        drop(first);
+        assert_eq!((bodies.surplus(), bodies.bytes.get()), (None, BYTES_MAX));
+        for (_, consumer, _) in &mut offered {
+            consumer.end();
+        }
+        assert!(bodies.offer(ticket(200), true, &news).is_none());
+        assert!(bodies.take(ticket(200)).is_err());
+        // One that is passed on while it comes takes no memory, and one that has gone gives its own back.
+        assert!(bodies.offer(ticket(201), false, &news).is_some());
+        drop(offered.pop());
+        assert!(bodies.offer(ticket(202), true, &news).is_some());
+    }
+
+    #[test]
+    fn bodies_that_have_gone_are_forgotten() {
+        let (mut bodies, news) = (Bodies::default(), Rc::default());
+        let first = bodies.offer(ticket(0), true, &news);
+        for request in 1..1000 {
+            drop(bodies.offer(ticket(request), true, &news));
+        }
+        assert!(bodies.collected.len() <= 16, "{}", bodies.collected.len());
+        drop(first);
     }
 }

@@ -15,8 +15,8 @@ use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, 
 
 /// Bytes of a body that wait to be taken.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body that is collected. A longer one is refused.
-const COLLECTED_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a body that is collected. A longer one is passed on while it comes, or refused if its length is not known.
+pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Shorter pieces of a response are joined with the one in front of them, up to so many bytes together, while they
 /// wait for the client.
@@ -67,13 +67,20 @@ pub(in crate::handler) struct Input {
     pub(in crate::handler) waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
-    /// True if all of it has to come before anything is taken, because its length is asked for.
-    pub(in crate::handler) is_collected: bool,
+    /// Some if all of it has to come before anything is taken.
+    collected: Option<Collected>,
     /// True if there will be no more.
     pub(in crate::handler) has_ended: bool,
     /// True if nothing takes it: it is dropped.
     pub(in crate::handler) is_unwanted: bool,
     news: Rc<RefCell<News>>,
+}
+
+/// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
+#[derive(Debug)]
+pub(in crate::handler) struct Collected {
+    of_all: Rc<Cell<u64>>,
+    bytes: u64,
 }
 
 /// Takes the body of a request.
@@ -164,13 +171,33 @@ impl Search for HeaderSearch {
     }
 }
 
+impl Collected {
+    pub(in crate::handler) const fn new(of_all: Rc<Cell<u64>>) -> Self {
+        Self { of_all, bytes: 0 }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.of_all.set(self.of_all.get() + bytes);
+    }
+}
+
+impl Drop for Collected {
+    fn drop(&mut self) {
+        self.of_all.set(self.of_all.get() - self.bytes);
+    }
+}
+
 impl Input {
-    pub(in crate::handler) const fn new(is_collected: bool, news: Rc<RefCell<News>>) -> Self {
+    pub(in crate::handler) const fn new(
+        collected: Option<Collected>,
+        news: Rc<RefCell<News>>,
+    ) -> Self {
         Self {
             key: None,
             waiting: VecDeque::new(),
             trailers: FieldSection::EMPTY,
-            is_collected,
+            collected,
             has_ended: false,
             is_unwanted: false,
             news,
@@ -187,18 +214,36 @@ impl Input {
         (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
     }
 
+    /// Returns whether all of it has to come before anything is taken.
+    pub(in crate::handler) const fn is_collected(&self) -> bool {
+        self.collected.is_some()
+    }
+
+    /// Returns whether something waits for the rest of it.
+    pub(in crate::handler) const fn is_awaited(&self) -> bool {
+        self.is_collected() && !self.has_ended && !self.is_unwanted
+    }
+
+    /// The name of what it is for, once that is known.
+    pub(in crate::handler) const fn key(&self) -> Option<Key> {
+        self.key
+    }
+
     /// Nothing more is taken.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
+        if let Some(collected) = &mut self.collected {
+            *collected = Collected::new(Rc::clone(&collected.of_all));
+        }
     }
 
     /// Bytes that there is room for.
     fn room(&self) -> u64 {
         // The session keeps to the limit of a body that is collected, and needs room for the framing of its
         // last bytes, too.
-        let most = match self.is_collected {
-            true => COLLECTED_BYTES_MAX as u64 + CONSUMER_ROOM_MIN,
+        let most = match self.is_collected() {
+            true => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
             false => STREAMED_BYTES_MAX as u64,
         };
         most - self.waiting.len() as u64
@@ -213,7 +258,7 @@ impl Input {
 
 impl Consumer for InputConsumer {
     fn bytes_max(&self) -> u64 {
-        if self.0.borrow().is_collected { COLLECTED_BYTES_MAX as u64 } else { u64::MAX }
+        if self.0.borrow().is_collected() { COLLECTED_BYTES_MAX } else { u64::MAX }
     }
 
     fn room(&self) -> u64 {
@@ -224,6 +269,9 @@ impl Consumer for InputConsumer {
         let mut input = self.0.borrow_mut();
         if !input.is_unwanted {
             input.waiting.extend(bytes);
+            if let Some(collected) = &mut input.collected {
+                collected.add(bytes.len() as u64);
+            }
             input.touch();
         }
     }
@@ -562,7 +610,7 @@ mod tests {
     #[test]
     fn a_body_waits_to_be_taken_or_is_dropped() {
         let news = Rc::new(RefCell::new(News::default()));
-        let input = Rc::new(RefCell::new(Input::new(false, Rc::clone(&news))));
+        let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
         input.borrow_mut().set_key(Key::NONE);
         let mut consumer = InputConsumer(Rc::clone(&input));
         consumer.push(&[1; 1000]);

@@ -212,7 +212,7 @@ impl Exchange {
         if let Some(input) = &self.input {
             let mut input = input.borrow_mut();
             input.set_key(key);
-            if input.is_collected && input.length().is_none() {
+            if input.is_collected() && input.length().is_none() {
                 self.stage = Stage::Collecting;
                 return;
             }

@@ -33,7 +33,9 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter};
+use super::gateway::body::{
+    COLLECTED_BYTES_MAX, HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter,
+};
 use super::gateway::lines::Lines;
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
@@ -160,7 +162,7 @@ impl Proxy {
     /// Takes the body of a request, or what follows one that asks for another protocol. The request is
     /// found next.
     ///
-    /// If it must be known how long the body is, one in chunks is collected.
+    /// If it must be known how long the body is, one in chunks is collected, and any other that fits into memory.
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -171,7 +173,11 @@ impl Proxy {
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        let is_collected = needs_length && framing == Framing::Chunked;
+        let is_collected = needs_length
+            && match framing {
+                Framing::Length(length) => length <= COLLECTED_BYTES_MAX,
+                Framing::None | Framing::Chunked => true,
+            };
         self.bodies.offer(request.ticket, is_collected, &self.news)
     }
 
@@ -246,6 +252,9 @@ impl Proxy {
             }
             for key in news.touched.drain(..) {
                 self.step(shell, key, Exchange::handle_touched);
+            }
+            while let Some(key) = self.bodies.surplus() {
+                self.step(shell, key, Exchange::give_way);
             }
             self.spare_news = news;
             if !has_some {

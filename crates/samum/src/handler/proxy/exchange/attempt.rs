@@ -17,6 +17,17 @@ impl Exchange {
         }
     }
 
+    /// Gives the request up, whose body has been coming for longest: all of them together take too much memory.
+    pub(in crate::handler::proxy) fn give_way(&mut self, tools: &mut Tools<'_>) {
+        if self.stage == Stage::Collecting {
+            self.note_client(
+                tools,
+                "its body comes too slowly; its request is given up for newer ones",
+            );
+            self.fail(tools, Status::ServiceUnavailable);
+        }
+    }
+
     /// Tries the first server.
     pub(super) fn start(&mut self, tools: &mut Tools<'_>) {
         match self.choose(tools) {
