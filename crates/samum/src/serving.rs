@@ -753,7 +753,7 @@ fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), Strin
 
 /// Returns whether files of a route may have directives.
 fn has_includes(route: &Route) -> bool {
-    matches!(&route.action, Action::Files(files) if files.rules.includes)
+    route.action.files().is_some_and(|files| files.rules.includes)
 }
 
 /// Refuses a rate at which clients would be taken for slow ones, or get next to nothing.

@@ -53,3 +53,31 @@ fn servers_and_applications_fill_holes() {
         stage.wait_for_log("its response is cut off");
     });
 }
+
+#[test]
+fn pages_beside_scripts_are_pages() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let text = "-".repeat(100_000);
+        tree.write("www/page.html", "1<!--#include virtual=\"/mixed/a.php\"-->2");
+        tree.write("www/page.html.gz", "compressed");
+        // Not in memory.
+        tree.write("www/long/index.html", format!("<!--#echo var=\"none\"-->{text}").as_str());
+        tree.write("www/a.php", "<?php source");
+        tree.write("www/plain.html", "<!-- no directive -->");
+        let script = [output("Content-Type: a/b\r\n\r\nscript"), end(0)].concat();
+        let _seen = application(&tree.path().join("php.sock"), vec![Act::Close(script); 5]);
+        let stage = Stage::new(driver, &tree);
+        for _ in 0..2 {
+            let response = stage.ask("GET /mixed/page.html\nAccept-Encoding: gzip");
+            assert_eq!((response.status, &response.body[..]), (200, &b"1script2"[..]));
+            assert_eq!(response.header("Content-Encoding"), None);
+            assert_eq!(response.header("ETag"), None);
+            assert_eq!(stage.page("/back/none"), "1script2");
+            assert_eq!(stage.page("/mixed/long/"), format!("(none){text}"));
+        }
+        assert_eq!(stage.page("/mixed/a.php"), "script");
+        assert!(stage.ask("GET /mixed/plain.html").header("ETag").is_some());
+        assert_eq!(stage.ask("POST /mixed/page.html").status, 405);
+    });
+}

@@ -52,6 +52,10 @@ impl Stage {
              [[site.route]]\npath = '/server/'\nproxy = 'unix:{root}/app.sock'\n\
              [[site.route]]\npath = '/script/'\n\
              fastcgi = {{ server = 'unix:{root}/php.sock', root = '/srv' }}\n\
+             [[site.route]]\npath = '/mixed/'\nfiles = '{root}/www'\n\
+             fastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
+             [[site.route]]\npath = '/back/'\nfiles = '{root}/inner'\nincludes = false\n\
+             fallback = '/mixed/page.html'\n\
              [[site.route]]\npath = '/old'\nredirect = '/a'\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );

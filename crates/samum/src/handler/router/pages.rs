@@ -12,7 +12,7 @@ use super::moved::cleaned;
 use super::place::{is_hidden, normalize};
 use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
-use crate::config::{Action, FileRules, Files};
+use crate::config::{FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
 use crate::handler::{Found, Handler as _, Request, Ticket};
@@ -50,12 +50,23 @@ impl Router {
                 Found::Later(None)
             }
         };
-        if let Found::Now(answer) = &found
-            && file_of(answer).is_none()
-        {
-            return found;
+        match found {
+            Found::Now(answer) => self.make_page(shell, request, answer),
+            found => self.go_on_to_page(shell, ticket, Asked::new(request, 0), found),
         }
-        self.go_on_to_page(shell, ticket, Asked::new(request, 0), found)
+    }
+
+    /// Makes a page of the file that was found for a request at once, if it is one.
+    pub(super) fn make_page(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        answer: Answer,
+    ) -> Found<Answer> {
+        if file_of(&answer).is_none() {
+            return Found::Now(answer);
+        }
+        self.begin_page(shell, request.ticket, Asked::new(request, 0), answer)
     }
 
     /// Makes a page of the file that was found for a request, if it is one.
@@ -313,7 +324,7 @@ fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
         return None;
     };
     let Kind::File(files) = &resource.kind else { return None };
-    let Action::Files(Files { rules, .. }) = &answer.serving.route(*id).action else { return None };
+    let Files { rules, .. } = answer.serving.route(*id).action.files()?;
     let is_page = rules.includes && is_type(&rules.include_types, &files.content_type);
     is_page.then_some((resource, files, rules))
 }

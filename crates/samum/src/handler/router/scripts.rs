@@ -2,7 +2,8 @@
 //!
 //! Where the directory of the scripts is served here, too, a path leads to a file as it does in other routes,
 //! by way of directories, indices, fallbacks and pages for errors; a file that is a script is then run in place
-//! of being sent. Else each path leads to a script, and the application says whether there is one.
+//! of being sent, and one with directives is a page. Else each path leads to a script, and the application says
+//! whether there is one.
 //!
 //! | path | script, with the index `index.php` | path info |
 //! |---|---|---|
@@ -108,7 +109,9 @@ impl Router {
                     return self.run(shell, request, (serving, place), *id, &script, held);
                 }
                 match &request.head.method {
-                    Method::Get | Method::Head => Found::Now(Answer { serving, place, outcome }),
+                    Method::Get | Method::Head => {
+                        self.make_page(shell, request, Answer { serving, place, outcome })
+                    }
                     Method::Options => {
                         Found::Now(Answer { serving, place, outcome: Outcome::Options })
                     }
