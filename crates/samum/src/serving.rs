@@ -531,7 +531,7 @@ impl Snapshot {
             let entry = &self.routes[index];
             let fallback = entry.fallback.as_ref().map(|page| page.route.index());
             let mut leads_to = core::iter::once(index).chain(fallback);
-            let leads_to_pages = leads_to.any(|index| has_includes(&self.routes[index].route));
+            let leads_to_pages = leads_to.any(|index| self.routes[index].route.has_includes());
             if let Served::Files { has_pages, .. } = &mut self.routes[index].served {
                 *has_pages = leads_to_pages;
             }
@@ -749,11 +749,6 @@ struct Common {
 fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), String> {
     types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
     charset.iter().try_for_each(|name| rule::charset(name).map(drop))
-}
-
-/// Returns whether files of a route may have directives.
-fn has_includes(route: &Route) -> bool {
-    route.action.files().is_some_and(|files| files.rules.includes)
 }
 
 /// Refuses a rate at which clients would be taken for slow ones, or get next to nothing.

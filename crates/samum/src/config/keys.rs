@@ -854,7 +854,8 @@ const SHARED: &[Key<Shared, Route>] = &[
               `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT` (all times in UTC), `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, \
               `SERVER_PROTOCOL`, `REMOTE_ADDR`, `ARG_` with the name of a part of the query, `HTTP_` with that of a \
               field. A file with directives has no ETag, no Last-Modified, no ranges and no precompressed form, and \
-              32 MiB at most; one without is sent like any other. Pages for errors are sent as they are.",
+              32 MiB at most; one without is sent like any other. Pages to which a server, a script or a program \
+              hands a request over are processed, too. Pages for errors are sent as they are.",
         read: |shared, node, notes| set(&mut shared.files.includes, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.includes.to_string()),
     },

@@ -234,6 +234,13 @@ impl Default for Route {
     }
 }
 
+impl Route {
+    /// Returns whether its files may have directives.
+    pub(crate) fn has_includes(&self) -> bool {
+        self.action.files().is_some_and(|files| files.rules.includes)
+    }
+}
+
 /// The action of a route.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it stays where the configuration was made")]

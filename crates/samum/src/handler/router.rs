@@ -54,8 +54,8 @@ pub struct Router {
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
     /// The requests whose files are being looked for, or whose programs run.
     waiting: HashMap<Ticket, Waiting, RandomState>,
-    /// The requests whose pages are being parsed, and their files.
-    parsed: HashMap<Ticket, (Box<Asked>, Answer), RandomState>,
+    /// The requests whose pages are being parsed.
+    parsed: HashMap<Ticket, Parsed, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
     /// What the guard of its route said to the request whose body was offered last.
@@ -76,6 +76,16 @@ struct Waiting {
     asked: Option<Box<Asked>>,
     /// The step of the search for a file.
     step: Step,
+    /// The fields of a server that has handed the request over to the file.
+    fields: Option<Box<FieldSection<'static>>>,
+}
+
+/// A request whose page is being parsed.
+#[derive(Debug)]
+struct Parsed {
+    asked: Box<Asked>,
+    /// The file.
+    answer: Answer,
     /// The fields of a server that has handed the request over to the file.
     fields: Option<Box<FieldSection<'static>>>,
 }
@@ -237,14 +247,15 @@ impl Handler for Router {
             let outcome = Outcome::Content(waiting.route, content);
             let Waiting { serving, place, step, asked, fields, .. } = waiting;
             let mut found = self.settle(shell, ticket, (serving, place), step, outcome);
-            if let Some(fields) = fields {
-                found = self.with_fields(ticket, found, *fields);
-            } else if let Some(asked) = asked {
+            if let Some(asked) = asked {
                 found = if asked.held.is_some() {
                     self.run_later(shell, ticket, *asked, found)
                 } else {
                     self.go_on_to_page(shell, ticket, asked, found)
                 };
+            }
+            if let Some(fields) = fields {
+                found = self.with_fields(ticket, found, *fields);
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::application::{Act, application, end, output};
-use crate::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
 /// A server that answers a request on each connection with these bytes, and closes it.
 fn serve(path: &Path, answers: &'static [&str]) {
@@ -79,5 +79,73 @@ fn pages_beside_scripts_are_pages() {
         assert_eq!(stage.page("/mixed/a.php"), "script");
         assert!(stage.ask("GET /mixed/plain.html").header("ETag").is_some());
         assert_eq!(stage.ask("POST /mixed/page.html").status, 405);
+    });
+}
+
+/// By servers, applications and programs, for clients and for pages, and whether it has to be looked for or not.
+#[test]
+fn a_page_to_which_a_request_is_handed_over_is_a_page() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let long = "-".repeat(100_000);
+        let page = "<!--#echo var=\"DOCUMENT_URI\"-->?<!--#echo var=\"QUERY_STRING\"-->\
+                    <!--#include virtual=\"part.txt\"-->";
+        tree.write("www/d/page.html", page);
+        tree.write("www/d/page.html.gz", "compressed");
+        // Not in memory.
+        tree.write("www/d/long.html", format!("{page}{long}").as_str());
+        tree.write("www/d/part.txt", "!");
+        tree.write("www/outer.html", "(<!--#include virtual=\"/script/a.php\"-->)");
+        tree.write("www/self.html", "(<!--#include virtual=\"/script/self.php\"-->)");
+        script(&tree, "over", "printf 'Location: /d/page.html?q=1\\n\\n'");
+        script(&tree, "long", "printf 'Location: /d/long.html\\n\\n'");
+        let root = tree.path().display();
+        let by_file = format!("X-Sendfile: {root}/www/d/long.html");
+        let cases = [
+            (
+                "X-Accel-Redirect: /d/page.html?q=1",
+                "GET /script/a.php",
+                "/d/page.html?q=1!".to_owned(),
+            ),
+            (
+                "X-Accel-Redirect: /d/page.html",
+                "POST /script/a.php\nContent-Length: 0",
+                "/d/page.html?!".to_owned(),
+            ),
+            (&by_file, "GET /script/a.php", format!("/d/long.html?!{long}")),
+            ("Location: /d/long.html?a", "GET /script/a.php", format!("/d/long.html?a!{long}")),
+            ("X-Accel-Redirect: /d/page.html?q=1", "HEAD /script/a.php", String::new()),
+            // The outermost page is the document.
+            ("X-Accel-Redirect: /d/page.html", "GET /outer.html", "(/outer.html?!)".to_owned()),
+        ];
+        let act = |header: &str| {
+            let header =
+                format!("Content-Type: text/html\r\nSet-Cookie: a=1\r\n{header}\r\n\r\nignored");
+            Act::Close([output(&header), end(0)].concat())
+        };
+        let cyclic = vec!["X-Accel-Redirect: /self.html"; 8];
+        let headers = cases.iter().map(|(header, ..)| *header);
+        let twice = headers.clone().chain(headers).chain(cyclic);
+        let _seen = application(&tree.path().join("php.sock"), twice.map(act).collect());
+        let stage = Stage::new(driver, &tree);
+        for (header, request, expected) in cases.iter().chain(&cases) {
+            let response =
+                stage.ask(&format!("{request}\nAccept-Encoding: gzip\nRange: bytes=0-1"));
+            assert_eq!(response.status, 200, "{header}");
+            assert_eq!(response.header("Content-Encoding"), None);
+            assert_eq!(response.header("ETag"), None);
+            assert_eq!(String::from_utf8(response.body.clone()).unwrap(), *expected, "{header}");
+            // A local redirect has no fields for the client, and an included response has none.
+            let has_some = header.starts_with("X-") && !request.contains("outer");
+            let cookie = response.header("Set-Cookie");
+            assert_eq!(cookie, has_some.then_some("a=1"), "{header}");
+        }
+        for _ in 0..2 {
+            assert_eq!(stage.page("/tool/over"), "/d/page.html?q=1!");
+            assert_eq!(stage.page("/tool/long"), format!("/d/long.html?!{long}"));
+        }
+        let shown = stage.page("/self.html");
+        assert!(shown.starts_with("((") && shown.contains(ERRMSG), "{shown}");
+        stage.wait_for_log("pages include one another");
     });
 }

@@ -84,6 +84,19 @@ pub(crate) enum Target {
     Local(Vec<u8>),
 }
 
+impl Target {
+    /// The query behind the path, if there is one.
+    pub(crate) fn query(&self) -> Option<&[u8]> {
+        match self {
+            Self::Path(path) | Self::Local(path) => {
+                let mark = path.iter().position(|&byte| byte == b'?')?;
+                Some(&path[mark + 1..])
+            }
+            Self::File(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, path) = match self {

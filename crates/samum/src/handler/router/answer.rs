@@ -60,6 +60,7 @@ pub(super) enum Outcome {
 pub(super) struct HandedOver {
     /// The fields that the client gets in the place of those of the file.
     pub(super) fields: FieldSection<'static>,
+    /// The file, which may have directives.
     pub(super) file: Outcome,
 }
 
@@ -90,8 +91,11 @@ impl Answer {
             Outcome::Passed(answer) => Proxy::size(answer),
             // To find it again would be to ask again.
             Outcome::HandedOver(over) => {
-                let Outcome::Content(_, content) = &over.file else { return AnswerSize::default() };
-                let (shared, holds_files) = content.holds();
+                let (shared, holds_files) = match &over.file {
+                    Outcome::Content(_, content) => content.holds(),
+                    Outcome::Page(page) => return includes::size(page),
+                    _ => unreachable!("a request is handed over to a file"),
+                };
                 AnswerSize { shared, holds_files, unique: true }
             }
             Outcome::Paged(paged) => {

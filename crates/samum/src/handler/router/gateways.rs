@@ -7,6 +7,7 @@ use http::{FieldSection, Method, Status, Target};
 
 use super::admit::{admit, circumstances};
 use super::answer::{Answer, HandedOver, Outcome};
+use super::pages::asked_for;
 use super::place::{is_hidden, normalize, page_of};
 use super::script::is_source;
 use super::steps::Step;
@@ -185,6 +186,7 @@ impl Router {
             let outcome = Outcome::Refused(refusal);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
+        let asked = asked_for(asked, &serving, &page, over.to.query());
         let tree = serving.tree(page.route).expect("a page is a file of its route");
         let found = match self.files.find(shell, tree, &page.path, ticket) {
             content::Found::Now(answer) => {
@@ -197,10 +199,11 @@ impl Router {
                 Found::Later(None)
             }
         };
+        let found = self.go_on_to_page(shell, ticket, asked, found);
         self.with_fields(ticket, found, over.fields)
     }
 
-    /// The client gets these fields with the file that was found, or is looked for.
+    /// The client gets these fields with the file that was found, or is looked for, or with its page.
     pub(super) fn with_fields(
         &mut self,
         ticket: Ticket,
@@ -209,7 +212,11 @@ impl Router {
     ) -> Found<Answer> {
         match found {
             Found::Now(mut answer) => {
-                if matches!(answer.outcome, Outcome::Content(_, content::Answer::Resource(_))) {
+                let is_file = matches!(
+                    answer.outcome,
+                    Outcome::Content(_, content::Answer::Resource(_)) | Outcome::Page(_)
+                );
+                if is_file {
                     let file = answer.outcome;
                     answer.outcome = Outcome::HandedOver(Box::new(HandedOver { fields, file }));
                 }
@@ -218,6 +225,8 @@ impl Router {
             Found::Later(search) => {
                 if let Some(waiting) = self.waiting.get_mut(&ticket) {
                     waiting.fields = Some(Box::new(fields));
+                } else if let Some(parsed) = self.parsed.get_mut(&ticket) {
+                    parsed.fields = Some(Box::new(fields));
                 }
                 Found::Later(search)
             }

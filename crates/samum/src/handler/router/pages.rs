@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use http::{Method, Status, Target};
+use http::{Method, Status, Target, path};
 use ring::Key;
 
 use super::admit::client_of;
@@ -11,13 +11,13 @@ use super::answer::{Answer, Outcome};
 use super::moved::cleaned;
 use super::place::{is_hidden, normalize};
 use super::steps::Step;
-use super::{Asked, Routed, Router, Waiting};
+use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
 use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Scope, Template};
-use crate::serving::TreeId;
+use crate::serving::{self, Serving, TreeId};
 use crate::shell::{Complaint, Shell};
 
 impl Router {
@@ -102,7 +102,7 @@ impl Router {
                 return self.open_page(shell, ticket, &asked, answer, template);
             }
             Lookup::Later => {
-                self.parsed.insert(ticket, (asked, answer));
+                self.parsed.insert(ticket, Parsed { asked, answer, fields: None });
                 return Found::Later(None);
             }
             Lookup::TooLarge => {
@@ -280,14 +280,18 @@ impl Router {
             self.pages.wake(key);
         }
         while let Some((ticket, template)) = self.pages.templates.next_done() {
-            let (asked, answer) = self.parsed.remove(&ticket).expect("a request waits for it");
-            let found = match template {
+            let parsed = self.parsed.remove(&ticket);
+            let Parsed { asked, answer, fields } = parsed.expect("a request waits for it");
+            let mut found = match template {
                 Some(template) => self.open_page(shell, ticket, &asked, answer, template),
                 None => {
                     let outcome = Outcome::Error(Status::ServiceUnavailable);
                     Found::Now(Answer { outcome, ..answer })
                 }
             };
+            if let Some(fields) = fields {
+                found = self.with_fields(ticket, found, *fields);
+            }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
             }
@@ -316,6 +320,24 @@ fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
         Complaint::Includes,
         &format!("{path}: {trouble}; an error message stands in the page"),
     );
+}
+
+/// The request for a file to which `asked` was handed over, for a page: one that a client might have sent.
+pub(super) fn asked_for(
+    asked: Box<Asked>,
+    serving: &Serving,
+    page: &serving::Page,
+    query: Option<&[u8]>,
+) -> Box<Asked> {
+    if !serving.route(page.route).has_includes() {
+        return asked;
+    }
+    let mut path = Vec::new();
+    path::encode(&[serving.prefix(page.route), &page.path].concat(), &mut path);
+    let head = asked.head.as_head();
+    let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+    let head = head.with_target(method, Target::Origin { path: &path, query }).to_owned();
+    Box::new(Asked { head, ..*asked })
 }
 
 /// The file of an answer, if it may be a page, and the rules of its route.
