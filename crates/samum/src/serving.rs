@@ -403,9 +403,7 @@ impl Snapshot {
             made.inner.push(Inner {
                 paths: has_internal.then(|| made.routes_of(first, |_| true)),
                 routes: first..made.routes.len(),
-                has_files: made.routes[first..]
-                    .iter()
-                    .any(|entry| matches!(entry.served, Served::Files { .. })),
+                has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
                 pages,
             });
         }
@@ -935,13 +933,10 @@ impl Serving {
         let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
         let routes = self.snapshot.inner[site.index()].routes.clone();
         let entries = routes.clone().zip(&self.snapshot.routes[routes]);
-        let below = entries.filter_map(|(index, RouteEntry { route, .. })| match &route.action {
-            Action::Files(files) if is_plain && route.pattern.is_none() => {
-                let root = std::path::absolute(&files.root).ok()?;
-                let rest = path.strip_prefix(&root).ok()?;
-                Some((rest, RouteId::new(index)))
-            }
-            _ => None,
+        let below = entries.filter_map(|(index, RouteEntry { route, .. })| {
+            let files = route.action.files().filter(|_| is_plain && route.pattern.is_none())?;
+            let root = std::path::absolute(&files.root).ok()?;
+            Some((path.strip_prefix(&root).ok()?, RouteId::new(index)))
         });
         // The first of those with the same directory, as their order in the configuration is.
         let (rest, route) = below.min_by_key(|(rest, _)| rest.as_os_str().len())?;
