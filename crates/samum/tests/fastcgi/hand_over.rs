@@ -128,3 +128,27 @@ fn the_source_of_a_script_is_not_sent() {
         stage.wait_for_log("/index.php leads to no file of a route of the site");
     });
 }
+
+#[test]
+fn the_type_is_that_of_the_file_if_the_application_names_none() {
+    on_both_drivers(|driver| {
+        let tree = files();
+        let root = tree.path().display();
+        let by_file = format!("X-Sendfile: {root}/www/a.txt\r\n\r\nignored");
+        let cases = [
+            ("X-Accel-Redirect: /a.txt\r\n\r\n", 200, "a file", Some("text/plain; charset=utf-8")),
+            (&by_file, 200, "a file", Some("text/plain; charset=utf-8")),
+            // Without a hand-over there is none (RFC 9110 §8.3).
+            ("Status: 201 Created\r\n\r\n", 201, "", None),
+            ("X-Powered-By: it\r\n\r\nhello", 200, "hello", None),
+        ];
+        let acts = cases.iter().map(|(out, ..)| Act::Close([output(out), end(0)].concat()));
+        let _seen = application(&tree.path().join("php.sock"), acts.collect());
+        let stage = Stage::new(driver, &tree);
+        for (out, status, body, content_type) in cases {
+            let response = stage.ask("GET /");
+            assert_eq!((response.status, text(&response)), (status, body), "{out}");
+            assert_eq!(response.header("Content-Type"), content_type, "{out}");
+        }
+    });
+}

@@ -5,10 +5,14 @@
 //!
 //! | `Location` | `Status` | `Content-Type` | meaning |
 //! |---|---|---|---|
-//! | – | any or none (200) | needed, unless the status has no content | a document |
+//! | – | any or none (200) | any or none | a document |
 //! | a path | none, or 200 | – | a local redirect: the server answers as if it had been asked for that path |
 //! | anything else | any or none (302) | – | a redirect of the client, without a document |
 //! | anything else | any or none (302) | yes | a redirect of the client, with a document |
+//!
+//! RFC 3875 §6.3.1 demands a type of each document with a body. Some scripts name none, because they hand the request
+//! over to a file, which has one, or have no body; others are passed on without one, as other servers do (RFC 9110
+//! §8.3). A header without any field is not taken for one.
 //!
 //! A header that breaks a rule is a [`Fault`], never a guess: the client gets a 502, and the log names the
 //! rule.
@@ -55,7 +59,7 @@ pub(crate) enum Reply {
 pub(crate) struct Document {
     /// The status; never an interim one.
     pub(crate) status: Status,
-    /// `Content-Type`. Without one there is no content, whatever else the program puts out.
+    /// `Content-Type`
     pub(crate) content_type: Option<Vec<u8>>,
     /// `Content-Length`
     pub(crate) content_length: Option<u64>,
@@ -73,9 +77,9 @@ pub(crate) struct Fault {
 }
 
 impl Document {
-    /// Returns whether the output behind the header is content.
+    /// Returns whether the output behind the header is content. A redirect has some only with a type of it.
     pub(crate) fn has_content(&self) -> bool {
-        self.content_type.is_some() && !self.status.is_bodiless()
+        (self.content_type.is_some() || self.location.is_none()) && !self.status.is_bodiless()
     }
 }
 
@@ -160,6 +164,9 @@ impl Parser {
 
     /// The header is complete.
     fn finish(&mut self) -> Result<Reply, Fault> {
+        if self.count == 0 {
+            return Err(fault("a header without fields"));
+        }
         let location = self.location.take();
         let content_type = self.content_type.take();
         let local = location.as_deref().filter(|target| target.starts_with(b"/"));
@@ -171,9 +178,6 @@ impl Parser {
         }
         let usual = if location.is_some() { Status::Found } else { Status::Ok };
         let status = self.status.unwrap_or(usual);
-        if content_type.is_none() && location.is_none() && !status.is_bodiless() {
-            return Err(fault("no Content-Type"));
-        }
         let mut fields = FieldSection::EMPTY;
         for (name, value) in self.fields.fields().end_to_end() {
             let is_own = OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
