@@ -441,11 +441,8 @@ impl Router {
                 return self.find_program(shell, request, routed, None);
             }
             (_, Served::Scripts { .. }) => {
-                return self.find_script(
-                    shell,
-                    request,
-                    Routed { serving, place, route: id, path },
-                );
+                let routed = Routed { serving, place, route: id, path };
+                return self.find_script(shell, request, routed, None);
             }
             (_, Served::Proxy(_)) => {
                 return self.pass_on(shell, request, Routed { serving, place, route: id, path });

@@ -2,7 +2,7 @@
 
 use testkit::Tree;
 
-use crate::application::{Act, application, end, output};
+use crate::application::{Act, Seen, application, end, output};
 use crate::stage::{Stage, on_both_drivers, text, tree};
 
 const FILE: &str = "0123456789";
@@ -116,8 +116,6 @@ fn the_source_of_a_script_is_not_sent() {
             "X-Accel-Redirect: /all/index.php".to_owned(),
             format!("X-Sendfile: {root}/www/index.php"),
             format!("X-Sendfile: {root}/www//sub/./index.php"),
-            // As a CGI program hands a request over.
-            "Location: /index.php".to_owned(),
         ];
         let stage = stage(driver, &tree, headers.iter().map(|header| &header[..]));
         for header in &headers {
@@ -150,5 +148,83 @@ fn the_type_is_that_of_the_file_if_the_application_names_none() {
             assert_eq!((response.status, text(&response)), (status, body), "{out}");
             assert_eq!(response.header("Content-Type"), content_type, "{out}");
         }
+    });
+}
+
+#[test]
+fn rfc3875_6_2_2_a_local_redirect_is_answered_as_if_the_client_had_asked() {
+    on_both_drivers(|driver| {
+        let tree = files();
+        let to = |path: &str| output(&format!("Location: {path}\r\n\r\n"));
+        let script = output("Content-Type: a/b\r\n\r\nscript");
+        let endless = vec![to("/sub/?a"); 11];
+        let outputs = [
+            vec![to("/sub/?a=b"), script.clone()],
+            vec![to("/sub/index.php/info"), script.clone()],
+            // The fallback.
+            vec![to("/pretty/url"), to("/pretty/other"), script.clone()],
+            vec![to("/a.txt")],
+            vec![to("/inner/a.bin")],
+            vec![to("/inner/.hidden")],
+            vec![to("/all/index.php")],
+            vec![to("//server/a?b")],
+            endless,
+            vec![to("/index.php"), script],
+        ];
+        let acts = outputs.concat().into_iter();
+        let acts = acts.map(|output| Act::Close([output, end(0)].concat())).collect();
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let root = tree.path().display();
+        let routes = format!(
+            "[[site.route]]\npath = '/inner/'\nfiles = '{root}/inner'\ninternal = true\n\
+             [[site.route]]\npath = '/all/'\nfiles = '{root}/www'\ninternal = true\n\
+             [[site.route]]\npath = '/server/'\nproxy = 'unix:{root}/none'\n"
+        );
+        let stage = Stage::with(driver, &tree, "", &routes);
+        for (status, body) in [
+            (200, "script"),
+            (200, "script"),
+            (200, "script"),
+            (200, "a file"),
+            (200, FILE),
+            (404, ""),
+            (404, ""),
+            // Another server is for the client to ask.
+            (302, ""),
+            (502, ""),
+        ] {
+            let response = stage.ask("GET /?x=y");
+            assert_eq!(response.status, status);
+            match status {
+                200 => assert_eq!(text(&response), body),
+                302 => assert_eq!(response.header("Location"), Some("/server/a?b")),
+                _ => {}
+            }
+        }
+        stage.wait_for_log("/sub/?a: a request was handed over 10 times");
+        // The body was for the first one.
+        let response = stage.post("POST /\nContent-Type: c/d", b"lost");
+        assert_eq!((response.status, text(&response)), (200, "script"));
+        let seen: Vec<_> = seen.try_iter().collect();
+        let request = |index: usize| match &seen[index] {
+            Seen::Request(variables, content) => {
+                (variables.escape_ascii().to_string(), content.clone())
+            }
+            seen @ Seen::Rest(_) => panic!("{seen:?}"),
+        };
+        for (index, expected) in [
+            (0, "REQUEST_URI/?x=y"),
+            (1, "REQUEST_URI/sub/?a=b"),
+            (1, "QUERY_STRINGa=b"),
+            (1, "SCRIPT_NAME/sub/index.php"),
+            (3, "PATH_INFO/info"),
+            (6, "REQUEST_URI/pretty/other"),
+        ] {
+            assert!(request(index).0.contains(expected), "{index}: {}", request(index).0);
+        }
+        let (first, last) = (request(seen.len() - 2), request(seen.len() - 1));
+        assert!(first.0.contains("METHODPOST") && first.1 == b"lost", "{first:?}");
+        assert!(last.0.contains("METHODGET") && last.1.is_empty(), "{last:?}");
+        assert!(!last.0.contains("CONTENT_TYPEc/d"), "{last:?}");
     });
 }

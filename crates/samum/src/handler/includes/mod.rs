@@ -26,7 +26,7 @@ use http::ResponseHead;
 use ring::{Completion, Key, Slab};
 
 pub(super) use self::page::{Ask, Context, Page, Trouble};
-pub(super) use self::request::{resolve, stripped};
+pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
 use super::gateway::body::{Interest, News};

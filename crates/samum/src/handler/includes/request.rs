@@ -18,13 +18,26 @@ const LEFT_OUT: [&str; 12] = [
     "Range",
 ];
 
+/// Fields of a client's request that are about its body. `Transfer-Encoding` is for the connection.
+const OF_BODY: [&str; 5] =
+    ["Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Expect"];
+
 /// The head of a client's request, as the requests for what its page includes have it: `GET`, without a body,
 /// conditions, ranges and encodings.
 pub(in crate::handler) fn stripped(head: &Head<'_>) -> HeadBuf {
+    without(head, &LEFT_OUT)
+}
+
+/// The head of a client's request as one for something else, which has no body.
+pub(in crate::handler) fn bodiless(head: &Head<'_>) -> HeadBuf {
+    without(head, &OF_BODY)
+}
+
+fn without(head: &Head<'_>, left_out: &[&str]) -> HeadBuf {
     let mut lines = Vec::new();
     let mut index = FieldIndex::EMPTY;
     for (name, value) in head.fields().end_to_end() {
-        if LEFT_OUT.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(name)) {
+        if left_out.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(name)) {
             continue;
         }
         lines.extend_from_slice(name);

@@ -94,8 +94,8 @@ pub(super) enum Answer {
     Error(Status),
     /// The response of a server.
     Response(Box<Reached>),
-    /// The server has handed the request over to a file.
-    HandOver(Box<HandOver>, Arc<Server>),
+    /// The server has handed the request over, which is held back until it is known to what.
+    HandOver(Box<HandOver>, Arc<Server>, Held),
 }
 
 /// A request on its way to a server.
@@ -114,6 +114,8 @@ pub(super) struct Passing<'a> {
 pub(super) struct Held {
     interest: Weak<Interest>,
     input: Option<Rc<RefCell<Input>>>,
+    /// The number of times that it was handed over.
+    pub(super) count: u32,
 }
 
 impl Drop for Held {
@@ -188,7 +190,8 @@ impl Proxy {
         interest.set_memory(waiter.memory as u64);
         // A body that was refused is missing when the request is passed on.
         let input = self.bodies.take(ticket).unwrap_or_default();
-        (Held { interest: Rc::downgrade(&interest), input }, Box::new(HeaderSearch(interest)))
+        let held = Held { interest: Rc::downgrade(&interest), input, count: 0 };
+        (held, Box::new(HeaderSearch(interest)))
     }
 
     /// Passes a request on.

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{FieldSection, Method, Status, Target};
+use http::{FieldSection, Method, Status};
 
 use super::admit::{admit, circumstances};
-use super::answer::{Answer, HandedOver, Outcome};
+use super::answer::{Answer, HandedOver, Moved, Outcome};
 use super::pages::asked_for;
 use super::place::{is_hidden, normalize, page_of};
 use super::script::is_source;
@@ -16,17 +16,24 @@ use crate::content;
 use crate::guard::Refusal;
 use crate::handler::gateway::body::{Interest, Waiter};
 use crate::handler::proxy::request::Forwarding;
-use crate::handler::proxy::response::HandOver;
+use crate::handler::proxy::response::{HandOver, Target};
 use crate::handler::proxy::wire::Wire;
-use crate::handler::proxy::{self, Passing};
-use crate::handler::{Found, Request, Ticket, cgi};
+use crate::handler::proxy::{self, Held, Passing};
+use crate::handler::{Found, Request, Ticket, cgi, includes};
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
 use crate::upstream::Server;
 
-/// Programs that may hand one request over, one after the other.
+/// Programs or scripts that may hand one request over to a path, one after the other.
 const HAND_OVERS_MAX: u32 = 10;
+
+/// The answers of a kind of gateway, one of which has handed a request over to a path. Only the same kind can go on
+/// with it: the client waits for that.
+enum By {
+    Program(Rc<Interest>),
+    Script(Held),
+}
 
 impl Router {
     /// Finds the answer to a request for a path of a route with programs. `handed_over`: by an earlier
@@ -104,7 +111,10 @@ impl Router {
         id: RouteId,
         passing: Passing<'_>,
     ) -> Found<Answer> {
-        let asked = serving.has_files(place.site).then(|| Asked::new(request, 0));
+        let count = passing.held.as_ref().map_or(0, |held| held.count);
+        let is_script = serving.scripts(id).is_some();
+        let may_be_handed_over = is_script || serving.has_files(place.site);
+        let asked = may_be_handed_over.then(|| Asked::new(request, count));
         let memory = asked.as_ref().map_or(0, |asked| asked.memory());
         let waiter = Waiter { memory, half_close: serving.route(id).half_close };
         match self.proxy.find(shell, request, passing, waiter) {
@@ -128,9 +138,16 @@ impl Router {
             let Waiting { serving, place, asked, .. } =
                 self.waiting.remove(&ticket).expect("a request waits for each answer");
             let found = match answer {
-                proxy::Answer::HandOver(over, server) => {
-                    self.send_file(shell, ticket, (serving, place), asked, &server, *over)
-                }
+                proxy::Answer::HandOver(over, server, held) => match (over.to, asked) {
+                    (Target::Local(path), Some(asked)) => {
+                        let by = By::Script(held);
+                        self.hand_over(shell, ticket, (serving, place), &asked, (&path, by))
+                    }
+                    (to, asked) => {
+                        let over = HandOver { to, ..*over };
+                        self.send_file(shell, ticket, (serving, place), asked, &server, over)
+                    }
+                },
                 answer => self.settle_refused(shell, ticket, (serving, place), of_proxy(answer)),
             };
             if let Found::Now(answer) = found {
@@ -148,7 +165,8 @@ impl Router {
                 self.waiting.remove(&ticket).expect("a request waits for each answer");
             let found = match (answer, asked) {
                 (cgi::Answer::Redirect(target, interest), Some(asked)) => {
-                    self.hand_over(shell, ticket, (serving, place), &asked, (&target, interest))
+                    let by = By::Program(interest);
+                    self.hand_over(shell, ticket, (serving, place), &asked, (&target, by))
                 }
                 (answer, _) => {
                     self.settle_refused(shell, ticket, (serving, place), of_program(answer))
@@ -241,14 +259,12 @@ impl Router {
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
         asked: &Asked,
-        (target, interest): (&[u8], Rc<Interest>),
+        (target, by): (&[u8], By),
     ) -> Found<Answer> {
         let count = asked.count + 1;
         if count > HAND_OVERS_MAX {
             let path = String::from_utf8_lossy(target);
-            shell.note(&format!(
-                "{path}: programs have handed a request over {HAND_OVERS_MAX} times"
-            ));
+            shell.note(&format!("{path}: a request was handed over {HAND_OVERS_MAX} times"));
             let outcome = Outcome::Error(Status::BadGateway);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
@@ -258,7 +274,8 @@ impl Router {
         };
         let head = asked.head.as_head();
         let method = if head.method == Method::Head { Method::Head } else { Method::Get };
-        let head = &head.with_target(method, Target::Origin { path, query });
+        let head = includes::bodiless(&head);
+        let head = &head.as_head().with_target(method, http::Target::Origin { path, query });
         // It has been counted.
         let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
         let site = place.site;
@@ -266,27 +283,7 @@ impl Router {
         let found = match normalize(path, &mut name) {
             Ok(()) => {
                 let place = serving.inner_place(site, &name);
-                let id = place.route.filter(|id| serving.programs(*id).is_some());
-                let guard = id.and_then(|id| serving.guard(id));
-                let is_passed_on = place.route.is_some_and(|id| serving.upstream(id).is_some());
-                match (id, guard.map_or(Ok(()), |guard| admit(shell, request, &serving, guard))) {
-                    (None, _) if is_passed_on || is_hidden(&serving, place, &name) => {
-                        let outcome = Outcome::Error(Status::NotFound);
-                        self.settle_refused(shell, ticket, (serving, place), outcome)
-                    }
-                    (None, _) => {
-                        let found = self.find_path(shell, request, serving, place, &name);
-                        self.with_fields(ticket, found, FieldSection::EMPTY)
-                    }
-                    (Some(_), Err(refusal)) => {
-                        let outcome = Outcome::Refused(refusal);
-                        self.settle_refused(shell, ticket, (serving, place), outcome)
-                    }
-                    (Some(id), Ok(())) => {
-                        let routed = Routed { serving, place, route: id, path: &name };
-                        self.find_program(shell, request, routed, Some((interest, count)))
-                    }
-                }
+                self.go_on(shell, request, (serving, place), &name, (by, count))
             }
             Err(error) => {
                 let outcome = Outcome::Error(error.status());
@@ -295,6 +292,73 @@ impl Router {
         };
         self.scratch = name;
         found
+    }
+
+    /// Finds the answer to a request that was handed over to this path.
+    fn go_on(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        (serving, place): (Rc<Serving>, Place),
+        path: &[u8],
+        (by, count): (By, u32),
+    ) -> Found<Answer> {
+        let ticket = request.ticket;
+        if is_hidden(&serving, place, path) {
+            let outcome = Outcome::Error(Status::NotFound);
+            return self.settle_refused(shell, ticket, (serving, place), outcome);
+        }
+        let is_made = |id: &RouteId| {
+            let id = *id;
+            serving.programs(id).is_some() || serving.upstream(id).is_some()
+        };
+        let Some(id) = place.route.filter(is_made) else {
+            let page = place
+                .route
+                .and_then(|id| serving.page_at(id, path.get(serving.prefix(id).len()..)?));
+            if page.is_some_and(|page| is_source(&serving, place.site, &page)) {
+                let outcome = Outcome::Error(Status::NotFound);
+                return self.settle_refused(shell, ticket, (serving, place), outcome);
+            }
+            let found = self.find_path(shell, request, serving, place, path);
+            return self.with_fields(ticket, found, FieldSection::EMPTY);
+        };
+        if let Some(guard) = serving.guard(id)
+            && let Err(refusal) = admit(shell, request, &serving, guard)
+        {
+            let outcome = Outcome::Refused(refusal);
+            return self.settle_refused(shell, ticket, (serving, place), outcome);
+        }
+        let (has_programs, has_scripts) =
+            (serving.programs(id).is_some(), serving.scripts(id).is_some());
+        match by {
+            By::Program(interest) if has_programs => {
+                let routed = Routed { serving, place, route: id, path };
+                self.find_program(shell, request, routed, Some((interest, count)))
+            }
+            By::Script(mut held) if has_scripts => {
+                held.count = count;
+                let routed = Routed { serving, place, route: id, path };
+                let found = self.find_script(shell, request, routed, Some(held));
+                self.with_fields(ticket, found, FieldSection::EMPTY)
+            }
+            By::Program(_) => {
+                let outcome = Outcome::Error(Status::NotFound);
+                self.settle_refused(shell, ticket, (serving, place), outcome)
+            }
+            // The client can ask there itself.
+            By::Script(_) => {
+                let mut location = Vec::new();
+                http::path::encode(path, &mut location);
+                if let http::Target::Origin { query: Some(query), .. } = request.head.target {
+                    location.push(b'?');
+                    location.extend_from_slice(query);
+                }
+                let moved = Moved { status: Status::Found, location };
+                let outcome = Outcome::Moved(Box::new(moved));
+                Found::Now(Answer { serving, place, outcome })
+            }
+        }
     }
 }
 

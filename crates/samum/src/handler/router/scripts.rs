@@ -36,13 +36,14 @@ use crate::serving::{Place, Serving};
 use crate::shell::Shell;
 
 impl Router {
-    /// Finds the answer to a request for a path of a route with scripts.
+    /// Finds the answer to a request for a path of a route with scripts. It was perhaps held back.
     #[inline(never)]
     pub(super) fn find_script(
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
         Routed { serving, place, route: id, path }: Routed<'_>,
+        held: Option<Held>,
     ) -> Found<Answer> {
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
@@ -50,7 +51,7 @@ impl Router {
         let name = &rest[..script_len(rest)];
         let Some(tree) = serving.tree(id) else {
             let script = script_of(&serving, id, name);
-            return self.run(shell, request, (serving, place), id, &script, None);
+            return self.run(shell, request, (serving, place), id, &script, held);
         };
         match self.files.find(shell, tree, name, request.ticket) {
             content::Found::Now(content::Answer::Unclean) => {
@@ -60,18 +61,13 @@ impl Router {
             content::Found::Now(answer) => {
                 let outcome = Outcome::Content(id, answer);
                 let found = self.settle_asked(shell, request, (serving, place), path, outcome);
-                self.run_found(shell, request, found, None)
+                self.run_found(shell, request, found, held)
             }
             content::Found::Later => {
-                let mut asked = Asked::new(request, 0);
-                let waiter = asked.waiter(serving.route(id));
-                let (held, search) = self.proxy.hold(request.ticket, waiter);
-                asked.held = Some(held);
-                let asked = Some(asked);
                 let step = Step::first(&serving, place.site, path);
-                let waiting = Waiting { asked, ..Waiting::for_file(serving, place, id, step) };
+                let waiting = Waiting::for_file(serving, place, id, step);
                 self.waiting.insert(request.ticket, waiting);
-                Found::Later(Some(search))
+                self.hold(request, held)
             }
         }
     }
@@ -122,23 +118,26 @@ impl Router {
                 }
             }
             // Another file is looked for.
-            Found::Later(None) => {
-                let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
-                let mut asked = Asked::new(request, 0);
-                let (held, search) = match held {
-                    Some(held) => (held, None),
-                    None => {
-                        let waiter = asked.waiter(waiting.serving.route(waiting.route));
-                        let (held, search) = self.proxy.hold(request.ticket, waiter);
-                        (held, Some(search))
-                    }
-                };
-                asked.held = Some(held);
-                waiting.asked = Some(asked);
-                Found::Later(search)
-            }
+            Found::Later(None) => self.hold(request, held),
             found @ Found::Later(Some(_)) => found,
         }
+    }
+
+    /// Holds a request back whose file is looked for, unless it is held already.
+    fn hold(&mut self, request: &Request<'_>, held: Option<Held>) -> Found<Answer> {
+        let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
+        let mut asked = Asked::new(request, 0);
+        let (held, search) = match held {
+            Some(held) => (held, None),
+            None => {
+                let waiter = asked.waiter(waiting.serving.route(waiting.route));
+                let (held, search) = self.proxy.hold(request.ticket, waiter);
+                (held, Some(search))
+            }
+        };
+        asked.held = Some(held);
+        waiting.asked = Some(asked);
+        Found::Later(search)
     }
 
     /// Has a script run, whose name is a path below the directory of the scripts.

@@ -1,6 +1,6 @@
 //! The response of a server: its head, its content and its end.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::Status;
@@ -14,7 +14,7 @@ use crate::config::GatewayRules;
 use crate::handler::proxy::response::{Meaning, Passed};
 use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
-use crate::handler::proxy::{Answer, Reached};
+use crate::handler::proxy::{Answer, Held, Reached};
 
 /// The line for the operator about a request that is answered before all of it has been sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
@@ -163,7 +163,10 @@ impl Exchange {
             }
             Meaning::HandOver(over) => {
                 let chosen = self.chosen.as_ref().expect("a server has answered");
-                let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server));
+                // Whatever the request becomes has no body.
+                let interest = Weak::clone(&self.interest);
+                let held = Held { interest, input: None, count: 0 };
+                let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
                 return self.give_up(tools);
             }
