@@ -16,7 +16,12 @@ echo strlen($content), ' ', md5($content), "\n";
 "#;
 
 fn scripts() -> Tree {
-    tree().file("www/index.php", SHOW).file("www/sub/show.php", SHOW).file("www/sub/b.txt", "b")
+    tree()
+        .file("www/index.php", SHOW)
+        .file("www/sub/show.php", SHOW)
+        .file("www/sub/b.txt", "b")
+        .file("www/dir.php/b.txt", "b")
+        .file("www/dir.php/in.php/show.php", SHOW)
 }
 
 /// The value of a variable that a script has shown.
@@ -43,6 +48,9 @@ fn a_path_leads_to_a_script_or_a_file() {
             ("/2026/11/a-post/?p=1", "/index.php", "-"),
             ("/sub/missing.php", "/index.php", "-"),
             ("/missing.php/info", "/index.php", "-"),
+            // Directories may have such names, too.
+            ("/dir.php/in.php/show.php/info", "/dir.php/in.php/show.php", "/info"),
+            ("/dir.php/missing", "/index.php", "-"),
         ] {
             let response = stage.ask(&format!("GET {path}\nX-A: b"));
             assert_eq!(response.status, 200, "{path}: {:?}", stage.server.stderr());
@@ -62,7 +70,12 @@ fn a_path_leads_to_a_script_or_a_file() {
         }
         assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
         assert_eq!(text(&stage.ask("GET /sub/b.txt")), "b");
-        assert_eq!(stage.ask("GET /sub").status, 301);
+        assert_eq!(text(&stage.ask("GET /dir.php/b.txt")), "b");
+        for path in ["/sub", "/dir.php", "/dir.php/in.php"] {
+            let response = stage.ask(&format!("GET {path}"));
+            assert_eq!(response.status, 301);
+            assert_eq!(response.header("Location"), Some(&format!("{path}/")[..]));
+        }
         assert_eq!(stage.post("POST /a.txt", b"x").status, 405);
         let response = stage.ask("HEAD /sub/show.php");
         assert_eq!((response.status, &response.body[..]), (200, &b""[..]));

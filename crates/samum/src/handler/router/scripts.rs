@@ -26,7 +26,7 @@ use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
 use crate::config::Fastcgi;
-use crate::content;
+use crate::content::{self, Kind};
 use crate::handler::proxy::wire::Wire;
 use crate::handler::proxy::{Held, Passing, request};
 use crate::handler::{Found, Request, Ticket};
@@ -42,13 +42,25 @@ impl Router {
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
+        routed: Routed<'_>,
+        held: Option<Held>,
+    ) -> Found<Answer> {
+        self.find_script_in(shell, request, routed, 0, held)
+    }
+
+    /// The same for a path whose first bytes below the route, so many, are known to be a directory.
+    fn find_script_in(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
         Routed { serving, place, route: id, path }: Routed<'_>,
+        directory_len: usize,
         held: Option<Held>,
     ) -> Found<Answer> {
         let Some(rest) = path.get(serving.prefix(id).len()..) else {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
-        let name = &rest[..script_len(rest)];
+        let name = &rest[..directory_len + script_len(&rest[directory_len..])];
         let Some(tree) = serving.tree(id) else {
             let script = script_of(&serving, id, name);
             return self.run(shell, request, (serving, place), id, &script, held);
@@ -103,6 +115,14 @@ impl Router {
                 };
                 if let Some(script) = script_at(&serving, *id, resource) {
                     return self.run(shell, request, (serving, place), *id, &script, held);
+                }
+                if matches!(resource.kind, Kind::Redirect)
+                    && let Some(path) = path_below(request, &serving, *id, &resource.path)
+                {
+                    let id = *id;
+                    let len = resource.path.len();
+                    let routed = Routed { serving, place, route: id, path: &path };
+                    return self.find_script_in(shell, request, routed, len, held);
                 }
                 match &request.head.method {
                     Method::Get | Method::Head => {
@@ -177,15 +197,28 @@ impl Router {
     }
 }
 
+/// The path of a request of a route, if it goes on below this directory, whose name is like that of a script.
+fn path_below(
+    request: &Request<'_>,
+    serving: &Serving,
+    id: RouteId,
+    directory: &[u8],
+) -> Option<Vec<u8>> {
+    let Target::Origin { path, .. } = request.head.target else { return None };
+    let mut name = Vec::new();
+    name_of(path, &mut name).ok()?;
+    let rest = name.get(serving.prefix(id).len()..)?.strip_prefix(directory)?;
+    rest.starts_with(b"/").then_some(name)
+}
+
 /// The path info of a request for a target below this mount that has led to this script.
 fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     let Target::Origin { path, .. } = target else { return Vec::new() };
     let mut name = Vec::new();
     let Ok(()) = name_of(path, &mut name) else { return Vec::new() };
-    let rest = name.get(mount.len()..).unwrap_or_default();
-    let (asked, info) = rest.split_at(script_len(rest));
     // Another one is an index or a fallback.
-    if asked == script && name.starts_with(mount) { info.to_vec() } else { Vec::new() }
+    let info = name.strip_prefix(mount).and_then(|rest| rest.strip_prefix(script));
+    info.filter(|info| info.starts_with(b"/")).unwrap_or_default().to_vec()
 }
 
 /// The directory of the scripts as the application sees it.
@@ -223,6 +256,7 @@ mod tests {
             ("/a.php", "/", "a.php", ""),
             ("/x/a.php/b", "/x/", "a.php", "/b"),
             ("/x/../a.php//b", "/", "a.php", "/b"),
+            ("/d.php/a.php/b", "/", "d.php/a.php", "/b"),
             // An index, and a fallback.
             ("/", "/", "index.php", ""),
             ("/a.php/b", "/", "index.php", ""),
