@@ -36,7 +36,7 @@ pub(crate) struct Attempt {
 /// The point that a request reached before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reached {
-    /// No byte of it was given to the kernel: there was no connection.
+    /// No byte of it was given to the kernel: there was no connection. Or the server says that it has done nothing.
     Nothing,
     /// A byte of it may have reached the server, of which nothing has come. This includes a link that was
     /// kept and closed by the server at the same time: the server may have read the request.

@@ -309,3 +309,34 @@ fn a_client_that_leaves_before_its_response_is_in_the_log() {
         assert_eq!(stage.count(PROXIED, &[("event", "client-left")]), 1);
     });
 }
+
+#[test]
+fn another_server_is_asked_if_one_has_too_much_to_do() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let root = tree.path().display();
+        let evil = output("Content-Type: a/b\r\n\r\nevil");
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let busy = vec![Act::Close([end(2), evil, end(0)].concat()); 20];
+        let _busy = application(&tree.path().join("busy.sock"), busy);
+        let _seen = application(&tree.path().join("php.sock"), vec![Act::Close(response); 20]);
+        let servers = format!("['unix:{root}/busy.sock', 'unix:{root}/php.sock']");
+        let stage = Stage::of_route(
+            driver,
+            &tree,
+            &format!("fastcgi = {{ server = {servers}, root = '/x' }}"),
+        );
+        for _ in 0..6 {
+            let response = stage.ask("GET /a.php");
+            assert_eq!((response.status, text(&response)), (200, "hello"));
+            let response = stage.post("POST /a.php", b"");
+            assert_eq!((response.status, text(&response)), (200, "hello"));
+        }
+        stage.wait_for_log("busy.sock: it has too much to do; another server is asked");
+        assert!(stage.count(PROXIED, &[("event", "retried")]) > 0);
+        assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 0);
+        // A content that was given away is not there for another one.
+        let all: Vec<_> = (0..4).map(|_| stage.post("POST /a.php", b"x").status).collect();
+        assert!(all.contains(&200) && all.contains(&503), "{all:?}");
+    });
+}

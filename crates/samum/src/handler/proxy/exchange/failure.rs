@@ -41,6 +41,36 @@ impl Exchange {
         if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
+        let shown = is_fault.then_some(reason);
+        if !self.ask_another(tools, reached, shown, is_fault) {
+            self.note_failure(tools, reason);
+            self.fail(tools, status);
+        }
+    }
+
+    /// The server has not begun with the request, because it has too much to do. That is no fault of it.
+    pub(super) fn handle_overloaded(&mut self, tools: &mut Tools<'_>) {
+        const REASON: &str = "it has too much to do";
+        self.close_link(tools);
+        if let Some(chosen) = &self.chosen {
+            self.failed.insert(chosen.number);
+        }
+        // Through a new link: what follows on this one is not taken for the answer of another server.
+        if !self.ask_another(tools, Progress::Nothing, Some(REASON), false) {
+            self.note_failure(tools, REASON);
+            self.fail(tools, Status::ServiceUnavailable);
+        }
+    }
+
+    /// Sends the request once more, if it may be sent and there is a server for it. The link of the last try is
+    /// closed. `shown` is the reason for the operator.
+    fn ask_another(
+        &mut self,
+        tools: &mut Tools<'_>,
+        reached: Progress,
+        shown: Option<&str>,
+        may_be_kept: bool,
+    ) -> bool {
         let attempt = Attempt {
             is_idempotent: self.is_idempotent,
             reached,
@@ -48,20 +78,20 @@ impl Exchange {
             tries: self.tries,
         };
         let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
-        if attempt.may_be_repeated(self.upstream.rules.retries)
-            && !is_last
-            && self.interest.strong_count() > 0
-            && let Some(next) = self.choose(tools)
+        if !attempt.may_be_repeated(self.upstream.rules.retries)
+            || is_last
+            || self.interest.strong_count() == 0
         {
-            tools.shell.cx.stats.proxy_retries += 1;
-            if is_fault {
-                self.note(tools, &format!("{reason}; another server is asked"));
-            }
-            self.leave(tools.links);
-            return self.attempt(tools, next, is_fault);
+            return false;
         }
-        self.note_failure(tools, reason);
-        self.fail(tools, status);
+        let Some(next) = self.choose(tools) else { return false };
+        tools.shell.cx.stats.proxy_retries += 1;
+        if let Some(reason) = shown {
+            self.note(tools, &format!("{reason}; another server is asked"));
+        }
+        self.leave(tools.links);
+        self.attempt(tools, next, may_be_kept);
+        true
     }
 
     /// The server has failed: its response is an error, or is cut off.

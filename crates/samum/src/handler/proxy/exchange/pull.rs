@@ -290,7 +290,10 @@ impl Exchange {
                 }
             }
         }
-        self.buffer = Some(buffer);
+        // If another server is asked, the rest is of the one before.
+        if self.stage != Stage::Connecting {
+            self.buffer = Some(buffer);
+        }
     }
 
     /// Takes a cyclic buffer, unless there is one; returns false if none can be had.

@@ -95,6 +95,10 @@ impl Exchange {
                 Heard::Partial => break,
                 heard => self.handle_heard(tools, heard, bytes.len() == at),
             }
+            // Another server is asked, and the rest is of the one before.
+            if self.stage == Stage::Connecting {
+                return bytes.len();
+            }
         }
         at
     }
@@ -125,10 +129,7 @@ impl Exchange {
             Heard::Trailer(name, value) => self.output.borrow_mut().trailers.push(name, value),
             Heard::Text(text) => self.read_text(tools, text),
             Heard::End => self.end(tools, is_clean),
-            Heard::Overloaded => {
-                self.note_failure(tools, "it has too much to do");
-                self.fail(tools, Status::ServiceUnavailable);
-            }
+            Heard::Overloaded => self.handle_overloaded(tools),
             Heard::Faulty(reason) => self.blame(tools, reason),
         }
     }
