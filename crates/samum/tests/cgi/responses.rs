@@ -35,7 +35,7 @@ fn a_program_decides_about_status_fields_and_content() {
             assert_eq!((response.status, text(&response)), (status, body), "{output}");
             assert_eq!(text(&client.response().unwrap()), "a file", "{output}");
         }
-        let response = stage.ask("GET /tool/out?Content-Type:+a/b\\nX-A:+1\\nSet-Cookie:+a=b\\nSet-Cookie:+c=d\\nConnection:+close\\nServer:+me\\nX-CGI-A:+1\\n\\n");
+        let response = stage.ask("GET /tool/out?Content-Type:+a/b\\nX-A:+1\\nSet-Cookie:+a=b\\nSet-Cookie:+c=d\\nConnection:+close\\nServer:+me\\nX-CGI-A:+1\\nX-Accel-Redirect:+/a\\nx-sendfile:+/b\\n\\n");
         assert_eq!(response.framing, Framing::Chunked);
         let names: Vec<_> = response.headers.iter().map(|(name, _)| &name[..]).collect();
         assert_eq!(
@@ -78,6 +78,10 @@ fn a_faulty_header_is_a_bad_gateway_and_a_line_for_the_operator() {
             ("printf 'HTTP/1.1 200 OK\\n\\n'", "a line in its header that is no field"),
             ("printf 'Content-Type: a/b\\nStatus: 1000\\n\\n'", "a Status that is no status"),
             ("printf 'X: '; head -c 20000 /dev/zero | tr '\\0' x", "a header that is too long"),
+            (
+                "printf 'Content-Type: a/b\\nTransfer_Encoding: chunked\\n\\n'",
+                "a field that imitates one of the framing",
+            ),
             ("printf 'X: y\\0\\n\\n'", "a control character in a field"),
             ("kill -SEGV $$", "signal 11 (SIGSEGV) ended it before its header was complete"),
             ("kill -9 $$", "signal 9 (SIGKILL) ended it before its header was complete"),

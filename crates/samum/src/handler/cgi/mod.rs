@@ -38,6 +38,7 @@ use super::gateway::body::{
     COLLECTED_BYTES_MAX, HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter,
 };
 use super::gateway::lines::{Lines, Text};
+use super::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};
@@ -588,17 +589,17 @@ impl Program {
             Progress::Header(parser) => match parser.handle_output(bytes) {
                 Ok((_, None)) => {}
                 Ok((taken, Some(reply))) => {
+                    if let Reply::Document(document) = &reply
+                        && document.fields.fields().any(|(name, _)| imitates_framing(name))
+                    {
+                        return self.blame(tools, IMITATION);
+                    }
                     self.answer(tools, reply);
                     if let Progress::Content = self.reply {
                         self.take(tools, &bytes[taken..]);
                     }
                 }
-                Err(fault) => {
-                    self.note(tools, fault.reason);
-                    tools.shell.cx.stats.cgi_failed += 1;
-                    self.fail(tools.answers, Status::BadGateway);
-                    self.stop(Cause::Header);
-                }
+                Err(fault) => self.blame(tools, fault.reason),
             },
             Progress::Content => {
                 let mut output = self.output.borrow_mut();
@@ -619,6 +620,14 @@ impl Program {
         }
     }
 
+    /// The header breaks a rule.
+    fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
+        self.note(tools, reason);
+        tools.shell.cx.stats.cgi_failed += 1;
+        self.fail(tools.answers, Status::BadGateway);
+        self.stop(Cause::Header);
+    }
+
     /// The header is complete.
     fn answer(&mut self, tools: &mut Tools<'_>, reply: Reply) {
         let Some(interest) = self.interest.upgrade() else {
@@ -626,7 +635,12 @@ impl Program {
             return self.stop(Cause::Gone);
         };
         let answer = match reply {
-            Reply::Document(document) => {
+            Reply::Document(mut document) => {
+                // A program hands a request over by `Location` alone.
+                let names = document.fields.fields().map(|(name, _)| name);
+                let unwanted: Vec<_> =
+                    names.filter(|name| is_for_proxy(name)).map(<[u8]>::to_vec).collect();
+                unwanted.iter().for_each(|name| document.fields.remove(name));
                 self.reply = Progress::Content;
                 let mut output = self.output.borrow_mut();
                 if document.has_content() {

@@ -3,3 +3,4 @@
 pub(in crate::handler) mod bodies;
 pub(in crate::handler) mod body;
 pub(in crate::handler) mod lines;
+pub(in crate::handler) mod names;

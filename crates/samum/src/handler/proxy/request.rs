@@ -27,6 +27,7 @@ use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::forwarded;
+use crate::handler::gateway::names::imitates_framing;
 
 /// Requests that have passed this many servers of this kind go round in a circle.
 const HOPS_MAX: usize = 8;
@@ -70,23 +71,6 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
         }
     }
     if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
-}
-
-/// Returns whether a field is nearly one of those that frame a message, so that some server may take it for
-/// that: `Transfer_Encoding`.
-pub(super) fn imitates_framing(name: &[u8]) -> bool {
-    let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
-    let is_nearly = |known: &[u8]| {
-        let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
-        letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
-    };
-    // The length, or the first letter, says of most that they are not.
-    name.len() >= b"ContentLength".len()
-        && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
-        && !matches!(Field::of_name(name), Some(Field::ContentLength | Field::TransferEncoding))
-        && [Field::ContentLength, Field::TransferEncoding]
-            .iter()
-            .any(|field| is_nearly(field.name().as_bytes()))
 }
 
 /// Returns whether the link is of no use for another request. A server that knows no body with these methods

@@ -15,12 +15,10 @@ use http1::response::{Fault, Framing, Response};
 use super::request;
 use crate::handler::Interim;
 use crate::handler::cgi::response::{Document, Reply};
+use crate::handler::gateway::names::{self, IMITATION};
 
 /// Bytes that the fields of most responses have.
 const FIELDS_BYTES: usize = 384;
-/// Fields by which a server hands a request over to a file, or says how the response is to be sent. None of
-/// them is for the client.
-const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
 const ACCEL_REDIRECT: &[u8] = b"X-Accel-Redirect";
 const SENDFILE: &[u8] = b"X-Sendfile";
 
@@ -163,9 +161,7 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
             return Err(Fault { reason: "a 204 with a body" });
         }
     }
-    if lines.iter().any(|(name, _)| request::imitates_framing(name)) {
-        return Err(Fault { reason: "a field that imitates one of the framing" });
-    }
+    check_names(lines.iter().map(|(name, _)| *name))?;
     if let Some(hand_over) = hand_over(status, lines)? {
         return Ok(Meaning::HandOver(hand_over));
     }
@@ -196,7 +192,7 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
 ///
 /// # Errors
 ///
-/// A [`Fault`] if two of its fields contradict each other.
+/// A [`Fault`] if two of its fields contradict each other, or one imitates one of the framing.
 pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     let document = match reply {
         Reply::Document(document) => document,
@@ -205,6 +201,7 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
             return Ok((Meaning::HandOver(hand_over), false));
         }
     };
+    check_names(document.fields.fields().map(|(name, _)| name))?;
     let has_content = document.has_content();
     let Document { status, content_type, content_length, location, fields } = document;
     let own = [(&b"Content-Type"[..], content_type), (b"Location", location)];
@@ -222,6 +219,14 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     let content_length = content_length.filter(|_| has_content);
     let fields = passed_on(lines);
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
+}
+
+/// Refuses a response with a field that is nearly one of the framing.
+fn check_names<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> Result<(), Fault> {
+    match names.any(names::imitates_framing) {
+        true => Err(Fault { reason: IMITATION }),
+        false => Ok(()),
+    }
 }
 
 /// The file to which a response with this status and these fields hands its request over, if it does.
@@ -290,10 +295,7 @@ fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
             return true;
         }
         let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
-        let begins = |start: &&[u8]| {
-            name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
-        };
-        !WRITTEN.iter().any(is) && !TO_PROXY.iter().any(begins)
+        !WRITTEN.iter().any(is) && !names::is_for_proxy(name)
     }))
 }
 

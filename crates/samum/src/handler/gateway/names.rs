@@ -1,0 +1,34 @@
+//! The names of fields that all gateways treat alike.
+
+use http::Field;
+
+/// Fields by which a server hands a request over to a file, or says how the response is to be sent. None of
+/// them is for the client.
+const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
+
+/// The fault of a response that [imitates](imitates_framing) one of the fields of the framing.
+pub(in crate::handler) const IMITATION: &str = "a field that imitates one of the framing";
+
+/// Returns whether a field is for a proxy in front of the server, and not for the client.
+pub(in crate::handler) fn is_for_proxy(name: &[u8]) -> bool {
+    TO_PROXY
+        .iter()
+        .any(|start| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
+}
+
+/// Returns whether a field is nearly one of those that frame a message, so that some server may take it for
+/// that: `Transfer_Encoding`.
+pub(in crate::handler) fn imitates_framing(name: &[u8]) -> bool {
+    let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
+    let is_nearly = |known: &[u8]| {
+        let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
+        letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
+    };
+    // The length, or the first letter, says of most that they are not.
+    name.len() >= b"ContentLength".len()
+        && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
+        && !matches!(Field::of_name(name), Some(Field::ContentLength | Field::TransferEncoding))
+        && [Field::ContentLength, Field::TransferEncoding]
+            .iter()
+            .any(|field| is_nearly(field.name().as_bytes()))
+}
