@@ -345,3 +345,17 @@ fn another_server_is_asked_if_one_has_too_much_to_do() {
         assert!(all.contains(&200) && all.contains(&503), "{all:?}");
     });
 }
+
+#[test]
+fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let whole = output("Content-Type: a/b\r\nContent-Length: 5\r\n\r\nhello");
+        let act = Act::Close(whole);
+        let _seen = application(&tree.path().join("php.sock"), vec![act]);
+        let stage = Stage::new(driver, &tree);
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        stage.wait_for_log("php.sock: the connection was closed; its response was whole");
+        assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1);
+    });
+}
