@@ -17,16 +17,24 @@ pub(crate) const IF_DEPTH_MAX: usize = 32;
 /// Variables that a page can set, with those of the pages that include it.
 pub(crate) const VARIABLES_MAX: usize = 100;
 
+/// Bytes of memory of a variable beside its name and its value, about: its entry, and two counts of each.
+const VARIABLE_BYTES: usize = 64;
+
 /// The error message until a page changes it.
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
 /// Is shown in place of a variable that is not set.
 const UNSET: &[u8] = b"(none)";
 
+/// Values by names.
+type Variables = BTreeMap<Rc<[u8]>, Rc<[u8]>>;
+
 /// The things that a page has set, and with which a page begins that it includes.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// By their names in upper case.
-    variables: Rc<BTreeMap<Vec<u8>, Vec<u8>>>,
+    /// By their names in upper case. Tables that differ share names and values.
+    variables: Rc<Variables>,
+    /// Bytes of memory of the variables.
+    bytes: usize,
     errmsg: Rc<[u8]>,
     timefmt: Rc<[u8]>,
 }
@@ -38,6 +46,10 @@ pub(crate) struct Evaluator {
     /// The index of the next part.
     next: usize,
     scope: Scope,
+    /// Bytes of memory of all that the page has set.
+    set: usize,
+    /// The same since [`take_fresh`](Self::take_fresh) was asked last.
+    fresh: usize,
     /// The conditions around the next part.
     branches: Vec<Branch>,
 }
@@ -71,7 +83,17 @@ impl Scope {
     /// The scope of a page that no other one includes.
     pub(crate) fn new() -> Self {
         let (errmsg, timefmt) = (ERRMSG.into(), timefmt::DEFAULT.into());
-        Self { variables: Rc::default(), errmsg, timefmt }
+        Self { variables: Rc::default(), bytes: 0, errmsg, timefmt }
+    }
+
+    /// Bytes of memory of all that is set.
+    fn memory(&self) -> usize {
+        self.bytes + self.errmsg.len() + self.timefmt.len()
+    }
+
+    /// Bytes of memory of a table of its own.
+    fn table_memory(&self) -> usize {
+        self.variables.len() * VARIABLE_BYTES
     }
 
     /// The error message.
@@ -82,7 +104,7 @@ impl Scope {
     /// Appends the value of a variable. Returns false if it is not set.
     fn put(&self, facts: &Facts<'_>, name: &[u8], out: &mut Vec<u8>) -> bool {
         let name = name.to_ascii_uppercase();
-        match self.variables.get(&name) {
+        match self.variables.get(&name[..]) {
             Some(value) => {
                 out.extend_from_slice(value);
                 true
@@ -103,10 +125,15 @@ impl Scope {
         }
         let name = name.to_ascii_uppercase();
         let is_full = self.variables.len() >= VARIABLES_MAX;
-        if is_full && !self.variables.contains_key(&name) {
+        if is_full && !self.variables.contains_key(&name[..]) {
             return Err(Fault::Variables);
         }
-        Rc::make_mut(&mut self.variables).insert(name, value);
+        let name_bytes = name.len();
+        self.bytes += value.len();
+        match Rc::make_mut(&mut self.variables).insert(name.into(), value.into()) {
+            Some(before) => self.bytes -= before.len(),
+            None => self.bytes += name_bytes + VARIABLE_BYTES,
+        }
         Ok(())
     }
 }
@@ -114,12 +141,30 @@ impl Scope {
 impl Evaluator {
     /// Begins a page.
     pub(crate) const fn new(template: Rc<Template>, scope: Scope) -> Self {
-        Self { template, next: 0, scope, branches: Vec::new() }
+        Self { template, next: 0, scope, set: 0, fresh: 0, branches: Vec::new() }
     }
 
     /// The things that are set where the last step was.
     pub(crate) const fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// Bytes of memory of what the page itself has set and still has, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.set.min(self.scope.memory())
+    }
+
+    /// Bytes of memory that a copy of the scope keeps beside the copy that was made when this was asked before.
+    pub(crate) fn take_fresh(&mut self) -> usize {
+        match core::mem::take(&mut self.fresh) {
+            0 => 0,
+            fresh => fresh + self.scope.table_memory(),
+        }
+    }
+
+    fn note_set(&mut self, bytes: usize) {
+        self.set += bytes;
+        self.fresh += bytes;
     }
 
     /// Returns whether there are no more steps. There may be none even if this is false.
@@ -192,14 +237,19 @@ impl Evaluator {
             }
             Directive::Set { name, value } => {
                 let value = self.scope.expand(facts, value)?;
-                self.scope.set(name, value).map(|()| None)
+                let bytes = name.len() + value.len();
+                self.scope.set(name, value)?;
+                self.note_set(bytes + VARIABLE_BYTES);
+                Ok(None)
             }
             Directive::Config { errmsg, timefmt } => {
                 if let Some(errmsg) = errmsg {
                     self.scope.errmsg = errmsg[..].into();
+                    self.note_set(errmsg.len());
                 }
                 if let Some(timefmt) = timefmt {
                     self.scope.timefmt = timefmt[..].into();
+                    self.note_set(timefmt.len());
                 }
                 Ok(None)
             }
@@ -280,5 +330,53 @@ fn put_url(text: &[u8], out: &mut Vec<u8>) {
         } else {
             out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{FieldIndex, Head, Method, Target, Version};
+
+    use super::*;
+    use crate::includes::Parser;
+
+    #[test]
+    fn scopes_share_what_is_the_same_and_what_is_not_is_counted() {
+        let value = "v".repeat(1000);
+        let mut page = String::new();
+        for number in 0..50 {
+            page += &format!("<!--#set var=\"v{number}\" value=\"{value}\"-->");
+        }
+        for _ in 0..3 {
+            page += "<!--#include virtual=\"/a\"--><!--#set var=\"v0\" value=\"a\"-->";
+        }
+        let mut parser = Parser::default();
+        parser.push(page.as_bytes());
+        let target = Target::Origin { path: b"/", query: None };
+        let head = Head::new(Method::Get, target, Version::Http11, None, b"", FieldIndex::EMPTY);
+        let facts = Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 };
+        let mut evaluator = Evaluator::new(Rc::new(parser.finish()), Scope::new());
+        let (mut scopes, mut fresh) = (Vec::new(), Vec::new());
+        while let Some(step) = evaluator.next(&facts) {
+            assert!(matches!(step, Step::Include(_)), "{step:?}");
+            fresh.push(evaluator.take_fresh());
+            scopes.push(evaluator.scope().clone());
+        }
+        assert!((50_000..60_000).contains(&fresh[0]), "{fresh:?}");
+        assert!(fresh[1..].iter().all(|bytes| (1..4000).contains(bytes)), "{fresh:?}");
+        assert!((49_000..60_000).contains(&evaluator.memory()), "{}", evaluator.memory());
+        for name in ["V1", "V49"] {
+            let is_shared = |scope: &Scope| {
+                let [this, first] =
+                    [scope, &scopes[0]].map(|scope| &scope.variables[name.as_bytes()]);
+                Rc::ptr_eq(this, first)
+            };
+            assert!(scopes.iter().all(is_shared), "{name}");
+        }
+        assert_eq!(scopes[0].variables[&b"V0"[..]].len(), 1000);
+        assert_eq!(scopes[1].variables[&b"V0"[..]].len(), 1);
+        // An included page has what it sets itself only.
+        let template = Rc::clone(&evaluator.template);
+        assert_eq!(Evaluator::new(template, scopes[2].clone()).memory(), 0);
     }
 }

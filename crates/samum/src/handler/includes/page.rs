@@ -13,7 +13,7 @@ use sendfile::{Piece, Policy};
 
 use crate::content::{Kind, Resource, Variant};
 use crate::handler::gateway::body::{Interest, News};
-use crate::handler::{Body, BodySink, Part, Parts, Produced, Producer, Search, Ticket};
+use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use crate::includes::{Evaluator, Facts, Fault, Scope, Step, Template};
 use crate::network::Origin;
 use crate::serving::Serving;
@@ -74,11 +74,17 @@ enum Slot {
     /// A range of the file.
     Text(Range<u64>),
     Bytes(Vec<u8>),
-    /// It is looked for, with the variables of this place.
-    Pending(Scope, Option<Box<dyn Search>>),
+    /// It is looked for.
+    Pending {
+        /// The variables of this place.
+        scope: Scope,
+        /// Bytes of memory of those that others do not share.
+        bytes: usize,
+        search: Option<Box<dyn Search>>,
+    },
     /// The body of a response.
     Found {
-        parts: Parts,
+        parts: VecDeque<Part>,
         is_made: bool,
         making: Option<Box<dyn Producer>>,
     },
@@ -155,7 +161,9 @@ impl Page {
                 }
                 Step::Include(url) => {
                     let hole = self.sent.wrapping_add(count(self.slots.len()));
-                    self.slots.push_back(Slot::Pending(self.evaluator.scope().clone(), None));
+                    let (bytes, search) = (self.evaluator.take_fresh(), None);
+                    let scope = self.evaluator.scope().clone();
+                    self.slots.push_back(Slot::Pending { scope, bytes, search });
                     self.open += 1;
                     return Some(Ok(Ask { hole, url }));
                 }
@@ -183,7 +191,7 @@ impl Page {
     /// The variables where a hole is, if it is still looked for.
     pub(in crate::handler) fn scope_of(&self, hole: u32) -> Option<Scope> {
         match self.slots.get(self.place(hole))? {
-            Slot::Pending(scope, _) => Some(scope.clone()),
+            Slot::Pending { scope, .. } => Some(scope.clone()),
             _ => None,
         }
     }
@@ -191,7 +199,7 @@ impl Page {
     /// A hole is looked for, and the search is dropped if it is not wanted any more.
     pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Box<dyn Search>>) {
         let place = self.place(hole);
-        if let Some(Slot::Pending(_, own)) = self.slots.get_mut(place) {
+        if let Some(Slot::Pending { search: own, .. }) = self.slots.get_mut(place) {
             *own = search;
         }
     }
@@ -200,10 +208,10 @@ impl Page {
     pub(in crate::handler) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
         let place = self.place(hole);
         let Some(slot) = self.slots.get_mut(place) else { return false };
-        let Slot::Pending(scope, _) = slot else { return false };
+        let Slot::Pending { scope, .. } = slot else { return false };
         let is_made = body.as_ref().is_some_and(Body::has_producer);
         *slot = match body {
-            Some(body) => Slot::Found { parts: body.into_iter(), is_made, making: None },
+            Some(body) => Slot::Found { parts: body.into_iter().collect(), is_made, making: None },
             None => Slot::Bytes(scope.errmsg().to_vec()),
         };
         self.open -= usize::from(!is_made);
@@ -223,7 +231,7 @@ impl Page {
 
     /// Returns whether the first slot can be sent.
     pub(in crate::handler) fn can_go_on(&self) -> bool {
-        !matches!(self.slots.front(), Some(Slot::Pending(..)))
+        !matches!(self.slots.front(), Some(Slot::Pending { .. }))
     }
 
     /// The first slot has been sent.
@@ -251,7 +259,7 @@ impl Page {
         while made < room {
             match self.slots.front_mut() {
                 None if self.evaluator.is_over() => return Produced::Ended,
-                None | Some(Slot::Pending(..)) => return Produced::Waiting,
+                None | Some(Slot::Pending { .. }) => return Produced::Waiting,
                 Some(Slot::Text(range)) => {
                     let range = range.clone();
                     push(Part::of(self.variant(), range, self.policy), sink);
@@ -270,7 +278,7 @@ impl Page {
                         produced => return produced,
                     }
                 }
-                Some(Slot::Found { parts, making, .. }) => match parts.next() {
+                Some(Slot::Found { parts, making, .. }) => match parts.pop_front() {
                     Some(Part::Producer(producer)) => *making = Some(producer),
                     Some(part) => push(part, sink),
                     None => self.pop(),
@@ -298,12 +306,20 @@ impl Producer for PageProducer {
         let page = self.page.borrow();
         let weight = |slot: &Slot| match slot {
             Slot::Bytes(bytes) => bytes.capacity() as u64,
-            Slot::Found { making: Some(producer), .. } => producer.weight(),
-            Slot::Pending(_, Some(search)) => search.weight(),
-            Slot::Text(_) | Slot::Pending(..) | Slot::Found { .. } => 0,
+            Slot::Pending { bytes, search, .. } => {
+                *bytes as u64 + search.as_ref().map_or(0, |search| search.weight())
+            }
+            Slot::Found { parts, making, .. } => {
+                let waiting = parts.iter().filter_map(|part| match part {
+                    Part::Producer(producer) => Some(producer),
+                    Part::Piece(_) | Part::File(..) => None,
+                });
+                waiting.chain(making).map(|producer| producer.weight()).sum()
+            }
+            Slot::Text(_) => 0,
         };
-        let slots = page.slots.len() * size_of::<Slot>();
-        slots as u64 + page.slots.iter().map(weight).sum::<u64>()
+        let own = page.slots.len() * size_of::<Slot>() + page.evaluator.memory();
+        own as u64 + page.slots.iter().map(weight).sum::<u64>()
     }
 }
 
