@@ -158,3 +158,35 @@ fn a_program_that_dies_in_a_page_cuts_it() {
         assert!(!text.ends_with("0\r\n\r\n"), "{text}");
     });
 }
+
+#[test]
+fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "silent", "exec sleep 1000");
+        let seven = |path: &str| format!("<!--#include virtual=\"{path}\"-->").repeat(7);
+        tree.write(
+            "www/outer.html",
+            format!("<!--#include virtual=\"/tool/silent\"-->{}", seven("/a.html")).as_str(),
+        );
+        tree.write("www/a.html", seven("/b.html").as_str());
+        tree.write("www/b.html", seven("/c.html").as_str());
+        tree.write("www/c.html", "<!--#echo var=\"none\"-->");
+        let stage = Stage::new(driver, &tree);
+        // Each has 400 pages, of which the 343 innermost are computed.
+        let clients: Vec<_> = (0..12)
+            .map(|_| {
+                let mut client = stage.connect();
+                client.send(request("GET /outer.html")).unwrap();
+                client
+            })
+            .collect();
+        let all = 12 * (1 + 7 + 49 + 343);
+        let begun = || stage.count("samum_includes_total{event=\"begun\"}");
+        assert!(wait_until(SOON, || begun() == all), "{} of {all}", begun());
+        assert_eq!(stage.page("/c.html"), "(none)");
+        assert_eq!(stage.page("/b.html"), "(none)".repeat(7));
+        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 0);
+        drop(clients);
+    });
+}

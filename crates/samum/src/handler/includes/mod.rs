@@ -35,7 +35,8 @@ use crate::content::{self, FileSet, Kind, Resource};
 use crate::fields;
 use crate::shell::{Shell, id_of, kind};
 
-/// Pages of a worker that are made at once, those that others include with them.
+/// Pages of a worker that are made at once, those that others include with them. Those that wait only to be sent do not
+/// count.
 const PAGES_MAX: usize = 4096;
 
 /// The pages of a worker that are being made.
@@ -87,7 +88,7 @@ impl Pages {
         Some((key, Opened { page, resource: Rc::clone(resource), interest }))
     }
 
-    /// A page that is still wanted.
+    /// A page that is still wanted, and not computed as a whole.
     pub(super) fn page(&self, key: Key) -> Option<Rc<RefCell<Page>>> {
         self.pages.get(key).cloned()
     }
@@ -111,17 +112,20 @@ impl Pages {
         core::mem::take(&mut self.news.borrow_mut().touched)
     }
 
-    /// A page can go on: wakes the request of the client.
+    /// A page can perhaps go on: wakes the request of the client. A page that needs nothing any more makes room for
+    /// another one.
     pub(super) fn wake(&mut self, key: Key) {
-        let Some(page) = self.pages.get(key) else { return };
+        let Some(page) = self.page(key) else { return };
         let mut page = page.borrow_mut();
         if page.is_awaited
             && page.can_go_on()
             && let Some(ticket) = self.root(page.ticket)
         {
             page.is_awaited = false;
-            drop(page);
             self.woken.push_back(ticket);
+        }
+        if page.is_computed() {
+            self.pages.remove(key);
         }
     }
 
@@ -143,9 +147,9 @@ impl Pages {
         self.templates.handle(shell, completion);
     }
 
-    /// Returns whether no page is being made.
+    /// Returns whether no page is being made, and none has been left.
     pub(super) fn is_idle(&self) -> bool {
-        self.pages.is_empty() && self.templates.is_idle()
+        self.pages.is_empty() && self.templates.is_idle() && self.news.borrow().left.is_empty()
     }
 
     /// Returns whether there may be something to do, or something new for a request, also for one whose page has ended.

@@ -234,6 +234,11 @@ impl Page {
         !matches!(self.slots.front(), Some(Slot::Pending { .. }))
     }
 
+    /// Returns whether nothing of it is to be looked for or made any more. Its producer sends the rest.
+    pub(in crate::handler) fn is_computed(&self) -> bool {
+        self.open == 0 && self.evaluator.is_over()
+    }
+
     /// The first slot has been sent.
     fn pop(&mut self) {
         if let Some(Slot::Found { is_made: true, .. }) = self.slots.pop_front() {

@@ -159,6 +159,7 @@ impl Router {
         };
         if !is_head {
             self.advance(shell, key);
+            self.pages.wake(key);
         }
         Found::Now(Answer { outcome: Outcome::Page(opened), ..answer })
     }
@@ -303,8 +304,8 @@ impl Router {
             && let Some(key) = includes::page_of(ticket)
         {
             self.fill(shell, key, ticket.request, &answer);
-            self.pages.wake(key);
             self.advance(shell, key);
+            self.pages.wake(key);
         }
     }
 }
