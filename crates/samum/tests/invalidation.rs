@@ -309,6 +309,64 @@ fn a_sibling_with_a_second_name() {
     });
 }
 
+/// A release is the target of a link, and a link may lead to a compressed file.
+#[test]
+fn siblings_behind_links() {
+    on_both_drivers(|driver| {
+        let mut tree = Tree::new()
+            .file("1/a.css", "plain 1")
+            .file("1/a.css.gz", "compressed 1")
+            .file("2/a.css", "plain 2")
+            .file("2/a.css.gz", "compressed 2")
+            .symlink("current", "1")
+            .symlink("alone.css.gz", "1/a.css.gz")
+            .symlink("late.css.gz", "nothing")
+            .symlink("away.css.gz", "/etc/hostname");
+        // So many that the names of the directory are read.
+        let names = ["alone", "late", "away", "new", "e", "f", "g", "h"];
+        for name in names {
+            tree = tree.file(format!("{name}.css"), "plain");
+        }
+        let paths = names.map(|name| format!("/{name}.css"));
+        let mut paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        paths.push("/current/a.css");
+        let mut warm = Warm::new(driver, tree.path(), &paths);
+        let head = |path: &str| format!("GET /{path}\nAccept-Encoding: gzip");
+        for (path, body) in [
+            ("current/a.css", "compressed 1"),
+            ("alone.css", "compressed 1"),
+            ("late.css", "plain"),
+            ("away.css", "plain"),
+        ] {
+            assert_eq!(ask_on(&mut warm.client, &head(path)).body, body.as_bytes(), "{path}");
+        }
+        let link = |to: &str, name: &str| {
+            std::os::unix::fs::symlink(to, tree.path().join("link")).unwrap();
+            fs::rename(tree.path().join("link"), tree.path().join(name)).unwrap();
+        };
+        fs::write(tree.path().join("1/a.css.gz"), "better 1").unwrap();
+        warm.assert_soon(&head("current/a.css"), BY_AGE, 200, "better 1");
+        warm.assert_soon(&head("alone.css"), BY_AGE, 200, "better 1");
+        tree.write("nothing", "not any more");
+        warm.assert_soon(&head("late.css"), BY_AGE, 200, "not any more");
+        link("2", "current");
+        warm.assert_soon(&head("current/a.css"), BY_AGE, 200, "compressed 2");
+        fs::remove_file(tree.path().join("2/a.css.gz")).unwrap();
+        warm.assert_soon(&head("current/a.css"), BY_AGE, 200, "plain 2");
+        tree.write("2/a.css.gz", "again");
+        warm.assert_soon(&head("current/a.css"), BY_AGE, 200, "again");
+        // The links themselves are in a watched directory.
+        link("2/a.css.gz", "alone.css.gz");
+        warm.assert_soon(&head("alone.css"), BY_EVENT, 200, "again");
+        link("2/a.css.gz", "new.css.gz");
+        warm.assert_soon(&head("new.css"), BY_EVENT, 200, "again");
+        fs::remove_file(tree.path().join("new.css.gz")).unwrap();
+        warm.assert_soon(&head("new.css"), BY_EVENT, 200, "plain");
+        let server = serve(driver, tree.path(), &["--symlinks", "never"]);
+        assert_eq!(ask(&server, &head("alone.css")).body, b"plain");
+    });
+}
+
 #[test]
 fn a_touched_file_gets_a_new_tag() {
     on_both_drivers(|driver| {

@@ -835,7 +835,8 @@ const SHARED: &[Key<Shared, Route>] = &[
         default: "`true`",
         example: "false",
         doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it, also \
-              if it is older than `a.css`: whatever writes `a.css` has to write it anew, or remove it.",
+              if it is older than `a.css`: whatever writes `a.css` has to write it anew, or remove it. It may be a \
+              symbolic link if `symlinks` lets `a.css` be one.",
         read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
     },

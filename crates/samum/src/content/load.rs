@@ -94,7 +94,7 @@ pub(super) enum Way {
     Watched,
     /// Some changes on it make no events.
     Unwatched,
-    /// It leads through symbolic links; changes behind them make no events.
+    /// It leads through symbolic links, or the way to a sibling does; changes behind them make no events.
     Linked,
 }
 
@@ -163,7 +163,10 @@ pub(super) struct Seen<F> {
 
 #[derive(Debug)]
 enum Sibling<F> {
-    Finding,
+    /// It is being opened with `O_PATH`.
+    Finding {
+        through_links: bool,
+    },
     Examining(F),
     Found(Seen<F>),
     Absent,
@@ -411,9 +414,8 @@ impl<F: Clone> Load<F> {
     }
 
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
-        let how = if look.way == Way::Linked { FIND } else { FIND.without_symlinks() };
-        let name = self.file_name(tools.rules);
-        tools.asks.push_back((0, Ask::Open { dir: look.root.clone(), name, how }));
+        let (dir, name) = (look.root.clone(), self.file_name(tools.rules));
+        tools.asks.push_back((0, Ask::Open { dir, name, how: look.how_to_find() }));
         Step::Finding { look }
     }
 
@@ -480,12 +482,15 @@ impl<F: Clone> Load<F> {
             found[0] = Some(plain);
             return self.found(look, found, tools);
         }
-        for part in 1..PARTS {
-            let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
-            tools.asks.push_back((part, Ask::Open { dir, name, how: FIND.without_symlinks() }));
-        }
-        let siblings = [const { Sibling::Finding }; Coding::PREFERENCE.len()];
+        let siblings = core::array::from_fn(|at| self.find_sibling(&look, 1 + at, tools));
         self.wait(Step::Siblings { look, plain, siblings })
+    }
+
+    /// Looks for a sibling; through links only if the way is known to have some.
+    fn find_sibling(&self, look: &Look<F>, part: usize, tools: &mut Tools<'_, F>) -> Sibling<F> {
+        let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
+        tools.asks.push_back((part, Ask::Open { dir, name, how: look.how_to_find() }));
+        Sibling::Finding { through_links: look.way == Way::Linked }
     }
 
     fn sibling(
@@ -499,9 +504,16 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         let sibling = &mut siblings[part - 1];
         *sibling = match (core::mem::replace(sibling, Sibling::Absent), reply) {
-            (Sibling::Finding, Reply::Opened(file)) => {
+            (Sibling::Finding { .. }, Reply::Opened(file)) => {
                 tools.asks.push_back((part, Ask::Stat(file.clone())));
                 Sibling::Examining(file)
+            }
+            // It is a link. Wherever that leads, a change there makes no event.
+            (Sibling::Finding { through_links: false }, Reply::Failed(error))
+                if is_link(&error) && tools.rules.symlinks == Symlinks::Beneath =>
+            {
+                look.way = Way::Linked;
+                self.find_sibling(&look, part, tools)
             }
             (Sibling::Examining(file), Reply::Stat(stat))
                 if stat.kind == FileKind::Regular && stat.size <= SIZE_MAX =>
@@ -512,8 +524,9 @@ impl<F: Clone> Load<F> {
             // It does not exist, or cannot be served in place of the file.
             _ => Sibling::Absent,
         };
-        let is_pending =
-            |sibling: &Sibling<F>| matches!(sibling, Sibling::Finding | Sibling::Examining(_));
+        let is_pending = |sibling: &Sibling<F>| {
+            matches!(sibling, Sibling::Finding { .. } | Sibling::Examining(_))
+        };
         if siblings.iter().any(is_pending) {
             return self.wait(Step::Siblings { look, plain, siblings });
         }
@@ -568,7 +581,7 @@ impl<F: Clone> Load<F> {
         let (how, ask) = if *tools.has_proc && look.way != Way::Watched {
             (How::ThroughProc, Ask::OpenForReading(seen.file.clone()))
         } else {
-            let follow = look.way == Way::Linked && part == 0;
+            let follow = look.way == Way::Linked;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
             let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
             (How::ByName, Ask::Open { dir, name, how })
@@ -706,6 +719,11 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Look<F> {
+    /// The way in which files are found: links are followed once one was met.
+    fn how_to_find(&self) -> OpenHow {
+        if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }
+    }
+
     /// Notes that a file with several names may be changed through a directory that is not watched.
     fn respect_names(&mut self, stat: &Stat) {
         if stat.links > 1 && self.way == Way::Watched {

@@ -128,9 +128,9 @@ impl AtOnce {
 }
 
 impl Slot {
-    /// Notes where the file is.
-    fn learn(&mut self, devices: &mut Devices, reply: &Reply<Fd>) {
-        if let Reply::Stat(stat) = reply
+    /// Notes where the file itself is. A sibling may be behind a link, and on another device.
+    fn learn(&mut self, devices: &mut Devices, part: usize, reply: &Reply<Fd>) {
+        if let (0, Reply::Stat(stat)) = (part, reply)
             && stat.kind == FileKind::Regular
         {
             self.found_on = stat.device;
@@ -321,7 +321,7 @@ impl Loader {
             Ok(event) => unreachable!("no load asks for {event:?}"),
             Err(error) => Reply::Failed(error),
         };
-        slot.learn(&mut self.devices, &reply);
+        slot.learn(&mut self.devices, part, &reply);
         (key, self.step(shell, trees, key, |load, tools| load.handle(part, reply, tools)))
     }
 
@@ -348,7 +348,7 @@ impl Loader {
             debug_assert!(slot.in_flight[part].is_none(), "a part has one operation at a time");
             let ask = match if slot.asks_at_once { at_once(shell, tree, ask) } else { Err(ask) } {
                 Ok(reply) => {
-                    slot.learn(&mut self.devices, &reply);
+                    slot.learn(&mut self.devices, part, &reply);
                     next = slot.load.handle(part, reply, &mut tools);
                     continue;
                 }

@@ -290,13 +290,15 @@ fn finding() {
 #[test]
 fn examined() {
     let siblings = "1: find x.br, 2: find x.zst, 3: find x.gz";
+    let linked =
+        "1: find x.br through links, 2: find x.zst through links, 3: find x.gz through links";
     let unwatched = Way::Unwatched;
     let other = Reply::Stat(Stat { kind: FileKind::Other, ..stat(0) });
     let cases = [
         ("x", Way::Watched, Reply::Stat(stat(7)), "goes on", siblings),
         ("x.png", Way::Watched, Reply::Stat(stat(7)), "goes on", "0: open x.png"),
         ("x.png", Way::Linked, Reply::Stat(stat(7)), "goes on", "0: open for reading"),
-        ("x", Way::Linked, Reply::Stat(stat(7)), "goes on", siblings),
+        ("x", Way::Linked, Reply::Stat(stat(7)), "goes on", linked),
         ("x", unwatched, Reply::Stat(stat(7)), "watch", ""),
         ("x", unwatched, directory(), "redirect", ""),
         ("x/", unwatched, directory(), "goes on", "0: open x"),
@@ -359,6 +361,49 @@ fn siblings_that_can_be_served_are_opened_after_the_file_itself() {
     let Next::End(Outcome::File { parts, is_changed: false, .. }) = next else { panic!("no file") };
     let lengths = parts.each_ref().map(|part| part.as_ref()?.1.as_ref().map(|body| body.len()));
     assert_eq!(lengths, [Some(7), None, None, Some(5)]);
+}
+
+#[test]
+fn a_sibling_that_is_a_link_is_followed_and_the_file_is_not_believed_to_be_watched() {
+    let world = &mut World::new();
+    let begin = |world: &mut World| {
+        let mut load = examining(world, "x", Way::Watched);
+        world.reply(&mut load, 0, Reply::Stat(stat(7)));
+        load
+    };
+    let way = |load: &Load<File>| match &load.step {
+        Step::Siblings { look, .. } | Step::Opening { look, .. } => look.way,
+        step => panic!("in {}", step.name()),
+    };
+    let mut load = begin(world);
+    assert_eq!(end(world.reply(&mut load, 1, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["1: find x.br through links"]);
+    assert_eq!(end(world.reply(&mut load, 3, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["3: find x.gz through links"], "it was asked for without links");
+    assert_eq!(end(world.reply(&mut load, 2, failed(Errno::NOENT))), "goes on");
+    // The target of this one may come, and no event tells.
+    assert_eq!(end(world.reply(&mut load, 1, failed(Errno::NOENT))), "goes on");
+    assert_eq!(end(world.reply(&mut load, 3, failed(Errno::LOOP))), "goes on");
+    assert_eq!((world.asked(), way(&load)), (vec!["0: open for reading".to_owned()], Way::Linked));
+
+    world.has_proc = false;
+    let mut load = begin(world);
+    for (part, errno) in [(1, Errno::NOENT), (2, Errno::NOENT), (3, Errno::LOOP)] {
+        world.reply(&mut load, part, failed(errno));
+    }
+    let file = world.open();
+    world.reply(&mut load, 3, Reply::Opened(file));
+    assert_eq!(end(world.reply(&mut load, 3, Reply::Stat(stat(5)))), "goes on");
+    assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
+    let Some((3, Ask::Open { how, .. })) = world.asks.front() else {
+        panic!("{:?}", world.asked())
+    };
+    assert_eq!(*how, OpenHow::BENEATH, "it is opened through the link, too");
+
+    world.rules.symlinks = Symlinks::Never;
+    let mut load = begin(world);
+    assert_eq!(end(world.reply(&mut load, 1, failed(Errno::LOOP))), "goes on");
+    assert_eq!((world.asked(), way(&load)), (Vec::new(), Way::Watched));
 }
 
 #[test]
