@@ -736,6 +736,28 @@ fn tags_of_other_files_are_computed_beside_a_read_that_never_ends() {
     });
 }
 
+#[test]
+fn a_tag_that_could_not_be_computed_is_tried_again_while_its_file_is_asked_for() {
+    on_both_drivers(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        let server = serve(driver, tree.path(), &["--etag", "hash"]);
+        slow.fail_reads("cold/0.bin");
+        let head = format!("HEAD /{name}/cold/0.bin");
+        let has_tag = || {
+            let response = ask(&server, &head);
+            assert_eq!(response.status, 200);
+            response.header("ETag").is_some()
+        };
+        assert!(!has_tag());
+        let is_read = || !slow.reads("cold/0.bin").is_empty();
+        assert!(common::wait_until(SOON, is_read), "it is being hashed");
+        thread::sleep(Duration::from_millis(200));
+        assert!(!has_tag());
+        slow.mend_reads("cold/0.bin");
+        assert!(common::wait_until(SOON, has_tag), "it was asked for all the time");
+    });
+}
+
 /// The number of the server's threads with a name.
 fn threads(server: &Server, name: &str) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it runs");

@@ -55,6 +55,7 @@ use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
 use loader::{Loader, Tickets};
 use media::has_siblings;
+use path::Path;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
@@ -360,10 +361,12 @@ impl Content {
             Outcome::Unchanged(look, resource) => {
                 resource.validated.set(look.began);
                 resource.watched.set(look.way == Way::Watched);
+                self.answer(&mut load.tickets, &Answer::Resource(resource));
                 if load.is_outdated {
                     self.library.evict(load.tree, &load.path);
+                } else {
+                    self.want_tags(shell, load.tree, &load.path);
                 }
-                self.answer(&mut load.tickets, &Answer::Resource(resource));
             }
             Outcome::File { look, parts, is_changed } => {
                 let tree = &self.trees[load.tree.index()];
@@ -442,8 +445,13 @@ impl Content {
         if has_files {
             self.schedule(shell);
         }
+        self.want_tags(shell, tree, &path);
+    }
+
+    /// Has the tags computed that a cached resource lacks, if they are made of contents.
+    fn want_tags(&mut self, shell: &mut Shell, tree: TreeId, path: &Path) {
         if self.trees[tree.index()].rules.tags == Tags::Hash {
-            self.hashes.want(shell, &self.trees, &self.library, (tree, path));
+            self.hashes.want(shell, &self.trees, &mut self.library, (tree, Rc::clone(path)));
         }
     }
 

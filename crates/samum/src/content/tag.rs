@@ -16,7 +16,7 @@
 
 use core::ops::Bound;
 use core::time::Duration;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ use ring::{Beside, Caching, Detached, Device, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
-use super::resource::{Data, Kind};
+use super::resource::{Data, Kind, Variant};
 use super::tree::Tree;
 use crate::config::Tags;
 use crate::serving::TreeId;
@@ -41,7 +41,7 @@ const PIECE: usize = 256 * 1024;
 /// Hashes kept, per worker: 6 MiB. The oldest goes.
 const KNOWN_MAX: usize = 64 * 1024;
 /// Resources whose hashes are to be computed, and of these those of one device; others are queued when they are
-/// asked for again.
+/// looked at again.
 const QUEUE_MAX: usize = 16 * 1024;
 const QUEUE_OF_DEVICE_MAX: usize = QUEUE_MAX / 2;
 /// Threads of a worker. If so many devices do not answer at once, no further tags are computed.
@@ -104,8 +104,8 @@ pub(super) struct Hashes {
     order: VecDeque<State>,
     /// Resources without tags, by device; no line is empty but that of a device with a job.
     lines: BTreeMap<Device, VecDeque<(TreeId, Path)>>,
-    /// Those in all lines.
-    queued: usize,
+    /// Those in all lines, each with the device of its line.
+    queued: BTreeSet<(Device, TreeId, Path)>,
     /// The device of the last job; the next is another's, if others wait.
     last: Device,
     threads: Vec<Thread>,
@@ -157,20 +157,34 @@ impl Hashes {
         }
     }
 
-    /// A resource whose tree has tags of contents is cached: computes those that it lacks.
+    /// A resource whose tree has tags of contents is cached, or was found unchanged: computes the tags that it lacks.
+    /// One that was found unchanged lacks some because the queue was full, or because a file could not be read.
     pub(super) fn want(
         &mut self,
         shell: &mut Shell,
         trees: &[Tree],
-        library: &Library,
+        library: &mut Library,
         (tree, path): (TreeId, Path),
     ) {
         let Some(resource) = library.get(tree, &path) else { return };
         let Kind::File(files) = &resource.kind else { return };
-        let line = self.lines.entry(files.plain.stat.device).or_default();
-        if self.queued < QUEUE_MAX && line.len() < QUEUE_OF_DEVICE_MAX {
+        let lacks = |variant: &Variant| variant.etag.is_empty() && variant.stat.size <= BYTES_MAX;
+        if !files.variants().any(lacks) {
+            return;
+        }
+        let device = files.plain.stat.device;
+        let queued = (device, tree, Path::clone(&path));
+        if self.queued.contains(&queued) {
+            return;
+        }
+        if self.has_new_tag(library, tree, &path) {
+            // The file has another name, under which its tag was computed.
+            return library.evict(tree, &path);
+        }
+        let line = self.lines.entry(device).or_default();
+        if self.queued.len() < QUEUE_MAX && line.len() < QUEUE_OF_DEVICE_MAX {
             line.push_back((tree, path));
-            self.queued += 1;
+            self.queued.insert(queued);
             self.hash_some(shell, trees, library);
         }
     }
@@ -184,7 +198,7 @@ impl Hashes {
             let is_silent = shell.ring.silence(device) >= shell.cx.tuning.timeout_disk;
             let job = if is_silent { None } else { self.first_job(shell, trees, library, device) };
             let Some(job) = job else {
-                // Those of a device that does not answer are queued when they are found anew.
+                // Those of a device that does not answer are queued when they are looked at again.
                 self.drop_line(device);
                 continue;
             };
@@ -220,7 +234,7 @@ impl Hashes {
             Err(error) => {
                 if self.threads.is_empty() {
                     self.lines.clear();
-                    self.queued = 0;
+                    self.queued.clear();
                 }
                 shell.note(&format!("cannot start a thread that computes entity tags: {error}"));
                 return None;
@@ -249,13 +263,15 @@ impl Hashes {
     }
 
     fn drop_first(&mut self, device: Device) -> Option<(TreeId, Path)> {
-        let first = self.lines.get_mut(&device)?.pop_front()?;
-        self.queued -= 1;
-        Some(first)
+        let (tree, path) = self.lines.get_mut(&device)?.pop_front()?;
+        self.queued.remove(&(device, tree, Path::clone(&path)));
+        Some((tree, path))
     }
 
     fn drop_line(&mut self, device: Device) {
-        self.queued -= self.lines.remove(&device).map_or(0, |line| line.len());
+        for (tree, path) in self.lines.remove(&device).into_iter().flatten() {
+            self.queued.remove(&(device, tree, path));
+        }
     }
 
     /// The job for the first tag that a resource lacks, if it is still cached.
@@ -273,7 +289,7 @@ impl Hashes {
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
-            // Without a descriptor there is no tag until it is asked for again.
+            // Without a descriptor there is no tag until the file is looked at again.
             Data::File(file) => Source::File(ring.detach(file.fd()).ok()?),
         };
         let keeps = trees[tree.index()].keeps();
@@ -290,7 +306,7 @@ impl Hashes {
             let device = thread.busy.take().expect("it had a job");
             match result {
                 Ok(hash) => self.learn(state, hash),
-                // The file changed, or cannot be read: it is tried again when it is found anew.
+                // The file changed, or cannot be read: it is tried again when it is looked at.
                 Err(_) => drop(self.drop_first(device)),
             }
             self.evict_tagged(shell, trees, library, device);
