@@ -408,6 +408,34 @@ fn a_file_made_unreadable_is_not_served_from_memory() {
 }
 
 #[test]
+fn a_directory_that_is_served_is_closed_and_opened_again() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let tree = Tree::new().file("a.txt", "one").file("d/b.txt", "two");
+    let mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(tree.path(), 0o755);
+    on_both_drivers(|driver| {
+        let mut command = common::command(driver, tree.path(), &[]);
+        let server = Server::spawn(common::as_nobody(&mut command)).unwrap();
+        let mut warm = Warm { client: connect(&server), server };
+        let files = [("GET /a.txt", "one"), ("GET /d/b.txt", "two")];
+        for (head, body) in files {
+            warm.assert_soon(head, BY_EVENT, 200, body);
+        }
+        for _ in 0..2 {
+            mode(tree.path(), 0o700);
+            for (head, _) in files {
+                warm.assert_soon(head, BY_EVENT, 403, "");
+            }
+            mode(tree.path(), 0o755);
+            for (head, body) in files {
+                warm.assert_soon(head, BY_EVENT, 200, body);
+            }
+        }
+    });
+}
+
+#[test]
 fn changes_while_many_clients_ask() {
     on_both_drivers(|driver| {
         let tree = Tree::new().file("n.txt", "0");

@@ -255,12 +255,15 @@ impl Common {
             let name = event.file_name().map(|name| name.to_bytes().to_vec());
             let gone = flags.intersects(GONE);
             let change = Change { name, directory: gone || flags.contains(ReadFlags::ISDIR) };
-            let is_new = last.as_ref() != Some(&(watch, change.clone()));
+            let is_attributes = change.name.is_none() && !gone;
+            let is_new = last.as_ref() != Some(&(watch, change.clone(), gone));
             for key in self.watches.watchers.get(&watch).cloned().unwrap_or_default() {
-                match self.table.get(key).map(|slot| &slot.pinned) {
-                    // Of the directory itself only its end matters: when its attributes change, its
-                    // entries are what they were.
-                    Some(Pinned::Watch(_)) if is_new && (change.name.is_some() || gone) => {
+                let slot = self.table.get(key);
+                match slot.map(|slot| &slot.pinned) {
+                    // The directory above tells of other attributes of a directory; no watch is above the root.
+                    Some(Pinned::Watch(_))
+                        if is_attributes && !slot.is_some_and(|slot| slot.op.watches_root()) => {}
+                    Some(Pinned::Watch(_)) if is_new => {
                         self.emit(key, Event::Changed(change.clone()));
                     }
                     Some(Pinned::WatchFile(file)) => match file.meaning(watch, &change, flags) {
@@ -276,7 +279,7 @@ impl Common {
                     _ => {}
                 }
             }
-            last = Some((watch, change));
+            last = Some((watch, change, gone));
             if flags.contains(ReadFlags::IGNORED) {
                 self.watches.watchers.remove(&watch);
             }

@@ -137,7 +137,8 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The entry that was changed, created, replaced, moved or removed; `None` when it is not
-    /// known what changed (too many events, or the directory itself went away): assume everything.
+    /// known what changed (too many events, or the directory itself went away or has other
+    /// attributes): assume everything.
     pub name: Option<Vec<u8>>,
     /// Whether the entry is a directory.
     pub directory: bool,

@@ -118,8 +118,10 @@ pub enum Op {
         is_wanted: fn(&[u8]) -> bool,
     },
     /// Watch a directory: [`Event::Watching`] once, then [`Event::Changed`] for each change of an
-    /// entry, until cancelled. Fails with `EOPNOTSUPP` where changes made elsewhere would go
-    /// unseen (network file systems, FUSE) and with `ELOOP` where the path has a symbolic link.
+    /// entry, until cancelled. Other attributes of the directory itself are a change of an entry of the
+    /// directory above; only if it is `root`, they are reported here, without a name. Fails with
+    /// `EOPNOTSUPP` where changes made elsewhere would go unseen (network file systems, FUSE) and with
+    /// `ELOOP` where the path has a symbolic link.
     Watch {
         /// The directory that `path` is relative to and does not leave.
         root: Fd,
@@ -214,6 +216,11 @@ impl Op {
     /// Returns whether the operation uses inotify.
     pub(crate) const fn is_watch(&self) -> bool {
         matches!(self, Self::Watch { .. } | Self::WatchFile { .. })
+    }
+
+    /// Returns whether the operation watches the directory that its path is relative to.
+    pub(crate) fn watches_root(&self) -> bool {
+        matches!(self, Self::Watch { path, .. } if matches!(path.to_bytes(), b"" | b"."))
     }
 
     /// The device that the operation may have to wait for. Writes of logs have none: each log has one

@@ -20,9 +20,10 @@ on_every_driver!(
 );
 
 mod inotify {
-    //! The simulation's queue is as long as the test says.
+    //! The simulation's queue is as long as the test says, and its directories have no attributes.
     use super::*;
     on_real_drivers!(
+        attributes_of_a_directory_are_told_by_the_one_above_and_those_of_the_root_by_itself,
         a_burst_of_changes_comes_in_portions_and_whole,
         equal_changes_in_a_row_are_one,
         more_changes_than_the_kernel_keeps,
@@ -239,6 +240,20 @@ fn more_changes_than_the_kernel_keeps(s: &mut Stage) {
     }
     s.write_file("last", b"");
     while change(s, key).name.as_deref() != Some(b"last") {}
+}
+
+fn attributes_of_a_directory_are_told_by_the_one_above_and_those_of_the_root_by_itself(
+    s: &mut Stage,
+) {
+    s.make_dir("dir");
+    let (root, _dir) = (watch(s, ""), watch(s, "dir"));
+    s.touch("dir");
+    let told = change(s, root);
+    assert_eq!(told, Change { name: Some(b"dir".to_vec()), directory: true });
+    assert!(s.rest().is_empty(), "only the one above tells");
+    s.touch("");
+    assert_eq!(change(s, root), Change { name: None, directory: true });
+    assert!(s.rest().is_empty());
 }
 
 fn watches_the_root_itself(s: &mut Stage) {
