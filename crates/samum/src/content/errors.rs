@@ -126,6 +126,11 @@ pub(super) fn is_link(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
+/// Returns whether the error says that the file system does not know this way of reading.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(Fault::of(error), Fault::Unsupported(_))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

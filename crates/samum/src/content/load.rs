@@ -33,10 +33,10 @@ use std::io;
 use std::rc::Rc;
 
 use http::Coding;
-use ring::{Buffer, BufferPool, FileKind, Listing, OpenHow, Stat, Time};
+use ring::{Buffer, BufferPool, Caching, FileKind, Listing, OpenHow, Stat, Time};
 
 use super::answer::Ticket;
-use super::errors::{Refusal, is_link, is_no_entry};
+use super::errors::{Refusal, is_link, is_no_entry, is_unsupported};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{Kind, Resource, SIZE_MAX};
@@ -177,7 +177,9 @@ enum Sibling<F> {
 enum Body {
     /// The bytes are sent from the file.
     InFile,
-    Reading,
+    Reading(Caching),
+    /// The bytes were read into the page cache, too, and are being dropped from it.
+    Dropping(Buffer),
     /// The bytes were read, and the state of the file is being read again: the entity tag is right
     /// for the bytes only if the file has not changed meanwhile.
     Confirming(Buffer),
@@ -199,7 +201,9 @@ pub(super) enum Ask<F> {
     OpenForReading(F),
     Stat(F),
     List(F),
-    Read(F, Buffer),
+    Read(F, Buffer, Caching),
+    /// Drop a file from the page cache, if nothing of it was there before it was read.
+    Drop(F),
 }
 
 /// The reply to an [`Ask`].
@@ -209,6 +213,7 @@ pub(super) enum Reply<F> {
     Stat(Stat),
     Listed(Box<Listing>),
     Read(Buffer),
+    Dropped,
     Failed(io::Error),
 }
 
@@ -644,8 +649,9 @@ impl<F: Clone> Load<F> {
             let want = usize::try_from(seen.stat.size).ok().filter(|_| is_small);
             let body = match want.and_then(|want| tools.pool.take(want)) {
                 Some(buffer) => {
-                    tools.asks.push_back((part, Ask::Read(seen.file.clone(), buffer)));
-                    Body::Reading
+                    let caching = tools.caching();
+                    tools.asks.push_back((part, Ask::Read(seen.file.clone(), buffer, caching)));
+                    Body::Reading(caching)
                 }
                 None => Body::InFile,
             };
@@ -665,15 +671,31 @@ impl<F: Clone> Load<F> {
     ) -> Next<F> {
         let (seen, body) = parts[part].as_mut().expect("only parts that exist are asked about");
         *body = match (core::mem::replace(body, Body::InFile), reply) {
-            (Body::Reading, Reply::Read(buffer)) => {
+            (Body::Reading(caching), Reply::Read(buffer)) if caching != tools.caching() => {
+                tools.asks.push_back((part, Ask::Drop(seen.file.clone())));
+                Body::Dropping(buffer)
+            }
+            (Body::Reading(_), Reply::Read(buffer)) | (Body::Dropping(buffer), _) => {
                 tools.asks.push_back((part, Ask::Stat(seen.file.clone())));
                 Body::Confirming(buffer)
             }
             // Nothing has been promised yet.
-            (Body::Reading, Reply::Failed(error)) if Refusal::of_read(&error).is_some() => {
+            (Body::Reading(_), Reply::Failed(error)) if Refusal::of_read(&error).is_some() => {
                 Body::Unreadable(error)
             }
-            (Body::Reading, _) => Body::InFile,
+            // The file system cannot read past the page cache. Only another read tells whether the disk is well.
+            (Body::Reading(Caching::Drop), Reply::Failed(error)) if is_unsupported(&error) => {
+                let want = usize::try_from(seen.stat.size).ok();
+                match want.and_then(|want| tools.pool.take(want)) {
+                    Some(buffer) => {
+                        let file = seen.file.clone();
+                        tools.asks.push_back((part, Ask::Read(file, buffer, Caching::Keep)));
+                        Body::Reading(Caching::Keep)
+                    }
+                    None => Body::InFile,
+                }
+            }
+            (Body::Reading(_), _) => Body::InFile,
             (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
                 Body::Confirmed(buffer)
             }
@@ -696,8 +718,9 @@ impl<F: Clone> Load<F> {
         parts: Parts<(Seen<F>, Body)>,
         is_changed: bool,
     ) -> Next<F> {
-        let is_pending =
-            |(_, body): &(_, Body)| matches!(body, Body::Reading | Body::Confirming(_));
+        let is_pending = |(_, body): &(_, Body)| {
+            matches!(body, Body::Reading(_) | Body::Dropping(_) | Body::Confirming(_))
+        };
         if parts.iter().flatten().any(is_pending) {
             return self.wait(Step::Reading { look, parts, is_changed });
         }
@@ -715,6 +738,16 @@ impl<F: Clone> Load<F> {
             (seen, _) => Some((seen, None)),
         });
         Next::End(Outcome::File { look, parts, is_changed })
+    }
+}
+
+impl<F> Tools<'_, F> {
+    /// The effect on the page cache that reads are to have.
+    fn caching(&self) -> Caching {
+        match self.rules.policy.caching {
+            sendfile::Caching::Never => Caching::Drop,
+            _ => Caching::Keep,
+        }
     }
 }
 
@@ -759,6 +792,7 @@ impl<F> Reply<F> {
             Self::Stat(_) => "Stat",
             Self::Listed(_) => "Listed",
             Self::Read(_) => "Read",
+            Self::Dropped => "Dropped",
             Self::Failed(_) => "Failed",
         }
     }

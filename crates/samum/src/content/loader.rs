@@ -87,6 +87,8 @@ struct Slot {
     found_on: Device,
     /// For each part, the key of its operation; Some exactly while the ring has one.
     in_flight: Parts<Key>,
+    /// For each part, true if nothing of it was in the page cache before a read that is to leave nothing there.
+    brings: [bool; PARTS],
     /// Whether those that waited for it have been told that the disk does not answer.
     is_overdue: bool,
     /// True if the worker asks the kernel at once, before it submits a request.
@@ -226,6 +228,7 @@ impl Loader {
             device,
             found_on: device,
             in_flight: [None; PARTS],
+            brings: [false; PARTS],
             is_overdue: false,
             asks_at_once: false,
         });
@@ -318,6 +321,7 @@ impl Loader {
             Ok(Event::Stat(stat)) => Reply::Stat(*stat),
             Ok(Event::Listed(entries)) => Reply::Listed(entries),
             Ok(Event::Read(buffer)) => Reply::Read(buffer),
+            Ok(Event::Discarded) => Reply::Dropped,
             Ok(event) => unreachable!("no load asks for {event:?}"),
             Err(error) => Reply::Failed(error),
         };
@@ -354,18 +358,28 @@ impl Loader {
                 }
                 Err(ask) => ask,
             };
-            if let Ask::Stat(_) = ask {
+            match &ask {
                 // The file system may ask a server. It could do that in an open for reading, too.
-                slot.asks_at_once = false;
+                Ask::Stat(_) => slot.asks_at_once = false,
+                Ask::Read(file, buffer, Caching::Keep) if !tree.keeps() => {
+                    let pages = shell.ring.cached_pages(file, 0, buffer.want() as u64);
+                    slot.brings[part] = pages.is_ok_and(|pages| pages == 0);
+                }
+                Ask::Drop(_) if !slot.brings[part] => {
+                    next = slot.load.handle(part, Reply::Dropped, &mut tools);
+                    continue;
+                }
+                _ => {}
             }
             let device = match &ask {
                 Ask::Open { .. } => slot.found_on,
                 Ask::OpenForReading(file)
                 | Ask::Stat(file)
                 | Ask::List(file)
-                | Ask::Read(file, _) => file.device(),
+                | Ask::Read(file, ..)
+                | Ask::Drop(file) => file.device(),
             };
-            let operation = operation(ask, tree.keeps());
+            let operation = operation(ask);
             let token = kind::LOAD | key.to_bits();
             slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
         }
@@ -438,18 +452,18 @@ fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd
             Some(stat) if stat.device == tree.root().device() => Ok(Reply::Stat(stat)),
             _ => Err(Ask::Stat(file)),
         },
-        Ask::Read(file, mut buffer) => {
+        Ask::Read(file, mut buffer, caching) => {
             if ring.read_cached(&file, &mut buffer) {
                 Ok(Reply::Read(buffer))
             } else {
-                Err(Ask::Read(file, buffer))
+                Err(Ask::Read(file, buffer, caching))
             }
         }
-        ask @ (Ask::Open { .. } | Ask::OpenForReading(_) | Ask::List(_)) => Err(ask),
+        ask @ (Ask::Open { .. } | Ask::OpenForReading(_) | Ask::List(_) | Ask::Drop(_)) => Err(ask),
     }
 }
 
-fn operation(ask: Ask<Fd>, keep: bool) -> Op {
+fn operation(ask: Ask<Fd>) -> Op {
     let c_string = |name| CString::new(name).expect("no path has a NUL");
     match ask {
         Ask::Open { dir, name, how } => Op::Open { dir: Some(dir), path: c_string(name), how },
@@ -459,10 +473,8 @@ fn operation(ask: Ask<Fd>, keep: bool) -> Op {
         }
         Ask::Stat(file) => Op::Stat(file),
         Ask::List(dir) => Op::List { dir, entries_max: ENTRIES_MAX },
-        Ask::Read(file, buf) => {
-            let caching = if keep { Caching::Keep } else { Caching::Drop };
-            Op::Read { file, offset: 0, buf, caching }
-        }
+        Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },
+        Ask::Drop(file) => Op::Discard { file, offset: 0, len: 0 },
     }
 }
 

@@ -100,6 +100,9 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
         let slow = or_skip!(slow.mount());
         slow.fail_reads_from("bad.bin", 1 << 20);
         slow.fail_reads("small.txt");
+        // FUSE cannot read past the page cache.
+        let never = serve(driver, slow.path(), &["--cache", "never"]);
+        assert_eq!(ask(&never, "GET /small.txt").status, 500, "it is read before its head");
         let server = serve(driver, slow.path(), &[]);
         let mut client = connect(&server);
         client.send(request("GET /bad.bin")).unwrap();
@@ -127,6 +130,7 @@ fn a_disk_that_fails_ends_the_connection_behind_the_last_good_byte() {
         slow.mend_reads("small.txt");
         content.assert_is(&ask(&server, "GET /bad.bin").body);
         assert_eq!(ask(&server, "GET /small.txt").body, b"small");
+        assert_eq!(ask(&never, "GET /small.txt").body, b"small");
     });
 }
 

@@ -110,7 +110,9 @@ impl World {
                 Ask::OpenForReading(_) => "open for reading".to_owned(),
                 Ask::Stat(_) => "stat".to_owned(),
                 Ask::List(_) => "list".to_owned(),
-                Ask::Read(_, buffer) => format!("read {}", buffer.want()),
+                Ask::Read(_, buffer, Caching::Keep) => format!("read {}", buffer.want()),
+                Ask::Read(_, buffer, Caching::Drop) => format!("read and drop {}", buffer.want()),
+                Ask::Drop(_) => "drop".to_owned(),
             };
             format!("{part}: {ask}")
         };
@@ -537,6 +539,32 @@ fn a_small_file_on_a_disk_that_fails_is_refused_before_its_head() {
 }
 
 #[test]
+fn a_small_file_that_cannot_be_read_past_the_page_cache_is_read_through_it() {
+    let world = &mut World::new();
+    world.rules.policy.caching = sendfile::Caching::Never;
+    let refused = |world: &mut World| {
+        let mut load = opening(world, Way::Linked, 7);
+        assert_eq!(end(open(world, &mut load, 0, 7)), "goes on");
+        assert_eq!(world.asked(), ["0: read and drop 7"]);
+        assert_eq!(end(world.reply(&mut load, 0, failed(Errno::OPNOTSUPP))), "goes on");
+        assert_eq!(world.asked(), ["0: read 7"]);
+        load
+    };
+    let mut load = refused(world);
+    let reply = bytes(world, 7);
+    assert_eq!(end(world.reply(&mut load, 0, reply)), "goes on");
+    assert_eq!(world.asked(), ["0: drop"]);
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Dropped)), "goes on");
+    assert_eq!(world.asked(), ["0: stat"]);
+    let next = world.reply(&mut load, 0, Reply::Stat(stat(7)));
+    assert!(matches!(&next, Next::End(Outcome::File { parts: [Some((_, Some(_))), ..], .. })));
+    let mut load = refused(world);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::IO))), "failed");
+    let mut load = refused(world);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::OPNOTSUPP))), "file");
+}
+
+#[test]
 fn a_large_file_is_opened_when_there_is_room_and_has_room_from_then_on() {
     let world = &mut World::new();
     let large = || Reply::Stat(stat(SMALL_MAX + 1));
@@ -657,7 +685,11 @@ impl Random {
             Ask::Open { .. } | Ask::OpenForReading(_) => Reply::Opened(world.open()),
             Ask::Stat(_) => Reply::Stat(self.stat()),
             Ask::List(_) => Reply::Listed(Box::default()),
-            Ask::Read(_, mut buffer) => {
+            Ask::Drop(_) => Reply::Dropped,
+            Ask::Read(_, mut buffer, caching) => {
+                if caching == Caching::Drop && self.below(3) == 0 {
+                    return failed(Errno::OPNOTSUPP);
+                }
                 let len = self.below(buffer.want() + 1);
                 buffer.fill_from(&vec![b'x'; len]);
                 Reply::Read(buffer)
@@ -672,6 +704,9 @@ fn every_load_ends_and_gives_back_what_it_holds() {
         let random = &mut Random(seed);
         let world = &mut World::new();
         world.rules.listing = random.below(2) == 0;
+        if random.below(2) == 0 {
+            world.rules.policy.caching = sendfile::Caching::Never;
+        }
         world.has_proc = random.below(4) > 0;
         let path = ["a", "a/", "", "d/e.html", "a.png"][random.below(5)];
         let ways = [Way::Watched, Way::Unwatched, Way::Linked];
