@@ -68,6 +68,9 @@ fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Ou
         return Outcome::Proceed { range_allowed: false };
     }
     let etag = || EntityTag::parse(validators.etag);
+    // A time in the future cannot be that of the last modification, and the date of the message was sent in its place
+    // (§8.8.2.1). So no date is available, and the conditions about it are ignored (§13.1.3, §13.1.4).
+    let last_modified = validators.last_modified.filter(|modified| *modified <= now);
 
     // Steps 1 and 2 of §13.2.2.
     if head.has(Field::IfMatch) {
@@ -75,7 +78,7 @@ fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Ou
         if !matches!(listed, Listed::Any | Listed::Matching) {
             return Outcome::Failed;
         }
-    } else if let Some(modified) = validators.last_modified
+    } else if let Some(modified) = last_modified
         && let Some(date) = date_of(head, Field::IfUnmodifiedSince, now)
         && modified > date
     {
@@ -95,7 +98,7 @@ fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Ou
             return if reads { Outcome::NotModified } else { Outcome::Failed };
         }
     } else if reads
-        && let Some(modified) = validators.last_modified
+        && let Some(modified) = last_modified
         && let Some(date) = date_of(head, Field::IfModifiedSince, now)
         && modified <= date
     {

@@ -1,6 +1,7 @@
 //! Each field alone, and their precedence.
 
 use alloc::format;
+use alloc::string::String;
 
 use super::*;
 use crate::head::tests::head_of;
@@ -77,6 +78,24 @@ fn rfc9110_13_1_4_if_unmodified_since() {
     let undated = Validators { last_modified: None, ..VALIDATORS };
     let fields = format!("If-Unmodified-Since: {BEFORE}\r\n");
     assert_eq!(evaluate_with("GET", &fields, &undated, NOW), WHOLE);
+}
+
+#[test]
+fn rfc9110_8_8_2_1_a_modification_in_the_future_is_no_condition() {
+    let now = MODIFIED - 86_400;
+    // What was sent in its place, in this second or before.
+    let sent = [now, now - 60].map(|time| String::from_utf8(date::format(time).to_vec()).unwrap());
+    for sent in sent.iter().map(String::as_str).chain([AT]) {
+        for (fields, expected) in [
+            (format!("If-Unmodified-Since: {sent}\r\n"), WHOLE),
+            (format!("If-Unmodified-Since: {sent}\r\nRange: bytes=0-1\r\n"), RANGE),
+            (format!("If-Modified-Since: {sent}\r\n"), WHOLE),
+            // Such a date is weak (§8.8.2.2).
+            (format!("Range: bytes=0-1\r\nIf-Range: {sent}\r\n"), WHOLE),
+        ] {
+            assert_eq!(evaluate_with("GET", &fields, &VALIDATORS, now), expected, "{fields}");
+        }
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ fn a_modification_time_in_the_future_is_not_sent() {
             assert_eq!(response.header("Last-Modified"), response.header("Date"), "{head}");
             last = response.header("Date").map(str::to_owned);
         }
+        let same = format!("GET /a.txt\nIf-Unmodified-Since: {}", last.as_deref().unwrap());
+        assert_eq!(ask(&server, &same).status, 200, "what was sent is not compared");
         // The same in another second.
         let changed = wait_until(SOON, || {
             let response = ask(&server, "GET /a.txt");
