@@ -53,7 +53,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Without `AT_STATX_DONT_SYNC` a network file system would ask its server.
-    fn of(file: impl AsFd, id: StatxFlags) -> Option<Self> {
+    pub(crate) fn of(file: impl AsFd, id: StatxFlags) -> Option<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         statx(file, c"", flags, id).ok().map(|stat| Self::from(&stat))
     }
@@ -61,6 +61,11 @@ impl Place {
     /// The number that `statx(2)` says.
     pub(crate) const fn dev(self) -> u64 {
         (self.dev.0 as u64) << 32 | self.dev.1 as u64
+    }
+
+    /// The id of the mount; 0 if the kernel does not tell it.
+    pub(crate) fn mount(self) -> u64 {
+        self.mount.unwrap_or(0)
     }
 
     /// The device, if the mount is known or need not be. `None`: it is to be [learned](learn).

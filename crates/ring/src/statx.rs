@@ -40,6 +40,7 @@ impl Stat {
             dev: Place::from(raw).dev(),
             device,
             ino: raw.stx_ino,
+            mount: Place::from(raw).mount(),
             links: raw.stx_nlink,
             direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {
                 0

@@ -298,7 +298,7 @@ fn too_many_changes_are_one_unknown_change() {
     ring.submit(Op::Watch { root, path: c"".into() }, 0);
     assert!(matches!(
         run(&mut ring, Duration::from_millis(1))[..],
-        [Completion { result: Ok(Event::Watching), .. }]
+        [Completion { result: Ok(Event::Watching { .. }), .. }]
     ));
     for index in 0..9 {
         world.write_file(&format!("file{index}"), b"");

@@ -4,6 +4,7 @@
 mod common;
 
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -306,6 +307,78 @@ fn a_sibling_with_a_second_name() {
         warm.assert_soon(head, BY_EVENT, 200, "one");
         fs::write(tree.path().join("hidden/x"), "two").unwrap();
         warm.assert_soon(head, BY_AGE, 200, "two");
+    });
+}
+
+/// Something that is mounted until the test ends.
+struct Mount<'a>(&'a Path);
+
+impl<'a> Mount<'a> {
+    fn new(place: &'a Path, options: &[&str]) -> Result<Self, String> {
+        let mut all: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+        all.push(place.as_os_str());
+        common::run("mount", &all).map(|()| Self(place))
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = common::run("umount", &["-l".as_ref(), self.0.as_os_str()]);
+    }
+}
+
+#[test]
+fn a_mount_over_a_watched_directory() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("d/e/a.txt", "below").file("d/e/b.txt", "b").file("d/f/c", "c");
+        let mut warm = Warm::new(driver, tree.path(), &["/d/e/a.txt", "/d/f/c"]);
+        let place = tree.path().join("d");
+        let mount = match Mount::new(&place, &["-t", "tmpfs", "none"]) {
+            Ok(mount) => mount,
+            Err(error) => skip!("{error}"),
+        };
+        tree.write("d/e/a.txt", "above");
+        tree.write("d/e/new.txt", "new");
+        // The first file that is looked at tells of the mount.
+        warm.assert_soon("GET /d/e/new.txt", BY_EVENT, 200, "new");
+        warm.assert_soon("GET /d/e/a.txt", BY_EVENT, 200, "above");
+        warm.assert_soon("GET /d/f/c", BY_EVENT, 404, "");
+        for text in ["one", "two"] {
+            for name in ["d/e/a.txt", "d/e/new.txt"] {
+                tree.write("d/next", text);
+                fs::rename(tree.path().join("d/next"), tree.path().join(name)).unwrap();
+                warm.assert_soon(&format!("GET /{name}"), BY_EVENT, 200, text);
+            }
+        }
+        drop(mount);
+        warm.assert_soon("GET /d/e/b.txt", BY_AGE, 200, "b");
+        warm.assert_soon("GET /d/e/a.txt", BY_AGE, 200, "below");
+        tree.write("d/e/a.txt", "below, changed");
+        warm.assert_soon("GET /d/e/a.txt", BY_EVENT, 200, "below, changed");
+    });
+}
+
+/// As in a container with single files of its host.
+#[test]
+fn a_file_that_is_a_mount() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new()
+            .file("d/a.txt", "covered")
+            .file("d/b.txt", "b")
+            .file("elsewhere/x", "one")
+            .file("elsewhere/y", "y");
+        let (from, to) = (tree.path().join("elsewhere/x"), tree.path().join("d/a.txt"));
+        let _mount = match Mount::new(&to, &["--bind", from.to_str().unwrap()]) {
+            Ok(mount) => mount,
+            Err(error) => skip!("{error}"),
+        };
+        let mut warm = Warm::new(driver, tree.path(), &["/d/a.txt", "/d/b.txt"]);
+        for text in ["two", "three"] {
+            fs::write(&from, text).unwrap();
+            warm.assert_soon("GET /d/a.txt", BY_AGE, 200, text);
+            fs::write(tree.path().join("d/b.txt"), text).unwrap();
+            warm.assert_soon("GET /d/b.txt", BY_EVENT, 200, text);
+        }
     });
 }
 

@@ -233,6 +233,7 @@ mod tests {
             ino: 0,
             links: 1,
             direct_align: 0,
+            mount: 0,
         };
         let file = Rc::new(File::new(ring.sim_root(&world), &stat));
         let mut range = Piece::File(FileRange { file, offset: 10, len: 6 });

@@ -112,8 +112,8 @@ impl Common {
                 Ok(Outcome::Written(bytes, count)) => Ok(Event::Written(bytes, count)),
                 Ok(Outcome::Listed(listing)) => Ok(Event::Listed(listing)),
                 Ok(Outcome::HasName(has)) => Ok(Event::HasName(has)),
-                Ok(Outcome::Watching(watch)) => {
-                    self.watching(key, watch);
+                Ok(Outcome::Watching(watched)) => {
+                    self.watching(key, watched);
                     continue;
                 }
                 Ok(Outcome::WatchingFile(watched)) => {

@@ -11,7 +11,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader};
 use rustix::io::Errno;
 
 use super::{Common, Pinned, Slot};
-use crate::helpers::watch::FileWatched;
+use crate::helpers::watch::{DirectoryWatched, FileWatched};
 use crate::op::{Change, Completion, Event, Op, parent_and_name};
 use crate::slab::Key;
 
@@ -111,21 +111,23 @@ impl Common {
         Ok(fd)
     }
 
-    pub(super) fn watching(&mut self, key: Key, watch: i32) {
+    pub(super) fn watching(&mut self, key: Key, watched: DirectoryWatched) {
+        let DirectoryWatched { watch, mount } = watched;
         let slot = self.table.get_mut(key).expect("a watch that is being set up stays until it is");
         slot.pinned = Pinned::Watch(watch);
         self.watches.watchers.entry(watch).or_default().push(key);
         if slot.cancelled {
             self.end_watch(key);
         } else {
-            self.emit(key, Event::Watching);
+            self.emit(key, Event::Watching { mount });
         }
         self.watch_settled();
     }
 
     /// A helper has watched a file, at first or because another inode may have its name.
     pub(super) fn watching_file(&mut self, key: Key, watched: FileWatched) {
-        let FileWatched { dir_watch, inode_watch } = watched;
+        let FileWatched { dir: DirectoryWatched { watch: dir_watch, mount }, inode_watch } =
+            watched;
         let slot = self.table.get_mut(key).expect("a watch that is being set up stays until it is");
         let Op::WatchFile { path, .. } = &slot.op else {
             unreachable!("begun as a watch of a file")
@@ -149,7 +151,7 @@ impl Common {
         match inode_watch {
             _ if cancelled => self.end_watch(key),
             Err(error) => self.end_watch_with(key, error),
-            Ok(_) if look == Look::First => self.emit(key, Event::Watching),
+            Ok(_) if look == Look::First => self.emit(key, Event::Watching { mount }),
             Ok(_) => self.emit(key, Event::Changed(change)),
         }
         if look == Look::Again {
@@ -225,8 +227,9 @@ impl Common {
         if self.ready.len() > before {
             // A client may have sent its request after a change, so the server learns of the change first. A burst of more
             // than `INOTIFY_EVENTS_MAX` changes takes several turns, and the last changes come late.
-            let is_change =
-                |one: &Completion| matches!(one.result, Ok(Event::Watching | Event::Changed(_)));
+            let is_change = |one: &Completion| {
+                matches!(one.result, Ok(Event::Watching { .. } | Event::Changed(_)))
+            };
             self.ready.sort_by_key(|one| !is_change(one));
         }
     }

@@ -60,7 +60,7 @@ pub(crate) enum Outcome {
     Written(Vec<u8>, usize),
     Listed(Box<Listing>),
     HasName(bool),
-    Watching(i32),
+    Watching(watch::DirectoryWatched),
     WatchingFile(watch::FileWatched),
     Discarded,
     Punched,

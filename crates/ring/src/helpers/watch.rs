@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::inotify::{self, WatchFlags};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, openat2};
+
+use crate::mounts::{Place, UNIQUE};
 
 /// File systems all of whose changes pass through this kernel's VFS (or that never change), so
 /// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
@@ -41,22 +43,31 @@ pub(super) fn magic(fs: &rustix::fs::StatFs) -> u64 {
     magic
 }
 
+/// A directory that is watched from now on.
+#[derive(Debug)]
+pub(crate) struct DirectoryWatched {
+    /// The watch descriptor.
+    pub(crate) watch: i32,
+    /// The id of its mount.
+    pub(crate) mount: u64,
+}
+
 /// A file that is watched from now on: watch descriptors.
 #[derive(Debug)]
 pub(crate) struct FileWatched {
     /// That of the directory.
-    pub(crate) dir_watch: i32,
+    pub(crate) dir: DirectoryWatched,
     /// That of the inode that has the name, if the name exists.
     pub(crate) inode_watch: io::Result<Option<i32>>,
 }
 
-/// Watches a directory; the watch descriptor.
+/// Watches a directory.
 pub(super) fn directory(
     root: BorrowedFd<'_>,
     path: &CStr,
     instance: BorrowedFd<'_>,
-) -> io::Result<i32> {
-    open_and_watch_directory(root, path, instance).map(|(_, watch)| watch)
+) -> io::Result<DirectoryWatched> {
+    open_and_watch_directory(root, path, instance).map(|(_, watched)| watched)
 }
 
 /// Watches the name of a file in its directory, and the inode that has it.
@@ -67,9 +78,9 @@ pub(super) fn file(
     instance: BorrowedFd<'_>,
 ) -> io::Result<FileWatched> {
     // In this order, so that a file that takes the name meanwhile is an event.
-    let (dir, dir_watch) = open_and_watch_directory(root, parent, instance)?;
+    let (dir, watched) = open_and_watch_directory(root, parent, instance)?;
     let inode_watch = inode(dir.as_fd(), name, instance);
-    Ok(FileWatched { dir_watch, inode_watch })
+    Ok(FileWatched { dir: watched, inode_watch })
 }
 
 /// Watches the inode that has a name now.
@@ -105,7 +116,7 @@ fn open_and_watch_directory(
     root: BorrowedFd<'_>,
     path: &CStr,
     instance: BorrowedFd<'_>,
-) -> io::Result<(OwnedFd, i32)> {
+) -> io::Result<(OwnedFd, DirectoryWatched)> {
     let dir = open(root, path, OFlags::PATH | OFlags::DIRECTORY)?;
     let what = WatchFlags::ATTRIB
         | WatchFlags::CLOSE_WRITE
@@ -119,7 +130,8 @@ fn open_and_watch_directory(
         | WatchFlags::EXCL_UNLINK
         | WatchFlags::ONLYDIR;
     let watch = watch(&dir, what, instance)?;
-    Ok((dir, watch))
+    let mount = Place::of(&dir, StatxFlags::from_bits_retain(UNIQUE)).map_or(0, Place::mount);
+    Ok((dir, DirectoryWatched { watch, mount }))
 }
 
 /// Watches what is open. `what` is always the same for directories, and the same for files: all watches

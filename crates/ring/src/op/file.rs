@@ -81,6 +81,8 @@ pub struct Stat {
     pub device: Device,
     /// The inode number.
     pub ino: u64,
+    /// The id of the mount through which the file was opened; 0 if the kernel does not tell it (before Linux 5.8).
+    pub mount: u64,
     /// Names of this inode.
     pub links: u32,
     /// The alignment that `O_DIRECT` wants of offsets and memory, or 0 where it is not to be had

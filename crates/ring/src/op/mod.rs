@@ -298,7 +298,10 @@ pub enum Event {
     /// True if a wanted name was found, or if the directory has more than `entries_max` names.
     HasName(bool),
     /// Changes are reported from now on.
-    Watching,
+    Watching {
+        /// The mount of the directory, as in [`Stat::mount`]. Another mount above it makes no event.
+        mount: u64,
+    },
     /// Something in the watched directory changed, or the watched file.
     Changed(Change),
     /// The range was dropped from the page cache.

@@ -309,6 +309,7 @@ impl State {
             ino,
             links: inode.links,
             direct_align: 0,
+            mount: 0,
         })
     }
 

@@ -49,7 +49,10 @@ fn submit(s: &mut Stage, path: &str) -> Key {
 fn watch(s: &mut Stage, path: &str) -> Key {
     let key = submit(s, path);
     let completion = s.next(key);
-    assert!(matches!(completion.result, Ok(Event::Watching)) && completion.more, "{completion:?}");
+    assert!(
+        matches!(completion.result, Ok(Event::Watching { .. })) && completion.more,
+        "{completion:?}"
+    );
     key
 }
 
@@ -257,7 +260,7 @@ fn two_watches_of_one_file_and_one_of_its_directory(s: &mut Stage) {
     s.write_file("file", b"");
     let root = s.root();
     let dir = s.ring.submit(Op::Watch { root, path: c"".into() }, 0);
-    assert!(matches!(s.event(dir), Event::Watching));
+    assert!(matches!(s.event(dir), Event::Watching { .. }));
     let (one, two) = (watch(s, "file"), watch(s, "file"));
     for key in [dir, one, two] {
         s.append("file", b"more");
@@ -285,7 +288,7 @@ fn a_watch_of_a_file_ends_before_that_of_its_directory(s: &mut Stage) {
     let file = watch(s, "dir/file");
     let root = s.root();
     let dir = s.ring.submit(Op::Watch { root, path: c"dir".into() }, 0);
-    assert!(matches!(s.event(dir), Event::Watching));
+    assert!(matches!(s.event(dir), Event::Watching { .. }));
     s.ring.cancel(file);
     ends_with(s, file, libc::ECANCELED);
     s.append("dir/file", b"more");

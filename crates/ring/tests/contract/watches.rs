@@ -40,7 +40,10 @@ fn submit(s: &mut Stage, path: &str) -> Key {
 fn watch(s: &mut Stage, path: &str) -> Key {
     let key = submit(s, path);
     let completion = s.next(key);
-    assert!(matches!(completion.result, Ok(Event::Watching)) && completion.more, "{completion:?}");
+    assert!(
+        matches!(completion.result, Ok(Event::Watching { .. })) && completion.more,
+        "{completion:?}"
+    );
     key
 }
 
@@ -151,12 +154,12 @@ fn a_watch_begun_while_another_ends(s: &mut Stage) {
         if round % 2 == 0 {
             s.ring.cancel(old);
         } else {
-            assert!(matches!(s.event(new), Event::Watching));
+            assert!(matches!(s.event(new), Event::Watching { .. }));
             s.ring.cancel(old);
         }
         ends_cancelled(s, old);
         if round % 2 == 0 {
-            assert!(matches!(s.event(new), Event::Watching));
+            assert!(matches!(s.event(new), Event::Watching { .. }));
         }
         let name = format!("file{round}");
         s.write_file(&format!("dir/{name}"), b"");

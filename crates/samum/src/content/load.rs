@@ -1,7 +1,7 @@
 //! One load: the steps from a path to its resource.
 //!
 //! ```text
-//! InLine ► Finding ► Examining ──(directories not watched yet)──► Watching ──► Finding, once more
+//! InLine ► Finding ► Examining ──(directories to be watched)──► Watching ──► Finding, once more
 //!             │          │
 //!             │          ▼
 //!             │       Siblings ──(same as before)──► end
@@ -83,6 +83,8 @@ pub(super) struct Look<F> {
     /// The root directory of the tree at that time.
     pub(super) root: F,
     pub(super) way: Way,
+    /// The mount of the watched directory of the file (`Stat::mount`); `None` if it is not watched.
+    pub(super) mount: Option<u64>,
     /// False if the directory has no precompressed files.
     pub(super) may_have_siblings: bool,
 }
@@ -226,6 +228,8 @@ pub(super) enum Next<F> {
     Look,
     /// It needs the directories on the way to be watched ([`Load::watch`]), and then another look.
     Watch,
+    /// The same, but its directory is watched already, and the file is on this mount and not on that of the directory.
+    WatchAgain(u64),
     /// It needs so many more files to stay open: [`Load::admit`] if they may, else [`Load::park`].
     Room(usize),
     /// It needs nothing, because it has ended.
@@ -480,6 +484,9 @@ impl<F: Clone> Load<F> {
         }
         if self.wants_watches(&look) {
             return Next::Watch;
+        }
+        if look.is_elsewhere(&plain.stat) && !self.has_tried_to_watch {
+            return Next::WatchAgain(plain.stat.mount);
         }
         look.respect_names(&plain.stat);
         if !look.may_have_siblings || !has_siblings(&self.file_name(tools.rules), tools.rules) {
@@ -757,9 +764,16 @@ impl<F> Look<F> {
         if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }
     }
 
-    /// Notes that a file with several names may be changed through a directory that is not watched.
+    /// Returns true if the file is on another mount than its watched directory: something was mounted over the directory
+    /// after it was watched, or over the file.
+    fn is_elsewhere(&self, stat: &Stat) -> bool {
+        self.way == Way::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
+    }
+
+    /// Notes that a file with several names, or that is a mount itself, may be changed through a directory that is not
+    /// watched.
     fn respect_names(&mut self, stat: &Stat) {
-        if stat.links > 1 && self.way == Way::Watched {
+        if self.way == Way::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
             self.way = Way::Unwatched;
         }
     }

@@ -275,21 +275,23 @@ impl Loader {
         &mut self.loads.get_mut(key).expect("kept until it ends").load
     }
 
-    /// Looks at the path of a load, for the first time or again; returns the need of the load.
+    /// Looks at the path of a load, for the first time or again; returns the need of the load. `mount` is that of its
+    /// directory, if that is watched.
     pub(super) fn look(
         &mut self,
         shell: &mut Shell,
         trees: &[Tree],
         key: Key,
-        way: Way,
+        mount: Option<u64>,
         may_have_siblings: bool,
     ) -> Next<Fd> {
+        let way = if mount.is_some() { Way::Watched } else { Way::Unwatched };
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         slot.asks_at_once =
             way == Way::Watched && self.at_once.take(shell.cx.now, shell.ring.unclosed());
         let root = trees[slot.load.tree.index()].root().clone();
         let (began, unix) = (shell.cx.now, shell.cx.unix);
-        let look = Look { began, unix, root, way, may_have_siblings };
+        let look = Look { began, unix, root, way, mount, may_have_siblings };
         self.step(shell, trees, key, |load, tools| load.look(look, tools))
     }
 

@@ -250,14 +250,13 @@ impl Content {
         while let Some(load) = self.looks.front().copied() {
             let Load { tree, path, .. } = self.loader.load(load);
             let device = self.loader.device_of(load);
-            let is_watched = self.watches.is_watched(*tree, path);
-            let way = if is_watched { Way::Watched } else { Way::Unwatched };
+            let mount = self.watches.mount_of_watched(*tree, path);
             let of = &self.trees[tree.index()];
             let wants_siblings = || path::is_directory(path) || has_siblings(path, &of.rules);
-            let may_have_siblings = !is_watched
+            let may_have_siblings = mount.is_none()
                 || (wants_siblings()
                     && self.watches.may_have_coded(shell, of.root(), device, *tree, path));
-            let next = self.loader.look(shell, &self.trees, load, way, may_have_siblings);
+            let next = self.loader.look(shell, &self.trees, load, mount, may_have_siblings);
             self.go_on(shell, load, next);
             self.looks.pop_front();
         }
@@ -281,6 +280,7 @@ impl Content {
             Next::Replies => {}
             Next::Look => self.look(shell, load),
             Next::Watch => self.watch(shell, load),
+            Next::WatchAgain(mount) => self.watch_again(shell, load, mount),
             Next::Room(_) => unreachable!("it was admitted"),
             Next::End(outcome) => self.end(shell, load, outcome),
         }
@@ -306,6 +306,18 @@ impl Content {
         let device = self.loader.device(shell, &self.trees, tree, &way);
         let root = self.trees[tree.index()].root();
         self.watches.watch(shell, root, device, tree, directory, load);
+    }
+
+    /// Watches the directory of a load by its path again: the file that was found is on another mount.
+    fn watch_again(&mut self, shell: &mut Shell, load: Key, mount: u64) {
+        self.loader.load_mut(load).watch();
+        let Load { tree, path, .. } = self.loader.load(load);
+        let (tree, path) = (*tree, Rc::clone(path));
+        let device = self.loader.device(shell, &self.trees, tree, &path);
+        let root = self.trees[tree.index()].root();
+        if !self.watches.watch_again(shell, root, device, (tree, &path), mount, load) {
+            self.look(shell, load);
+        }
     }
 
     /// Lets a load wait for room; it has nothing open meanwhile.
@@ -478,7 +490,10 @@ impl Content {
             Some(Notice::Changed(tree, directory, change)) => {
                 self.changed(tree, &directory, &change);
             }
-            Some(Notice::Known { loads, is_watched }) => {
+            Some(Notice::Known { loads, is_watched, covered }) => {
+                if let Some((tree, directory)) = covered {
+                    self.outdate_below(tree, &path::prefix(&directory));
+                }
                 for load in loads {
                     if is_watched { self.watch(shell, load) } else { self.look(shell, load) }
                 }

@@ -329,6 +329,7 @@ mod tests {
             ino: 1,
             links: 1,
             direct_align: 0,
+            mount: 0,
         };
         let variant = Variant::new(
             stat,

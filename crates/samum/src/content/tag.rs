@@ -418,6 +418,7 @@ mod tests {
             ino: 6,
             links: 1,
             direct_align: 0,
+            mount: 0,
         };
         let same = of_stat(&stat, None);
         assert!(http::EntityTag::parse(&same).is_some_and(|tag| !tag.weak));

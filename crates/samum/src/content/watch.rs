@@ -55,6 +55,12 @@ struct Directory {
     path: Path,
     /// The operation that watches it.
     operation: Key,
+    /// The operation that has watched it before it was watched again; Some until it is known how that ended.
+    before: Option<Key>,
+    /// Its mount, once it is watched (`Stat::mount`).
+    mount: u64,
+    /// True if files in it are mounts themselves: it was watched again because of one, and was not covered.
+    has_mounts: bool,
     state: State,
     coded: Coded,
 }
@@ -66,7 +72,7 @@ enum Coded {
     Unknown { looks: u8 },
     /// The search is under way.
     Reading,
-    /// There are none. Events tell of new ones, but not of a mount over the directory: its files are sent uncompressed.
+    /// There are none. Events tell of new ones.
     Absent,
     /// There is one, or the search failed.
     Present,
@@ -107,7 +113,12 @@ pub(super) enum Notice {
     /// Something in a watched directory has changed.
     Changed(TreeId, Path, Change),
     /// It is now known whether a directory is watched, and these loads have waited for that.
-    Known { loads: Vec<Key>, is_watched: bool },
+    Known {
+        loads: Vec<Key>,
+        is_watched: bool,
+        /// The first directory on the way that may be covered by a mount: nothing below is watched any more.
+        covered: Option<(TreeId, Path)>,
+    },
 }
 
 impl Watches {
@@ -141,9 +152,11 @@ impl Watches {
         Some(&mut self.directories.get_mut(*key).expect("by_path has only those").state)
     }
 
-    /// Returns whether all changes on the way to `path` make events now.
-    pub(super) fn is_watched(&self, tree: TreeId, path: &[u8]) -> bool {
-        matches!(self.state(tree, parent(path)), Some(State::Watched))
+    /// The mount of the directory of `path` if all changes on the way to `path` make events now.
+    pub(super) fn mount_of_watched(&self, tree: TreeId, path: &[u8]) -> Option<u64> {
+        let key = self.by_path[tree.index()].get(parent(path))?;
+        let directory = self.directories.get(*key).expect("by_path has only those");
+        matches!(directory.state, State::Watched).then_some(directory.mount)
     }
 
     /// Returns false if the directory of a file has no precompressed files. Each look at a file calls it: after
@@ -222,7 +235,16 @@ impl Watches {
         let key = self.directories.insert_with(|key| {
             let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
             let coded = Coded::Unknown { looks: 0 };
-            Directory { tree, path: path.clone(), operation, state, coded }
+            Directory {
+                tree,
+                path: path.clone(),
+                operation,
+                before: None,
+                mount: 0,
+                has_mounts: false,
+                state,
+                coded,
+            }
         });
         self.by_path[tree.index()].insert(path, key);
         if self.hand.len() >= 2 * DIRECTORIES_MAX {
@@ -231,13 +253,46 @@ impl Watches {
         self.hand.push_back(key);
     }
 
+    /// Watches the directory of a file on another mount by its path again; the load waits for the result. Returns false if
+    /// nothing is to be learned: that was done meanwhile, nothing can be mounted over a root, which is open, or files in
+    /// this directory are mounts themselves.
+    pub(super) fn watch_again(
+        &mut self,
+        shell: &mut Shell,
+        root: &Fd,
+        device: Device,
+        (tree, path): (TreeId, &[u8]),
+        mount: u64,
+        load: Key,
+    ) -> bool {
+        let path = parent(path);
+        let Some(key) = self.by_path[tree.index()].get(path).copied() else { return false };
+        let directory = self.directories.get_mut(key).expect("by_path has only those");
+        match &mut directory.state {
+            State::Pending { loads, .. } => loads.push(load),
+            State::Watched
+                if mount != directory.mount && !path.is_empty() && !directory.has_mounts =>
+            {
+                let name = CString::new(path).expect("no path has a NUL");
+                let op = Op::Watch { root: root.clone(), path: name };
+                let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
+                // It reports changes until the other one does.
+                directory.before = Some(core::mem::replace(&mut directory.operation, operation));
+                directory.state = State::Pending { loads: vec![load], is_outdated: false };
+            }
+            State::Watched | State::Unwatchable => return false,
+        }
+        true
+    }
+
     /// Takes a completion; returns its meaning for others.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) -> Option<Notice> {
         let key = Key::from_bits(id_of(completion.token));
         // A cancelled watch may still report changes.
         let directory = self.directories.get_mut(key)?;
         let (tree, path) = (directory.tree, Path::clone(&directory.path));
-        if completion.key != directory.operation {
+        let is_before = directory.before == Some(completion.key);
+        if completion.key != directory.operation && !is_before {
             // The search has ended. If a change came meanwhile, the state says so already.
             if directory.coded == Coded::Reading {
                 let is_absent = matches!(completion.result, Ok(Event::HasName(false)));
@@ -252,9 +307,18 @@ impl Watches {
                 }
                 return Some(Notice::Changed(tree, path, change));
             }
-            Ok(_) => Ok(()),
+            _ if is_before => return None,
+            Ok(Event::Watching { mount }) => Ok(mount),
+            Ok(event) => unreachable!("no watch ends with {event:?}"),
             Err(error) => Err((Unwatched::of(&error), error)),
         };
+        let before = directory.before.take();
+        let is_covered = before.is_some() && result.as_ref().ok() != Some(&directory.mount);
+        directory.has_mounts |= before.is_some() && !is_covered;
+        if let Ok(mount) = &result {
+            directory.mount = *mount;
+        }
+        self.cancels.extend(before);
         let state = match &result {
             Err((Unwatched::Nature, _)) => State::Unwatchable,
             _ => State::Watched,
@@ -264,7 +328,7 @@ impl Watches {
             State::Watched | State::Unwatchable => (Vec::new(), false),
         };
         let is_gone = match &result {
-            Ok(()) => {
+            Ok(_) => {
                 if self.retry_at.take().is_some() {
                     shell.note("directories are watched for changes again");
                 }
@@ -287,7 +351,9 @@ impl Watches {
             self.remove(tree, &path);
             self.unwatch_below(tree, &path);
         }
-        Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone })
+        let first = ancestors(&path).nth(1).unwrap_or(&path);
+        let covered = is_covered.then(|| (tree, Path::from(first)));
+        Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone, covered })
     }
 
     /// Ends the watches of all directories below a directory. Watches that loads wait for end when

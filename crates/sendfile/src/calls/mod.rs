@@ -817,7 +817,7 @@ impl Calls {
             (Kind::Signal, Err(error)) => Outcome::Signal(Err(error)),
             (Kind::Timer, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
             (Kind::Timer, Err(error)) => Outcome::Timer(Err(error)),
-            (Kind::WatchFile, Ok(Event::Watching)) => Outcome::Watching,
+            (Kind::WatchFile, Ok(Event::Watching { .. })) => Outcome::Watching,
             (Kind::WatchFile, Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
             (Kind::WatchFile, Err(error)) => Outcome::Changed(Err(error)),
             (kind, result) => unreachable!("{kind:?} ended with {result:?}"),

@@ -200,6 +200,7 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
             ino: meta.ino(),
             links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
             direct_align: 0,
+            mount: 0,
         };
         let fd = ring.adopt_file(file.try_clone()?.into());
         let name = format!("/{}", entry.file_name().to_string_lossy());

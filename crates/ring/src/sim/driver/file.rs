@@ -105,7 +105,7 @@ impl Sim {
         });
         drop(state);
         match result {
-            Ok(()) => common.emit(key, Event::Watching),
+            Ok(()) => common.emit(key, Event::Watching { mount: 0 }),
             Err(error) => self.end(common, key, Err(errno(error))),
         }
     }

@@ -25,6 +25,8 @@ struct World {
 }
 
 const BUFFERS: usize = 8;
+/// The mount of all directories.
+const MOUNT: u64 = 8;
 /// The size of a buffer.
 const SMALL_MAX: u64 = 32 * 1024;
 
@@ -53,6 +55,7 @@ impl World {
             unix: 1_000_000,
             root: self.open(),
             way,
+            mount: (way == Way::Watched).then_some(MOUNT),
             may_have_siblings: true,
         }
     }
@@ -138,6 +141,7 @@ fn stat(size: u64) -> Stat {
         ino: 6,
         links: 1,
         direct_align: 0,
+        mount: MOUNT,
     }
 }
 
@@ -161,6 +165,7 @@ fn end(next: Next<File>) -> &'static str {
         Next::Replies => "goes on",
         Next::Look => "look",
         Next::Watch => "watch",
+        Next::WatchAgain(_) => "watch again",
         Next::Room(_) => "room",
         Next::End(Outcome::Unchanged(..)) => "unchanged",
         Next::End(Outcome::File { is_changed: false, .. }) => "file",
@@ -432,6 +437,24 @@ fn a_file_with_another_name_is_not_believed_to_be_watched() {
 }
 
 #[test]
+fn a_file_on_another_mount_than_its_directory_has_that_watched_again_once() {
+    let world = &mut World::new();
+    let elsewhere = || Reply::Stat(Stat { mount: MOUNT + 1, ..stat(7) });
+    let mut load = examining(world, "a.png", Way::Watched);
+    assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "watch again");
+    load.watch();
+    let look = world.look(Way::Watched);
+    world.look_with(&mut load, look);
+    let file = world.open();
+    world.reply(&mut load, 0, Reply::Opened(file));
+    assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "goes on");
+    let Step::Opening { look, .. } = &load.step else { panic!("in {}", load.step.name()) };
+    assert_eq!(look.way, Way::Unwatched, "the file is a mount itself");
+    let mut load = examining(world, "a.png", Way::Linked);
+    assert_eq!(end(world.reply(&mut load, 0, elsewhere())), "goes on", "it is behind a link");
+}
+
+#[test]
 fn opened_for_reading() {
     let cases = [
         (Way::Watched, Ok(()), "goes on", "0: stat"),
@@ -670,6 +693,7 @@ impl Random {
             kind: kinds[self.below(kinds.len())],
             ino: [6, 6, 6, 7][self.below(4)],
             links: [1, 1, 2][self.below(3)],
+            mount: [MOUNT, MOUNT, MOUNT, 9][self.below(4)],
             ..stat(sizes[self.below(sizes.len())])
         }
     }
@@ -737,7 +761,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
                     next = Next::Look;
                 }
             }
-            if matches!(next, Next::Watch) {
+            if matches!(next, Next::Watch | Next::WatchAgain(_)) {
                 load.watch();
                 assert_eq!(world.count_open(), 0, "seed {seed}: waits with open files");
                 next = Next::Look;
@@ -751,7 +775,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
                 }
                 Next::End(outcome) => break outcome,
                 Next::Replies => {}
-                Next::Room(_) | Next::Watch => unreachable!("done above"),
+                Next::Room(_) | Next::Watch | Next::WatchAgain(_) => unreachable!("done above"),
             }
             for (part, ask) in world.asks.drain(..) {
                 let is_new = in_flight.iter().all(|(other, _)| *other != part);
