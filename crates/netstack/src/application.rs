@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use crate::ip::Report;
 use crate::slots::Key;
 
 /// The name of a connection. It is not used again for another one while the stack lives.
@@ -65,4 +66,8 @@ pub trait Application {
 
     /// A datagram has come for `local`.
     fn datagram(&mut self, _local: SocketAddr, _peer: SocketAddr, _bytes: &[u8]) {}
+
+    /// The network reports something about a connection that this stack has not. Behind one interface with several
+    /// stacks it may be another's: give it to [`Stack::handle_report`](crate::Stack::handle_report).
+    fn stray(&mut self, _report: Report) {}
 }

@@ -135,7 +135,8 @@
 //!   does.
 //! - Peers are answered through a [`Gateway`], or at the station that their frames come from. There are no other routes.
 //! - A datagram can be sent to peers that have sent one lately, and to no others.
-//! - Each stack belongs to one thread. An interface with several receive queues has several stacks.
+//! - Each stack belongs to one thread. An interface with several receive queues has several stacks. What a router reports
+//!   about a connection may come to another stack than the connection's ([`Application::stray`]).
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -163,7 +164,7 @@ pub mod wire;
 pub use application::{Application, ConnectionId, Lost};
 pub use config::{Address, Config, Gateway, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
-pub use ip::{ReceivedChecksum, Unsent, capture, channel};
+pub use ip::{ReceivedChecksum, Report, Unsent, capture, channel};
 pub use outq::Memory;
 pub use seq::SeqNumber;
 pub use stack::{Borrowed, Census, ConnectError, Stack, Status};

@@ -147,7 +147,11 @@ impl Stack {
         match self.layer.handle_frame(now, frame, checksum, &mut self.counters, out) {
             Received::Segment(segment) => self.handle_segment(now, &segment, app, out),
             Received::Datagram { local, peer, payload } => app.datagram(local, peer, payload),
-            Received::Report(report) => self.handle_report(now, &report, app, out),
+            Received::Report(report) => {
+                if !self.handle_report(now, &report, app, out) {
+                    app.stray(report);
+                }
+            }
             Received::Nothing => {}
         }
     }
@@ -211,16 +215,18 @@ impl Stack {
         self.time_wait.handle_segment(now, local, endpoints, offset, header, seg_len)
     }
 
-    /// The network says something about a segment of ours.
-    fn handle_report(
+    /// Handles what the network says about a segment of ours: a report that was [stray](Application::stray) at another
+    /// stack of the interface. Returns false if this one has no such connection either.
+    pub fn handle_report(
         &mut self,
         now: Time,
         report: &Report,
         app: &mut impl Application,
         out: &mut impl Transmit,
-    ) {
-        let Some(key) = self.connections.find(&self.config, &report.endpoints) else { return };
-        let Some(place) = self.connections.get_mut(key) else { return };
+    ) -> bool {
+        let key = self.connections.find(&self.config, &report.endpoints);
+        let Some(key) = key else { return false };
+        let Some(place) = self.connections.get_mut(key) else { return false };
         match report.what {
             What::Unreachable => place.connection.handle_unreachable(report.seq),
             What::TooBig { mtu } => {
@@ -231,6 +237,7 @@ impl Stack {
                 self.conclude(now, key, outcome, &[], app, out);
             }
         }
+        true
     }
 
     /// Does what a connection's step has led to.

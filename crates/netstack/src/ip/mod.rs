@@ -19,4 +19,5 @@ pub(crate) use layer::{Layer, Received, Segment};
 pub(crate) use limit::Limit;
 pub(crate) use neighbours::NextHop;
 pub use packet::ReceivedChecksum;
-pub(crate) use report::{Report, What};
+pub use report::Report;
+pub(crate) use report::What;

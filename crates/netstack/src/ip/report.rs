@@ -13,7 +13,7 @@ use core::net::SocketAddr;
 /// Anybody can send such a message: a connection believes it only if the segment is in flight (RFC 5927,
 /// 4.1), and even then it is not closed (5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub struct Report {
     /// The connection.
     pub(crate) endpoints: Endpoints,
     /// The first sequence number of the segment.

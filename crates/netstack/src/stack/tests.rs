@@ -1,6 +1,7 @@
 mod crowd;
 mod gateways;
 mod opening;
+mod reports;
 
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -33,6 +34,7 @@ struct Notes {
     closed: Vec<ConnectionId>,
     lost: Vec<(ConnectionId, Lost)>,
     datagrams: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+    strays: Vec<Report>,
 }
 
 impl Application for Notes {
@@ -66,6 +68,10 @@ impl Application for Notes {
 
     fn datagram(&mut self, local: SocketAddr, peer: SocketAddr, bytes: &[u8]) {
         self.datagrams.push((local, peer, bytes.to_vec()));
+    }
+
+    fn stray(&mut self, report: Report) {
+        self.strays.push(report);
     }
 }
 

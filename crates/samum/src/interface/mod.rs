@@ -16,6 +16,7 @@ mod places;
 mod plan;
 mod rate;
 mod report;
+mod strays;
 mod transport;
 mod wire;
 
@@ -32,7 +33,9 @@ use crate::config::{self, Address, Congestion, Frames, Interface, Server};
 use crate::listen;
 use capture::{Files, Port, Recorder};
 pub use network::StackNetwork;
+use news::News;
 use plan::{Local, Place};
+use strays::Strays;
 pub(crate) use transport::StackTransport;
 
 /// Connections of a stack that may wait for a place in the worker, beside those that have one.
@@ -68,6 +71,8 @@ pub(crate) struct Seed {
     queue: Queue,
     /// Some for the first queue of an interface.
     watch: Option<Watch>,
+    /// Some exactly if the interface has other queues.
+    strays: Option<Strays>,
     config: Config,
     /// Some exactly if frames are recorded.
     record: Option<(Files, config::Capture)>,
@@ -130,7 +135,8 @@ impl Interfaces {
         let connections = u32::try_from(server.tuning.connections_max).unwrap_or(u32::MAX);
         let gateways: Vec<_> = interface.gateways.iter().copied().map(Gateway::new).collect();
         let mut watch = Some(opened.watch);
-        for (number, queue) in opened.queues.into_iter().enumerate() {
+        let strays = Strays::of_queues(opened.queues.len());
+        for (number, (queue, strays)) in opened.queues.into_iter().zip(strays).enumerate() {
             let name = format!("{}, queue {number}", interface.name);
             let record = server.capture.as_ref().map(|capture| {
                 let path = if is_alone {
@@ -157,6 +163,7 @@ impl Interfaces {
                 name,
                 queue,
                 watch: watch.take(),
+                strays,
                 config,
                 record: record.transpose()?,
                 locals: locals.clone(),
@@ -205,7 +212,8 @@ impl Seed {
         let recorder = recorder.map_err(|error| format!("cannot start a thread: {error}"))?;
         let port = Port { device, recorder, now };
         let stack = Stack::new(self.config, secret, now);
-        StackNetwork::new(self.name, ring, stack, port, self.locals, self.watch)
+        let news = News::new(self.strays);
+        StackNetwork::new(self.name, ring, stack, port, news, self.locals, self.watch)
             .map_err(|error| format!("cannot use an interface: {error}"))
     }
 }

@@ -94,6 +94,7 @@ impl StackNetwork {
         ring: &Ring,
         stack: Stack,
         port: Port,
+        news: News,
         locals: Vec<Local>,
         watch: Option<Watch>,
     ) -> io::Result<Self> {
@@ -104,7 +105,7 @@ impl StackNetwork {
             Ok::<_, io::Error>((watch, fd))
         });
         let now = time(ring.now());
-        let (news, places, rates) = (News::default(), Places::default(), HashMap::default());
+        let (places, rates) = (Places::default(), HashMap::default());
         let wire = Wire { stack, port, news, places, rates };
         Ok(Self {
             name,
@@ -251,6 +252,7 @@ impl Network for StackNetwork {
         self.now = time(ring.woke_at());
         let wire = Rc::clone(&self.wire);
         let wire = &mut *wire.borrow_mut();
+        wire.take_strays(self.now);
         match completion.token {
             READABLE => {
                 self.is_reading = false;

@@ -5,7 +5,9 @@ use core::ops::Deref;
 use std::collections::VecDeque;
 
 use netdev::Received;
-use netstack::{Application, ConnectionId, Lost};
+use netstack::{Application, ConnectionId, Lost, Report};
+
+use super::strays::Strays;
 
 /// Bytes that were received for one connection.
 #[derive(Debug)]
@@ -43,9 +45,11 @@ pub(super) enum Came {
 }
 
 /// The news of a stack that the worker has not heard yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct News {
     came: VecDeque<(ConnectionId, Came)>,
+    /// Some exactly if the interface has other stacks.
+    strays: Option<Strays>,
 }
 
 /// The application of a stack: it notes the news, and takes parts of the frame that the stack handles now.
@@ -56,6 +60,10 @@ pub(super) struct Teller<'a> {
 }
 
 impl News {
+    pub(super) const fn new(strays: Option<Strays>) -> Self {
+        Self { came: VecDeque::new(), strays }
+    }
+
     /// Notes what the stack tells while it handles this frame, or something else.
     pub(super) const fn teller<'a>(&'a mut self, frame: Option<&'a Received>) -> Teller<'a> {
         Teller { news: self, frame }
@@ -72,6 +80,11 @@ impl News {
     /// Puts news in front of all others.
     pub(super) fn put_back(&mut self, id: ConnectionId, came: Came) {
         self.came.push_front((id, came));
+    }
+
+    /// Takes the reports about connections of this stack, or of none, that other stacks of the interface have told.
+    pub(super) fn take_strays(&self) -> VecDeque<Report> {
+        self.strays.as_ref().map(Strays::take).unwrap_or_default()
     }
 
     fn add_room(&mut self, id: ConnectionId) {
@@ -127,5 +140,11 @@ impl Application for Teller<'_> {
 
     fn lost(&mut self, id: ConnectionId, _why: Lost) {
         self.news.came.push_back((id, Came::Lost));
+    }
+
+    fn stray(&mut self, report: Report) {
+        if let Some(strays) = &self.news.strays {
+            strays.post(report);
+        }
     }
 }

@@ -36,6 +36,14 @@ impl Wire {
         true
     }
 
+    /// Handles what other queues of the interface have got about connections of this one.
+    pub(super) fn take_strays(&mut self, now: netstack::Time) {
+        let Self { stack, port, news, .. } = self;
+        for report in news.take_strays() {
+            stack.handle_report(now, &report, &mut news.teller(None), port);
+        }
+    }
+
     pub(super) fn drain(
         &mut self,
         now: netstack::Time,

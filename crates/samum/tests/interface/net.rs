@@ -101,6 +101,11 @@ impl Net {
         FAR
     }
 
+    /// Makes the router of [`add_far`](Self::add_far) refuse packets to its host that are longer. The host does not know.
+    pub(crate) fn narrow_far(&self, mtu: u16) {
+        ip(&format!("-n {} link set far mtu {mtu}", self.client())).expect("it is there");
+    }
+
     /// The same with a box in the middle of the wire: paths to the server and to the client.
     pub(crate) fn across(
         frames: Frames,

@@ -1,6 +1,7 @@
 //! Several receive queues and several interfaces: each has a stack of its own.
 
 use core::net::SocketAddr;
+use std::net::TcpStream;
 
 use testkit::{Address, Client, Tree, or_skip};
 
@@ -61,6 +62,32 @@ fn a_connection_has_one_queue_and_its_worker() {
         let recorded = recorded.unwrap();
         assert!(recorded.windows(7).any(|part| part == b"GET /f2"), "queue {queue}");
     }
+}
+
+/// Links of all tunnels are wider, and both versions of IP believe it.
+const NARROW_MTU: u16 = 1300;
+
+/// The kernel chooses one queue for all reports of the router to an address, and two for the connections of its clients.
+#[test]
+fn a_narrow_path_is_learned_from_reports_that_come_to_any_queue() {
+    let tree = site();
+    let net = or_skip!(Net::with_queues(Frames::Auto, QUEUES));
+    net.add_far();
+    net.narrow_far(NARROW_MTU);
+    let control = format!("{}.control", path(&tree));
+    let _server = net.serve(path(&tree), &["--control", &control]);
+    net.as_far(|| {
+        let mut clients = Vec::new();
+        for address in addresses() {
+            // The new links need a moment.
+            assert!(wait_until(SOON, || TcpStream::connect(address).is_ok()), "{address}");
+            clients.extend((0..CLIENTS / 4).map(|_| connect(address)));
+        }
+        clients.iter_mut().for_each(ask_for_all);
+        let report = report(&control, &[]);
+        let counts: Vec<_> = connections(&report).iter().map(|(_, count)| *count).collect();
+        assert!(counts[0] > 0 && counts[1] > 0, "only one queue was tried: {report}");
+    });
 }
 
 #[test]
