@@ -108,7 +108,8 @@ fn open_tap(interface: Interface) -> Result<Opened, Error> {
     let mac = tap::peer_mac(interface.mac);
     let device = Device { way, limits, mac, counters: Counters::default() };
     let choice = format!("interface {}: frames by a TAP device", interface.name);
-    let watch = Watch::open(&interface)?;
+    // The stack has a MAC and addresses of its own.
+    let watch = Watch::open(&interface, None, None)?;
     Ok(Opened { interface, queues: vec![Queue { device }], watch, choice })
 }
 
@@ -145,7 +146,8 @@ fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
     });
     let queues = queues.collect();
     let choice = format!("interface {}: XDP {mode}; {way}", interface.name);
-    let watch = Watch::open(&interface)?;
+    let addresses = options.own_addresses.is_empty().then(|| interface.addresses.clone());
+    let watch = Watch::open(&interface, Some(interface.mac), addresses)?;
     Ok(Opened { interface, queues, watch, choice })
 }
 

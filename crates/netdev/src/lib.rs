@@ -5,6 +5,7 @@
 //! frames of the services from the interface, and passes all others to the kernel. The program goes
 //! with the process.
 
+mod changes;
 mod choose;
 mod counters;
 mod error;

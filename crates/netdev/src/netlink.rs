@@ -23,6 +23,8 @@ pub(crate) enum Answer {
     Link(Link),
     /// An address of the interface with this index, and the length of its prefix.
     Address(u32, IpAddr, u8),
+    /// The interface with this index has such an address no longer.
+    AddressGone(u32, IpAddr, u8),
     /// The interface with this index is no longer there, or no longer in this namespace.
     Gone(u32),
     /// The last message of an answer with several.
@@ -40,6 +42,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
@@ -103,7 +106,12 @@ fn answer(message: &[u8]) -> Answer {
         Some(RTM_NEWLINK) => link(body),
         // Those with a family are about a part of it: a bridge has lost a port.
         Some(RTM_DELLINK) if body.first() == Some(&0) => u32_at(body, 4).map(Answer::Gone),
-        Some(RTM_NEWADDR) => address(body),
+        Some(RTM_NEWADDR) => {
+            address(body).map(|(index, ip, prefix)| Answer::Address(index, ip, prefix))
+        }
+        Some(RTM_DELADDR) => {
+            address(body).map(|(index, ip, prefix)| Answer::AddressGone(index, ip, prefix))
+        }
         _ => None,
     };
     answer.unwrap_or(Answer::Other)
@@ -128,7 +136,8 @@ fn link(body: &[u8]) -> Option<Answer> {
     Some(Answer::Link(link))
 }
 
-fn address(body: &[u8]) -> Option<Answer> {
+/// Reads the interface, the address and the length of its prefix.
+fn address(body: &[u8]) -> Option<(u32, IpAddr, u8)> {
     let (&prefix, index) = (body.get(1)?, u32_at(body, 4)?);
     let mut attributes: Vec<_> = attributes(body.get(IFADDRMSG_BYTES..)?).collect();
     // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL is ours; otherwise either is.
@@ -139,7 +148,7 @@ fn address(body: &[u8]) -> Option<Answer> {
         16 => Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).into(),
         _ => return None,
     };
-    Some(Answer::Address(index, address, prefix))
+    Some((index, address, prefix))
 }
 
 /// Reads the attributes of a message: kind and value (`struct rtattr`).

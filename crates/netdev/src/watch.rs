@@ -1,18 +1,27 @@
-//! Tells when an interface is gone: the sockets of AF_XDP are silent about it.
+//! Tells when an interface is gone, about which the sockets of AF_XDP are silent, and what changes at it meanwhile.
 
+use core::mem;
+use core::net::IpAddr;
+use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvFlags, SocketFlags};
 
+use crate::changes::Changes;
 use crate::error::Error;
 use crate::interface::{Interface, netlink_socket};
 use crate::netlink::{self, Answer};
 
-/// The group of news about links (`RTMGRP_LINK`).
-const LINKS: u32 = 1;
+/// The groups of news about links and addresses (`RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`).
+const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+
+/// Sentences about changes that are told in a row; others are dropped until there has been a pause for one more.
+const SENTENCES_MAX: u32 = 10;
+const SENTENCE_PAUSE: Duration = Duration::from_secs(60);
 
 /// A watch over an interface. Its descriptor is readable when there are news about any interface.
 #[derive(Debug)]
@@ -21,41 +30,80 @@ pub struct Watch {
     index: u32,
     name: String,
     is_gone: bool,
+    changes: Changes,
+    /// Sentences that may be told, at most [`SENTENCES_MAX`], since a moment.
+    left: (u32, Instant),
 }
 
 impl Watch {
-    pub(crate) fn open(interface: &Interface) -> Result<Self, Error> {
+    /// Watches the interface of a server that uses its MTU, and its MAC and addresses if they are given.
+    pub(crate) fn open(
+        interface: &Interface,
+        mac: Option<[u8; 6]>,
+        addresses: Option<Vec<(IpAddr, u8)>>,
+    ) -> Result<Self, Error> {
         let failed =
             |source| Error::system(format!("interface {}: watching it", interface.name), source);
         let socket = netlink_socket(SocketFlags::NONBLOCK).map_err(failed)?;
-        let address = SocketAddrNetlink::new(0, LINKS);
+        let address = SocketAddrNetlink::new(0, GROUPS);
         rustix::net::bind(&socket, &address).map_err(|errno| failed(errno.into()))?;
-        Ok(Self { socket, index: interface.index, name: interface.name.clone(), is_gone: false })
+        let (index, name) = (interface.index, interface.name.clone());
+        let changes = Changes::new(index, name.clone(), mac, interface.mtu, addresses);
+        let left = (SENTENCES_MAX, Instant::now());
+        Ok(Self { socket, index, name, is_gone: false, changes, left })
     }
 
-    /// Reads the news. Returns a sentence for the operator when the interface is gone, once.
+    /// Reads the news. Returns sentences for the operator: about what has changed at the interface, which the server does
+    /// not follow, or that the interface is gone, once.
     ///
     /// # Errors
     ///
     /// Those of recv(2): there will be no more news.
-    pub fn handle_readable(&mut self) -> io::Result<Option<String>> {
+    pub fn handle_readable(&mut self) -> io::Result<Vec<String>> {
         let mut buffer = [0; 32 * 1024];
+        let mut sentences = Vec::new();
         loop {
             let bytes = match rustix::net::recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
                 Ok((bytes, _)) => bytes,
-                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::AGAIN) => {
+                    sentences.truncate(self.allowed(sentences.len()));
+                    return Ok(sentences);
+                }
                 // Some were lost, and others follow.
                 Err(Errno::NOBUFS | Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let is_gone = netlink::answers(&buffer[..bytes]).contains(&Answer::Gone(self.index));
-            if is_gone && !core::mem::replace(&mut self.is_gone, true) {
-                let name = &self.name;
-                return Ok(Some(format!(
-                    "interface {name}: it is gone; restart the server when it is there again"
-                )));
+            for answer in netlink::answers(&buffer[..bytes]) {
+                if answer == Answer::Gone(self.index) && !mem::replace(&mut self.is_gone, true) {
+                    let name = &self.name;
+                    return Ok(vec![format!(
+                        "interface {name}: it is gone; restart the server when it is there again"
+                    )]);
+                }
+                self.changes.note(&answer, &mut sentences);
             }
         }
+    }
+
+    /// Returns whether the interface is gone: there will be no more news.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Returns how many of so many sentences may be told now.
+    fn allowed(&mut self, sentences: usize) -> usize {
+        let (left, since) = &mut self.left;
+        while *left < SENTENCES_MAX && since.elapsed() >= SENTENCE_PAUSE {
+            *left += 1;
+            *since += SENTENCE_PAUSE;
+        }
+        if *left == SENTENCES_MAX {
+            *since = Instant::now();
+        }
+        let allowed = u32::try_from(sentences).unwrap_or(u32::MAX).min(*left);
+        *left -= allowed;
+        allowed as usize
     }
 }
 

@@ -478,14 +478,35 @@ fn a_watch_tells_once_that_its_interface_is_gone() {
     let watch = &mut opened.watch;
     net.server.ip("link add other type veth");
     net.server.ip("link del other");
-    assert_eq!(watch.handle_readable().unwrap(), None);
+    assert_eq!(watch.handle_readable().unwrap(), [""; 0]);
     net.server.ip("link del srv");
     let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
     poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&patience)).unwrap();
     let news = watch.handle_readable().unwrap();
     let wanted = "interface srv: it is gone; restart the server when it is there again";
-    assert_eq!(news.as_deref(), Some(wanted));
-    assert_eq!(watch.handle_readable().unwrap(), None);
+    assert_eq!(news, [wanted]);
+    assert!(watch.is_gone());
+    assert_eq!(watch.handle_readable().unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_watch_tells_a_few_changes_in_a_row() {
+    let Some(net) = Net::new() else { return };
+    let mut opened = net.server.enter(|| netdev::open(&options(Frames::Auto, &LOCALS)).unwrap());
+    let watch = &mut opened.watch;
+    for mtu in 1401..=1412 {
+        net.server.ip(&format!("link set srv mtu {mtu}"));
+    }
+    let news = watch.handle_readable().unwrap();
+    let wanted = |mtu| {
+        format!(
+            "interface srv: its MTU is {mtu} now; the server goes on with 1500 until it is restarted"
+        )
+    };
+    assert_eq!(news, (1401..=1410).map(wanted).collect::<Vec<_>>());
+    net.server.ip("link set srv mtu 1500");
+    assert_eq!(watch.handle_readable().unwrap(), [""; 0]);
+    assert!(!watch.is_gone());
 }
 
 #[test]

@@ -27,10 +27,14 @@ fn link_message() -> Vec<u8> {
 }
 
 fn address_message(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+    message_about_address(RTM_NEWADDR, attributes)
+}
+
+fn message_about_address(kind: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     let mut body = vec![0, 24, 0, 0];
     body.extend(7_u32.to_ne_bytes());
     attributes.iter().for_each(|(kind, value)| body.extend(attribute(*kind, value)));
-    message(RTM_NEWADDR, &body)
+    message(kind, &body)
 }
 
 fn ethernet() -> Link {
@@ -52,6 +56,7 @@ fn a_datagram_has_several_messages() {
         address_message(&[(IFA_ADDRESS, &[10, 0, 0, 2]), (IFA_LOCAL, &[10, 0, 0, 1])]),
         address_message(&[(IFA_ADDRESS, &[0xfe; 16])]),
         address_message(&[(IFA_ADDRESS, &[1, 2, 3])]),
+        message_about_address(RTM_DELADDR, &[(IFA_LOCAL, &[10, 0, 0, 1])]),
         message(99, &[1, 2, 3]),
         message(NLMSG_ERROR, &(-1_i32).to_ne_bytes()),
         message(NLMSG_DONE, &[0; 4]),
@@ -62,6 +67,7 @@ fn a_datagram_has_several_messages() {
         Answer::Address(7, [10, 0, 0, 1].into(), 24),
         Answer::Address(7, [0xfe; 16].into(), 24),
         Answer::Other,
+        Answer::AddressGone(7, [10, 0, 0, 1].into(), 24),
         Answer::Other,
         Answer::Error(1),
         Answer::Done,

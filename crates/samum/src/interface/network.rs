@@ -275,10 +275,11 @@ impl Network for StackNetwork {
                 self.is_watching = false;
                 let (watch, _) = self.watch.as_mut().expect("it has news");
                 match watch.handle_readable() {
-                    Ok(None) => {}
-                    Ok(Some(news)) => {
-                        say(&news);
-                        self.watch = None;
+                    Ok(news) => {
+                        news.iter().for_each(|sentence| say(sentence));
+                        if watch.is_gone() {
+                            self.watch = None;
+                        }
                     }
                     // There will be no more news.
                     Err(_) => self.watch = None,

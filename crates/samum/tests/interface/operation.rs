@@ -103,6 +103,40 @@ fn a_reload_says_what_takes_effect_after_a_restart() {
     });
 }
 
+/// What samum does not use may change: a TAP device has a MAC and addresses at the other end of its cable.
+#[test]
+fn changes_of_the_interface_are_told_once() {
+    const OTHER_MAC: &str = "02:77:00:00:00:99";
+    let tree = site();
+    for frames in [Frames::Auto, Frames::Tap] {
+        eprintln!("frames: {frames:?}");
+        let net = or_skip!(Net::new(frames));
+        let server = net.serve(path(&tree), &[]);
+        let change = |arguments: &str| {
+            let output = net.at_server("ip").args(arguments.split(' ')).output().unwrap();
+            assert!(output.status.success(), "ip {arguments}: {output:?}");
+        };
+        change("address add 10.79.0.1/24 dev eth1");
+        change("address delete 10.79.0.1/24 dev eth1");
+        change(&format!("link set eth1 address {OTHER_MAC}"));
+        // It is the last one of each round.
+        change("link set eth1 mtu 1400");
+        let expected = "its MTU is 1400 now; the server goes on with 1500 until it is restarted";
+        assert!(server.wait_for_stderr(expected, SOON).is_some(), "{:?}", server.stderr());
+        change("link set eth1 mtu 1400");
+        change(&format!("link set eth1 address {OTHER_MAC}"));
+        change("link set eth1 mtu 1500");
+        assert!(server.wait_for_stderr("its MTU is 1500 again", SOON).is_some());
+        let told = |part: &str| server.stderr().iter().filter(|line| line.contains(part)).count();
+        assert_eq!(told(expected), 1, "{:?}", server.stderr());
+        let is_used = usize::from(frames != Frames::Tap);
+        let mac = format!("interface eth1: its MAC address is {OTHER_MAC} now; the server goes on");
+        assert_eq!(told(&mac), is_used, "{:?}", server.stderr());
+        assert_eq!(told("the address 10.79.0.1/24 was added; "), is_used, "{:?}", server.stderr());
+        assert_eq!(told("10.79.0.1/24 was removed"), 0, "{:?}", server.stderr());
+    }
+}
+
 /// Each size has its way and both costs: `AF_XDP (1.5 µs, by packet socket 2.0)`, or the other way round.
 #[test]
 fn the_log_says_what_auto_has_chosen_and_why() {
