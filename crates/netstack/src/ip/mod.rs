@@ -17,6 +17,8 @@ mod report;
 pub use layer::Unsent;
 pub(crate) use layer::{Layer, Received, Segment};
 pub(crate) use limit::Limit;
+#[cfg(test)]
+pub(crate) use neighbours::Neighbours;
 pub(crate) use neighbours::NextHop;
 pub use packet::ReceivedChecksum;
 pub use report::Report;

@@ -4,7 +4,7 @@
 //! table is filled by frames that passed all checks, not by what ARP or neighbour discovery say, but for the
 //! routers that the configuration names. A station that lies there can divert nothing else; one that injects segments has to hit the receive window. An
 //! entry that a connection uses is never replaced, so a flood of frames from invented stations only replaces
-//! other such entries.
+//! other such entries. Handshakes use three quarters of the entries at most: invented stations begin as many as they like.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -67,6 +67,8 @@ pub(crate) struct Neighbours {
     /// Apart from the entries, because [`Self::learn`] looks through all.
     hops: Vec<NextHop>,
     entries: Vec<Entry>,
+    /// Entries that are in use.
+    used: usize,
     /// The entry that was found last: most segments come from one router.
     last: usize,
     /// Where the search for an entry to replace goes on.
@@ -87,9 +89,12 @@ impl Neighbours {
     /// and that should take less than the segment itself.
     pub(crate) const MAX: usize = 1024;
 
+    /// While so many entries are in use, handshakes use no others. The rest is for stations that complete theirs.
+    pub(crate) const HANDSHAKES_MAX: usize = Self::MAX / 4 * 3;
+
     /// Knows none.
     pub(crate) const fn new() -> Self {
-        Self { hops: Vec::new(), entries: Vec::new(), last: 0, hand: 0 }
+        Self { hops: Vec::new(), entries: Vec::new(), used: 0, last: 0, hand: 0 }
     }
 
     /// The index of a next hop, which takes the place of the oldest unused entry if it is new: the one that
@@ -129,14 +134,23 @@ impl Neighbours {
         None
     }
 
+    /// Returns whether a handshake may [hold](Self::hold) the entry.
+    pub(crate) fn is_for_handshakes(&self, index: u16) -> bool {
+        self.used < Self::HANDSHAKES_MAX || self.entries[usize::from(index)].uses > 0
+    }
+
     /// A connection uses the entry from now on.
     pub(crate) fn hold(&mut self, index: u16) {
-        self.entries[usize::from(index)].uses += 1;
+        let uses = &mut self.entries[usize::from(index)].uses;
+        self.used += usize::from(*uses == 0);
+        *uses += 1;
     }
 
     /// A connection that held the entry uses it no longer.
     pub(crate) fn release(&mut self, index: u16) {
-        self.entries[usize::from(index)].uses -= 1;
+        let uses = &mut self.entries[usize::from(index)].uses;
+        *uses -= 1;
+        self.used -= usize::from(*uses == 0);
     }
 
     /// A connection that holds `index` has got a valid segment from `hop`: it holds that one from now on,
@@ -150,6 +164,14 @@ impl Neighbours {
         self.hold(new);
         self.release(index);
         new
+    }
+
+    /// The same for a handshake: it keeps the old one also if the new one [is not for it](Self::is_for_handshakes).
+    pub(crate) fn relearn_in_handshake(&mut self, index: u16, hop: NextHop) -> u16 {
+        match self.learn(hop) {
+            Some(new) if self.is_for_handshakes(new) => self.relearn(index, hop),
+            _ => index,
+        }
     }
 
     /// All connections that use the station `old` use `new` from now on. Those that do not belong there come

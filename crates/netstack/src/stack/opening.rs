@@ -112,7 +112,8 @@ impl Stack {
             Step::Drop => {}
             Step::Synchronize => {
                 let neighbours = &mut self.layer.neighbours;
-                one.handshake.neighbour = neighbours.relearn(one.handshake.neighbour, segment.hop);
+                let neighbour = &mut one.handshake.neighbour;
+                *neighbour = neighbours.relearn_in_handshake(*neighbour, segment.hop);
                 self.synchronize(now, key, out);
             }
             step @ (Step::Acknowledge | Step::Reset) => {
@@ -198,7 +199,8 @@ impl Stack {
         }
     }
 
-    /// A SYN for a served port: SYN-RECEIVED, or a cookie if there are too many handshakes under way.
+    /// A SYN for a served port: SYN-RECEIVED, or a cookie if there are too many handshakes under way, or too many next
+    /// hops in use to take another one for a handshake.
     fn listen(
         &mut self,
         now: Time,
@@ -213,8 +215,9 @@ impl Stack {
         };
         let wants = self.wants(&endpoints, out);
         let mut offer = Offer::new(header, &endpoints);
-        let is_full = self.opening.handshakes.is_full();
-        if is_full && offer.timestamp.is_none() {
+        let by_cookie = self.opening.handshakes.is_full()
+            || !self.layer.neighbours.is_for_handshakes(neighbour);
+        if by_cookie && offer.timestamp.is_none() {
             // Without a timestamp a cookie keeps the MSS alone: nothing else may be agreed on.
             offer = cookie::offer(offer.mss, None);
         }
@@ -222,7 +225,7 @@ impl Stack {
         let mut handshake =
             half_open::agreed(endpoints, neighbour, header.seq, &offer, offset, &wants);
         let is_scaled = offer.window_scale.is_some();
-        if is_full {
+        if by_cookie {
             handshake.iss = self.opening.cookies.make(now, &endpoints, header.seq, offer.mss);
             let clock = handshake
                 .timestamps

@@ -51,6 +51,24 @@ fn an_entry_in_use_is_never_replaced() {
 }
 
 #[test]
+fn handshakes_use_no_more_entries_while_three_quarters_are_used() {
+    let mut neighbours = full();
+    let index = |n: usize| u16::try_from(n).unwrap();
+    let last = Neighbours::HANDSHAKES_MAX - 1;
+    (0..last).for_each(|n| neighbours.hold(index(n)));
+    let (free, other) = (index(last), index(last + 1));
+    assert!(neighbours.is_for_handshakes(free));
+    neighbours.hold(free);
+    assert!(neighbours.is_for_handshakes(free) && !neighbours.is_for_handshakes(other));
+    // A handshake stays where it is, and a connection does not.
+    assert_eq!(neighbours.relearn_in_handshake(free, hop(last + 1)), free);
+    assert_eq!(neighbours.relearn_in_handshake(free, hop(0)), 0);
+    assert!(neighbours.is_for_handshakes(other), "the entry is free again");
+    neighbours.hold(free);
+    assert_eq!(neighbours.relearn(0, hop(last + 1)), other);
+}
+
+#[test]
 fn an_entry_that_was_found_has_a_second_chance() {
     let mut neighbours = full();
     // All were found when they were learned: a round takes their chances, and replaces the first.
@@ -112,5 +130,7 @@ proptest! {
         }
         let uses: u32 = neighbours.entries.iter().map(|entry| entry.uses).sum();
         prop_assert_eq!(uses as usize, connections.iter().flatten().count());
+        let used = neighbours.entries.iter().filter(|entry| entry.uses > 0).count();
+        prop_assert_eq!(neighbours.used, used);
     }
 }

@@ -303,6 +303,44 @@ fn rfc4987_3_6_bytes_that_overtake_the_cookie_end_nothing_where_a_later_syn_foun
 }
 
 #[test]
+fn handshakes_of_invented_stations_leave_room_for_others() {
+    use crate::ip::Neighbours;
+
+    let mut server = Server::new(|_| {});
+    server.open(peer(1), 5);
+    // Each address is that of a station.
+    let invented = |n: usize| {
+        let [.., a, b] = n.to_be_bytes();
+        SocketAddr::from(([10, 0, a, b], 5000))
+    };
+    for n in 0..2 * Neighbours::MAX {
+        let answer = server.answer(&segment(invented(n), flag::SYN, 5, 0));
+        assert_eq!(answer.flags, SYN_ACK);
+    }
+    let half_open = Neighbours::HANDSHAKES_MAX - 1;
+    assert_eq!(server.census(), (half_open, 1, 0));
+    server.open(SocketAddr::from(([10, 1, 0, 1], 5000)), 5);
+    assert_eq!(server.census(), (half_open, 2, 0));
+    // A station that has a connection needs no entry for another one.
+    server.answer(&segment(peer(2), flag::SYN, 5, 0));
+    assert_eq!(server.census(), (half_open + 1, 2, 0));
+    // A SYN that comes again from another station takes no entry either.
+    let borrowed = server.end.stack.borrowed();
+    let mut again = segment(peer(2), flag::SYN, 5, 0).to_frame();
+    again[6..12].copy_from_slice(&mac(77).0);
+    server.end.handle(server.now, &[again]);
+    assert_eq!(server.sent().len(), 1);
+    assert_eq!(server.end.stack.borrowed(), borrowed);
+    // They time out, and there is room for all.
+    for _ in 0..7 {
+        server.after(Duration::from_secs(40));
+    }
+    assert_eq!(server.census(), (0, 2, 0));
+    server.answer(&segment(invented(0), flag::SYN, 5, 0));
+    assert_eq!(server.census(), (1, 2, 0));
+}
+
+#[test]
 fn a_handshake_that_completes_without_a_place_is_reset() {
     let mut server = Server::new(|config| config.connections_max = 1);
     server.open(peer(1), 5);
