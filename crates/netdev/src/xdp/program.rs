@@ -8,8 +8,8 @@
 //!   was sent from them (for path MTU discovery).
 //!
 //! Of fragments only the first one has ports. It is taken, so that the kernel cannot put the datagram
-//! together and refuse a connection that it does not know; the stack drops it. IPv6 packets with
-//! extension headers go to the kernel: TCP has no use for any of them.
+//! together and refuse a connection that it does not know; the stack drops it. The extension headers of
+//! IPv6 are skipped in front of TCP and UDP, a few of common lengths; packets with others go to the kernel.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -35,6 +35,16 @@ const ICMPV4_UNREACHABLE: u32 = 3;
 const ICMPV6_UNREACHABLE: u32 = 1;
 const ICMPV6_TOO_BIG: u32 = 2;
 const NEIGHBOUR_SOLICITATION: u32 = 135;
+
+// The extension headers that the stack skips (RFC 8200, 4).
+const HOP_BY_HOP: u32 = 0;
+const ROUTING: u32 = 43;
+const FRAGMENT: u32 = 44;
+const DESTINATION_OPTIONS: u32 = 60;
+/// The most extension headers that are skipped, and the most units of 8 bytes in one: more is not seen in front of TCP, and
+/// the verifier follows each combination of lengths.
+const EXTENSIONS_MAX: usize = 2;
+const EXTENSION_UNITS_MAX: i32 = 8;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_ARP: u16 = 0x0806;
@@ -211,6 +221,11 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.jump_if(R9, TCP.into(), ports);
     code.jump_if(R9, UDP.into(), ports);
     code.jump_if(R9, ICMPV6.into(), icmp);
+    for _ in 0..EXTENSIONS_MAX {
+        behind_extension(code, labels);
+        code.jump_if(R9, TCP.into(), ports);
+        code.jump_if(R9, UDP.into(), ports);
+    }
     code.jump(labels.pass);
 
     code.place(ports);
@@ -247,6 +262,37 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
         }
     }
     code.jump(labels.pass);
+}
+
+/// Moves R2 behind the extension header at it, whose number is R9, and puts the number of the next one there. Each length is a
+/// number of its own, as for [`behind_ipv4_header`].
+fn behind_extension(code: &mut Assembler, labels: &Labels) {
+    let (whole, behind) = (code.label(), code.label());
+    need(code, labels, 8);
+    for kind in [HOP_BY_HOP, ROUTING, DESTINATION_OPTIONS] {
+        code.jump_if(R9, kind, whole);
+    }
+    code.jump_if_not(R9, FRAGMENT, labels.pass);
+    // A fragment with an offset has no ports.
+    code.load(Size::Half, R5, R2, 2);
+    code.jump_if_any_bit(R5, wire16(0xfff8), labels.pass);
+    code.load(Size::Byte, R9, R2, 0);
+    code.add(R2, 8);
+    code.jump(behind);
+
+    code.place(whole);
+    code.load(Size::Byte, R9, R2, 0);
+    code.load(Size::Byte, R5, R2, 1);
+    // The first unit is not counted.
+    for units in 1..=EXTENSION_UNITS_MAX {
+        let next = code.label();
+        code.jump_if_not(R5, units.cast_unsigned() - 1, next);
+        code.add(R2, units * 8);
+        code.jump(behind);
+        code.place(next);
+    }
+    code.jump(labels.pass);
+    code.place(behind);
 }
 
 /// Puts the protocol in `register` and the port at `offset` together.

@@ -1,5 +1,6 @@
 //! IPv6 (RFC 8200). Extension headers with options that may be skipped are, and routing headers of packets that have arrived;
-//! fragments are refused, and packets that would have to be sent on. [`Problem`] is what their sender is told.
+//! fragments are refused unless they are whole packets, and packets that would have to be sent on. [`Problem`] is what their
+//! sender is told.
 
 use core::net::Ipv6Addr;
 
@@ -68,6 +69,9 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
+/// The bits of a fragment header for its place in the packet: its offset, and whether more follow (RFC 8200, 4.5).
+const FRAGMENT_PLACE: u16 = 0xfff9;
+
 /// The places of the fields in the header of a packet, and in a routing header.
 const NEXT_HEADER: usize = 6;
 const ROUTING_TYPE: usize = 2;
@@ -91,8 +95,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// If the packet is cut off, its header contradicts itself, it is a fragment, or it has an extension that
-    /// is not skipped.
+    /// If the packet is cut off, its header contradicts itself, it is a fragment and not whole, or it has an extension
+    /// that is not skipped.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (fields, payload) = packet.split_first_chunk().ok_or(Malformed::Header)?;
@@ -210,7 +214,16 @@ fn skip_extensions(
                 (named_at, at) = (at, at + len);
                 (next, payload) = (following, rest);
             }
-            FRAGMENT => return Err(Malformed::Fragment.into()),
+            FRAGMENT => {
+                let (&[following, _, a, b, ..], rest) =
+                    payload.split_first_chunk::<8>().ok_or(Malformed::Header)?;
+                // A fragment that is the first one and the last one is a whole packet (RFC 6946).
+                if be16(a, b) & FRAGMENT_PLACE != 0 {
+                    return Err(Malformed::Fragment.into());
+                }
+                (named_at, at) = (at, at + 8);
+                (next, payload) = (following, rest);
+            }
             protocol => return Ok(Upper { protocol: Protocol(protocol), payload, named_at }),
         }
     }
@@ -321,6 +334,24 @@ mod tests {
         assert_eq!(Header::parse(&packet(&hop_by_hop, &payload)), Err(Malformed::Extension));
         let cut = [&option(6)[..7]].concat();
         assert_eq!(Header::parse(&packet(&hop_by_hop, &cut)), Err(Malformed::Header));
+    }
+
+    #[test]
+    fn rfc6946_a_fragment_that_is_a_whole_packet_is_no_fragment() {
+        let fragment = Header { protocol: Protocol(FRAGMENT), ..header() };
+        let parsed = |place: [u8; 2]| {
+            let payload = [&[6, 0, place[0], place[1], 1, 2, 3, 4], &b"data"[..]].concat();
+            Header::parse(&packet(&fragment, &payload))
+                .map(|(header, data)| (header, data.to_vec()))
+        };
+        // Two bits are reserved.
+        for place in [[0, 0], [0, 6]] {
+            assert_eq!(parsed(place), Ok((header(), b"data".to_vec())));
+        }
+        for place in [[0, 1], [0, 8], [0x80, 0]] {
+            assert_eq!(parsed(place), Err(Malformed::Fragment));
+        }
+        assert_eq!(Header::parse(&packet(&fragment, &[6; 7])), Err(Malformed::Header));
     }
 
     #[test]

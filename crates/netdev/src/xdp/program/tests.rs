@@ -36,6 +36,17 @@ fn ipv6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     [&start, &PEER_V6.octets()[..], &to.octets(), payload].concat()
 }
 
+/// An extension header of so many units of 8 bytes, in front of a payload.
+fn extended(next: u8, units: u8, payload: &[u8]) -> Vec<u8> {
+    [&[next, units - 1], &vec![0; usize::from(units) * 8 - 2][..], payload].concat()
+}
+
+/// A fragment with this offset in units of 8 bytes, behind which more follow or not.
+fn fragment(next: u8, offset: u16, more: u16, payload: &[u8]) -> Vec<u8> {
+    let [a, b] = (offset << 3 | more).to_be_bytes();
+    [&[next, 0, a, b, 0, 0, 0, 1], payload].concat()
+}
+
 /// The begin of a TCP or UDP header.
 fn to_port(port: u16) -> Vec<u8> {
     [&[0xc0, 0x01], &port.to_be_bytes()[..], &[0; 16]].concat()
@@ -133,7 +144,43 @@ fn frames_of_the_stack_are_taken_and_others_are_passed() {
         ("ssh", pass, ETHERTYPE_IPV6, v6(V6, TCP, 22)),
         ("UDP to a port of TCP", pass, ETHERTYPE_IPV6, v6(V6, UDP, 80)),
         ("another address", pass, ETHERTYPE_IPV6, v6(OTHER_V6, TCP, 80)),
-        ("an extension header", pass, ETHERTYPE_IPV6, v6(V6, 44, 80)),
+        ("an unknown header", pass, ETHERTYPE_IPV6, v6(V6, 135, 80)),
+        ("options", take, ETHERTYPE_IPV6, ipv6(V6, 0, &extended(TCP, 1, &to_port(80)))),
+        ("long options", take, ETHERTYPE_IPV6, ipv6(V6, 60, &extended(UDP, 8, &to_port(53)))),
+        ("longer options", pass, ETHERTYPE_IPV6, ipv6(V6, 60, &extended(TCP, 9, &to_port(80)))),
+        ("options, ssh", pass, ETHERTYPE_IPV6, ipv6(V6, 60, &extended(TCP, 1, &to_port(22)))),
+        ("a routing header", take, ETHERTYPE_IPV6, ipv6(V6, 43, &extended(TCP, 3, &to_port(80)))),
+        (
+            "two headers",
+            take,
+            ETHERTYPE_IPV6,
+            ipv6(V6, 0, &extended(60, 2, &extended(TCP, 8, &to_port(80)))),
+        ),
+        (
+            "three headers",
+            pass,
+            ETHERTYPE_IPV6,
+            ipv6(V6, 0, &extended(60, 1, &extended(60, 1, &extended(TCP, 1, &to_port(80))))),
+        ),
+        ("a whole packet", take, ETHERTYPE_IPV6, ipv6(V6, 44, &fragment(TCP, 0, 0, &to_port(80)))),
+        (
+            "a first fragment",
+            take,
+            ETHERTYPE_IPV6,
+            ipv6(V6, 44, &fragment(TCP, 0, 1, &to_port(80))),
+        ),
+        (
+            "a later fragment",
+            pass,
+            ETHERTYPE_IPV6,
+            ipv6(V6, 44, &fragment(TCP, 1, 0, &to_port(80))),
+        ),
+        (
+            "a listener report",
+            pass,
+            ETHERTYPE_IPV6,
+            ipv6(all_nodes, 0, &extended(ICMPV6, 1, &[143; 24])),
+        ),
         ("ping", pass, ETHERTYPE_IPV6, icmp6(V6, &[&[128], &[0; 40][..]].concat())),
         ("too big", take, ETHERTYPE_IPV6, icmp6(V6, &error_v6(2, V6, TCP, 80))),
         ("unreachable", take, ETHERTYPE_IPV6, icmp6(V6, &error_v6(1, V6, UDP, 53))),
@@ -166,6 +213,18 @@ fn cut_frames_are_passed() {
     let whole = ethernet(ETHERTYPE_IPV4, &ipv4(V4, TCP, 0, &[1; 8], &to_port(80)));
     let ports = 14 + 28 + 4;
     // Linux runs programs with whole Ethernet headers only.
+    for end in 14..whole.len() {
+        let wanted = if end < ports { XDP_PASS } else { XDP_DROP };
+        assert_eq!(run(&program, &whole[..end]).unwrap(), wanted.cast_unsigned(), "{end} bytes");
+    }
+}
+
+#[test]
+fn cut_extension_headers_are_passed() {
+    let Some((program, _map)) = load(&taken()) else { return };
+    let packet = ipv6(V6, 0, &extended(44, 3, &fragment(TCP, 0, 0, &to_port(80))));
+    let whole = ethernet(ETHERTYPE_IPV6, &packet);
+    let ports = 14 + 40 + 24 + 8 + 4;
     for end in 14..whole.len() {
         let wanted = if end < ports { XDP_PASS } else { XDP_DROP };
         assert_eq!(run(&program, &whole[..end]).unwrap(), wanted.cast_unsigned(), "{end} bytes");
