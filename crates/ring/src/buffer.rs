@@ -82,7 +82,7 @@ impl BufferPool {
         Ok(Self(Rc::new(Pool { base, size, count, free: RefCell::new(free) })))
     }
 
-    /// Borrow a buffer to read `want` bytes into, or `None` when all are lent.
+    /// Borrows a buffer to read `want` bytes into; `None` when all are lent, wholly or in parts.
     ///
     /// # Panics
     ///

@@ -13,8 +13,8 @@ use crate::notice::Notices;
 ///
 /// Each operation in flight holds a clone, so a number cannot be reused for another file while an
 /// operation still means the old one. When the last clone is dropped, the descriptor goes to the ring, which
-/// closes it at its next turn: `close(2)` of a file can sleep (a network file system flushes, the
-/// last name of a large file may just have been removed), so the ring does not do it inline.
+/// closes a socket at its next turn, and a file beside it, some at a time: `close(2)` of a file can sleep (a
+/// network file system flushes, the last name of a large file may just have been removed).
 #[derive(Clone)]
 pub struct Fd(Rc<Inner>);
 

@@ -254,7 +254,7 @@ impl HalfOpen {
         let offer = Offer::new(header, &self.handshake.endpoints);
         let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
         let both = agreed(endpoints, neighbour, header.seq, &offer, self.offset, wants);
-        // RFC 3168, 6.1.1.1: who has sent a SYN that does not ask may not mark what it sends as capable.
+        // RFC 3168, 6.1.1.1: a host that has sent a SYN without ECN may not send ECN-capable packets.
         self.handshake = Handshake { iss, ecn: both.ecn && self.repeats == 0, ..both };
         self.is_scaled = offer.window_scale.is_some();
     }

@@ -60,7 +60,7 @@ pub(crate) enum Pinned {
     WatchFile(FileWatch),
     /// The socket was found to be writable; the poll is being cancelled.
     Writable,
-    /// Buffers received in which turn of the io_uring driver.
+    /// The buffers that were received in a turn of the io_uring driver, and that turn.
     Received {
         turn: u64,
         count: u32,

@@ -301,9 +301,9 @@ impl Ring {
     /// # Errors
     ///
     /// If the kernel refuses to wait for good, which is not expected: each later call fails with
-    /// the same errno, and nothing more completes. Give up the ring: dropping it does not wait, and
-    /// leaks the operations in flight with their buffers and descriptors, to which the kernel may
-    /// still write.
+    /// the same errno, and nothing more completes. Give up the ring: dropping it waits for no operation
+    /// of the kernel's, only for the system calls of its helper threads, and leaks the operations in
+    /// flight with their buffers and descriptors, to which the kernel may still write.
     pub fn wait(
         &mut self,
         until: Option<Time>,

@@ -6,13 +6,13 @@
 //!   accept ► Open ──(idle, slow or gone: close)──► closed ◄── Last ──all sent──► Lingering ──► closed
 //! ```
 //!
-//! The states in which a connection waits; [`Http1::check`] rejects all others:
+//! The states in which a connection waits; [`Http1::check`] rejects most others:
 //!
 //! | phase | waits for | requests without a response | producer | stream |
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
-//! | Open, Last | Request: the rest of a body that a consumer takes | any | any | drained |
+//! | Open, Last | Request: the rest of a body that a consumer takes, or what a half-closed tunnel brings | any | any | drained |
 //! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained, unless one of these waits |
 //! | Open | Source: another turn: in this one the connection has had its share | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport holds something back |
@@ -187,8 +187,8 @@ impl Session for Http1 {
         false
     }
 
-    /// It is sent if nothing else is, and only the first request of those that wait can have one: the client
-    /// could not tell of which another one is.
+    /// It is sent if nothing else is. Only the first of the requests that wait can have one: the client could not tell
+    /// which request another one answers.
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_next = matches!(
             work.exchanges.front(),

@@ -145,7 +145,7 @@ pub trait Session: core::fmt::Debug {
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 
     /// The time by which something must have happened. `None` only while the connection waits for the
-    /// server's own side.
+    /// server's own side, or is an open tunnel, whose time is the handler's.
     fn deadline(&self, cx: &Context) -> Option<Time>;
 
     /// The deadline has passed. `acknowledged`: bytes of the stream that the peer has.

@@ -1,7 +1,7 @@
 //! A worker's questions that find out whether servers are up.
 //!
-//! Each has a link of its own, which is closed after the head of the response. One worker asks for all: who
-//! takes a server's turn first ([`Health::take_check`](super::health::Health::take_check)).
+//! Each has a link of its own, which is closed after the head of the response. The worker that takes a check
+//! first when it is due ([`Health::take_check`](super::health::Health::take_check)) asks for all workers.
 
 use std::sync::Arc;
 

@@ -290,7 +290,7 @@ fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
     collected(end_to_end(lines).filter(|(name, _)| {
-        // The first letter says of most that they are passed on.
+        // Most are passed on, and already their first letter tells.
         if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
             return true;
         }

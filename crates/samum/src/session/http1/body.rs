@@ -29,7 +29,7 @@ pub(super) enum Form {
     Offered,
     /// A tunnel.
     Tunnel,
-    /// A tunnel in which nothing follows for the peer, which has been told.
+    /// A tunnel whose other end has sent everything; the peer has got the end.
     HalfClosed,
 }
 

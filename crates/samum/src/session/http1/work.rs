@@ -65,7 +65,7 @@ pub struct Work {
     judged_at: u64,
     /// Bytes that the peer had acknowledged when it became its turn to take some, or was last judged.
     pub(super) acknowledged: i64,
-    /// Since when it was the peer's turn before the wait for a source, if it was.
+    /// The beginning of the peer's time to take bytes, kept while the connection waits for a source.
     pub(super) peer_since: Option<Time>,
     /// The turn of the worker in which a producer last made bytes, and how many.
     pub(super) produced: (u64, u64),
