@@ -32,7 +32,8 @@ const FAST_AT_ONCE: usize = 2;
 /// The most bytes of a socket's buffers: twice the round trips of the rate, and room for the kernel's own data.
 const BUFFER_BYTES_MAX: &str = "4096 131072 16777216";
 
-/// Sets the algorithm of the namespace of the calling thread, what it remembers and how much it buffers.
+/// Sets the algorithm of the namespace of the calling thread, what it remembers and how much it buffers. The algorithm has
+/// to be one of `net.ipv4.tcp_allowed_congestion_control`.
 pub(crate) fn configure(congestion: &str) {
     for (key, value) in [
         ("tcp_congestion_control", congestion),
@@ -40,7 +41,8 @@ pub(crate) fn configure(congestion: &str) {
         ("tcp_rmem", BUFFER_BYTES_MAX),
         ("tcp_wmem", BUFFER_BYTES_MAX),
     ] {
-        fs::write(format!("/proc/sys/net/ipv4/{key}"), value).unwrap();
+        let written = fs::write(format!("/proc/sys/net/ipv4/{key}"), value);
+        written.unwrap_or_else(|error| panic!("{key} = {value}: {error}"));
     }
 }
 
