@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 
 use crate::ip::Report;
 use crate::slots::Key;
+use crate::tcp::Lost;
 
 /// The name of a connection. It is not used again for another one while the stack lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,17 +24,6 @@ impl ConnectionId {
     pub const fn generation(self) -> u32 {
         Key::from_bits(self.0).generation
     }
-}
-
-/// What a connection was lost to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// The peer has reset it.
-    Reset,
-    /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2), or does not answer keepalives.
-    TimedOut,
-    /// The network says that the peer cannot be reached, and said so until the end of the patience.
-    Unreachable,
 }
 
 /// A program on the stack: a file server, a DNS server, an echo.

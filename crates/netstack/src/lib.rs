@@ -161,12 +161,13 @@ mod timers;
 mod transmit;
 pub mod wire;
 
-pub use application::{Application, ConnectionId, Lost};
+pub use application::{Application, ConnectionId};
 pub use config::{Address, Config, Gateway, Keepalive};
 pub use counters::{Counters, Drops, Handshakes};
 pub use ip::{ReceivedChecksum, Report, Unsent, capture, channel};
 pub use outq::Memory;
 pub use seq::SeqNumber;
 pub use stack::{Borrowed, Census, ConnectError, Stack, Status};
+pub use tcp::Lost;
 pub use time::Time;
 pub use transmit::{Checksum, Frame, Full, Limits, Transmit};

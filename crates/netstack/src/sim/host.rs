@@ -8,11 +8,11 @@ use outq::OutQ;
 
 use super::device::Device;
 use super::segment::mac;
-use crate::application::{Application, ConnectionId, Lost};
+use crate::application::{Application, ConnectionId};
 use crate::config::Config;
 use crate::ip::{ReceivedChecksum, Unsent};
 use crate::stack::{Borrowed, Census, Numbers, Stack};
-use crate::tcp::{Drained, Endpoints};
+use crate::tcp::{Drained, Endpoints, Lost};
 use crate::time::Time;
 use crate::wire::ethernet::Mac;
 

@@ -2,7 +2,7 @@
 
 use super::connections::id_of;
 use super::{Stack, kind};
-use crate::application::{Application, ConnectionId, Lost};
+use crate::application::{Application, ConnectionId};
 use crate::ip::{NextHop, Segment};
 use crate::seq::SeqNumber;
 use crate::siphash;
@@ -10,7 +10,7 @@ use crate::slots::Key;
 use crate::tcp::cookie::{self, Cookies};
 use crate::tcp::half_open::{self, HalfOpen, HalfOpens, Offer, Step, Wants};
 use crate::tcp::isn::Isn;
-use crate::tcp::{Connection, Endpoints, Handshake, listen};
+use crate::tcp::{Connection, Endpoints, Handshake, Lost, listen};
 use crate::time::Time;
 use crate::transmit::{Full, Transmit};
 use crate::wire::tcp::Header;

@@ -9,9 +9,9 @@ use std::vec::Vec;
 use core::time::Duration;
 
 use super::*;
-use crate::application::Lost;
 use crate::config::Address;
 use crate::sim::Device;
+use crate::tcp::Lost;
 use crate::transmit::Limits;
 use crate::wire::Mac;
 

@@ -11,7 +11,6 @@ use std::vec::Vec;
 use outq::OutQ;
 
 use super::*;
-use crate::application::Lost;
 use crate::config::{Address, Config};
 use crate::seq::SeqNumber;
 use crate::time::Time;

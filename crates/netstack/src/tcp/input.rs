@@ -1,12 +1,11 @@
 //! Handling a segment (RFC 9293, 3.10.7.4). Read that, RFC 7323, 5 (timestamps) and RFC 5961 (challenges)
 //! before changing the order of anything here.
 
-use super::State;
 use super::clock::seconds;
 use super::connection::{Connection, Fate, Marks, Outcome};
 use super::flight::{Ack, Acked};
 use super::shared::Context;
-use crate::application::Lost;
+use super::{Lost, State};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 use crate::wire::Ecn;

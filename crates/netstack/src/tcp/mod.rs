@@ -33,4 +33,4 @@ pub use handshake::{Endpoints, Handshake, Timestamps};
 pub use output::{Drained, Emit};
 pub use round_trips::RoundTrips;
 pub use shared::{ConnectionCounters, Context, HELD_BYTES_MAX, Shared};
-pub use state::State;
+pub use state::{Lost, State};

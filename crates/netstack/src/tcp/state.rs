@@ -67,3 +67,14 @@ impl State {
         }
     }
 }
+
+/// What a connection was lost to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The peer has reset it.
+    Reset,
+    /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2), or does not answer keepalives.
+    TimedOut,
+    /// The network says that the peer cannot be reached, and said so until the end of the patience.
+    Unreachable,
+}

@@ -3,8 +3,7 @@
 use core::time::Duration;
 
 use super::super::harness::*;
-use super::super::{Drained, Fate, State};
-use crate::application::Lost;
+use super::super::{Drained, Fate, Lost, State};
 use crate::config::Keepalive;
 use crate::seq::SeqNumber;
 

@@ -6,8 +6,7 @@ use std::vec::Vec;
 use outq::OutQ;
 
 use super::super::harness::*;
-use super::super::{Drained, Fate, State, Timestamps};
-use crate::application::Lost;
+use super::super::{Drained, Fate, Lost, State, Timestamps};
 use crate::transmit::Full;
 use crate::wire::Ecn;
 
