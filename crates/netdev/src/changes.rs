@@ -1,4 +1,4 @@
-//! What the kernel changes at an interface that is in use. Pure.
+//! Notices when the kernel changes an interface that is in use, and says so. Pure.
 
 use core::fmt::Display;
 use core::net::IpAddr;
@@ -7,7 +7,8 @@ use netstack::wire::Mac;
 
 use crate::netlink::Answer;
 
-/// What the server uses of an interface, and what the kernel has now. Where it is `None` the server has something of its own.
+/// The properties of an interface that the server uses, and those that the kernel has now. One is `None` if the server has
+/// its own.
 #[derive(Debug)]
 pub(crate) struct Changes {
     index: u32,

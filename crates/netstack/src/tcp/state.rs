@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// What a connection was lost to.
+/// The reason why a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The peer has reset it.

@@ -31,7 +31,7 @@ type Variables = BTreeMap<Rc<[u8]>, Rc<[u8]>>;
 /// The things that a page has set, and with which a page begins that it includes.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// By their names in upper case. Tables that differ share names and values.
+    /// The variables by their names in upper case. Tables that differ share names and values.
     variables: Rc<Variables>,
     /// Bytes of memory of the variables.
     bytes: usize,

@@ -1,4 +1,4 @@
-//! What the network reports to the stack of another queue of the same interface.
+//! Passes reports of routers to the stack of the queue that has the connection.
 //!
 //! A router's report has the router's address, so an adapter gives it to any queue, not to the one of the connection that
 //! it is about. Each worker posts a report of a connection that it has not to all others of its interface.

@@ -82,7 +82,7 @@ fn pages_beside_scripts_are_pages() {
     });
 }
 
-/// By servers, applications and programs, for clients and for pages, and whether it has to be looked for or not.
+/// Servers, applications and programs hand requests over, of clients and of pages, to files that are known and to others.
 #[test]
 fn a_page_to_which_a_request_is_handed_over_is_a_page() {
     on_both_drivers(|driver| {

@@ -1,4 +1,4 @@
-//! What routers report to one of several stacks behind an interface.
+//! Reports of routers that reach the wrong one of several stacks.
 
 use super::*;
 use crate::sim::{host_unreachable, too_large};

@@ -516,6 +516,9 @@ impl Program {
         if input.is_unwanted || (input.has_ended && input.waiting.is_empty()) {
             running.stdin = None;
         }
+        if input.waiting.len() < before && input.has_ended && input.waiting.is_empty() {
+            input.release();
+        }
         if input.waiting.len() < before {
             tools.woken.push_back(self.ticket);
         }

@@ -9,7 +9,8 @@ use ring::Key;
 use super::body::{COLLECTED_BYTES_MAX, Collected, Input, InputConsumer, News};
 use crate::handler::{Consumer, Ticket};
 
-/// Bytes of bodies that a worker has collected for the gateways of one kind, and not given to them yet. Beyond it the
+/// Bytes of bodies that a worker has collected for the gateways of one kind, until a server or a program has them; as a
+/// vector grows, their memory may be twice that. Beyond it the
 /// body that has been coming for longest is given up, or, if all have come, a further one is refused.
 const BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
 
@@ -165,6 +166,10 @@ mod tests {
         }
         assert!(bodies.offer(ticket(200), true, &news).is_none());
         assert!(bodies.take(ticket(200)).is_err());
+        // A server that has a body may take long to answer.
+        offered[100].2.borrow_mut().release();
+        assert!(bodies.offer(ticket(203), true, &news).is_some());
+        assert_eq!(bodies.bytes.get(), BYTES_MAX - COLLECTED_BYTES_MAX);
         // One that is passed on while it comes takes no memory, and one that has gone gives its own back.
         assert!(bodies.offer(ticket(201), false, &news).is_some());
         drop(offered.pop());

@@ -232,6 +232,11 @@ impl Input {
     /// Nothing more is taken.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
+        self.release();
+    }
+
+    /// The gateway's server or program has all of it: it takes no memory any more.
+    pub(in crate::handler) fn release(&mut self) {
         self.waiting = VecDeque::new();
         if let Some(collected) = &mut self.collected {
             *collected = Collected::new(Rc::clone(&collected.of_all));

@@ -143,8 +143,12 @@ impl Exchange {
                 break;
             }
         }
-        if is_tunnel && self.has_sent_all && link.unsent() == 0 {
-            link.shutdown(&mut tools.shell.ring);
+        if self.has_sent_all && link.unsent() == 0 {
+            if is_tunnel {
+                link.shutdown(&mut tools.shell.ring);
+            } else if let Some(input) = &self.input {
+                input.borrow_mut().release();
+            }
         }
         if link.sent() > before {
             self.since = tools.shell.cx.now;
