@@ -21,7 +21,7 @@ use ring::{Completion, Fd};
 
 use super::cgi::Programs;
 use super::files::Files;
-use super::gateway::body::Waiter;
+use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
 use super::proxy::{Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};

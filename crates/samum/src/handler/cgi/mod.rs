@@ -34,11 +34,11 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{
-    COLLECTED_BYTES_MAX, HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter,
-};
+use super::gateway::input::{COLLECTED_BYTES_MAX, Input};
+use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::{Lines, Text};
 use super::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
+use super::gateway::output::{Output, OutputProducer};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};

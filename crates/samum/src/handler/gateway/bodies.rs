@@ -6,7 +6,8 @@ use std::rc::{Rc, Weak};
 
 use ring::Key;
 
-use super::body::{COLLECTED_BYTES_MAX, Collected, Input, InputConsumer, News};
+use super::input::{COLLECTED_BYTES_MAX, Collected, Input, InputConsumer};
+use super::interest::News;
 use crate::handler::{Consumer, Ticket};
 
 /// Bytes of bodies that a worker has collected for the gateways of one kind, until a server or a program has them; as a

@@ -29,7 +29,7 @@ pub(super) use self::page::{Ask, Context, Page, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
-use super::gateway::body::{Interest, News};
+use super::gateway::interest::{Interest, News};
 use super::{AnswerSize, Body, Part, Response, Ticket};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::fields;

@@ -12,7 +12,7 @@ use ring::Key;
 use sendfile::{Piece, Policy};
 
 use crate::content::{Kind, Resource, Variant};
-use crate::handler::gateway::body::{Interest, News};
+use crate::handler::gateway::interest::{Interest, News};
 use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use crate::includes::{Evaluator, Facts, Fault, Scope, Step, Template};
 use crate::network::Origin;

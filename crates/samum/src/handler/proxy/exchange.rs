@@ -27,8 +27,10 @@ use sendfile::Cyclic;
 
 use self::duty::Duty;
 use self::pull::{Places, Share};
-use crate::handler::gateway::body::{Input, Interest, Output};
+use crate::handler::gateway::input::Input;
+use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::{Lines, Text};
+use crate::handler::gateway::output::Output;
 use crate::handler::proxy::Answer;
 use crate::handler::proxy::spool::Spool;
 use crate::handler::proxy::wire::Wire;

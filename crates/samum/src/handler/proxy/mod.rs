@@ -33,10 +33,10 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::body::{
-    COLLECTED_BYTES_MAX, HeaderSearch, Input, Interest, News, Output, OutputProducer, Waiter,
-};
+use super::gateway::input::{COLLECTED_BYTES_MAX, Input};
+use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::Lines;
+use super::gateway::output::{Output, OutputProducer};
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
 };

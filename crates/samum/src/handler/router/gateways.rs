@@ -14,7 +14,7 @@ use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
-use crate::handler::gateway::body::{Interest, Waiter};
+use crate::handler::gateway::interest::{Interest, Waiter};
 use crate::handler::proxy::request::Forwarding;
 use crate::handler::proxy::response::{HandOver, Target};
 use crate::handler::proxy::wire::Wire;

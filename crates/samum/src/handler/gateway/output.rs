@@ -1,22 +1,17 @@
-//! The bytes on their way between a client and what answers it: a program or another server. They know no
-//! pipe and no socket: a handler moves them on when it is told that something has happened ([`News`]).
+//! The content of a response on its way from a program or another server to the client. It knows no pipe and no
+//! socket, as the [input](super::input).
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::FieldSection;
 use outq::Payload as _;
-use ring::Key;
 use sendfile::{Caching, File, Piece, Policy, Takes, Window};
 
-use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Produced, Producer, Search};
-
-/// Bytes of a body that wait to be taken.
-const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body that is collected. A longer one is passed on while it comes, or refused if its length is not known.
-pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
+use super::interest::Interest;
+use crate::handler::{BodySink, Produced, Producer};
 
 /// Shorter pieces of a response are joined with the one in front of them, up to so many bytes together, while they
 /// wait for the client.
@@ -25,67 +20,6 @@ const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 /// The pages of a buffer's file leave the page cache with the file.
 const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::of(1024 * 1024) };
-
-/// What has happened to bodies since it was last asked.
-#[derive(Debug, Default)]
-pub(in crate::handler) struct News {
-    /// Those that can perhaps go on: there is more for them, or room for what they put out.
-    pub(in crate::handler) touched: Vec<Key>,
-    /// Those whose clients wait no more.
-    pub(in crate::handler) left: Vec<Key>,
-}
-
-/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
-/// the gateway [learns](News::left) that the response is not wanted any more.
-#[derive(Debug)]
-pub(in crate::handler) struct Interest {
-    key: Cell<Key>,
-    /// Bytes of memory that are kept for it until the response has come.
-    memory: Cell<u64>,
-    /// Bytes of memory that the beginning of the response takes meanwhile.
-    head: Cell<u64>,
-    /// True if the client may have ended its side of the connection.
-    half_close: bool,
-    news: Rc<RefCell<News>>,
-}
-
-/// The client of a request for a gateway, as the router has it.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::handler) struct Waiter {
-    /// Bytes of memory that the router keeps of the request until it is answered.
-    pub(in crate::handler) memory: usize,
-    /// True if the client may end its side of the connection.
-    pub(in crate::handler) half_close: bool,
-}
-
-/// The body of a request.
-#[derive(Debug)]
-pub(in crate::handler) struct Input {
-    /// The name of what it is for, once that is known.
-    key: Option<Key>,
-    /// What has come and was not taken.
-    pub(in crate::handler) waiting: VecDeque<u8>,
-    /// The fields of the trailer section.
-    pub(in crate::handler) trailers: FieldSection<'static>,
-    /// Some if all of it has to come before anything is taken.
-    collected: Option<Collected>,
-    /// True if there will be no more.
-    pub(in crate::handler) has_ended: bool,
-    /// True if nothing takes it: it is dropped.
-    pub(in crate::handler) is_unwanted: bool,
-    news: Rc<RefCell<News>>,
-}
-
-/// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
-#[derive(Debug)]
-pub(in crate::handler) struct Collected {
-    of_all: Rc<Cell<u64>>,
-    bytes: u64,
-}
-
-/// Takes the body of a request.
-#[derive(Debug)]
-pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<Input>>);
 
 /// The content of a response.
 #[derive(Debug)]
@@ -122,193 +56,6 @@ enum Waiting {
 pub(in crate::handler) struct OutputProducer {
     pub(in crate::handler) output: Rc<RefCell<Output>>,
     pub(in crate::handler) interest: Rc<Interest>,
-}
-
-/// Waits for the header of a response.
-#[derive(Debug)]
-pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Interest>);
-
-impl Interest {
-    pub(in crate::handler) const fn new(
-        key: Key,
-        half_close: bool,
-        news: Rc<RefCell<News>>,
-    ) -> Self {
-        let (memory, head) = (Cell::new(0), Cell::new(0));
-        Self { key: Cell::new(key), memory, head, half_close, news }
-    }
-
-    /// So many bytes are kept for the client until the response has come: its request, in all forms.
-    pub(in crate::handler) fn set_memory(&self, bytes: u64) {
-        self.memory.set(bytes);
-    }
-
-    /// Sets the number of bytes that are kept of a response head that is not complete.
-    pub(in crate::handler) fn set_head(&self, bytes: u64) {
-        self.head.set(bytes);
-    }
-
-    /// The client waits for another answer.
-    pub(in crate::handler) fn pass_to(&self, key: Key) {
-        self.key.set(key);
-        self.head.set(0);
-    }
-}
-
-impl Drop for Interest {
-    fn drop(&mut self) {
-        self.news.borrow_mut().left.push(self.key.get());
-    }
-}
-
-impl Search for HeaderSearch {
-    fn weight(&self) -> u64 {
-        self.0.memory.get() + self.0.head.get()
-    }
-
-    fn ends_with_client(&self) -> bool {
-        !self.0.half_close
-    }
-}
-
-impl Collected {
-    pub(in crate::handler) const fn new(of_all: Rc<Cell<u64>>) -> Self {
-        Self { of_all, bytes: 0 }
-    }
-
-    fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.of_all.set(self.of_all.get() + bytes);
-    }
-}
-
-impl Drop for Collected {
-    fn drop(&mut self) {
-        self.of_all.set(self.of_all.get() - self.bytes);
-    }
-}
-
-impl Input {
-    pub(in crate::handler) const fn new(
-        collected: Option<Collected>,
-        news: Rc<RefCell<News>>,
-    ) -> Self {
-        Self {
-            key: None,
-            waiting: VecDeque::new(),
-            trailers: FieldSection::EMPTY,
-            collected,
-            has_ended: false,
-            is_unwanted: false,
-            news,
-        }
-    }
-
-    /// Names what it is for.
-    pub(in crate::handler) const fn set_key(&mut self, key: Key) {
-        self.key = Some(key);
-    }
-
-    /// The length of the body, if all of it has come and nothing was taken of it.
-    pub(in crate::handler) fn length(&self) -> Option<u64> {
-        (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
-    }
-
-    /// Returns whether all of it has to come before anything is taken.
-    pub(in crate::handler) const fn is_collected(&self) -> bool {
-        self.collected.is_some()
-    }
-
-    /// Returns whether something waits for the rest of it.
-    pub(in crate::handler) const fn is_awaited(&self) -> bool {
-        self.is_collected() && !self.has_ended && !self.is_unwanted
-    }
-
-    /// The name of what it is for, once that is known.
-    pub(in crate::handler) const fn key(&self) -> Option<Key> {
-        self.key
-    }
-
-    /// Nothing more is taken.
-    pub(in crate::handler) fn drop_rest(&mut self) {
-        self.is_unwanted = true;
-        self.release();
-    }
-
-    /// The gateway's server or program has all of it: it takes no memory any more.
-    pub(in crate::handler) fn release(&mut self) {
-        self.waiting = VecDeque::new();
-        if let Some(collected) = &mut self.collected {
-            *collected = Collected::new(Rc::clone(&collected.of_all));
-        }
-    }
-
-    /// Bytes that there is room for.
-    fn room(&self) -> u64 {
-        // The session keeps to the limit of a body that is collected, and needs room for the framing of its
-        // last bytes, too.
-        let most = match self.is_collected() {
-            true => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
-            false => STREAMED_BYTES_MAX as u64,
-        };
-        most - self.waiting.len() as u64
-    }
-
-    fn touch(&self) {
-        if let Some(key) = self.key {
-            self.news.borrow_mut().touched.push(key);
-        }
-    }
-}
-
-impl Consumer for InputConsumer {
-    fn bytes_max(&self) -> u64 {
-        if self.0.borrow().is_collected() { COLLECTED_BYTES_MAX } else { u64::MAX }
-    }
-
-    fn room(&self) -> u64 {
-        self.0.borrow().room()
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let mut input = self.0.borrow_mut();
-        if !input.is_unwanted {
-            input.waiting.extend(bytes);
-            if let Some(collected) = &mut input.collected {
-                collected.add(bytes.len() as u64);
-            }
-            input.touch();
-        }
-    }
-
-    fn trailer(&mut self, name: &[u8], value: &[u8]) {
-        let mut input = self.0.borrow_mut();
-        if !input.is_unwanted {
-            input.trailers.push(name, value);
-        }
-    }
-
-    fn end(&mut self) {
-        let mut input = self.0.borrow_mut();
-        input.has_ended = true;
-        input.touch();
-    }
-
-    fn weight(&self) -> u64 {
-        let input = self.0.borrow();
-        (input.waiting.len() + input.trailers.as_bytes().len()) as u64
-    }
-}
-
-impl Drop for InputConsumer {
-    fn drop(&mut self) {
-        let mut input = self.0.borrow_mut();
-        // The rest will not come. Its client has gone, or has its response.
-        if !core::mem::replace(&mut input.has_ended, true) {
-            input.drop_rest();
-            input.touch();
-        }
-    }
 }
 
 impl Output {
@@ -484,7 +231,7 @@ impl Producer for OutputProducer {
         }
         // There is room again, of what was taken now or of what has been sent since.
         if made > 0 || output.end.is_none() || output.lent > 0 {
-            self.interest.news.borrow_mut().touched.push(self.interest.key.get());
+            self.interest.touch();
         }
         if !output.waiting.is_empty() {
             return Produced::More;
@@ -508,8 +255,10 @@ impl Producer for OutputProducer {
 mod tests {
     use core::ops::Range;
 
+    use ring::Key;
     use sendfile::{File, Policy};
 
+    use super::super::interest::News;
     use super::*;
 
     #[derive(Default)]
@@ -530,7 +279,12 @@ mod tests {
     }
 
     fn producer(output: Output) -> OutputProducer {
-        let interest = Rc::new(Interest::new(Key::NONE, false, Rc::default()));
+        telling(output, Rc::default())
+    }
+
+    /// The producer of a content for a gateway that learns these news.
+    fn telling(output: Output, news: Rc<RefCell<News>>) -> OutputProducer {
+        let interest = Rc::new(Interest::new(Key::NONE, false, news));
         OutputProducer { output: Rc::new(RefCell::new(output)), interest }
     }
 
@@ -563,14 +317,15 @@ mod tests {
         let mut output = Output::new();
         output.push(b"abc");
         output.push(&[b'd'; JOINED_BYTES_MIN]);
-        let (mut producer, mut sink) = (producer(output), Sink::default());
+        let news = Rc::default();
+        let (mut producer, mut sink) = (telling(output, Rc::clone(&news)), Sink::default());
         assert_eq!(producer.poll(1, &mut sink), Produced::More);
         assert_eq!((&sink.0[..], producer.weight()), (&b"abc"[..], JOINED_BYTES_MIN as u64));
         assert_eq!(producer.poll(1, &mut sink), Produced::Waiting);
         producer.output.borrow_mut().trailers.push(b"A", b"b");
         assert_eq!(producer.weight(), b"A: b\r\n".len() as u64, "trailers wait in memory, too");
         assert!(producer.output.borrow().is_awaited);
-        assert_eq!(producer.interest.news.borrow().touched.len(), 2);
+        assert_eq!(news.borrow().touched.len(), 2);
     }
 
     /// A chunk for each byte would cost a piece for each, a hundred times the memory of the bytes.
@@ -610,22 +365,5 @@ mod tests {
             assert_eq!(producer.poll(100, &mut sink), end);
             assert_eq!((&sink.0[..], producer.weight()), (&b"abcdef"[..], 0));
         }
-    }
-
-    #[test]
-    fn a_body_waits_to_be_taken_or_is_dropped() {
-        let news = Rc::new(RefCell::new(News::default()));
-        let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
-        input.borrow_mut().set_key(Key::NONE);
-        let mut consumer = InputConsumer(Rc::clone(&input));
-        consumer.push(&[1; 1000]);
-        assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
-        assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
-        input.borrow_mut().drop_rest();
-        assert_eq!((consumer.room(), consumer.weight()), (STREAMED_BYTES_MAX as u64, 0));
-        consumer.push(&[1; 1000]);
-        assert_eq!(consumer.weight(), 0);
-        drop(consumer);
-        assert!(input.borrow().has_ended);
     }
 }

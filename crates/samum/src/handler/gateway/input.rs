@@ -1,0 +1,208 @@
+//! The body of a request on its way from the client to a program or another server. It knows no pipe and no
+//! socket: a handler moves it on when it is told that something has happened ([`News`]).
+
+use core::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use http::FieldSection;
+use ring::Key;
+
+use super::interest::News;
+use crate::handler::{CONSUMER_ROOM_MIN, Consumer};
+
+/// Bytes of a body that wait to be taken.
+const STREAMED_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a body that is collected. A longer one is passed on while it comes, or refused if its length is not known.
+pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The body of a request.
+#[derive(Debug)]
+pub(in crate::handler) struct Input {
+    /// The name of what it is for, once that is known.
+    key: Option<Key>,
+    /// What has come and was not taken.
+    pub(in crate::handler) waiting: VecDeque<u8>,
+    /// The fields of the trailer section.
+    pub(in crate::handler) trailers: FieldSection<'static>,
+    /// Some if all of it has to come before anything is taken.
+    collected: Option<Collected>,
+    /// True if there will be no more.
+    pub(in crate::handler) has_ended: bool,
+    /// True if nothing takes it: it is dropped.
+    pub(in crate::handler) is_unwanted: bool,
+    news: Rc<RefCell<News>>,
+}
+
+/// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
+#[derive(Debug)]
+pub(in crate::handler) struct Collected {
+    of_all: Rc<Cell<u64>>,
+    bytes: u64,
+}
+
+/// Takes the body of a request.
+#[derive(Debug)]
+pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<Input>>);
+
+impl Collected {
+    pub(in crate::handler) const fn new(of_all: Rc<Cell<u64>>) -> Self {
+        Self { of_all, bytes: 0 }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.of_all.set(self.of_all.get() + bytes);
+    }
+}
+
+impl Drop for Collected {
+    fn drop(&mut self) {
+        self.of_all.set(self.of_all.get() - self.bytes);
+    }
+}
+
+impl Input {
+    pub(in crate::handler) const fn new(
+        collected: Option<Collected>,
+        news: Rc<RefCell<News>>,
+    ) -> Self {
+        Self {
+            key: None,
+            waiting: VecDeque::new(),
+            trailers: FieldSection::EMPTY,
+            collected,
+            has_ended: false,
+            is_unwanted: false,
+            news,
+        }
+    }
+
+    /// Names what it is for.
+    pub(in crate::handler) const fn set_key(&mut self, key: Key) {
+        self.key = Some(key);
+    }
+
+    /// The length of the body, if all of it has come and nothing was taken of it.
+    pub(in crate::handler) fn length(&self) -> Option<u64> {
+        (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
+    }
+
+    /// Returns whether all of it has to come before anything is taken.
+    pub(in crate::handler) const fn is_collected(&self) -> bool {
+        self.collected.is_some()
+    }
+
+    /// Returns whether something waits for the rest of it.
+    pub(in crate::handler) const fn is_awaited(&self) -> bool {
+        self.is_collected() && !self.has_ended && !self.is_unwanted
+    }
+
+    /// The name of what it is for, once that is known.
+    pub(in crate::handler) const fn key(&self) -> Option<Key> {
+        self.key
+    }
+
+    /// Nothing more is taken.
+    pub(in crate::handler) fn drop_rest(&mut self) {
+        self.is_unwanted = true;
+        self.release();
+    }
+
+    /// The gateway's server or program has all of it: it takes no memory any more.
+    pub(in crate::handler) fn release(&mut self) {
+        self.waiting = VecDeque::new();
+        if let Some(collected) = &mut self.collected {
+            *collected = Collected::new(Rc::clone(&collected.of_all));
+        }
+    }
+
+    /// Bytes that there is room for.
+    fn room(&self) -> u64 {
+        // The session keeps to the limit of a body that is collected, and needs room for the framing of its
+        // last bytes, too.
+        let most = match self.is_collected() {
+            true => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
+            false => STREAMED_BYTES_MAX as u64,
+        };
+        most - self.waiting.len() as u64
+    }
+
+    fn touch(&self) {
+        if let Some(key) = self.key {
+            self.news.borrow_mut().touched.push(key);
+        }
+    }
+}
+
+impl Consumer for InputConsumer {
+    fn bytes_max(&self) -> u64 {
+        if self.0.borrow().is_collected() { COLLECTED_BYTES_MAX } else { u64::MAX }
+    }
+
+    fn room(&self) -> u64 {
+        self.0.borrow().room()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let mut input = self.0.borrow_mut();
+        if !input.is_unwanted {
+            input.waiting.extend(bytes);
+            if let Some(collected) = &mut input.collected {
+                collected.add(bytes.len() as u64);
+            }
+            input.touch();
+        }
+    }
+
+    fn trailer(&mut self, name: &[u8], value: &[u8]) {
+        let mut input = self.0.borrow_mut();
+        if !input.is_unwanted {
+            input.trailers.push(name, value);
+        }
+    }
+
+    fn end(&mut self) {
+        let mut input = self.0.borrow_mut();
+        input.has_ended = true;
+        input.touch();
+    }
+
+    fn weight(&self) -> u64 {
+        let input = self.0.borrow();
+        (input.waiting.len() + input.trailers.as_bytes().len()) as u64
+    }
+}
+
+impl Drop for InputConsumer {
+    fn drop(&mut self) {
+        let mut input = self.0.borrow_mut();
+        // The rest will not come. Its client has gone, or has its response.
+        if !core::mem::replace(&mut input.has_ended, true) {
+            input.drop_rest();
+            input.touch();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_waits_to_be_taken_or_is_dropped() {
+        let news = Rc::new(RefCell::new(News::default()));
+        let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
+        input.borrow_mut().set_key(Key::NONE);
+        let mut consumer = InputConsumer(Rc::clone(&input));
+        consumer.push(&[1; 1000]);
+        assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
+        assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
+        input.borrow_mut().drop_rest();
+        assert_eq!((consumer.room(), consumer.weight()), (STREAMED_BYTES_MAX as u64, 0));
+        consumer.push(&[1; 1000]);
+        assert_eq!(consumer.weight(), 0);
+        drop(consumer);
+        assert!(input.borrow().has_ended);
+    }
+}

@@ -1,0 +1,92 @@
+//! Who waits for a response, and what has happened that a gateway must look at.
+
+use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ring::Key;
+
+use crate::handler::Search;
+
+/// What has happened to bodies since it was last asked.
+#[derive(Debug, Default)]
+pub(in crate::handler) struct News {
+    /// Those that can perhaps go on: there is more for them, or room for what they put out.
+    pub(in crate::handler) touched: Vec<Key>,
+    /// Those whose clients wait no more.
+    pub(in crate::handler) left: Vec<Key>,
+}
+
+/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
+/// the gateway [learns](News::left) that the response is not wanted any more.
+#[derive(Debug)]
+pub(in crate::handler) struct Interest {
+    key: Cell<Key>,
+    /// Bytes of memory that are kept for it until the response has come.
+    memory: Cell<u64>,
+    /// Bytes of memory that the beginning of the response takes meanwhile.
+    head: Cell<u64>,
+    /// True if the client may have ended its side of the connection.
+    half_close: bool,
+    news: Rc<RefCell<News>>,
+}
+
+/// The client of a request for a gateway, as the router has it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::handler) struct Waiter {
+    /// Bytes of memory that the router keeps of the request until it is answered.
+    pub(in crate::handler) memory: usize,
+    /// True if the client may end its side of the connection.
+    pub(in crate::handler) half_close: bool,
+}
+
+/// Waits for the header of a response.
+#[derive(Debug)]
+pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Interest>);
+
+impl Interest {
+    pub(in crate::handler) const fn new(
+        key: Key,
+        half_close: bool,
+        news: Rc<RefCell<News>>,
+    ) -> Self {
+        let (memory, head) = (Cell::new(0), Cell::new(0));
+        Self { key: Cell::new(key), memory, head, half_close, news }
+    }
+
+    /// So many bytes are kept for the client until the response has come: its request, in all forms.
+    pub(in crate::handler) fn set_memory(&self, bytes: u64) {
+        self.memory.set(bytes);
+    }
+
+    /// Sets the number of bytes that are kept of a response head that is not complete.
+    pub(in crate::handler) fn set_head(&self, bytes: u64) {
+        self.head.set(bytes);
+    }
+
+    /// The gateway has to look at what the client waits for.
+    pub(super) fn touch(&self) {
+        self.news.borrow_mut().touched.push(self.key.get());
+    }
+
+    /// The client waits for another answer.
+    pub(in crate::handler) fn pass_to(&self, key: Key) {
+        self.key.set(key);
+        self.head.set(0);
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.news.borrow_mut().left.push(self.key.get());
+    }
+}
+
+impl Search for HeaderSearch {
+    fn weight(&self) -> u64 {
+        self.0.memory.get() + self.0.head.get()
+    }
+
+    fn ends_with_client(&self) -> bool {
+        !self.0.half_close
+    }
+}
