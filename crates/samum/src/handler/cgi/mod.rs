@@ -25,6 +25,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{Field, Head, Method, ResponseHead, Status, bytes};
+use http1::Framing;
 use ring::{Completion, Fd, Key, Op, Ring, Slab, Time};
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read, write};
@@ -34,12 +35,12 @@ use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::input::{COLLECTED_BYTES_MAX, Input};
+use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::{Lines, Text};
 use super::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
 use super::gateway::output::{Output, OutputProducer};
-use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, page};
+use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, gateway, page};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::process::{Process, is_hung_up};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
@@ -161,13 +162,11 @@ struct Pipe {
 impl Programs {
     /// Takes the body of a request for a program. The request is found next.
     pub(super) fn consumer(&mut self, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
-        let length = content_length(request.head);
-        let is_collected = match length {
-            _ if request.head.has(Field::TransferEncoding) => true,
-            None | Some(0) => return None,
-            Some(length) => length <= COLLECTED_BYTES_MAX,
-        };
-        self.bodies.offer(request.ticket, is_collected, &self.news)
+        let framing = gateway::framing(request.head);
+        if framing == Framing::None {
+            return None;
+        }
+        self.bodies.offer(request.ticket, framing, true, &self.news)
     }
 
     /// Finds the answer to a request for a program.

@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use http1::Framing;
 use ring::Key;
 
 use super::input::{COLLECTED_BYTES_MAX, Collected, Input, InputConsumer};
@@ -11,8 +12,8 @@ use super::interest::News;
 use crate::handler::{Consumer, Ticket};
 
 /// Bytes of bodies that a worker has collected for the gateways of one kind, until a server or a program has them; as a
-/// vector grows, their memory may be twice that. Beyond it the
-/// body that has been coming for longest is given up, or, if all have come, a further one is refused.
+/// vector grows, their memory may be twice that. Beyond it the body that has been coming for longest is given up, or,
+/// if all have come, a further one is refused.
 const BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
 
 /// The bodies of the requests for the gateways of one kind.
@@ -39,12 +40,19 @@ pub(in crate::handler) struct Refused;
 
 impl Bodies {
     /// Offers the body of a request, which is found next; `None` if it were to be collected, and there is no room.
+    ///
+    /// A gateway that must know how long the body is gets one in chunks once all of it has come, and any other that
+    /// fits into memory.
     pub(in crate::handler) fn offer(
         &mut self,
         ticket: Ticket,
-        is_collected: bool,
+        framing: Framing,
+        needs_length: bool,
         news: &Rc<RefCell<News>>,
     ) -> Option<Box<dyn Consumer>> {
+        let fits = |length| length <= COLLECTED_BYTES_MAX;
+        let is_collected =
+            needs_length && !matches!(framing, Framing::Length(length) if !fits(length));
         if is_collected && self.bytes.get() >= BYTES_MAX && !self.awaits_any() {
             self.offered = Some((ticket, Err(Refused)));
             return None;
@@ -119,11 +127,30 @@ mod tests {
         Ticket { connection: 1, request }
     }
 
+    const CHUNKED: Framing = Framing::Chunked;
+
+    #[test]
+    fn only_a_body_that_is_longer_than_memory_is_not_collected_if_its_length_is_needed() {
+        let (mut bodies, news) = (Bodies::default(), Rc::default());
+        for (framing, needs_length, is_collected) in [
+            (Framing::Chunked, true, true),
+            (Framing::Length(COLLECTED_BYTES_MAX), true, true),
+            (Framing::Length(COLLECTED_BYTES_MAX + 1), true, false),
+            (Framing::Length(1), false, false),
+            (Framing::Chunked, false, false),
+        ] {
+            let consumer = bodies.offer(ticket(1), framing, needs_length, &news);
+            let input = bodies.take(ticket(1)).unwrap().expect("offered");
+            assert_eq!(input.borrow().is_collected(), is_collected, "{framing:?} {needs_length}");
+            drop(consumer);
+        }
+    }
+
     #[test]
     fn a_body_is_taken_once_by_its_request() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
         for is_collected in [true, false] {
-            assert!(bodies.offer(ticket(1), is_collected, &news).is_some());
+            assert!(bodies.offer(ticket(1), CHUNKED, is_collected, &news).is_some());
             assert!(bodies.take(ticket(2)).unwrap().is_none());
             assert!(bodies.take(ticket(1)).unwrap().is_some());
             assert!(bodies.take(ticket(1)).unwrap().is_none());
@@ -137,7 +164,7 @@ mod tests {
         let mut keys = ring::Slab::new();
         let mut offered = Vec::new();
         let mut offer = |bodies: &mut Bodies, request, length: u64| {
-            let mut consumer = bodies.offer(ticket(request), true, &news)?;
+            let mut consumer = bodies.offer(ticket(request), CHUNKED, true, &news)?;
             let input = bodies.take(ticket(request)).unwrap().expect("offered");
             let key = keys.insert(());
             input.borrow_mut().set_key(key);
@@ -165,24 +192,24 @@ mod tests {
         for (_, consumer, _) in &mut offered {
             consumer.end();
         }
-        assert!(bodies.offer(ticket(200), true, &news).is_none());
+        assert!(bodies.offer(ticket(200), CHUNKED, true, &news).is_none());
         assert!(bodies.take(ticket(200)).is_err());
         // A server that has a body may take long to answer.
         offered[100].2.borrow_mut().release();
-        assert!(bodies.offer(ticket(203), true, &news).is_some());
+        assert!(bodies.offer(ticket(203), CHUNKED, true, &news).is_some());
         assert_eq!(bodies.bytes.get(), BYTES_MAX - COLLECTED_BYTES_MAX);
         // One that is passed on while it comes takes no memory, and one that has gone gives its own back.
-        assert!(bodies.offer(ticket(201), false, &news).is_some());
+        assert!(bodies.offer(ticket(201), CHUNKED, false, &news).is_some());
         drop(offered.pop());
-        assert!(bodies.offer(ticket(202), true, &news).is_some());
+        assert!(bodies.offer(ticket(202), CHUNKED, true, &news).is_some());
     }
 
     #[test]
     fn bodies_that_have_gone_are_forgotten() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        let first = bodies.offer(ticket(0), true, &news);
+        let first = bodies.offer(ticket(0), CHUNKED, true, &news);
         for request in 1..1000 {
-            drop(bodies.offer(ticket(request), true, &news));
+            drop(bodies.offer(ticket(request), CHUNKED, true, &news));
         }
         assert!(bodies.collected.len() <= 16, "{}", bodies.collected.len());
         drop(first);

@@ -33,12 +33,13 @@ use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::Bodies;
-use super::gateway::input::{COLLECTED_BYTES_MAX, Input};
+use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{Output, OutputProducer};
 use super::{
-    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
+    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, gateway,
+    page,
 };
 use crate::shell::{Shell, id_of, kind};
 use crate::upstream::checks::Checks;
@@ -163,24 +164,17 @@ impl Default for Proxy {
 impl Proxy {
     /// Takes the body of a request, or what follows one that asks for another protocol. The request is
     /// found next.
-    ///
-    /// If it must be known how long the body is, one in chunks is collected, and any other that fits into memory.
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
         needs_length: bool,
     ) -> Option<Box<dyn Consumer>> {
-        let framing = request::framing(request.head);
+        let framing = gateway::framing(request.head);
         let is_tunnel = || !needs_length && request::upgrade(request.head).is_some();
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        let is_collected = needs_length
-            && match framing {
-                Framing::Length(length) => length <= COLLECTED_BYTES_MAX,
-                Framing::None | Framing::Chunked => true,
-            };
-        self.bodies.offer(request.ticket, is_collected, &self.news)
+        self.bodies.offer(request.ticket, framing, needs_length, &self.news)
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for

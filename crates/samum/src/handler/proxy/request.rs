@@ -27,6 +27,7 @@ use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::forwarded;
+use crate::handler::gateway::framing;
 use crate::handler::gateway::names::imitates_framing;
 
 /// Requests that have passed this many servers of this kind go round in a circle.
@@ -77,17 +78,6 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
 /// may take it for one (RFC 9110 §9.3.1, §9.3.2).
 pub(super) fn is_last(head: &Head<'_>) -> bool {
     matches!(head.method, Method::Get | Method::Head) && framing(head) != Framing::None
-}
-
-/// The framing of the body of a request, by its head.
-pub(crate) fn framing(head: &Head<'_>) -> Framing {
-    if head.has(Field::TransferEncoding) {
-        return Framing::Chunked;
-    }
-    match head.field(Field::ContentLength).and_then(bytes::decimal) {
-        None | Some(0) => Framing::None,
-        Some(length) => Framing::Length(length),
-    }
 }
 
 /// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked

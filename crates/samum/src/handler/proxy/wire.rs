@@ -13,6 +13,7 @@ use super::response::{self, Asked, Meaning, Now};
 use super::trailers;
 use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
+use crate::handler::gateway;
 use crate::programs::environment::Environment;
 use crate::upstream::{Link, RESPONSE_LIMITS};
 
@@ -81,7 +82,7 @@ impl Wire {
             asked: Asked::of(head),
             client: client::Connection::new(),
         }));
-        Self { framing: request::framing(head), protocol }
+        Self { framing: gateway::framing(head), protocol }
     }
 
     /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.
@@ -90,7 +91,7 @@ impl Wire {
         environment: Environment,
         keeps: bool,
     ) -> Self {
-        let framing = request::framing(head);
+        let framing = gateway::framing(head);
         let script = Script::new(environment, framing != Framing::None, keeps);
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }

@@ -27,8 +27,9 @@ use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
 use crate::config::Fastcgi;
 use crate::content::{self, Kind};
+use crate::handler::gateway;
 use crate::handler::proxy::wire::Wire;
-use crate::handler::proxy::{Held, Passing, request};
+use crate::handler::proxy::{Held, Passing};
 use crate::handler::{Found, Request, Ticket};
 use crate::programs::environment::{Environment, Script};
 use crate::route::RouteId;
@@ -174,7 +175,7 @@ impl Router {
         let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
             unreachable!("scripts are of a route with an application")
         };
-        let framing = request::framing(head);
+        let framing = gateway::framing(head);
         let circumstances = circumstances(shell, request, &serving);
         let mut environment = Environment::new(head, &circumstances);
         if let Framing::Length(length) = framing {
