@@ -13,8 +13,6 @@ use sendfile::{Drained, Failure, KernelTcp, Piece, Transport as _};
 
 use super::Server;
 
-/// Bytes that are sent through one link at once; the others' turns come first then.
-const TURN_BYTES: u64 = 1024 * 1024;
 const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 /// A connection to a server.
@@ -192,9 +190,11 @@ impl Link {
     /// If the link is broken.
     pub(crate) fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
         let State::Open(transport) = &mut self.state else { return Ok(()) };
-        let mut budget = TURN_BYTES;
-        match transport.drain(ring, &mut self.queue, &mut budget) {
-            Drained::Empty | Drained::Blocked | Drained::TurnOver => Ok(()),
+        // All that is queued is a head and a body that was collected, or less: nothing bounds it further, since nothing
+        // would tell when its rest can be sent.
+        match transport.drain(ring, &mut self.queue, &mut { u64::MAX }) {
+            Drained::Empty | Drained::Blocked => Ok(()),
+            Drained::TurnOver => unreachable!("there is no budget"),
             Drained::Refused => unreachable!("there are no files in the queue"),
             Drained::Failed(failure) => Err(failure),
         }

@@ -1,7 +1,10 @@
 //! An application that answers with given bytes.
 
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -36,10 +39,23 @@ pub(crate) enum Seen {
 /// Listens at a path for as many connections as there are acts.
 pub(crate) fn application(path: &Path, acts: Vec<Act>) -> Receiver<Seen> {
     let listener = UnixListener::bind(path).unwrap();
+    play(move || listener.accept().unwrap().0, acts)
+}
+
+/// The same at a port of the loopback interface, whose address is returned.
+pub(crate) fn application_of_tcp(acts: Vec<Act>) -> (SocketAddr, Receiver<Seen>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    // Only the calls of streams are used.
+    let accept = move || UnixStream::from(OwnedFd::from(listener.accept().unwrap().0));
+    (address, play(accept, acts))
+}
+
+fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>) -> Receiver<Seen> {
     let (sender, seen) = channel();
     thread::spawn(move || {
         for act in acts {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = accept();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut answer = |bytes: &[u8]| {
                 let request = read_request(&mut stream)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use testkit::request;
 
-use crate::application::{Act, Seen, application, end, output, record};
+use crate::application::{Act, Seen, application, application_of_tcp, end, output, record};
 use crate::common::{SOON, wait_until};
 use crate::stage::{Stage, on_both_drivers, text, tree};
 
@@ -346,6 +346,25 @@ fn another_server_is_asked_if_one_has_too_much_to_do() {
     });
 }
 
+/// Its records are longer than it is, and a TCP socket takes all of them at once.
+#[test]
+fn the_longest_body_that_is_collected_leaves_at_once() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let (address, seen) = application_of_tcp(vec![Act::Close(response)]);
+        let stage = Stage::of_route(
+            driver,
+            &tree,
+            &format!("fastcgi = {{ server = '{address}', root = '/x' }}"),
+        );
+        let body: Vec<u8> = (0..1024 * 1024_u32).map(|at| at.to_le_bytes()[1]).collect();
+        assert_eq!(text(&stage.post("POST /a.php", &body)), "hello");
+        let Ok(Seen::Request(_, content)) = seen.recv_timeout(SOON) else { panic!("no request") };
+        assert!(content == body);
+    });
+}
+
 #[test]
 fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
     on_both_drivers(|driver| {
@@ -353,7 +372,8 @@ fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
         let whole = output("Content-Type: a/b\r\nContent-Length: 5\r\n\r\nhello");
         let act = Act::Close(whole);
         let _seen = application(&tree.path().join("php.sock"), vec![act]);
-        let stage = Stage::new(driver, &tree);
+        // Of a connection that is not kept the end is not waited for.
+        let stage = Stage::with(driver, &tree, ", keep = true", "");
         assert_eq!(text(&stage.ask("GET /")), "hello");
         stage.wait_for_log("php.sock: the connection was closed; its response was whole");
         assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1);
