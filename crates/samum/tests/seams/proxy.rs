@@ -855,6 +855,33 @@ fn an_answer_before_the_end_of_the_request_is_passed_on() {
     });
 }
 
+/// Nothing more comes of the request then, so that the server would wait, and the client for the server.
+#[test]
+fn a_client_that_breaks_its_body_off_behind_an_early_answer_does_not_wait_for_ever() {
+    in_worlds(20, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        client
+            .peer
+            .send(b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        let server = stage.accept();
+        stage.run_until(|| server.received().ends_with(b"abc\r\n"));
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nbut");
+        stage.run_until(|| {
+            client.plain.look();
+            client.plain.received().ends_with(b"but")
+        });
+        client.peer.send(b"no length\r\n");
+        stage.pass(TIMEOUT + Duration::from_secs(2));
+        assert!(server.end().is_some(), "the server is still waited for");
+        client.plain.look();
+        assert!(client.plain.end().is_some(), "its response is not cut off");
+        let stats = stage.stats();
+        assert_eq!((stats.proxy_failed, stats.proxy_timeouts), (1, 1));
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 /// A client that ends its side has most likely left. Its server is told so, unless the route says that clients
 /// may do so, or the response has begun.
 #[test]

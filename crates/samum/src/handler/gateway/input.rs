@@ -85,7 +85,7 @@ impl Input {
 
     /// The length of the body, if all of it has come and nothing was taken of it.
     pub(in crate::handler) fn length(&self) -> Option<u64> {
-        (self.has_ended && !self.is_unwanted).then_some(self.waiting.len() as u64)
+        self.is_whole().then_some(self.waiting.len() as u64)
     }
 
     /// Returns whether all of it has to come before anything is taken.
@@ -96,6 +96,16 @@ impl Input {
     /// Returns whether something waits for the rest of it.
     pub(in crate::handler) const fn is_awaited(&self) -> bool {
         self.is_collected() && !self.has_ended && !self.is_unwanted
+    }
+
+    /// Returns whether all of it has come.
+    pub(in crate::handler) const fn is_whole(&self) -> bool {
+        self.has_ended && !self.is_unwanted
+    }
+
+    /// Returns whether its rest will never come: its client has broken it off.
+    pub(in crate::handler) const fn is_broken_off(&self) -> bool {
+        self.has_ended && self.is_unwanted
     }
 
     /// The name of what it is for, once that is known.

@@ -132,7 +132,7 @@ impl Exchange {
             } else {
                 self.wire.push_body(link, bytes);
             }
-            if input.has_ended && !input.is_unwanted {
+            if input.is_whole() {
                 self.has_sent_all = true;
                 if !is_tunnel {
                     self.wire.push_body_end(link, &input.trailers);

@@ -95,7 +95,11 @@ impl Exchange {
             _ => {}
         }
         // A server whose response waits for the client may take nothing meanwhile.
-        let owes_body = self.stage != Stage::Tunnel && !self.has_sent_all && !has_unsent;
+        // A client that has broken its body off owes nothing more.
+        let is_broken_off =
+            || self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off());
+        let owes_body =
+            self.stage != Stage::Tunnel && !self.has_sent_all && !has_unsent && !is_broken_off();
         let is_servers = if self.is_pulled && (self.stage == Stage::Content || !owes_body) {
             link.waits_for_more()
         } else {
