@@ -33,7 +33,8 @@ pub(crate) struct ServerSet(u64);
 
 /// The servers of an upstream, as one worker chooses among them.
 ///
-/// A server keeps its number until it has been removed and its last exchange has ended.
+/// A server keeps its number until it has been removed and another one needs the number. What the exchanges of a
+/// removed server still do counts for nobody then.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     rule: Balance,
@@ -46,6 +47,8 @@ pub(crate) struct Balancer {
 struct Server {
     /// A hash of its address, the same in every worker.
     seed: u64,
+    /// The number of servers that had its number before.
+    generation: u32,
     /// Exchanges that have begun and not ended.
     exchanges: u32,
     /// Its share, from 1 to [`WEIGHT_FULL`].
@@ -53,6 +56,13 @@ struct Server {
     /// The shares that it should have had and has not had yet; below zero, those that it has had before
     /// its turn.
     credit: i64,
+}
+
+/// A server that an exchange has begun with: its number may be another's when the exchange ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    generation: u32,
 }
 
 impl ServerSet {
@@ -117,15 +127,20 @@ impl Balancer {
 
     /// Adds a server with this address, and returns its number; `None` if there are [`SERVERS_MAX`].
     pub(crate) fn add(&mut self, address: &[u8]) -> Option<usize> {
-        let server = Server { seed: hash(address), exchanges: 0, weight: WEIGHT_FULL, credit: 0 };
-        let is_free = |at: &usize| !self.members.contains(*at) && self.servers[*at].exchanges == 0;
-        let free = (0..self.servers.len()).find(is_free);
-        let number = free.unwrap_or(self.servers.len());
-        if number == SERVERS_MAX {
-            return None;
-        }
+        let (seed, weight) = (hash(address), WEIGHT_FULL);
+        let mut server = Server { seed, generation: 0, exchanges: 0, weight, credit: 0 };
+        let free = (0..self.servers.len()).filter(|at| !self.members.contains(*at));
+        // A number whose server still has exchanges is taken last: they would be counted no more.
+        let number = match free.min_by_key(|at| self.servers[*at].exchanges) {
+            Some(at) if self.servers[at].exchanges == 0 || self.servers.len() == SERVERS_MAX => at,
+            _ if self.servers.len() == SERVERS_MAX => return None,
+            _ => self.servers.len(),
+        };
         match self.servers.get_mut(number) {
-            Some(place) => *place = server,
+            Some(place) => {
+                server.generation = place.generation.wrapping_add(1);
+                *place = server;
+            }
             None => self.servers.push(server),
         }
         self.members.insert(number);
@@ -154,7 +169,7 @@ impl Balancer {
 
     /// Chooses one of these servers, and counts an exchange with it; `None` if there is no server among
     /// them. [`Balance::Hash`] uses the key, a [`hash`].
-    pub(crate) fn begin(&mut self, among: ServerSet, key: u64) -> Option<usize> {
+    pub(crate) fn begin(&mut self, among: ServerSet, key: u64) -> Option<Place> {
         let among = among.and(self.members);
         let server = match self.rule {
             Balance::RoundRobin => self.next_in_turn(among),
@@ -162,13 +177,15 @@ impl Balancer {
             Balance::Hash => self.highest(among, key),
         }?;
         self.servers[server].exchanges += 1;
-        Some(server)
+        Some(Place { number: server, generation: self.servers[server].generation })
     }
 
     /// An exchange with a server has ended.
-    pub(crate) fn end(&mut self, server: usize) {
-        let exchanges = &mut self.servers[server].exchanges;
-        *exchanges = exchanges.checked_sub(1).expect("each exchange ends once");
+    pub(crate) fn end(&mut self, place: Place) {
+        let server = &mut self.servers[place.number];
+        if server.generation == place.generation {
+            server.exchanges = server.exchanges.checked_sub(1).expect("each exchange ends once");
+        }
     }
 
     /// Chooses the next server in turn: the one that lacks most of its share, as nginx's smooth weighted

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use foldhash::fast::RandomState;
 use ring::Time;
 
-use super::balance::{Balancer, ServerSet, WEIGHT_FULL};
+use super::balance::{Balancer, Place, ServerSet, WEIGHT_FULL};
 use super::health::{Change, Probe, Standing};
 use super::retries::Budget;
 use super::{Server, Upstream};
@@ -51,8 +51,8 @@ pub(crate) struct Try {
 #[must_use]
 pub(crate) struct Chosen {
     pub(crate) server: Arc<Server>,
-    /// Its number in the upstream.
-    pub(crate) number: usize,
+    /// Its place among the servers of the upstream.
+    place: Place,
     upstream: u64,
     probe: Option<Probe>,
     /// True if all servers are down: if it fails, no other one is tried.
@@ -86,8 +86,10 @@ impl Choices {
     /// The exchange with a server has ended.
     pub(super) fn end(&mut self, chosen: Chosen) {
         chosen.server.numbers.active.fetch_sub(1, Ordering::Relaxed);
-        let choice = self.0.get_mut(&chosen.upstream).expect("kept while it has exchanges");
-        choice.balancer.end(chosen.number);
+        // It may have been dropped, if the server was not of the upstream any more.
+        if let Some(choice) = self.0.get_mut(&chosen.upstream) {
+            choice.balancer.end(chosen.place);
+        }
     }
 
     /// Drops what is kept for upstreams that no configuration and no request has any more.
@@ -130,7 +132,7 @@ impl Choice {
             if self.balancer.members().iter().any(is_member) {
                 continue;
             }
-            // Those that exchanges still have may fill the last places; they come back with the next change.
+            // An upstream has no more servers than there are numbers.
             let Some(number) = self.balancer.add(server.name.as_bytes()) else { continue };
             if self.servers.len() <= number {
                 self.servers.resize(number + 1, None);
@@ -161,18 +163,18 @@ impl Choice {
         }
         let probes = if ask.is_repeatable || up.is_empty() { due } else { ServerSet::EMPTY };
         let mut among = up.or(probes).without(ask.failed);
-        let (number, probe, is_last) = loop {
+        let (place, probe, is_last) = loop {
             match self.balancer.begin(among, ask.key) {
-                Some(number) if due.contains(number) => {
-                    let server = self.servers[number].as_ref().expect("members have servers");
+                Some(place) if due.contains(place.number) => {
+                    let server = self.servers[place.number].as_ref().expect("members have servers");
                     if let Some(probe) = server.health.take_probe(now) {
-                        break (number, Some(probe), false);
+                        break (place, Some(probe), false);
                     }
                     // Another worker was faster.
-                    self.balancer.end(number);
-                    among.remove(number);
+                    self.balancer.end(place);
+                    among.remove(place.number);
                 }
-                Some(number) => break (number, None, false),
+                Some(place) => break (place, None, false),
                 // All are down. One is asked nevertheless, once.
                 None if ask.failed.is_empty() => {
                     break (self.balancer.begin(self.balancer.members(), ask.key)?, None, true);
@@ -181,17 +183,22 @@ impl Choice {
             }
         };
         if ask.is_retry && !self.budget.take(now) {
-            self.balancer.end(number);
+            self.balancer.end(place);
             return None;
         }
-        let server = Arc::clone(self.servers[number].as_ref().expect("members have servers"));
+        let server = Arc::clone(self.servers[place.number].as_ref().expect("members have servers"));
         server.numbers.exchanges.fetch_add(1, Ordering::Relaxed);
         server.numbers.active.fetch_add(1, Ordering::Relaxed);
-        Some(Chosen { server, number, upstream, probe, is_last })
+        Some(Chosen { server, place, upstream, probe, is_last })
     }
 }
 
 impl Chosen {
+    /// Its number among the servers of the upstream.
+    pub(crate) const fn number(&self) -> usize {
+        self.place.number
+    }
+
     /// The server has answered.
     pub(crate) fn handle_success(&mut self, now: Time) -> Option<Change> {
         self.server.health.handle_success(self.probe.take(), now)

@@ -12,6 +12,11 @@ fn balancer(rule: Balance, servers: usize) -> Balancer {
     balancer
 }
 
+/// The place of a server whose number no other one has had.
+const fn first(number: usize) -> Place {
+    Place { number, generation: 0 }
+}
+
 impl Balancer {
     fn exchanges(&self, server: usize) -> u32 {
         self.servers[server].exchanges
@@ -25,9 +30,9 @@ fn set(servers: &[usize]) -> ServerSet {
 /// The servers of so many requests that end before the next one begins.
 fn turns(balancer: &mut Balancer, among: ServerSet, count: usize) -> Vec<usize> {
     let turns = (0..count).map(|_| {
-        let server = balancer.begin(among, 0).unwrap();
-        balancer.end(server);
-        server
+        let place = balancer.begin(among, 0).unwrap();
+        balancer.end(place);
+        place.number
     });
     turns.collect()
 }
@@ -72,10 +77,10 @@ fn a_server_with_a_higher_weight_has_more_turns_evenly_spread() {
 fn the_server_with_the_fewest_exchanges_by_weight_is_asked() {
     let all = set(&[0, 1, 2]);
     let mut balancer = balancer(Balance::Least, 3);
-    let begin = |balancer: &mut Balancer| balancer.begin(all, 0).unwrap();
+    let begin = |balancer: &mut Balancer| balancer.begin(all, 0).unwrap().number;
     assert_eq!([(); 3].map(|()| begin(&mut balancer)), [0, 1, 2]);
     for server in [1, 0, 2, 2, 1] {
-        balancer.end(server);
+        balancer.end(first(server));
         assert_eq!(begin(&mut balancer), server);
     }
     assert_eq!([0, 1, 2].map(|server| balancer.exchanges(server)), [1, 1, 1]);
@@ -90,13 +95,13 @@ fn the_server_with_the_fewest_exchanges_by_weight_is_asked() {
 fn an_address_that_has_gone_leaves_its_number_when_its_last_exchange_has_ended() {
     let mut balancer = balancer(Balance::RoundRobin, 2);
     let all = set(&[0, 1]);
-    assert_eq!(balancer.begin(set(&[1]), 0), Some(1));
+    assert_eq!(balancer.begin(set(&[1]), 0), Some(first(1)));
     balancer.remove(1);
     assert_eq!(balancer.members(), set(&[0]));
-    assert_eq!(balancer.begin(all, 0), Some(0));
+    assert_eq!(balancer.begin(all, 0), Some(first(0)));
     assert_eq!(balancer.begin(set(&[1]), 0), None);
     assert_eq!(balancer.add(b"new"), Some(2));
-    balancer.end(1);
+    balancer.end(first(1));
     assert_eq!(balancer.add(b"newer"), Some(1));
     assert_eq!(balancer.members(), set(&[0, 1, 2]));
 }
@@ -108,6 +113,25 @@ fn there_is_a_maximum_of_servers() {
     balancer.remove(7);
     assert_eq!(balancer.add(b"one more"), Some(7));
     assert!(balancer.begin(balancer.members(), 1).is_some());
+}
+
+/// Long tunnels to addresses that a name has no more would keep its new ones out.
+#[test]
+fn removed_servers_with_exchanges_keep_no_new_ones_out() {
+    let mut balancer = balancer(Balance::Least, SERVERS_MAX);
+    let begun: Vec<_> =
+        (0..SERVERS_MAX).map(|_| balancer.begin(balancer.members(), 0).unwrap()).collect();
+    (0..SERVERS_MAX).for_each(|number| balancer.remove(number));
+    for number in 0..SERVERS_MAX {
+        assert_eq!(balancer.add(&number.to_le_bytes()), Some(number));
+    }
+    let next = balancer.begin(balancer.members(), 0).unwrap();
+    for place in begun {
+        balancer.end(place);
+    }
+    assert_eq!(balancer.exchanges(next.number), 1, "the exchanges of others ended");
+    balancer.end(next);
+    assert!(!balancer.has_exchanges());
 }
 
 #[test]
@@ -140,9 +164,9 @@ fn each_key_has_a_server_that_changes_only_with_its_own_server() {
 }
 
 fn turns_of(balancer: &mut Balancer, among: ServerSet, key: u64) -> usize {
-    let server = balancer.begin(among, key).unwrap();
-    balancer.end(server);
-    server
+    let place = balancer.begin(among, key).unwrap();
+    balancer.end(place);
+    place.number
 }
 
 #[test]
@@ -156,7 +180,7 @@ fn a_popular_key_fills_its_server_up_to_the_bound_and_then_others() {
     }
     let counts = [0, 1, 2, 3].map(|server| balancer.exchanges(server));
     // 5/4 of a quarter, at most.
-    assert_eq!(counts[first], 313, "{counts:?}");
+    assert_eq!(counts[first.number], 313, "{counts:?}");
     assert!(counts.iter().all(|count| *count <= 313), "{counts:?}");
     // The server that the key had first is the one that gets what is free.
     balancer.end(first);
@@ -199,7 +223,7 @@ fn a_popular_key_does_not_fill_a_server_that_is_starting() {
     balancer.set_weight(1, WEIGHT_FULL / 8);
     // A key that it takes.
     let key = (0..).map(mix).find(|key| turns_of(&mut balancer, all, *key) == 1).unwrap();
-    let servers: Vec<_> = (0..10).map(|_| balancer.begin(all, key).unwrap()).collect();
+    let servers: Vec<_> = (0..10).map(|_| balancer.begin(all, key).unwrap().number).collect();
     assert_eq!(servers, [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -260,8 +284,9 @@ proptest! {
                 prop_assert!(among.is_empty());
                 continue;
             };
-            prop_assert!(among.contains(chosen));
             begun.push(chosen);
+            let chosen = chosen.number;
+            prop_assert!(among.contains(chosen));
             let exchanges = f64::from(balancer.exchanges(chosen));
             match rule {
                 // Whatever the sets were, no server is far from its share.

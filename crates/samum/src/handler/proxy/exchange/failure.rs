@@ -53,7 +53,7 @@ impl Exchange {
         const REASON: &str = "it has too much to do";
         self.close_link(tools);
         if let Some(chosen) = &self.chosen {
-            self.failed.insert(chosen.number);
+            self.failed.insert(chosen.number());
         }
         // Through a new link: what follows on this one is not taken for the answer of another server.
         if !self.ask_another(tools, Progress::Nothing, Some(REASON), false) {
@@ -104,7 +104,7 @@ impl Exchange {
     /// The failure of the exchange is the server's fault.
     pub(super) fn accuse(&mut self, tools: &mut Tools<'_>) {
         let Some(chosen) = &mut self.chosen else { return };
-        self.failed.insert(chosen.number);
+        self.failed.insert(chosen.number());
         let change = chosen.handle_failure(tools.shell.cx.now);
         self.note_change(tools, change);
     }
