@@ -1015,8 +1015,9 @@ const SHARED: &[Key<Shared, Route>] = &[
         example: "0",
         doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
               failed with it. That is done if no byte of it was sent, or it is `GET`, `HEAD`, `OPTIONS`, `PUT`, \
-              `DELETE` or `TRACE` and nothing of a response has come, and its body was not sent yet. All retries \
-              are a fifth of the requests at most, and 10 per second and worker.",
+              `DELETE` or `TRACE` and nothing of a response has come, and its body was not sent yet. A connection that \
+              was kept and that the server has closed meanwhile does not count. All others are a fifth of the \
+              requests at most, and 10 per second and worker.",
         read: |shared, node, notes| {
             let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);
             set(&mut shared.gateway.retries, number.and_then(|number| u32::try_from(number).ok()));

@@ -791,9 +791,9 @@ fn a_server_that_refuses_or_never_accepts_is_a_bad_gateway() {
 
 #[test]
 fn a_request_is_tried_again_only_where_that_is_safe() {
-    for request in [GET, POST] {
+    for (request, retries) in [(GET, 2), (GET, 0), (POST, 2)] {
         in_worlds(20, |sim| {
-            let mut stage = Stage::new(sim);
+            let mut stage = Stage::with_rules(sim, |rules| rules.retries = retries);
             let mut client = stage.client();
             let server = stage.ask(&client, GET);
             server.send(OK);

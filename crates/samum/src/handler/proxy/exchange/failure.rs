@@ -41,6 +41,10 @@ impl Exchange {
         if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
+        if !is_fault {
+            // Nor was it a try: the next one is through a new link.
+            self.tries -= 1;
+        }
         let shown = is_fault.then_some(reason);
         if !self.ask_another(tools, reached, shown, is_fault) {
             self.note_failure(tools, reason);
