@@ -256,6 +256,46 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
+/// RFC 3986 allows in no path, which are encoded. A path with a segment that is, or that some servers take for, a dot
+/// segment is [resolved](resolve) as a whole, and so is one that begins with two slashes, which some take for a host.
+pub fn forward(path: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    if path.starts_with(b"//") {
+        return resolve(path, out);
+    }
+    let mut meaning = Vec::new();
+    for segment in path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
+        meaning.clear();
+        resolve_segment(segment, &mut meaning);
+        let name = meaning.split(|&byte| byte == b'%').next().unwrap_or_default();
+        let is_cut = meaning.len() > name.len();
+        if matches!(name, b"." | b"..") || is_cut && meaning.starts_with(b"%3B") {
+            out.truncate(start);
+            return resolve(path, out);
+        }
+        out.push(b'/');
+        push_segment(segment, out);
+    }
+}
+
+/// Appends a segment with the spelling that it has.
+fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
+    let mut rest = segment;
+    while let [byte, after @ ..] = rest {
+        match (*byte, after) {
+            (b'%', [high, low, ..]) if bytes::is(*high, HEX) && bytes::is(*low, HEX) => {
+                out.push(b'%');
+            }
+            (byte, _) if byte != b'%' && (bytes::is(byte, HOST) || b":@".contains(&byte)) => {
+                out.push(byte);
+            }
+            (byte, _) => push_encoded(byte, out),
+        }
+        rest = after;
+    }
+}
+
 /// Appends a segment with one spelling for each meaning.
 fn resolve_segment(segment: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
@@ -282,7 +322,8 @@ fn resolve_segment(segment: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+/// Appends a byte in its percent-encoded form.
+pub fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
     out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);

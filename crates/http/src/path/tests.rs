@@ -243,6 +243,30 @@ fn rfc3986_6_2_2_a_path_that_is_sent_on_has_one_form() {
     }
 }
 
+#[test]
+fn a_path_is_sent_on_as_it_is_unless_its_segments_may_be_others_for_the_server() {
+    for (path, expected) in [
+        ("/", "/"),
+        ("", "/"),
+        ("/thumb/https://example.org/x//", "/thumb/https://example.org/x//"),
+        ("/a%7eb/%41/...;x/.a", "/a%7eb/%41/...;x/.a"),
+        ("/a%2Fb;c", "/a%2Fb;c"),
+        ("/[x]//\u{e4}%/%4", "/%5Bx%5D//%C3%A4%25/%254"),
+        // As `resolve` has it.
+        ("//host/a//b", "/host/a/b"),
+        ("/a//../b//c", "/b/c"),
+        ("/a//%2E/b", "/a/b"),
+        ("/a//%2e.;x/b", "/a/..%3Bx/b"),
+        ("/a//..%3bx/b", "/a/..%3Bx/b"),
+        ("/a//;x/b", "/a/%3Bx/b"),
+        ("/a//b/..", "/a/"),
+    ] {
+        let mut out = b"http://h".to_vec();
+        forward(path.as_bytes(), &mut out);
+        assert_eq!(str::from_utf8(&out), Ok(&*format!("http://h{expected}")), "{path}");
+    }
+}
+
 fn path() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => Just(b"/".to_vec()),
@@ -318,7 +342,17 @@ proptest! {
             let (mut resolved, mut again) = (Vec::new(), Vec::new());
             resolve(&path, &mut resolved);
             prop_assert_eq!(normalize_opaque(&resolved, &mut again), Ok(normal));
+            prop_assert_eq!(&again, &name);
+            let mut forwarded = Vec::new();
+            forward(&path, &mut forwarded);
+            prop_assert_eq!(normalize_opaque(&forwarded, &mut again), Ok(normal));
             prop_assert_eq!(again, name);
+            prop_assert!(forwarded.starts_with(b"/") && !forwarded.starts_with(b"//"));
+            prop_assert_eq!(bytes::skip(&forwarded, 0, bytes::PATH), forwarded.len());
+            // It means the same to servers that look at segments only.
+            let mut meant = Vec::new();
+            resolve(&forwarded, &mut meant);
+            prop_assert_eq!(meant, resolved);
         }
     }
 

@@ -540,7 +540,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
         doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
               of a request is kept, unless the URL of the server has one, which then takes the place of the path \
-              of the route. Each server may have a path of its own.",
+              of the route. Each server may have a path of its own. A path with dot segments, or that spells the path \
+              of the route in another way, is sent in its normal form.",
         read: |route, node, notes| {
             let servers = read_servers(node, notes, upstream::server);
             let upstream = Upstream { servers, rules: GatewayRules::default() };
