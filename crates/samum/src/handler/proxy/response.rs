@@ -9,7 +9,7 @@
 use core::fmt;
 
 use http::date::{self, DATE_LEN};
-use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes};
+use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, path};
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
@@ -249,9 +249,7 @@ fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
         (Some(path), None) => {
-            let is_path =
-                path.starts_with(b"/") && bytes::skip(path, 0, bytes::QUERY) == path.len();
-            let path = is_path.then(|| Target::Path(path.to_vec()));
+            let path = path.starts_with(b"/").then(|| Target::Path(encoded(path)));
             path.map(Some).ok_or(Fault { reason: "an X-Accel-Redirect that is no path" })
         }
         (None, Some(file)) => {
@@ -259,6 +257,18 @@ fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
             file.map(Some).ok_or(Fault { reason: "an X-Sendfile that is no absolute path" })
         }
     }
+}
+
+/// A path and a query that an application may have written as they are, with encodings where a URL needs them.
+fn encoded(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for &byte in path {
+        match bytes::is(byte, bytes::QUERY) {
+            true => out.push(byte),
+            false => path::push_encoded(byte, &mut out),
+        }
+    }
+    out
 }
 
 /// A line of a head: name and value.
