@@ -34,12 +34,18 @@ fn stage(sim: SimConfig) -> Stage {
     )
 }
 
-/// Sends a request, lets the server answer it with these fields, and gives the response.
-fn hand_over(stage: &mut Stage, client: &mut Client, request: &str, fields: &str) -> Response {
-    let server = stage.ask(client, request.as_bytes());
+/// Sends a request, lets the server answer it with these fields, and gives the response. The link is kept.
+fn hand_over(
+    stage: &mut Stage,
+    (client, server): (&mut Client, &mut Option<Peer>),
+    request: &str,
+    fields: &str,
+) -> Response {
+    client.peer.send(request.as_bytes());
+    let server = server.get_or_insert_with(|| stage.accept());
+    stage.request(server);
     server.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 7\r\n\r\nignored").as_bytes());
     let response = stage.response(client);
-    assert!(server.end().is_some(), "the link ends with its answer");
     assert!(!response.head.contains("X-Accel") && !response.head.contains("X-Sendfile"));
     response
 }
@@ -52,16 +58,17 @@ fn get(fields: &str) -> String {
 fn a_file_is_sent_in_the_place_of_an_answer() {
     in_worlds(5, |sim| {
         let mut stage = stage(SimConfig { faults: Faults::default(), ..sim });
-        let mut client = stage.client();
+        let (mut client, mut server) = (stage.client(), None);
         for (fields, bytes) in [
             ("X-Accel-Redirect: /internal/a.txt\r\n", FILE),
             ("X-Accel-Redirect: /internal/d%20e.bin?query\r\n", FILE),
+            ("X-Accel-Redirect: /internal/d e.bin\r\n", FILE),
             ("X-Accel-Redirect: /open/b.txt\r\n", FILE),
             ("X-Sendfile: /srv/files/a.txt\r\n", FILE),
             ("X-Sendfile: /srv/files//./d e.bin\r\n", FILE),
             ("X-Sendfile: /srv/files/open/b.txt\r\n", FILE),
         ] {
-            let response = hand_over(&mut stage, &mut client, &get(""), fields);
+            let response = hand_over(&mut stage, (&mut client, &mut server), &get(""), fields);
             assert_eq!((response.status, &response.body[..]), (200, bytes), "{fields}");
             assert!(response.head.contains("\r\nETag: "), "{}", response.head);
         }
@@ -69,7 +76,7 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
         let fields = "X-Accel-Redirect: /internal/a.txt\r\nContent-Type: a/b\r\nSet-Cookie: a=1\r\n\
                       Set-Cookie: b=2\r\nX-Powered-By: it\r\nCache-Control: private\r\n\
                       ETag: \"own\"\r\nContent-Disposition: attachment\r\n";
-        let response = hand_over(&mut stage, &mut client, &get(""), fields);
+        let response = hand_over(&mut stage, (&mut client, &mut server), &get(""), fields);
         for kept in [
             "Content-Type: a/b",
             "Set-Cookie: a=1",
@@ -90,16 +97,19 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
 
         // Ranges, conditions and methods of the client.
         let accel = "X-Accel-Redirect: /internal/a.txt\r\nContent-Type: a/b\r\n";
-        let response = hand_over(&mut stage, &mut client, &get("Range: bytes=2-4\r\n"), accel);
+        let response =
+            hand_over(&mut stage, (&mut client, &mut server), &get("Range: bytes=2-4\r\n"), accel);
         assert_eq!((response.status, &response.body[..]), (206, &b"234"[..]), "{}", response.head);
         let condition = get(&format!("If-None-Match: {tag}\r\n"));
-        let response = hand_over(&mut stage, &mut client, &condition, accel);
+        let response = hand_over(&mut stage, (&mut client, &mut server), &condition, accel);
         assert_eq!(response.status, 304, "{}", response.head);
         let post = "POST /app HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
-        let response = hand_over(&mut stage, &mut client, post, accel);
+        let response = hand_over(&mut stage, (&mut client, &mut server), post, accel);
         assert_eq!((response.status, &response.body[..]), (200, FILE));
         // The route itself is not there for clients.
-        let server = stage.ask(&client, b"GET /internal/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        let server = server.expect("it was asked");
+        client.peer.send(b"GET /internal/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        stage.request(&server);
         server.send(OK);
         assert_eq!(stage.response(&mut client).body, b"ok");
         assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
@@ -128,14 +138,50 @@ fn what_is_no_file_of_a_route_is_refused() {
             ("X-Sendfile: /srv/files", 404),
         ] {
             let mut stage = stage(sim.clone());
-            let mut client = stage.client();
-            let response = hand_over(&mut stage, &mut client, &get(""), &format!("{field}\r\n"));
+            let (mut client, mut server) = (stage.client(), None);
+            let response = hand_over(
+                &mut stage,
+                (&mut client, &mut server),
+                &get(""),
+                &format!("{field}\r\n"),
+            );
             assert_eq!((response.status, response.whole), (status, true), "{field}");
             assert_eq!(stage.stats().proxy_failed, u64::from(status == 502), "{field}");
             if status == 502 {
                 stage.check_told("X-");
             }
-            stage.check_nothing_is_left(vec![client], vec![]);
+            stage.check_nothing_is_left(vec![client], server.into_iter().collect());
+        }
+    });
+}
+
+/// A content of no use is received as far as that costs less than another link.
+#[test]
+fn a_long_content_beside_a_file_ends_the_link() {
+    in_worlds(5, |sim| {
+        let mut stage = stage(SimConfig { faults: Faults::default(), ..sim });
+        for (framing, length, is_kept) in [
+            ("Content-Length: 7000", 7000, true),
+            ("Content-Length: 70000", 70_000, false),
+            ("Transfer-Encoding: chunked", 7000, true),
+            ("Transfer-Encoding: chunked", 70_000, false),
+        ] {
+            let mut client = stage.client();
+            let server = stage.ask(&client, get("").as_bytes());
+            let accel = "X-Accel-Redirect: /internal/a.txt";
+            server.send(format!("HTTP/1.1 200 OK\r\n{accel}\r\n{framing}\r\n\r\n").as_bytes());
+            let content = "a".repeat(length);
+            match framing.starts_with("Content-Length") {
+                true => server.send(content.as_bytes()),
+                false => server.send(format!("{length:x}\r\n{content}\r\n0\r\n\r\n").as_bytes()),
+            }
+            let response = stage.response(&mut client);
+            assert_eq!((response.status, &response.body[..]), (200, FILE));
+            stage.pass(Duration::from_millis(50));
+            assert_eq!(server.end().is_none(), is_kept, "{framing} {length}");
+            assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+            server.close();
+            stage.pass(Duration::from_millis(50));
         }
     });
 }

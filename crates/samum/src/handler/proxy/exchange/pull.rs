@@ -19,7 +19,7 @@ use crate::upstream::Link;
 /// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so
 /// much has come; what comes through a tunnel, once so much waits for the client. For less it is not worthwhile to have the
 /// ring stop, and begin again.
-const PULLED_BYTES_MIN: u64 = 8 * 1024;
+pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
 /// Once less than this comes at once through a tunnel, the ring receives again: that needs fewer calls for a message.
 /// There is a distance to the number above, so that a tunnel does not go to and fro.
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;

@@ -1,6 +1,6 @@
 //! The response of a server: its head, its content and its end.
 
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Status;
@@ -9,8 +9,10 @@ use ring::Key;
 use sendfile::Piece;
 
 use super::duty::Duty;
+use super::pull::PULLED_BYTES_MIN;
 use super::{DROPPED_BYTES_MAX, Exchange, SURPLUS, Stage, Tools};
 use crate::config::GatewayRules;
+use crate::handler::gateway::interest::Interest;
 use crate::handler::proxy::response::{Meaning, Passed};
 use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
@@ -141,7 +143,7 @@ impl Exchange {
         self.note_change(tools, change);
         // The client has left in the same turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
-        let reached = |passed: Passed, has_content: bool| {
+        let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
             let output = Rc::clone(&self.output);
             Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
         };
@@ -155,21 +157,30 @@ impl Exchange {
                     output.drop_rest();
                 }
                 drop(output);
-                reached(passed, has_content)
+                reached(passed, has_content, interest)
             }
             Meaning::Tunnel(passed) => {
                 self.stage = Stage::Tunnel;
                 self.has_sent_all = false;
-                reached(passed, true)
+                reached(passed, true, interest)
             }
             Meaning::HandOver(over) => {
                 let chosen = self.chosen.as_ref().expect("a server has answered");
                 // Whatever the request becomes has no body.
-                let interest = Weak::clone(&self.interest);
+                interest.pass_to(Key::NONE);
+                let interest = core::mem::take(&mut self.interest);
                 let held = Held { interest, input: None, count: 0 };
                 let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
-                return self.give_up(tools);
+                // A content that is short and of no use is received, so that the link can be kept.
+                if !self.has_sent_all
+                    || self.wire.content_left().is_some_and(|left| left >= PULLED_BYTES_MIN)
+                {
+                    return self.give_up(tools);
+                }
+                self.output.borrow_mut().drop_rest();
+                self.stage = Stage::Content;
+                return;
             }
         };
         tools.answers.push_back((self.ticket, answer));
