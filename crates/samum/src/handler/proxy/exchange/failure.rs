@@ -83,7 +83,8 @@ impl Exchange {
         };
         let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
         if !attempt.may_be_repeated(self.upstream.rules.retries)
-            || is_last
+            // A kept link says nothing about the server.
+            || is_last && may_be_kept
             || self.interest.strong_count() == 0
         {
             return false;
@@ -225,6 +226,7 @@ impl Exchange {
 
 /// Returns whether this server has too little of something.
 fn is_shortage(error: &io::Error) -> bool {
-    let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    // The last one: all ports of this host are in use for the address.
+    let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
     all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
 }
