@@ -11,8 +11,9 @@
 //! stopped, [`response`] what a header means. What may wait for a disk is done by the threads of a
 //! [`Directory`].
 //!
-//! A body whose length the client says is given to the program while it comes. One in chunks is collected
-//! first, because a program must be told the length (RFC 3875 §4.1.2).
+//! A body that fits into memory is collected first ([`bodies`](super::gateway::bodies)), so that a slow client occupies
+//! no program, and because a program must be told the length (RFC 3875 §4.1.2). A longer one is given to the
+//! program while it comes.
 
 mod life;
 pub(super) mod response;
