@@ -797,6 +797,10 @@ fn precise_microseconds(value: f64) -> String {
     format!("{:.2}", value / 1e3)
 }
 
+fn tenths(value: f64) -> String {
+    format!("{value:.1}")
+}
+
 fn hundredths(value: f64) -> String {
     format!("{value:.2}")
 }

@@ -3,7 +3,8 @@
 use core::fmt::Write as _;
 
 use super::{
-    Kept, Show, at_size, find, hundredths, mebibytes, precise_microseconds, rounds_by_size, whole,
+    Kept, Show, at_size, find, hundredths, mebibytes, megabytes, precise_microseconds,
+    rounds_by_size, tenths, whole,
 };
 use crate::league::peers::{CROWDED, DNS, METERED, STALLED};
 use crate::league::proxy::{download, requests, slow, stalled};
@@ -147,6 +148,20 @@ fn disk_aims() -> Vec<Aim> {
             milliseconds,
         ),
         Aim::figure(
+            "its helper threads asleep",
+            "asleep",
+            (METERED, asleep::OTHERS),
+            AtMost(0.0),
+            tenths,
+        ),
+        Aim::figure(
+            "threads of io_uring for it asleep",
+            "asleep",
+            (METERED, asleep::KERNEL),
+            AtMost(0.0),
+            tenths,
+        ),
+        Aim::figure(
             "small files beside eight downloads, 64 MiB/s: p99, ms",
             "mixed",
             ("samum", mixed::P99),
@@ -173,6 +188,13 @@ fn disk_aims() -> Vec<Aim> {
             ("samum", cold::P99),
             ("samum", cold::ALONE_P99),
             AtMost(1.5),
+        ),
+        Aim::figure(
+            "these downloads, of 16 MiB/s: MB/s",
+            "cold",
+            ("samum", cold::COLD),
+            AtLeast(0.98 * 16.0 * 1_048_576.0),
+            megabytes,
         ),
         Aim::ratio(
             "hot files beside 10,000 requests for a disk that hangs: p99",
