@@ -612,3 +612,20 @@ fn an_acknowledgement_of_a_unix_socket_ends_when_the_peer_has_read_or_left() {
         }
     }
 }
+
+#[test]
+fn a_peer_can_still_acknowledge_what_has_left_of_a_broken_send() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, mut peer) = setup.pair(false);
+        let send = setup.calls.send(socket, vec![Part::Bytes(content(4 << 20))], 1).unwrap();
+        setup.calls.cancel(send);
+        let (_, count, end) = setup.sent();
+        assert!(count > 0 && end == Err(Stop::Cancelled));
+        setup.calls.acknowledgement(socket, count, 2).unwrap();
+        setup.pause();
+        peer.read_exact(&mut vec![0; usize::try_from(count).unwrap()]).unwrap();
+        let end = setup.next().outcome;
+        assert!(matches!(end, Outcome::Acknowledged(Ok(bytes)) if bytes == count), "{end:?}");
+    }
+}

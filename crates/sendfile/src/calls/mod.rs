@@ -457,10 +457,7 @@ impl Calls {
             // looks as if it had left, but may still read what is queued.
             None => {
                 let left = ring.has_left(fd);
-                (
-                    lines.is_broken || left == Some(Left::Unread),
-                    left.is_some() && ring.queued(fd) == 0,
-                )
+                (left == Some(Left::Unread), left.is_some() && ring.queued(fd) == 0)
             }
         };
         let acknowledged = if is_over { lines.sent } else { acknowledged };
