@@ -85,7 +85,7 @@ enum samum_event {
     SAMUM_CONNECTED = 5, /* samum_connect: `name` is a socket */
     SAMUM_TIMER = 6,    /* samum_timer: the time has come */
     SAMUM_SIGNAL = 7,   /* samum_signal: the signal has come; more will come, unless there is an error */
-    SAMUM_ACKNOWLEDGED = 8, /* samum_acknowledgement: the peer has acknowledged `bytes`; with EPIPE the connection is gone */
+    SAMUM_ACKNOWLEDGED = 8, /* samum_acknowledgement: the peer has acknowledged `bytes`; EPIPE: it never will, it is gone */
     SAMUM_LISTED = 9,   /* samum_list: `name` is a listing of `bytes` entries */
     SAMUM_WATCHING = 10, /* samum_watch, once: changes are seen from now on; SAMUM_CHANGED will come */
     SAMUM_CHANGED = 11, /* samum_watch: the file may have changed; more will come, unless there is an error */
@@ -195,7 +195,8 @@ int samum_list(samum_queue *queue, uint64_t directory, const char *path, size_t 
 int samum_watch(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
 
 /* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of
- * Unix sockets the library asks 20 times a second. Errors of the completion are EBADF if the socket was closed, and EPIPE. */
+ * Unix sockets the library asks 20 times a second. Errors of the completion are EBADF if the socket was closed, and EPIPE if the
+ * connection has ended before the peer has acknowledged so many. */
 int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
 
 /* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of

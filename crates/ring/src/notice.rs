@@ -21,12 +21,15 @@ pub struct Notice {
     pub copied: bool,
 }
 
-/// The peer of a Unix socket that has closed it, or has ended its side after we have ended ours.
+/// The way in which a peer has left a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// It has read everything that is not queued.
+    /// The connection has ended. It is no Unix socket, so what is queued is still what was not acknowledged.
+    Ended,
+    /// The peer has closed a Unix socket, or has ended its side after we have ended ours, and has read everything that is
+    /// not queued.
     Read,
-    /// It had not: nobody knows how much it has read.
+    /// The peer has closed a Unix socket without having read everything: nobody knows how much it has read.
     Unread,
 }
 

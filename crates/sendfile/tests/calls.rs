@@ -559,6 +559,53 @@ fn an_acknowledgement_comes_when_the_peer_has_so_many_bytes() {
 }
 
 #[test]
+fn an_acknowledgement_comes_although_the_connection_has_ended_meanwhile() {
+    const COUNT: usize = 200_000;
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, mut peer) = tcp_pair(&mut setup.calls);
+        setup.calls.send(socket, vec![Part::Bytes(content(COUNT))], 1).unwrap();
+        setup.calls.acknowledgement(socket, COUNT as u64, 2).unwrap();
+        assert_eq!(setup.sent(), (1, COUNT as u64, Ok(())));
+        setup.calls.shutdown(socket);
+        let mut all = Vec::new();
+        peer.read_to_end(&mut all).unwrap();
+        drop(peer);
+        let end = setup.next().outcome;
+        assert!(
+            matches!(end, Outcome::Acknowledged(Ok(bytes)) if bytes == COUNT as u64),
+            "{end:?}"
+        );
+        // Of more than that it is known that it will never come.
+        setup.calls.acknowledgement(socket, COUNT as u64 + 1, 3).unwrap();
+        let end = setup.next().outcome;
+        let expected = Err(Stop::Failed(Failure::Gone));
+        assert!(matches!(end, Outcome::Acknowledged(end) if end == expected));
+    }
+}
+
+#[test]
+fn a_connection_that_was_reset_has_acknowledged_what_came_before() {
+    const COUNT: u64 = 64 << 20;
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (socket, peer) = tcp_pair(&mut setup.calls);
+        setup.calls.send(socket, vec![Part::Bytes(vec![0; 64 << 20])], 1).unwrap();
+        setup.pause();
+        let came = setup.calls.acknowledged(socket);
+        assert!(0 < came && came < COUNT, "{came}");
+        drop(peer);
+        assert!(matches!(setup.sent(), (1, 1.., Err(Stop::Failed(Failure::Gone)))));
+        for (bytes, is_there) in [(came, true), (COUNT, false)] {
+            setup.calls.acknowledgement(socket, bytes, 2).unwrap();
+            let end = setup.next().outcome;
+            let Outcome::Acknowledged(end) = end else { panic!("{end:?}") };
+            assert_eq!(end.is_ok(), is_there, "{bytes}: {end:?}");
+        }
+    }
+}
+
+#[test]
 fn a_unix_socket_is_asked_what_its_peer_has() {
     for choice in DRIVERS {
         let mut setup = Setup::new(choice);

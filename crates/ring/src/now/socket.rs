@@ -219,9 +219,12 @@ pub(crate) fn peer_name(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok()??.try_into().ok()
 }
 
-/// Returns how the peer of a Unix socket has left; `None` if it is there (`unix_release_sock` and `unix_poll` in
-/// net/unix/af_unix.c).
+/// Returns how the peer has left; `None` if it is there (`inet_getname` in net/ipv4/af_inet.c, `unix_release_sock` and
+/// `unix_poll` in net/unix/af_unix.c).
 pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {
+    if rustix::net::sockopt::socket_domain(socket) != Ok(AddressFamily::UNIX) {
+        return rustix::net::getpeername(socket).is_err().then_some(Left::Ended);
+    }
     let mut look = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
     poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
     let events = look[0].revents();

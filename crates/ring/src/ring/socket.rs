@@ -177,8 +177,8 @@ impl Ring {
     }
 
     /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
-    /// Unix sockets about that, in memory that they occupy (unix(7)). 0 for a dead socket, but nothing is meant
-    /// by it after [`reset`](Self::reset).
+    /// Unix sockets about that, in memory that they occupy (unix(7)). A TCP socket whose connection has ended keeps its
+    /// number; a Unix socket has 0 once its peer has gone. After [`reset`](Self::reset) nothing is meant by it.
     #[must_use]
     pub fn queued(&self, socket: &Fd) -> u64 {
         match self.world() {
@@ -223,7 +223,7 @@ impl Ring {
         }
     }
 
-    /// Returns how the peer of a Unix socket has left; `None` if it is there, and always in the simulation.
+    /// Returns how the peer of a socket has left; `None` if it is there, and always in the simulation.
     #[must_use]
     pub fn has_left(&self, socket: &Fd) -> Option<Left> {
         match self.world() {

@@ -400,18 +400,23 @@ impl Calls {
     #[must_use]
     pub fn acknowledged(&self, socket: Socket) -> u64 {
         let Some(lines) = self.sockets.get(socket.0) else { return 0 };
+        self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()))
+    }
+
+    /// Bytes that have left on a socket.
+    fn sent(&self, lines: &Lines) -> u64 {
         let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
         let current = current.map_or(0, |one| match &one.work {
             Work::Send(send) => send.stream.sent(),
             _ => 0,
         });
-        (lines.sent + current).saturating_sub(self.ring.queued(lines.transport.socket()))
+        lines.sent + current
     }
 
     /// Waits until the peer has acknowledged so many bytes of the sends on a socket, all of them counted
     /// together: [`Outcome::Acknowledged`]. For TCP the kernel tells (`SO_TIMESTAMPING`), from the first such
     /// call on, at the end of each piece that it has taken; else the socket is looked at 20 times a
-    /// second. It fails with [`Failure::Gone`] when the connection is gone.
+    /// second. It fails with [`Failure::Gone`] when the connection is gone before the peer has so many.
     ///
     /// # Errors
     ///
@@ -445,22 +450,20 @@ impl Calls {
 
     /// Completes the calls that wait for what has been acknowledged.
     fn look(&mut self, socket: Socket) {
+        let Some(lines) = self.sockets.get(socket.0) else { return };
+        let left = self.ring.has_left(lines.transport.socket());
+        // Behind the look at the peer, which may acknowledge all and go between the two.
         let acknowledged = self.acknowledged(socket);
+        let is_gone = left == Some(Left::Unread);
+        let is_over = match left {
+            None => false,
+            Some(Left::Ended | Left::Unread) => true,
+            // A peer that has ended its side, as we have ours, looks as if it had left, but may still read what is queued.
+            Some(Left::Read) => acknowledged == self.sent(lines),
+        };
         let Self { sockets, calls, ring, .. } = self;
         let Some(lines) = sockets.get_mut(socket.0) else { return };
-        let fd = lines.transport.socket();
         let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
-        // A socket without a connection has nothing queued, whatever became of it.
-        let (is_gone, is_over) = match acknowledgements.notices {
-            Some(_) => (ring.peer_name(fd).is_none(), false),
-            // Of what a peer has left unread nothing is queued either. One that has ended its side, as we have ours,
-            // looks as if it had left, but may still read what is queued.
-            None => {
-                let left = ring.has_left(fd);
-                (left == Some(Left::Unread), left.is_some() && ring.queued(fd) == 0)
-            }
-        };
-        let acknowledged = if is_over { lines.sent } else { acknowledged };
         let mut ended = Vec::new();
         acknowledgements.calls.retain(|call| {
             let waits_for = match calls.get(call.0).map(|one| &one.work) {
@@ -468,7 +471,7 @@ impl Calls {
                 _ => unreachable!("a call leaves the line when it ends"),
             };
             let is_there = !is_gone && waits_for <= acknowledged;
-            let ends = is_there || is_gone || is_over;
+            let ends = is_there || is_over;
             if ends {
                 let failed = Err(Stop::Failed(Failure::Gone));
                 ended.push((*call, if is_there { Ok(acknowledged) } else { failed }));
