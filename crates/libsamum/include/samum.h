@@ -219,9 +219,9 @@ int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size
 int samum_cancel(samum_queue *queue, uint64_t call);
 
 /* Writes to *bytes how many bytes of the sends on a socket the peer has acknowledged; of a Unix socket about those that it has
- * read. Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them, so
- * a file that is written then changes what it reads. Memory is copied, and may be written once SAMUM_SENT has come. Fails
- * with EBADF. */
+ * read, and if it has left without reading all, those that it was known to have read. Acknowledged is not unreferenced: a
+ * peer on the same machine shares the pages of a file until it has read them, so a file that is written then changes what it
+ * reads. Memory is copied, and may be written once SAMUM_SENT has come. Fails with EBADF. */
 int samum_acknowledged(samum_queue *queue, uint64_t socket, uint64_t *bytes);
 
 /* A file when it was opened, as stat(2) says. */

@@ -676,3 +676,35 @@ fn a_peer_can_still_acknowledge_what_has_left_of_a_broken_send() {
         assert!(matches!(end, Outcome::Acknowledged(Ok(bytes)) if bytes == count), "{end:?}");
     }
 }
+
+#[test]
+fn what_the_peer_of_a_unix_socket_leaves_unread_is_not_acknowledged() {
+    const COUNT: usize = 100_000;
+    for choice in DRIVERS {
+        for receives in [false, true] {
+            let mut setup = Setup::new(choice);
+            let (socket, mut peer) = setup.pair(false);
+            setup.calls.send(socket, vec![Part::Bytes(content(COUNT))], 1).unwrap();
+            assert_eq!(setup.sent(), (1, COUNT as u64, Ok(())));
+            peer.read_exact(&mut vec![0; COUNT / 2]).unwrap();
+            let read = setup.calls.acknowledged(socket);
+            assert!(read < COUNT as u64);
+            drop(peer);
+            assert_eq!(setup.calls.acknowledged(socket), read);
+            if receives {
+                // The kernel tells of the reset, and then no more.
+                setup.calls.receive_into(socket, Room::Owned(vec![0; 10]), 2).unwrap();
+                let end = setup.next().outcome;
+                let Outcome::Received { end, .. } = end else { panic!("{end:?}") };
+                assert_eq!(end, Err(Stop::Failed(Failure::Gone)));
+                assert_eq!(setup.calls.acknowledged(socket), read);
+            }
+            for (bytes, is_there) in [(read, true), (COUNT as u64, false)] {
+                setup.calls.acknowledgement(socket, bytes, 3).unwrap();
+                let end = setup.next().outcome;
+                let Outcome::Acknowledged(end) = end else { panic!("{end:?}") };
+                assert_eq!(end.is_ok(), is_there, "{bytes}: {end:?}");
+            }
+        }
+    }
+}

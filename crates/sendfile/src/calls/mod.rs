@@ -209,6 +209,10 @@ struct Lines {
     has_turn: bool,
     /// Bytes of the sends that have ended.
     sent: u64,
+    /// Bytes that the peer had acknowledged when that was last looked at.
+    acknowledged: u64,
+    /// True once a receive has found that the peer of a Unix socket has left bytes unread; the kernel says it once.
+    is_unread: bool,
     /// Some once a call has waited for acknowledgements.
     acknowledgements: Option<Box<Acknowledgements>>,
 }
@@ -269,6 +273,8 @@ impl Calls {
                 is_broken: false,
                 has_turn: false,
                 sent: 0,
+                acknowledged: 0,
+                is_unread: false,
                 acknowledgements: None,
             }
         };
@@ -392,15 +398,32 @@ impl Calls {
     }
 
     /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`); of a Unix socket
-    /// about those that it has read. 0 if the socket was closed.
+    /// about those that it has read, and if it has left without reading all, those that it was known to have read.
+    /// 0 if the socket was closed.
     ///
     /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it
     /// has read them, so a file that is written then changes what the peer reads. What was sent from
     /// memory is a copy.
     #[must_use]
-    pub fn acknowledged(&self, socket: Socket) -> u64 {
+    pub fn acknowledged(&mut self, socket: Socket) -> u64 {
         let Some(lines) = self.sockets.get(socket.0) else { return 0 };
-        self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()))
+        let count = self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()));
+        // Looked at behind the count: the kernel drops what is queued after it has said that the peer leaves it unread.
+        let left = self.left(lines);
+        let lines = self.sockets.get_mut(socket.0).expect("looked up above");
+        if left != Some(Left::Unread) {
+            lines.acknowledged = count;
+        }
+        lines.acknowledged
+    }
+
+    /// Returns how the peer of a socket has left.
+    fn left(&self, lines: &Lines) -> Option<Left> {
+        if lines.is_unread {
+            Some(Left::Unread)
+        } else {
+            self.ring.has_left(lines.transport.socket())
+        }
     }
 
     /// Bytes that have left on a socket.
@@ -451,15 +474,14 @@ impl Calls {
     /// Completes the calls that wait for what has been acknowledged.
     fn look(&mut self, socket: Socket) {
         let Some(lines) = self.sockets.get(socket.0) else { return };
-        let left = self.ring.has_left(lines.transport.socket());
+        let (left, sent) = (self.left(lines), self.sent(lines));
         // Behind the look at the peer, which may acknowledge all and go between the two.
         let acknowledged = self.acknowledged(socket);
-        let is_gone = left == Some(Left::Unread);
         let is_over = match left {
             None => false,
             Some(Left::Ended | Left::Unread) => true,
             // A peer that has ended its side, as we have ours, looks as if it had left, but may still read what is queued.
-            Some(Left::Read) => acknowledged == self.sent(lines),
+            Some(Left::Read) => acknowledged == sent,
         };
         let Self { sockets, calls, ring, .. } = self;
         let Some(lines) = sockets.get_mut(socket.0) else { return };
@@ -470,7 +492,7 @@ impl Calls {
                 Some(Work::Acknowledgement { bytes, .. }) => *bytes,
                 _ => unreachable!("a call leaves the line when it ends"),
             };
-            let is_there = !is_gone && waits_for <= acknowledged;
+            let is_there = waits_for <= acknowledged;
             let ends = is_there || is_over;
             if ends {
                 let failed = Err(Stop::Failed(Failure::Gone));
@@ -868,7 +890,11 @@ impl Calls {
                     lines.readable = Some(self.ring.submit(Op::Readable(fd.clone()), token));
                     return;
                 }
-                Err(fault) => Err(Stop::Failed(Failure::of_send(fault))),
+                Err(fault) => {
+                    // An error of a Unix socket whose peer has left is that it has not read all (`unix_release_sock`).
+                    lines.is_unread |= self.ring.has_left(fd) == Some(Left::Read);
+                    Err(Stop::Failed(Failure::of_send(fault)))
+                }
             };
             self.end_receive(call, end);
         }
