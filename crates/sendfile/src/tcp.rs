@@ -279,6 +279,13 @@ impl KernelTcp {
         }
     }
 
+    /// Has the next send tried at once, whether or not the socket was full.
+    pub(crate) fn stop_waiting(&mut self, ring: &mut Ring) {
+        if let Some(key) = self.writable.take() {
+            ring.cancel(key);
+        }
+    }
+
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }

@@ -708,3 +708,20 @@ fn what_the_peer_of_a_unix_socket_leaves_unread_is_not_acknowledged() {
         }
     }
 }
+
+#[test]
+fn sends_end_when_our_side_is_ended() {
+    for choice in DRIVERS {
+        let mut setup = Setup::new(choice);
+        let (unix, _peer) = setup.pair(false);
+        let (tcp, _other) = tcp_pair(&mut setup.calls);
+        for socket in [unix, tcp] {
+            setup.calls.send(socket, vec![Part::Bytes(content(32 << 20))], 1).unwrap();
+            setup.pause();
+            setup.calls.shutdown(socket);
+            assert!(matches!(setup.sent(), (1, 1.., Err(Stop::Failed(Failure::Gone)))));
+            setup.calls.send(socket, vec![Part::Static(b"late")], 2).unwrap();
+            assert_eq!(setup.sent(), (2, 0, Err(Stop::Broken)));
+        }
+    }
+}

@@ -292,6 +292,9 @@ impl Calls {
     pub fn shutdown(&mut self, socket: Socket) {
         if let Some(lines) = self.sockets.get_mut(socket.0) {
             lines.transport.shutdown(&mut self.ring);
+            // A Unix socket that is full does not say that it takes nothing any more, but a send that is tried fails.
+            lines.transport.stop_waiting(&mut self.ring);
+            self.pump(socket);
         }
     }
 
