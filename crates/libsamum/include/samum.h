@@ -27,7 +27,9 @@
  * nor in a child of fork(2) that goes on without execve(2).
  *
  * Signals. No function raises SIGPIPE. A signal does not end a wait; samum_signal makes it an event. The library has threads of
- * its own, for what the system can do only in a sleep: they block all signals, so they run no handler of the program.
+ * its own, for what the system can do only in a sleep: they block all signals but those that a thread raises by a fault of its
+ * own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS). Beneath a seccomp filter samum_queue_new, once in a process, makes a
+ * child and waits for it, so the program gets a SIGCHLD.
  *
  * Blocking. samum_wait sleeps until something has completed. samum_queue_new may sleep for a moment, and samum_queue_free
  * until reads that are under way have ended. No other function sleeps, on blocking sockets neither.
