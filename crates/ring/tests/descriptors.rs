@@ -8,7 +8,8 @@ use core::time::Duration;
 use std::fs;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -366,6 +367,35 @@ fn a_socket_that_lingers_is_closed_without_a_wait() {
         // The peer goes, and the close need not wait any longer.
         drop(peer);
         assert_open(before - 2, || bench.turn());
+    }
+}
+
+#[test]
+fn a_closed_socket_that_lives_on_elsewhere_is_not_taken_for_the_next_one() {
+    let _alone = alone();
+    for choice in CHOICES {
+        let mut bench = Bench::new(Ring::new(choice).unwrap());
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // As a child has it that was forked.
+        let _elsewhere = ours.try_clone().unwrap();
+        let number = ours.as_raw_fd();
+        let ours = bench.ring.adopt_socket(ours.into());
+        let receive = bench.ring.submit(Op::Recv(ours.clone()), 0);
+        bench.turn();
+        bench.end(receive);
+        drop(ours);
+        bench.turn();
+        let (next, _peer) = UnixStream::pair().unwrap();
+        assert_eq!(next.as_raw_fd(), number, "the lowest number that is free");
+        next.set_nonblocking(true).unwrap();
+        while (&next).write(&[0; 65536]).is_ok() {}
+        let next = bench.ring.adopt_socket(next.into());
+        let writable = bench.ring.submit(Op::Writable(next), 0);
+        bench.turn();
+        theirs.write_all(b"x").unwrap();
+        bench.turn();
+        assert!(bench.got.is_empty(), "{:?}", bench.got);
+        bench.end(writable);
     }
 }
 

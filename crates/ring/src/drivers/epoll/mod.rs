@@ -180,9 +180,12 @@ impl Epoll {
         }
     }
 
-    /// Forgets what is waited for at a descriptor that is going to be closed.
+    /// Forgets what is waited for at a descriptor that is going to be closed. Another process may have it, too: then the
+    /// socket would go on to report events here, with a number that is soon another's.
     fn lose_interest(&mut self, fd: &OwnedFd) {
         if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
+            // ENOENT: it was never added.
+            let _ = epoll::delete(&self.epoll, fd);
             *interest = Interest::default();
         }
     }
