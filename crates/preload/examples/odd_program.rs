@@ -5,13 +5,16 @@ use core::ffi::c_void;
 use core::time::Duration;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Seek as _};
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLLIN, EPOLLOUT, epoll_event};
 
 const COUNT: usize = 8192;
+const PAGE: usize = 4096;
 
 fn sendfile(socket: RawFd, file: &File, at: i64) -> io::Result<usize> {
     let mut offset = at;
@@ -110,9 +113,15 @@ fn close_in_vforked_child(fd: RawFd) {
     assert_eq!(status, 0);
 }
 
+/// Brings the first page of a file into memory, and no other one.
+fn bring_first_page(file: &File) {
+    // SAFETY: no pointers.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    file.read_exact_at(&mut [0], 0).expect("a byte");
+}
+
 /// A word at the end of mapped memory.
 fn last_word_before_nothing() -> &'static mut u64 {
-    const PAGE: usize = 4096;
     let (all, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping.
     let pages = unsafe { libc::mmap(core::ptr::null_mut(), 2 * PAGE, all, kind, -1, 0) };
@@ -509,6 +518,29 @@ fn main() {
                 // SAFETY: no pointers.
                 assert_ne!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "{fd} is ours");
             }
+        }
+        // Part of what is sent is in memory. The call ends when the pipe is full, and does not wait for room.
+        "pipe" => {
+            bring_first_page(&file);
+            let (reader, writer) = io::pipe().expect("pipe");
+            let out = writer.as_raw_fd();
+            // SAFETY: no pointers.
+            assert_eq!(unsafe { libc::fcntl(out, libc::F_SETPIPE_SZ, PAGE) }, 4096, "the least");
+            // SAFETY: no pointers. The signal ends a program that waits.
+            unsafe { libc::alarm(10) };
+            assert_eq!(sendfile(out, &file, 0).expect("there is room"), PAGE);
+            drop(reader);
+        }
+        // A message is not cut where the file is not in memory any more.
+        "datagram" => {
+            bring_first_page(&file);
+            let theirs = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            let ours = UdpSocket::bind("127.0.0.1:0").expect("bind");
+            ours.connect(theirs.local_addr().expect("bound")).expect("connect");
+            ours.set_nonblocking(true).expect("ioctl FIONBIO");
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
+            assert_eq!(sendfile(ours.as_raw_fd(), &file, 0).expect("it waits"), COUNT);
+            assert_eq!(theirs.recv(&mut vec![0; 2 * COUNT]).expect("a message"), COUNT);
         }
         "errors" => {
             let (ours, _theirs) = pair();

@@ -93,11 +93,11 @@ pub(crate) fn has_waited(socket: c_int, want: Want) -> bool {
         && lock().is_some_and(|mut state| state.has_waited(socket, want))
 }
 
-/// Says whether this is a socket on which `sendfile` would not block.
-fn waits_for_events(socket: c_int) -> bool {
+/// Says whether this is a stream socket on which `sendfile` would not block.
+pub(crate) fn waits_for_events(socket: c_int) -> bool {
     let expected = libc::O_NONBLOCK;
     sys::flags(socket).is_ok_and(|flags| flags & (libc::O_NONBLOCK | libc::O_ASYNC) == expected)
-        && sys::status(socket).is_ok_and(|status| status.is_socket)
+        && sys::is_stream(socket)
 }
 
 /// Changes the state of a socket, tells the epoll instances that watch it, and keeps `errno`.

@@ -99,6 +99,9 @@ unsafe fn send(
                 }
             }
         };
+        // Only a stream that does not block is given less than it can have: another output would wait for room
+        // in the next call, or take each piece for a message.
+        let piece = if piece < rest && !deferral::waits_for_events(out) { rest } else { piece };
         deferral::cancel(out);
         // SAFETY: the caller's arguments, but for a smaller count.
         match unsafe { ask_kernel(out, file, offset, piece) } {

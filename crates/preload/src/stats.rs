@@ -11,7 +11,7 @@ use crate::{setting, sys};
 pub(crate) enum Reason {
     /// The file is not regular, is at its end, or lies on a file system that does not tell residency.
     Untold,
-    /// The target is not a socket with `O_NONBLOCK` and without `O_ASYNC`.
+    /// The target is not a stream socket with `O_NONBLOCK` and without `O_ASYNC`.
     Blocking,
     /// The program waits in a way that is not seen here.
     UnseenLoop,

@@ -85,6 +85,16 @@ pub(crate) fn flags(fd: c_int) -> Result<c_int, Errno> {
         .map(|flags| c_int::try_from(flags).unwrap_or(0))
 }
 
+/// Says whether this is a socket without boundaries of messages (`SOCK_STREAM`).
+pub(crate) fn is_stream(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut len = u32::try_from(size_of::<c_int>()).unwrap_or(0);
+    let (value, len) = ((&raw mut kind).cast(), &raw mut len);
+    // SAFETY: getsockopt(2) writes at most `len` bytes to the place it is given, which is one `c_int`.
+    let error = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, value, len) };
+    error == 0 && kind == libc::SOCK_STREAM
+}
+
 /// The error of a stream socket to which nothing can be sent any more, because its peer has reset it or it
 /// is shut down. As `sendfile(2)` does, this raises `SIGPIPE` with `EPIPE`.
 pub(crate) fn socket_error(socket: c_int) -> Option<Errno> {

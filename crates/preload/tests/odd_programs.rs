@@ -44,6 +44,8 @@ fn programs_see_nothing_but_a_full_socket() {
         "shutdown",
         "again",
         "blocking",
+        "pipe",
+        "datagram",
         "loopless",
         "stubborn",
         "prodded",
