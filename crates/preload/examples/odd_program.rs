@@ -552,6 +552,12 @@ fn main() {
             assert_eq!(sendfile(ours.as_raw_fd(), &file, end + 5).expect("beyond"), 0);
             let far = sendfile(ours.as_raw_fd(), &file, i64::MAX - 5);
             assert_eq!(error(far), Some(libc::EINVAL));
+            let mut start = 0;
+            // SAFETY: the offset is ours.
+            let all = unsafe {
+                libc::sendfile(ours.as_raw_fd(), file.as_raw_fd(), &raw mut start, usize::MAX)
+            };
+            assert_eq!((all, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EINVAL)));
         }
         other => panic!("what is {other}?"),
     }

@@ -35,7 +35,8 @@ pub unsafe extern "C-unwind" fn sendfile(
     count: usize,
 ) -> isize {
     let progress = Cell::new(0);
-    if count > 0 {
+    // Of nothing, and of a count that is negative as an `ssize_t`, the kernel says what it thinks.
+    if count.cast_signed() > 0 {
         // SAFETY: the caller's arguments.
         let call = || unsafe { sending::sendfile(out, file, offset, count, &progress) };
         if let Some(sent) = ours("sendfile", call) {
