@@ -414,6 +414,25 @@ fn main() {
             assert!(is_full(&sendfile(fd, &file, 512 * 1024)), "and again");
             assert_eq!(epoll.wait(SOON), 0, "it looks full again");
         }
+        // The instance has two descriptors: registrations made by one are changed by the other, and outlive it.
+        "instances" => {
+            let (ours, _theirs) = deferred(&file, &epoll);
+            let (others, _peer) = pair();
+            let first = &epoll;
+            // SAFETY: no pointers.
+            let second = Epoll(unsafe { libc::fcntl(first.0, libc::F_DUPFD_CLOEXEC, 3) });
+            assert_eq!(first.wait(SOON), OUT, "it does not look full any more");
+            second.control(libc::EPOLL_CTL_DEL, ours.as_raw_fd(), 0);
+            let events = EPOLLOUT | libc::EPOLLET;
+            second.control(EPOLL_CTL_ADD, others.as_raw_fd(), events);
+            // SAFETY: no code uses what is closed.
+            unsafe { libc::close(second.0) };
+            assert_eq!(first.wait(SOON), OUT, "it can be written to");
+            for (socket, at) in [(ours, 0), (others, 512 * 1024)] {
+                let sent = sendfile(socket.as_raw_fd(), &file, at);
+                assert_eq!(sent.expect("the kernel waits"), COUNT);
+            }
+        }
         // The number of the instance is that of another instance before the read has ended.
         "instance" => {
             let (ours, _theirs) = pair();

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use libc::epoll_event;
 
-use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE, LOCKER};
+use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE, LOCKER, SHARED};
 use crate::epoll::{apply, apply_one, number};
 use crate::interest::{Answer, Changes, Op};
 use crate::process::{is_ours, lock, settle};
@@ -224,15 +224,19 @@ pub(crate) fn forget_all(first: u32, last: u32) {
 /// descriptor.
 const MANY: u32 = 1024;
 
-/// Notes that `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter.
+/// Notes that `old` has been duplicated as `new`. Only sockets can be deferred, so only they matter, and epoll
+/// instances that watch them.
 pub(crate) fn share(old: c_int, new: c_int) {
     let errno = sys::errno();
-    if sys::status(old).is_ok_and(|status| status.is_socket)
+    if sys::status(old).is_ok_and(|status| status.is_socket || status.is_anonymous)
         && let Some(mut state) = lock()
     {
         let changes = state.share(old);
         apply(old, changes);
         state.share(new);
+        if descriptors::flags(old) & INSTANCE != 0 {
+            state.leave_watched(old, apply);
+        }
     }
     sys::set_errno(errno);
 }
@@ -268,11 +272,15 @@ pub(crate) unsafe fn control(
         unsafe { event.read_unaligned() }
     };
     let mut state = lock();
-    let Some((state, flags)) = state.as_mut().map(|state| (&mut **state, descriptors::flags(fd)))
-    else {
+    let Some(state) = state.as_deref_mut() else {
         // SAFETY: the caller's arguments.
         return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
     };
+    if operation != Op::Del && state.table.flags(epfd) & SHARED != 0 {
+        // The program may change the registration by another descriptor of the instance.
+        apply(fd, state.leave(fd));
+    }
+    let flags = state.table.flags(fd);
     let Some(entry) = state.table.entry(fd) else {
         // SAFETY: the caller's arguments.
         return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };

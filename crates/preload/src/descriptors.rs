@@ -18,7 +18,8 @@ const DESCRIPTORS_MIN: usize = 1 << 16;
 pub(crate) const IN_USE: u8 = 1;
 /// The socket looks full: its file is being read.
 pub(crate) const DEFERRED: u8 = 2;
-/// The socket has other descriptors, by which it may be watched: it is not deferred.
+/// The socket has other descriptors, by which it may be watched: it is not deferred. Or the epoll instance has
+/// others, by which its registrations may be changed: no socket that it watches is deferred.
 pub(crate) const SHARED: u8 = 4;
 /// The program waits for the socket in a way that is not seen here: it is not deferred any more.
 pub(crate) const UNSEEN: u8 = 8;

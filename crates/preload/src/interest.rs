@@ -217,6 +217,11 @@ impl Interest {
         }
     }
 
+    /// Says whether this instance watches the socket.
+    pub(crate) fn knows(&self, epfd: i32) -> bool {
+        self.find(epfd).is_some()
+    }
+
     fn find(&self, epfd: i32) -> Option<usize> {
         self.known().iter().position(|it| it.epfd == epfd)
     }

@@ -498,7 +498,18 @@ impl State {
         Some(fd)
     }
 
-    /// Notes that a socket has another descriptor.
+    /// Never again defers the sockets that an epoll instance watches: it has another descriptor. `tell` gets the
+    /// changes.
+    pub(crate) fn leave_watched(&mut self, epfd: c_int, tell: impl Fn(c_int, Changes)) {
+        for socket in self.table.numbers() {
+            let is_in_use = self.table.flags(socket) & IN_USE != 0;
+            if is_in_use && self.table.entry(socket).is_some_and(|it| it.interest.knows(epfd)) {
+                tell(socket, self.leave(socket));
+            }
+        }
+    }
+
+    /// Notes that a socket, or an epoll instance, has another descriptor.
     pub(crate) fn share(&mut self, socket: c_int) -> Changes {
         let changes = self.cancel(socket);
         self.table.set_flags(socket, self.table.flags(socket) | IN_USE | SHARED);

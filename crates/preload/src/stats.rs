@@ -13,7 +13,7 @@ pub(crate) enum Reason {
     Untold,
     /// The target is not a stream socket with `O_NONBLOCK` and without `O_ASYNC`.
     Blocking,
-    /// The program waits in a way that is not seen here.
+    /// The program waits in a way that is not seen here, or by an epoll instance with several descriptors.
     UnseenLoop,
     /// The socket has several descriptors, too many watchers, or one with `EPOLLEXCLUSIVE`.
     Watchers,

@@ -26,6 +26,8 @@ pub(crate) struct Status {
     pub(crate) size: u64,
     pub(crate) is_regular: bool,
     pub(crate) is_socket: bool,
+    /// It has no type: it is an epoll instance or the like.
+    pub(crate) is_anonymous: bool,
 }
 
 /// The kernel's readahead in an open file.
@@ -68,6 +70,7 @@ pub(crate) fn status(fd: c_int) -> Result<Status, Errno> {
         size: u64::try_from(stat.st_size).unwrap_or(0),
         is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
         is_socket: stat.st_mode & libc::S_IFMT == libc::S_IFSOCK,
+        is_anonymous: stat.st_mode & libc::S_IFMT == 0,
     })
 }
 

@@ -59,6 +59,7 @@ fn programs_see_nothing_but_a_full_socket() {
         "lockf",
         "flock",
         "instance",
+        "instances",
         "added",
         "place",
         "setuid",

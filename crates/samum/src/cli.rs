@@ -120,7 +120,7 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     It does not change, and does not help: files that the program reads into memory (nginx with \
     sendfile off or TLS, h2o, lighttpd with files up to 32 KiB, proxied bodies), open(2) and stat(2) of \
     files that are not in the kernel's caches, blocking sockets and datagrams, file systems that do not report what is \
-    cached (FUSE, NFS), sockets duplicated by dup(2), and a poll(2) or select(2) of more than 1,024 \
+    cached (FUSE, NFS), sockets and epoll instances duplicated by dup(2), and a poll(2) or select(2) of more than 1,024 \
     sockets. samum refuses programs that are statically linked (most Go programs), are built for another \
     machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities).\n\n\
     Do not preload a program that waits for some sockets with epoll, poll or select and for others in a \
