@@ -249,6 +249,13 @@ fn main() {
             assert_eq!(status, 0);
             arrives(&ours, &theirs, &file, &epoll);
         }
+        // The child ends while the read for a socket goes on that it shares with its parent.
+        "orphan" => {
+            let (ours, _theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLOUT);
+            let status = child(|| _ = sendfile(ours.as_raw_fd(), &file, 0));
+            assert_eq!((status, epoll.wait(SOON)), (0, OUT), "it can be written to");
+        }
         // Children that are forked at any moment of a read have only the program's descriptors.
         "forks" => {
             let open = || std::fs::read_dir("/proc/self/fd").expect("open").count();

@@ -91,6 +91,8 @@ struct Registration {
     held: bool,
     /// The kernel does not have the registration. Implies `held`.
     taken: bool,
+    /// It was made before a fork: another process has it, too.
+    inherited: bool,
 }
 
 /// The epoll instances that watch one socket. All zeros: there are none.
@@ -148,7 +150,8 @@ impl Interest {
         let held = self.deferred && is_held_back(wanted);
         let passed = op == Op::Add && known.is_some();
         let taken = held && is_one_shot(wanted) && !passed;
-        self.registrations[index] = Registration { epfd, wanted, data, held, taken };
+        let inherited = self.registrations[index].inherited && known.is_some();
+        self.registrations[index] = Registration { epfd, wanted, data, held, taken, inherited };
     }
 
     /// Removes an instance that does not watch the socket any more.
@@ -167,11 +170,12 @@ impl Interest {
         held.then_some(Change { epfd, events: wanted, data, adds: taken })
     }
 
-    /// Says whether all registrations can be changed.
+    /// Says whether all registrations can be changed. What this process had changed of another's, nobody would
+    /// change back if this one ended.
     pub(crate) fn is_deferrable(&self) -> bool {
-        let fixed =
+        let is_exclusive =
             |it: &Registration| it.wanted & bits(EPOLLEXCLUSIVE) != 0 && it.wanted & WRITABLE != 0;
-        !self.overflowed && !self.known().iter().any(fixed)
+        !self.overflowed && !self.known().iter().any(|it| it.inherited || is_exclusive(it))
     }
 
     /// Makes the socket look full from now on.
@@ -209,11 +213,11 @@ impl Interest {
         changes
     }
 
-    /// Ends the deferral in a forked child, without a change: the registrations are the parent's.
-    pub(crate) fn disown(&mut self) {
+    /// Ends the deferral in a forked child, without a change: the registrations are the parent's, too.
+    pub(crate) fn inherit(&mut self) {
         self.deferred = false;
         for it in &mut self.registrations[..self.len] {
-            (it.held, it.taken) = (false, false);
+            (it.held, it.taken, it.inherited) = (false, false, true);
         }
     }
 

@@ -797,13 +797,11 @@ impl State {
     pub(crate) fn begin_anew(&mut self, close: impl Fn(c_int)) -> Option<c_int> {
         (self.threads, self.idle, self.threadless_until, self.in_transit) = (0, 0, 0, 0);
         self.is_watched = false;
+        self.table.in_use().for_each(|(_, entry)| entry.interest.inherit());
         for index in 0..self.jobs_used {
             while let Some(socket) = self.jobs[index].waiters.fd() {
                 self.unlink(socket);
                 self.table.set_flags(socket, self.table.flags(socket) & !DEFERRED);
-                if let Some(entry) = self.table.entry(socket) {
-                    entry.interest.disown();
-                }
             }
             let job = core::mem::replace(&mut self.jobs[index], Job::FREE);
             if job.phase != Phase::Free {

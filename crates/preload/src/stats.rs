@@ -15,7 +15,7 @@ pub(crate) enum Reason {
     Blocking,
     /// The program waits in a way that is not seen here, or by an epoll instance with several descriptors.
     UnseenLoop,
-    /// The socket has several descriptors, too many watchers, or one with `EPOLLEXCLUSIVE`.
+    /// The socket has several descriptors, too many watchers, one with `EPOLLEXCLUSIVE`, or one of the parent process.
     Watchers,
     /// The bytes are evicted before they can be sent.
     NoProgress,

@@ -38,6 +38,7 @@ fn programs_see_nothing_but_a_full_socket() {
     for what in [
         "wait",
         "fork",
+        "orphan",
         "vfork",
         "reuse",
         "dup",

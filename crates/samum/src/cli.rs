@@ -119,13 +119,15 @@ const PRELOAD_ABOUT: &str = "Run another server so that its sendfile(2) does not
     or select: nginx (sendfile on), lighttpd, Apache httpd (EnableSendfile on, event MPM), webfsd.\n\n\
     It does not change, and does not help: files that the program reads into memory (nginx with \
     sendfile off or TLS, h2o, lighttpd with files up to 32 KiB, proxied bodies), open(2) and stat(2) of \
-    files that are not in the kernel's caches, blocking sockets and datagrams, file systems that do not report what is \
-    cached (FUSE, NFS), sockets and epoll instances duplicated by dup(2), and a poll(2) or select(2) of more than 1,024 \
+    files that are not in the kernel's caches, blocking sockets and datagrams, file systems that do not \
+    report what is cached (FUSE, NFS), sockets and epoll instances duplicated by dup(2), in a child of \
+    fork(2) sockets that its parent watches with epoll, and a poll(2) or select(2) of more than 1,024 \
     sockets. samum refuses programs that are statically linked (most Go programs), are built for another \
     machine, or for which the loader ignores LD_PRELOAD (setuid, file capabilities).\n\n\
     Do not preload a program that waits for some sockets with epoll, poll or select and for others in a \
     way that the library does not see (io_uring, direct system calls): it may wait for the others for \
-    ever. The library does nothing for files that the program locks (fcntl(2), lockf(3), flock(2)), until they are \
+    ever. Nor one that keeps an epoll instance over exec(2) while it sends: the new program may not be told that a \
+    socket is writable. The library does nothing for files that the program locks (fcntl(2), lockf(3), flock(2)), until they are \
     closed, and nothing at all where a seccomp filter kills the process for calls that the library needs, \
     or where the program installs a filter itself. It replaces the program's posix_fadvise(2) advice for \
     files that it reads from the disk. In a program that changes its user while it runs (seteuid(2) and the \

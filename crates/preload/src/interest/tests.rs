@@ -358,7 +358,11 @@ fn a_registration_that_is_gone_is_forgotten() {
 fn a_child_inherits_registrations_but_not_the_deferral() {
     let mut interest = watched(OUT);
     interest.defer();
-    interest.disown();
+    interest.inherit();
     assert_eq!(interest.resume().as_slice(), []);
-    assert_eq!(interest.defer().as_slice(), changed(0));
+    interest.granted(Op::Mod, 5, OUT, 0);
+    assert!(!interest.is_deferrable(), "the parent has the registration, too");
+    interest.granted(Op::Del, 5, 0, 0);
+    interest.granted(Op::Add, 5, OUT, 0);
+    assert!(interest.is_deferrable());
 }

@@ -266,6 +266,10 @@ fn a_forked_child_has_no_jobs_and_no_waiting_sockets() {
     assert_eq!(closed.into_inner(), [100]);
     assert_eq!(state.table.flags(10) & DEFERRED, 0);
     assert_eq!(state.take_pending(), None);
+    // The parent has the registration, too. Nobody would change it back if the child ended.
+    let verdict = defer(&mut state, 10, want(0));
+    assert!(matches!(verdict, Verdict::Left(Reason::Watchers, _)), "{verdict:?}");
+    state.forget_instance(1, |_, _| {});
     assert_deferred(defer(&mut state, 10, want(0)));
 }
 
