@@ -369,7 +369,7 @@ fn main() {
         }
         // Locks that are taken before or after a read stay when the reader closes the file, until the program
         // gives them up.
-        "locked" | "lockf" | "flock" => {
+        "locked" | "lockf" | "flock" | "fclose" => {
             let number = file.as_raw_fd();
             let lock = || {
                 let lock = lock_of_all(libc::F_WRLCK);
@@ -377,7 +377,9 @@ fn main() {
                     // SAFETY: no pointers.
                     "lockf" => unsafe { libc::lockf(number, libc::F_TLOCK, 0) },
                     // SAFETY: no pointers.
-                    "flock" => unsafe { libc::flock(number, libc::LOCK_EX | libc::LOCK_NB) },
+                    "flock" | "fclose" => unsafe {
+                        libc::flock(number, libc::LOCK_EX | libc::LOCK_NB)
+                    },
                     // SAFETY: a valid lock.
                     _ => unsafe { libc::fcntl(number, libc::F_SETLK, &raw const lock) },
                 };
@@ -391,7 +393,14 @@ fn main() {
             assert_eq!(sendfile(ours.as_raw_fd(), &file, 512 * 1024).expect("it waits"), COUNT);
             std::thread::sleep(SOON);
             assert!(is_locked(&arguments[2]), "by another reader");
-            drop(file);
+            if arguments[1] == "fclose" {
+                // SAFETY: the descriptor is the stream's from now on.
+                let stream = unsafe { libc::fdopen(file.into_raw_fd(), c"r".as_ptr()) };
+                // SAFETY: the stream of the line above, if there is one.
+                assert!(!stream.is_null() && unsafe { libc::fclose(stream) } == 0);
+            } else {
+                drop(file);
+            }
             assert!(!is_locked(&arguments[2]), "the program has closed it");
             let links = std::fs::read_dir("/proc/self/fd").expect("open");
             let open = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());

@@ -10,7 +10,8 @@ use core::ffi::{c_int, c_long, c_uint, c_ulong};
 use core::time::Duration;
 
 use libc::{
-    epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+    FILE, epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec,
+    timeval,
 };
 
 use crate::wait::{Limit, Sets, limit_of};
@@ -298,6 +299,23 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     ours("close", || deferral::forget(fd));
     // SAFETY: the caller's descriptor.
     unsafe { real::close.function()(fd) }
+}
+
+/// `fclose(3)`: the C library's function does not call the `close` above.
+///
+/// # Safety
+/// As `fclose(3)`: the stream is the caller's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
+    ours("fclose", || {
+        let errno = sys::errno();
+        // SAFETY: an open stream (the caller's promise). One without a descriptor has -1.
+        let fd = unsafe { libc::fileno(stream) };
+        sys::set_errno(errno);
+        deferral::forget(fd);
+    });
+    // SAFETY: the caller's stream.
+    unsafe { real::fclose.function()(stream) }
 }
 
 /// `close_range(2)`.

@@ -6,7 +6,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec, timeval,
+    FILE, epoll_event, fd_set, nfds_t, off_t, pollfd, sigset_t, sockaddr, socklen_t, timespec,
+    timeval,
 };
 
 /// A function of the next library, found at its first use or by [`find_all`]. The next library may lack it: by
@@ -87,6 +88,7 @@ functions! {
     select: (c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int;
     pselect: (c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int;
     close: (c_int) -> c_int;
+    fclose: (*mut FILE) -> c_int;
     close_range: (c_uint, c_uint, c_int) -> c_int;
     closefrom: (c_int) -> ();
     dup: (c_int) -> c_int;

@@ -59,6 +59,7 @@ fn programs_see_nothing_but_a_full_socket() {
         "locked",
         "lockf",
         "flock",
+        "fclose",
         "instance",
         "instances",
         "added",
