@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::net::UdpSocket;
-use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd as _, RawFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
@@ -535,6 +535,26 @@ fn main() {
             let ready = unsafe { libc::poll(polled.as_mut_ptr(), 1025, 10_000) };
             assert_eq!(ready, 1);
             assert_eq!(sendfile(fd, &file, 0).expect("it waits itself"), COUNT);
+        }
+        // The last quarter of the descriptors is the program's, even while a reader is at work.
+        "last" => {
+            let limit = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            // SAFETY: a valid limit.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+            let (ours, _theirs) = pair();
+            epoll.control(EPOLL_CTL_ADD, ours.as_raw_fd(), EPOLLIN);
+            // Only the duplicate of the file's descriptor has room.
+            let others: Vec<_> =
+                core::iter::repeat_with(|| File::open("/dev/zero").expect("a device"))
+                    .take_while(|other| other.as_raw_fd() < 47)
+                    .collect();
+            assert!(is_full(&sendfile(ours.as_raw_fd(), &file, 0)));
+            std::thread::sleep(SOON);
+            for fd in 48..64 {
+                // SAFETY: no pointers.
+                assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "{fd} is not ours");
+            }
+            assert_eq!(others.last().map(AsRawFd::as_raw_fd), Some(46));
         }
         // The program closes all descriptors, also the library's, and uses the numbers again.
         "closefrom" => {

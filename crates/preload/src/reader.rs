@@ -51,7 +51,7 @@ pub(crate) fn call(mut state: Locked) {
 #[cold]
 fn begin() {
     sys::grow_descriptor_table();
-    let (memory, sink) = (sys::memory(), sys::open_null().ok());
+    let (memory, sink) = (sys::memory(), sys::open_null_if_room());
     let mut state = STATE.lock();
     let surplus = state.begin_reading(memory, sink);
     drop(state);
@@ -177,7 +177,7 @@ fn run_job(mut state: Locked, job: usize) -> Locked {
 /// Opens a job's file for the job alone. The kernel's readahead follows one reader of an open file; the
 /// program, which sends the bytes a moment later, would be a second one.
 fn open(files: Files) -> Files {
-    let own = files.shared.and_then(|fd| sys::reopen(fd).ok());
+    let own = files.shared.and_then(sys::reopen_if_room);
     Files { own, ..files }
 }
 

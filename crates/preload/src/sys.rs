@@ -149,21 +149,30 @@ pub(crate) fn close_from(first: u32) {
     set_errno(errno);
 }
 
-/// A second descriptor of the same open file, unless its number is in the last quarter of the limit, which is
-/// left to the program.
+/// A second descriptor of the same open file, if there is room.
 pub(crate) fn duplicate_if_room(fd: c_int) -> Option<c_int> {
-    let copy = duplicate(fd).ok()?;
+    if_room(duplicate(fd))
+}
+
+/// Closes a new descriptor again if its number is in the last quarter of the limit, which is left to the
+/// program.
+fn if_room(new: Result<c_int, Errno>) -> Option<c_int> {
+    let new = new.ok()?;
     let limit = descriptors_limit().rlim_cur;
-    if u64::from(copy.unsigned_abs()) < limit - limit / 4 {
-        return Some(copy);
+    if u64::from(new.unsigned_abs()) < limit - limit / 4 {
+        return Some(new);
     }
-    close(copy);
+    close(new);
     None
 }
 
-/// Opens the file of a descriptor once more, for reading, with an offset and a readahead of its own. Fails if
-/// the file may not be opened, or `/proc` is not mounted.
-pub(crate) fn reopen(fd: c_int) -> Result<c_int, Errno> {
+/// Opens the file of a descriptor once more, for reading, with an offset and a readahead of its own. `None` if
+/// there is no room, the file may not be opened, or `/proc` is not mounted.
+pub(crate) fn reopen_if_room(fd: c_int) -> Option<c_int> {
+    if_room(reopen(fd))
+}
+
+fn reopen(fd: c_int) -> Result<c_int, Errno> {
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0; 10];
     let (mut first, mut rest) = (digits.len(), fd.unsigned_abs());
@@ -183,8 +192,12 @@ pub(crate) fn reopen(fd: c_int) -> Result<c_int, Errno> {
 
 const PROC_FD_LEN: usize = "/proc/self/fd/".len();
 
-/// Opens `/dev/null` for writing.
-pub(crate) fn open_null() -> Result<c_int, Errno> {
+/// Opens `/dev/null` for writing, if there is room.
+pub(crate) fn open_null_if_room() -> Option<c_int> {
+    if_room(open_null())
+}
+
+fn open_null() -> Result<c_int, Errno> {
     open(c"/dev/null", libc::O_WRONLY)
 }
 
@@ -202,7 +215,7 @@ fn open(path: &CStr, how: c_int) -> Result<c_int, Errno> {
     copy
 }
 
-/// Brings at most `len` bytes into memory by sending them to `sink`, which comes from [`open_null`]: a
+/// Brings at most `len` bytes into memory by sending them to `sink`, which comes from [`open_null_if_room`]: a
 /// `sendfile(2)` to `/dev/null` copies nothing.
 pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u64, Errno> {
     // The program may have closed the descriptor and opened another file at its number.
@@ -215,7 +228,7 @@ pub(crate) fn discard(sink: c_int, fd: c_int, offset: u64, len: u64) -> Result<u
     result(unsafe { libc::syscall(libc::SYS_sendfile, sink, fd, &raw mut offset, len) })
 }
 
-/// Closes a descriptor of [`open_null`], unless the program has opened something else at its number.
+/// Closes a descriptor of [`open_null_if_room`], unless the program has opened something else at its number.
 pub(crate) fn close_null(fd: c_int) {
     if is_null(fd) {
         close(fd);

@@ -67,6 +67,7 @@ fn programs_see_nothing_but_a_full_socket() {
         "setuid",
         "select",
         "crowd",
+        "last",
         "closefrom",
     ] {
         let file = cold(&tree, &throttle, what);
