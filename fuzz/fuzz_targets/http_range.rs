@@ -44,7 +44,7 @@ fuzz_target!(|input: (u64, u64, &[u8])| {
 });
 
 fn check_plan(head: &Head<'_>, size: u64, token: u64, ranges: usize) {
-    let validators = Validators { etag: b"\"x\"", last_modified: Some(0) };
+    let validators = Validators { etag: b"\"x\"", last_modified: Some(0), strong_date: true };
     match plan(head, &Representation { size, validators }, 10) {
         Plan::Partial(range) => assert!(range.start < range.end && range.end <= size),
         Plan::Multipart(multipart) => {

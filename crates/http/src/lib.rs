@@ -44,7 +44,7 @@
 //! let etag = b"\"3e8-65534b00\"";
 //! let film = Representation {
 //!     size: 1000,
-//!     validators: Validators { etag, last_modified: Some(now - 60) },
+//!     validators: Validators { etag, last_modified: Some(now - 60), strong_date: true },
 //! };
 //! let Plan::Partial(range) = plan(&head, &film, now) else { panic!("no range") };
 //! let response = ResponseHead {

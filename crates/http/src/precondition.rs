@@ -19,6 +19,9 @@ pub struct Validators<'a> {
     pub etag: &'a [u8],
     /// The time of the last modification, in Unix seconds.
     pub last_modified: Option<i64>,
+    /// True if a change of the bytes always changes that time, but for changes within one second. A time that is the
+    /// same in other states is a weak validator (§8.8.2.2), and never validates a range.
+    pub strong_date: bool,
 }
 
 /// The outcome of a request's preconditions.
@@ -136,7 +139,9 @@ fn if_range_holds(
     // A date is a strong validator only once its second is over: until then the file may change
     // again without the date changing (§8.8.2.2).
     match (date::parse(value, now), validators.last_modified) {
-        (Some(wanted), Some(modified)) => wanted == modified && modified < now,
+        (Some(wanted), Some(modified)) => {
+            validators.strong_date && wanted == modified && modified < now
+        }
         _ => false,
     }
 }

@@ -28,7 +28,11 @@ const BODY_BYTES_MAX: u64 = 10_000;
 /// An imaginary file, modified at 2023-11-14T22:13:20Z.
 const FILE: Representation<'_> = Representation {
     size: 1000,
-    validators: Validators { etag: b"\"3e8-65534b00\"", last_modified: Some(1_700_000_000) },
+    validators: Validators {
+        etag: b"\"3e8-65534b00\"",
+        last_modified: Some(1_700_000_000),
+        strong_date: true,
+    },
 };
 
 fn main() -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! The device behind a file whose file system gives it a number of its own.
+//! What its mount tells of a file: the device behind it, if its file system has a number of its own, and whether its
+//! times may be those of an image.
 //!
 //! Read first: `stx_mnt_id` in statx(2), `/proc/pid/mountinfo` in proc(5), `btrfs_getattr` in fs/btrfs/inode.c,
 //! `ovl_map_dev_ino` in fs/overlayfs/inode.c. Each subvolume of a btrfs has a number, and so has an overlay, or
@@ -6,10 +7,16 @@
 //! superblock, and an overlay by the device of its layers, if these are visible here and on one device. All others
 //! keep the number that `statx(2)` says.
 //!
-//! That depends on the mount alone. It is learned when a file of the mount is met first, in a thread that may
-//! sleep: layers are looked at by their paths. Mounts of block devices need no look. Before Linux 6.8 the id of
-//! a mount that has gone is used again, and a new mount may be taken for the old one, until the table is full: its
-//! files then share the places of another device.
+//! Some file systems are written as a whole, by a program that may give all files one time (squashfs and the like).
+//! Two such images can have files with the same number, size and times, and other bytes. They have no place for
+//! the time of a file's birth, and file systems to which files are written one by one have one, but for old ones
+//! (ext3) and some networks. So a file with a time of birth is not of an image; without one the type decides. An overlay
+//! says the times of birth of its layers, which need not be visible here: there a file without one may be of an image.
+//!
+//! All that depends on the mount alone. It is learned when a file of the mount is met first, in a thread that may
+//! sleep: layers are looked at by their paths. Mounts of block devices need no look if files have times of birth. Before
+//! Linux 6.8 the id of a mount that has gone is used again, and a new mount may be taken for the old one, until the
+//! table is full: its files then share the places of another device.
 
 mod parse;
 
@@ -30,6 +37,8 @@ const DEPTH_MAX: u32 = 2;
 const LAYERS_MAX: usize = 500;
 /// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
 pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
+/// What `statx(2)` is asked to tell of where a file is.
+const LOOKED_AT: StatxFlags = StatxFlags::from_bits_retain(UNIQUE | libc::STATX_BTIME);
 
 /// The mounts that were met, by id.
 static KNOWN: RwLock<BTreeMap<u64, Mount>> = RwLock::new(BTreeMap::new());
@@ -41,6 +50,21 @@ struct Mount {
     behind: Option<Device>,
     /// True if the kernel has the attributes of each open file in memory.
     keeps_attributes: bool,
+    /// True if files without a time of birth may have the times of an image.
+    may_be_image: bool,
+}
+
+impl Mount {
+    /// One that cannot be learned.
+    const UNKNOWN: Self = Self { behind: None, keeps_attributes: false, may_be_image: true };
+}
+
+/// What its mount tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Site {
+    pub(crate) device: Device,
+    /// True if its times and its number may be those of an image, and the same in another image.
+    pub(crate) from_image: bool,
 }
 
 /// The result of `statx(2)`, as far as it tells where a file is.
@@ -49,6 +73,8 @@ pub(crate) struct Place {
     dev: (u32, u32),
     /// The id of the mount, if the kernel tells it.
     mount: Option<u64>,
+    /// True if the file has a time of birth.
+    has_birth: bool,
 }
 
 impl Place {
@@ -68,12 +94,23 @@ impl Place {
         self.mount.unwrap_or(0)
     }
 
-    /// The device, if the mount is known or need not be. `None`: it is to be [learned](learn).
-    pub(crate) fn device(self) -> Option<Device> {
-        let said = Device::of(self.dev());
+    /// What the mount tells, if it is known or need not be. `None`: it is to be [learned](learn).
+    pub(crate) fn site(self) -> Option<Site> {
         // File systems without a block device have the major number 0; btrfs and overlays are among them.
-        let Some(mount) = self.mount.filter(|_| self.dev.0 == 0) else { return Some(said) };
-        Some(known(mount)?.behind.unwrap_or(said))
+        let is_to_be_known = self.dev.0 == 0 || !self.has_birth;
+        let mount = match self.mount {
+            Some(mount) if is_to_be_known => known(mount)?,
+            _ => Mount::UNKNOWN,
+        };
+        Some(self.on(mount))
+    }
+
+    fn on(self, mount: Mount) -> Site {
+        let behind = mount.behind.filter(|_| self.dev.0 == 0);
+        Site {
+            device: behind.unwrap_or_else(|| Device::of(self.dev())),
+            from_image: mount.may_be_image && !self.has_birth,
+        }
     }
 
     /// Returns true if the kernel has the attributes of each open file of the mount in memory. File systems on a block
@@ -87,7 +124,8 @@ impl From<&libc::statx> for Place {
     fn from(raw: &libc::statx) -> Self {
         let told = raw.stx_mask & (UNIQUE | libc::STATX_MNT_ID) != 0;
         let mount = told.then_some(raw.stx_mnt_id);
-        Self { dev: (raw.stx_dev_major, raw.stx_dev_minor), mount }
+        let has_birth = raw.stx_mask & libc::STATX_BTIME != 0;
+        Self { dev: (raw.stx_dev_major, raw.stx_dev_minor), mount, has_birth }
     }
 }
 
@@ -95,7 +133,8 @@ impl From<&Statx> for Place {
     fn from(stat: &Statx) -> Self {
         let told = stat.stx_mask & (UNIQUE | StatxFlags::MNT_ID.bits()) != 0;
         let mount = told.then_some(stat.stx_mnt_id);
-        Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), mount }
+        let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        Self { dev: (stat.stx_dev_major, stat.stx_dev_minor), mount, has_birth }
     }
 }
 
@@ -106,9 +145,8 @@ fn known(mount: u64) -> Option<Mount> {
 /// The device of an open file, as far as that is known; does not sleep.
 pub(crate) fn device_of(file: impl AsFd) -> Device {
     // An error leaves it with those whose device is not known.
-    let place = Place::of(file, StatxFlags::from_bits_retain(UNIQUE));
-    place.map_or_else(Device::default, |place| {
-        place.device().unwrap_or_else(|| Device::of(place.dev()))
+    Place::of(file, LOOKED_AT).map_or_else(Device::default, |place| {
+        place.site().map_or_else(|| Device::of(place.dev()), |site| site.device)
     })
 }
 
@@ -117,14 +155,14 @@ pub(crate) fn device_of(file: impl AsFd) -> Device {
 /// [adopted](crate::Ring::adopt_file) or [shared](crate::Ring::share_file) is on the right device from the start
 /// if this was called before. It may sleep as long as `stat(2)` of a layer of an overlay does.
 pub fn learn_device(file: impl AsFd) -> Device {
-    let place = Place::of(&file, StatxFlags::from_bits_retain(UNIQUE));
-    place.map_or_else(Device::default, |place| place.device().unwrap_or_else(|| learn(file, place)))
+    Place::of(&file, LOOKED_AT).map_or_else(Device::default, |place| {
+        place.site().unwrap_or_else(|| learn(file, place)).device
+    })
 }
 
 /// The same for a file that was looked at, and whose mount is not known.
-pub(crate) fn learn(file: impl AsFd, place: Place) -> Device {
-    let said = Device::of(place.dev());
-    let Some(mount) = place.mount else { return said };
+pub(crate) fn learn(file: impl AsFd, place: Place) -> Site {
+    let Some(mount) = place.mount else { return place.on(Mount::UNKNOWN) };
     // The file's mount has another id there than the one that is used once.
     let found = Place::of(file, StatxFlags::MNT_ID).and_then(|place| {
         let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
@@ -134,15 +172,28 @@ pub(crate) fn learn(file: impl AsFd, place: Place) -> Device {
         };
         let behind = behind(&mountinfo, place, DEPTH_MAX, &look);
         let keeps_attributes = keeps_attributes(&mountinfo, place, behind);
-        Some(Mount { behind, keeps_attributes })
+        let may_be_image = may_be_image(&mountinfo, place);
+        Some(Mount { behind, keeps_attributes, may_be_image })
     });
-    let found = found.unwrap_or(Mount { behind: None, keeps_attributes: false });
+    let found = found.unwrap_or(Mount::UNKNOWN);
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     if known.len() >= MOUNTS_MAX {
         known.clear();
     }
     known.insert(mount, found);
-    found.behind.unwrap_or(said)
+    place.on(found)
+}
+
+/// Returns true if files of the mount without a time of birth may have the times of an image. That of a layer is not
+/// looked for: it may not be visible.
+fn may_be_image(mountinfo: &[u8], place: Place) -> bool {
+    let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
+    mount.is_none_or(|mount| {
+        matches!(
+            mount.kind,
+            b"squashfs" | b"erofs" | b"iso9660" | b"cramfs" | b"romfs" | b"overlay"
+        )
+    })
 }
 
 /// The same for a mount without a block device of its own. Memory file systems and btrfs keep attributes in memory; an

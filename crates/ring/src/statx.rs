@@ -4,12 +4,12 @@ use core::mem::MaybeUninit;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use crate::gate::Device;
-use crate::mounts::{Place, UNIQUE};
+use crate::mounts::{Place, Site, UNIQUE};
 use crate::op::{FileKind, Stat};
 
 /// The `mask` of every `statx(2)` here.
-pub(crate) const STATX_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | UNIQUE;
+pub(crate) const STATX_MASK: u32 =
+    libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_DIOALIGN | UNIQUE;
 
 /// `statx(2)` of an open file. Without `AT_STATX_DONT_SYNC` in the flags a network file system may ask its server.
 pub(crate) fn statx(file: BorrowedFd<'_>, flags: i32) -> io::Result<libc::statx> {
@@ -24,7 +24,7 @@ pub(crate) fn statx(file: BorrowedFd<'_>, flags: i32) -> io::Result<libc::statx>
 }
 
 impl Stat {
-    pub(crate) fn new(raw: &libc::statx, device: Device) -> Self {
+    pub(crate) fn new(raw: &libc::statx, site: Site) -> Self {
         Self {
             kind: match u32::from(raw.stx_mode) & libc::S_IFMT {
                 libc::S_IFREG => FileKind::Regular,
@@ -38,7 +38,8 @@ impl Stat {
             ctime: raw.stx_ctime.tv_sec,
             ctime_nanos: raw.stx_ctime.tv_nsec,
             dev: Place::from(raw).dev(),
-            device,
+            device: site.device,
+            from_image: site.from_image,
             ino: raw.stx_ino,
             mount: Place::from(raw).mount(),
             links: raw.stx_nlink,

@@ -390,7 +390,9 @@ const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a
     stat: from the size, the times of modification (mtime) and of change (ctime), and the inode number. The ETag \
     changes whenever the file may have changed, also when another file of the same size and mtime replaces it, \
     and when its mode or its names change. It survives restarts of the server and the machine. Copies of a file \
-    on other machines have different ETags, so the servers behind one address share only Last-Modified.\n\n\
+    on other machines have different ETags, so the servers behind one address share only Last-Modified. Files of \
+    images (squashfs, erofs, iso9660, cramfs, romfs) have none, because other images may have files with the same \
+    attributes; nor have files on an overlay that have no time of birth, as those of images below it.\n\n\
     hash: from the contents (BLAKE3). The ETag is the same on all machines that have the same bytes. It is \
     computed in the background, by each worker at 128 MiB/s, and kept by inode and ctime until the server \
     restarts. Responses have no ETag before it is computed, and for files of more than 4 GiB.\n\n\

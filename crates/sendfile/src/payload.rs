@@ -232,6 +232,7 @@ mod tests {
             device: Device::default(),
             ino: 0,
             links: 1,
+            from_image: false,
             direct_align: 0,
             mount: 0,
         };

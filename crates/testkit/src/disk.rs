@@ -1,5 +1,5 @@
-//! Real file systems on block devices: the end of one can become unreadable (`EIO`), another can stop to answer, and one
-//! has subvolumes.
+//! Real file systems on block devices: the end of one can become unreadable (`EIO`), another can stop to answer, one
+//! has subvolumes, and one is an image whose files have one time.
 
 use core::num::NonZeroU64;
 use core::ops::Range;
@@ -217,6 +217,79 @@ impl Drop for Subvolumes {
         for mounted in [self.path().join("both"), self.path()] {
             let _ = unmount(mounted, UnmountFlags::DETACH);
         }
+    }
+}
+
+/// A squashfs, made in the way that releases are: whoever makes it of other bytes of the same length gets files with the
+/// same numbers and times.
+#[derive(Debug)]
+pub struct Image {
+    place: TempDir,
+}
+
+/// An [`Image`] that is mounted until this is dropped.
+#[derive(Debug)]
+pub struct Mounted {
+    path: PathBuf,
+}
+
+impl Image {
+    /// Makes an image of the files that `write` makes.
+    ///
+    /// # Errors
+    /// If there is no place for it, or no `mksquashfs`. The reason has their messages.
+    pub fn new(write: impl FnOnce(&Path)) -> Result<Self, Skip> {
+        let failed = |error: std::io::Error| Skip::new(format!("no place for an image: {error}"));
+        let image =
+            Self { place: TempDir::with_prefix_in("samum-image-", "/var/tmp").map_err(failed)? };
+        let files = image.place.path().join("files");
+        fs::create_dir(&files).map_err(failed)?;
+        write(&files);
+        let options =
+            ["-noappend", "-quiet", "-all-time", "1700000000", "-mkfs-time", "1700000000"];
+        run(Command::new("mksquashfs").arg(files).arg(image.path()).args(options))?;
+        Ok(image)
+    }
+
+    /// Mounts it at a directory.
+    ///
+    /// # Errors
+    /// If there are no loop devices, no right to mount, or no squashfs in the kernel.
+    pub fn mount(&self, path: &Path) -> Result<Mounted, Skip> {
+        run(Command::new("mount").args(["-o", "loop,ro"]).arg(self.path()).arg(path))?;
+        Ok(Mounted { path: path.to_path_buf() })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.place.path().join("image")
+    }
+}
+
+impl Mounted {
+    /// Mounts an overlay of it, without a layer to write to, at an empty directory.
+    ///
+    /// # Errors
+    /// If there is no overlayfs in the kernel.
+    pub fn overlay(&self, path: &Path) -> Result<Mounted, Skip> {
+        // Without an upper layer it has two at least; the other one is empty.
+        let layers = format!("lowerdir={}:{}", self.path.display(), path.display());
+        run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "overlay"]).arg(path))?;
+        Ok(Mounted { path: path.to_path_buf() })
+    }
+
+    /// Unmounts it, as `umount` does.
+    ///
+    /// # Errors
+    /// If files are open.
+    pub fn unmount(&self) -> std::io::Result<()> {
+        Ok(unmount(&self.path, UnmountFlags::empty())?)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // It may have been unmounted. A server that was killed may still have files open.
+        let _ = unmount(&self.path, UnmountFlags::DETACH);
     }
 }
 

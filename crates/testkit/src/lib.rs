@@ -40,7 +40,7 @@ mod tree;
 pub use built::built;
 pub use client::{Address, Client, get, request};
 pub use content::Content;
-pub use disk::{Disk, HungDisk, Subvolumes};
+pub use disk::{Disk, HungDisk, Image, Mounted, Subvolumes};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use middle_box::{MiddleBox, Tap};
 pub use namespace::{ip, within};

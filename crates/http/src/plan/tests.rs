@@ -14,7 +14,7 @@ const NOW: i64 = 1_700_000_000;
 fn representation(size: u64) -> Representation<'static> {
     Representation {
         size,
-        validators: Validators { etag: b"\"x\"", last_modified: Some(NOW - 60) },
+        validators: Validators { etag: b"\"x\"", last_modified: Some(NOW - 60), strong_date: true },
     }
 }
 

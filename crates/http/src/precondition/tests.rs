@@ -14,7 +14,8 @@ const AT: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
 const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-const VALIDATORS: Validators<'_> = Validators { etag: b"\"x\"", last_modified: Some(MODIFIED) };
+const VALIDATORS: Validators<'_> =
+    Validators { etag: b"\"x\"", last_modified: Some(MODIFIED), strong_date: true };
 
 const WHOLE: Outcome = Outcome::Proceed { range_allowed: false };
 const RANGE: Outcome = Outcome::Proceed { range_allowed: true };
@@ -125,6 +126,8 @@ fn rfc9110_8_8_2_2_a_date_is_strong_only_when_its_second_is_over() {
     assert_eq!(evaluate_with("GET", &fields, &VALIDATORS, MODIFIED - 1), WHOLE);
     assert_eq!(evaluate_with("GET", &fields, &VALIDATORS, MODIFIED), WHOLE);
     assert_eq!(evaluate_with("GET", &fields, &VALIDATORS, MODIFIED + 1), RANGE);
+    let weak = Validators { strong_date: false, ..VALIDATORS };
+    assert_eq!(evaluate_with("GET", &fields, &weak, NOW), WHOLE, "or never");
 }
 
 #[test]

@@ -214,8 +214,8 @@ fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd>
 pub(crate) fn stat(file: BorrowedFd<'_>) -> io::Result<Stat> {
     let raw = statx(file, libc::AT_EMPTY_PATH)?;
     let place = mounts::Place::from(&raw);
-    let device = place.device().unwrap_or_else(|| mounts::learn(file, place));
-    Ok(Stat::new(&raw, device))
+    let site = place.site().unwrap_or_else(|| mounts::learn(file, place));
+    Ok(Stat::new(&raw, site))
 }
 
 /// `RWF_DONTCACHE` of `<linux/fs.h>`, Linux 6.14.

@@ -15,10 +15,11 @@ const MOUNTINFO: &[u8] = b"\
 54 27 0:51 / /torn rw - overlay overlay
 55 27 x:51 / /torn rw - btrfs none rw
 56 27 0:52 / /self rw - overlay overlay ro,lowerdir=/self
+57 27 7:0 / /v1 ro - squashfs /dev/loop0 ro
 ";
 
 fn at(dev: (u32, u32), mount: u64) -> Place {
-    Place { dev, mount: Some(mount) }
+    Place { dev, mount: Some(mount), has_birth: true }
 }
 
 fn look(path: &[u8]) -> Option<Place> {
@@ -64,11 +65,27 @@ fn what_is_not_known_stays_as_it_is() {
         assert_eq!(found((0, minor), mount), None, "{why}");
     }
     assert_eq!(found((0, 52), 56), Some((0, 52)), "a layer of itself");
-    let nowhere = Place { dev: (0, 39), mount: None };
+    let nowhere = Place { dev: (0, 39), mount: None, has_birth: true };
     assert_eq!(behind(MOUNTINFO, nowhere, DEPTH_MAX, &look), None);
-    assert_eq!(nowhere.device(), Some(Device::of(39)), "there is nothing to learn");
-    assert_eq!(at((254, 1), u64::MAX).device(), Some(Device::of(254 << 32 | 1)), "a block device");
-    assert_eq!(at((0, 1), u64::MAX).device(), None, "to be learned");
+    let device = |place: Place| place.site().map(|site| site.device);
+    assert_eq!(device(nowhere), Some(Device::of(39)), "there is nothing to learn");
+    assert_eq!(device(at((254, 1), u64::MAX)), Some(Device::of(254 << 32 | 1)), "a block device");
+    assert_eq!(device(at((0, 1), u64::MAX)), None, "to be learned");
+}
+
+#[test]
+fn a_file_without_a_time_of_birth_is_of_an_image_where_the_type_does_not_deny_it() {
+    let unborn = |mount| Place { has_birth: false, ..at((254, 0), mount) };
+    for (mount, expected) in [(27, false), (53, false), (57, true), (48, true), (60, true)] {
+        let may_be_image = may_be_image(MOUNTINFO, unborn(mount));
+        assert_eq!(may_be_image, expected, "{mount}");
+        let known = Mount { may_be_image, ..Mount::UNKNOWN };
+        assert_eq!(unborn(mount).on(known).from_image, expected, "{mount}");
+        assert!(!at((254, 0), mount).on(known).from_image, "{mount}: it has a time of birth");
+    }
+    assert_eq!(unborn(u64::MAX).site(), None, "to be learned");
+    let nowhere = Place { mount: None, ..unborn(0) };
+    assert!(nowhere.site().unwrap().from_image, "it cannot be learned");
 }
 
 /// As Linux 6.18 shows `lowerdir=/tmp/x\,\:\\y z/q:/up`.
@@ -104,7 +121,7 @@ fn any_table_can_be_read() {
             }
         }
         table.truncate(below(4 * table.len()));
-        for id in 45..57 {
+        for id in 45..58 {
             let Some(mount) = parse::find(&table, id) else { continue };
             let layers: usize = mount.layers().iter().map(Vec::len).sum();
             assert!(layers <= table.len());

@@ -115,8 +115,8 @@ pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let raw = statx(file, flags).ok()?;
     let place = Place::from(&raw);
-    let device = place.device().filter(|_| place.keeps_attributes())?;
-    Some(Stat::new(&raw, device))
+    let site = place.site().filter(|_| place.keeps_attributes())?;
+    Some(Stat::new(&raw, site))
 }
 
 /// Fills a buffer from the beginning of a file, if that needs no disk; returns true if the buffer is full. Sets

@@ -70,7 +70,7 @@ pub struct Stat {
     /// Nanoseconds beside `mtime`.
     pub mtime_nanos: u32,
     /// Last change of the contents, the names or the attributes, seconds since 1970: no program can
-    /// set it.
+    /// set it, unless it makes the image of a file system.
     pub ctime: i64,
     /// Nanoseconds beside `ctime`.
     pub ctime_nanos: u32,
@@ -79,6 +79,9 @@ pub struct Stat {
     /// The device that calls on the file may have to wait for: that of `dev`, or the one behind it of a subvolume of a
     /// btrfs or of an overlay.
     pub device: Device,
+    /// True if times and inode number may be those of an image that was written as a whole (squashfs and the like, also
+    /// below an overlay): a file of another image with other bytes may have the same.
+    pub from_image: bool,
     /// The inode number.
     pub ino: u64,
     /// The id of the mount through which the file was opened; 0 if the kernel does not tell it (before Linux 5.8).

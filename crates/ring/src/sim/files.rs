@@ -308,6 +308,7 @@ impl State {
             device: Device::of(self.disk.device(ino)),
             ino,
             links: inode.links,
+            from_image: false,
             direct_align: 0,
             mount: 0,
         })

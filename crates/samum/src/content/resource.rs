@@ -328,6 +328,7 @@ mod tests {
             device: ring::Device::of(1),
             ino: 1,
             links: 1,
+            from_image: false,
             direct_align: 0,
             mount: 0,
         };

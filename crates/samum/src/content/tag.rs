@@ -9,6 +9,10 @@
 //! Linux 6.13 two writes within one tick of the kernel's clock (1 to 10 ms) have one time of change,
 //! and writes through a shared mapping set it only when a page becomes dirty.
 //!
+//! All that is untrue for a file system that is written as a whole: inode and both times are those of the image, and
+//! two releases may have the same (`mksquashfs -all-time`). Such files have no tag of [`Tags::Stat`], also below an
+//! overlay ([`Stat::from_image`]), and their dates validate no ranges.
+//!
 //! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
 //! computed on a thread beside the worker, one file of a device after the other, at a limited rate; until then
 //! the file has no tag. A read that never ends keeps the files of its device waiting, and no others. Computed hashes
@@ -149,6 +153,7 @@ impl Hashes {
     /// The tag of a file, empty if it is not known (yet).
     pub(super) fn tag(&self, tags: Tags, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
         match tags {
+            Tags::Stat if stat.from_image => Vec::new(),
             Tags::Stat => of_stat(stat, coding),
             Tags::Hash => {
                 let hash = self.known.get(&State::from(stat));
@@ -417,6 +422,7 @@ mod tests {
             device: Device::of(5),
             ino: 6,
             links: 1,
+            from_image: false,
             direct_align: 0,
             mount: 0,
         };

@@ -204,7 +204,11 @@ fn part<'a>(
     let size = variant.stat.size;
     let representation = Representation {
         size,
-        validators: Validators { etag: &variant.etag, last_modified: Some(variant.stat.mtime) },
+        validators: Validators {
+            etag: &variant.etag,
+            last_modified: Some(variant.stat.mtime),
+            strong_date: !variant.stat.from_image,
+        },
     };
     match http::plan(head, &representation, cx.unix) {
         Plan::Full => {

@@ -11,6 +11,7 @@ mod conditions;
 mod costs;
 mod curl;
 mod files;
+mod images;
 mod loads;
 mod messages;
 mod metrics;

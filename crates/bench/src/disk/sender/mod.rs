@@ -199,6 +199,7 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
             device: Device::of(meta.dev()),
             ino: meta.ino(),
             links: u32::try_from(meta.nlink()).unwrap_or(u32::MAX),
+            from_image: false,
             direct_align: 0,
             mount: 0,
         };

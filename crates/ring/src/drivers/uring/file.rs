@@ -205,11 +205,11 @@ impl Uring {
                 let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
                 // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
                 let raw = unsafe { raw.assume_init_ref() };
-                let Some(device) = mounts::Place::from(raw).device() else {
+                let Some(site) = mounts::Place::from(raw).site() else {
                     // A helper thread looks again, and learns of the mount.
                     return common.submit_job(key);
                 };
-                let stat = Stat::new(raw, device);
+                let stat = Stat::new(raw, site);
                 common.end(key, Ok(Event::Stat(Box::new(stat))));
             }
             (Op::Read { .. }, Ok(len)) => common.end_read(key, len as usize),

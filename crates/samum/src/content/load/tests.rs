@@ -140,6 +140,7 @@ fn stat(size: u64) -> Stat {
         device: ring::Device::of(5),
         ino: 6,
         links: 1,
+        from_image: false,
         direct_align: 0,
         mount: MOUNT,
     }

@@ -1,0 +1,57 @@
+//! Releases as images of file systems: files of two of them have the same numbers and times.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use testkit::{Image, Subvolumes, Tree, or_skip};
+
+use crate::common::{SOON, ask, on_both_drivers, serve, wait_until};
+
+/// An image whose file `a` has so many of these bytes.
+fn image(byte: u8, len: usize) -> Result<Image, testkit::Skip> {
+    Image::new(|files| fs::write(files.join("a"), vec![byte; len]).unwrap())
+}
+
+/// `ln -sfn`
+fn switch(link: &Path, to: &Path) {
+    let new = link.with_extension("new");
+    symlink(to, &new).unwrap();
+    fs::rename(new, link).unwrap();
+}
+
+#[test]
+fn a_client_of_another_release_is_sent_the_whole_file() {
+    let [one, two] = [or_skip!(image(b'a', 100_000)), or_skip!(image(b'b', 100_000))];
+    let tree = Tree::new().directory("m1").directory("m2").directory("o1").directory("o2");
+    let [m1, m2, o1, o2] = ["m1", "m2", "o1", "o2"].map(|name| tree.path().join(name));
+    let [one, two] = [or_skip!(one.mount(&m1)), or_skip!(two.mount(&m2))];
+    let _overlays = [or_skip!(one.overlay(&o1)), or_skip!(two.overlay(&o2))];
+    on_both_drivers(|driver| {
+        for [before, after] in [[&m1, &m2], [&o1, &o2]] {
+            let link = tree.path().join("current");
+            switch(&link, before);
+            let server = serve(driver, &link, &[]);
+            let old = ask(&server, "GET /a");
+            assert_eq!(old.header("ETag"), None, "{}", before.display());
+            let date = old.header("Last-Modified").unwrap().to_owned();
+            let head = format!("GET /a\nRange: bytes=2-4\nIf-Range: {date}");
+            assert_eq!(ask(&server, &head).status, 200);
+            assert_eq!(ask(&server, &format!("GET /a\nIf-Modified-Since: {date}")).status, 304);
+            switch(&link, after);
+            assert!(wait_until(SOON, || ask(&server, "GET /a").body[0] == b'b'));
+            let whole = ask(&server, &head);
+            assert_eq!((whole.status, whole.body), (200, vec![b'b'; 100_000]));
+        }
+    });
+}
+
+/// Most containers serve from such overlays.
+#[test]
+fn a_file_on_an_overlay_of_directories_has_a_tag() {
+    let volumes = or_skip!(Subvolumes::mount(|[one, _]| fs::write(one.join("a"), "a").unwrap()));
+    on_both_drivers(|driver| {
+        let server = serve(driver, volumes.path().join("both"), &[]);
+        assert!(ask(&server, "GET /a").header("ETag").is_some());
+    });
+}
