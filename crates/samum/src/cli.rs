@@ -394,8 +394,9 @@ const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a
     images (squashfs, erofs, iso9660, cramfs, romfs) have none, because other images may have files with the same \
     attributes; nor have files on an overlay that have no time of birth, as those of images below it.\n\n\
     hash: from the contents (BLAKE3). The ETag is the same on all machines that have the same bytes. It is \
-    computed in the background, by each worker at 128 MiB/s, and kept by inode and ctime until the server \
-    restarts. Responses have no ETag before it is computed, and for files of more than 4 GiB.\n\n\
+    computed in the background, by each worker at 128 MiB/s, and kept by mount, inode and ctime until the server \
+    restarts. Responses have no ETag before it is computed, for files of more than 4 GiB and, before Linux 6.8, \
+    for files of images.\n\n\
     Neither notices every write through a shared mapping (mmap) or, before Linux 6.13, two writes within one tick \
     of the kernel's clock (1 to 10 ms).";
 

@@ -93,6 +93,15 @@ pub struct Stat {
     pub direct_align: u32,
 }
 
+impl Stat {
+    /// Returns whether no other mount has had, or will have, the same id: from Linux 6.8 on.
+    #[must_use]
+    pub const fn has_unique_mount(&self) -> bool {
+        // Such ids begin above those that are used again (`MNT_UNIQUE_ID_OFFSET` in fs/namespace.c).
+        self.mount >= 1 << 31
+    }
+}
+
 /// The kind of a directory entry or an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {

@@ -16,7 +16,8 @@
 //! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
 //! computed on a thread beside the worker, one file of a device after the other, at a limited rate; until then
 //! the file has no tag. A read that never ends keeps the files of its device waiting, and no others. Computed hashes
-//! are kept by inode and time of change.
+//! are kept by mount, inode and time of change. The mount is there because another image at the same place may have all
+//! else in common. Where the ids of mounts are used again, files of images have no tag.
 
 use core::ops::Bound;
 use core::time::Duration;
@@ -58,6 +59,7 @@ type Hash = [u8; HASH_LEN];
 /// One state of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
+    mount: u64,
     dev: u64,
     ino: u64,
     size: u64,
@@ -68,6 +70,7 @@ struct State {
 impl From<&Stat> for State {
     fn from(stat: &Stat) -> Self {
         Self {
+            mount: stat.mount,
             dev: stat.dev,
             ino: stat.ino,
             size: stat.size,
@@ -75,6 +78,12 @@ impl From<&Stat> for State {
             ctime: (stat.ctime, stat.ctime_nanos),
         }
     }
+}
+
+/// Returns whether a file may have a tag of its contents: it is not too large, and its hash is not taken for that of
+/// another one later.
+const fn can_be_known(stat: &Stat) -> bool {
+    stat.size <= BYTES_MAX && (!stat.from_image || stat.has_unique_mount())
 }
 
 /// The tag of a state. It is hashed, so it does not disclose inode numbers.
@@ -173,7 +182,7 @@ impl Hashes {
     ) {
         let Some(resource) = library.get(tree, &path) else { return };
         let Kind::File(files) = &resource.kind else { return };
-        let lacks = |variant: &Variant| variant.etag.is_empty() && variant.stat.size <= BYTES_MAX;
+        let lacks = |variant: &Variant| variant.etag.is_empty() && can_be_known(&variant.stat);
         if !files.variants().any(lacks) {
             return;
         }
@@ -290,7 +299,7 @@ impl Hashes {
     ) -> Option<Hashing> {
         let Kind::File(files) = &library.get(tree, path)?.kind else { return None };
         let is_wanted =
-            |stat: &Stat| stat.size <= BYTES_MAX && !self.known.contains_key(&State::from(stat));
+            |stat: &Stat| can_be_known(stat) && !self.known.contains_key(&State::from(stat));
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
@@ -409,23 +418,25 @@ mod tests {
     use super::*;
     use ring::{Device, FileKind};
 
+    const STAT: Stat = Stat {
+        kind: FileKind::Regular,
+        size: 7,
+        mtime: 1,
+        mtime_nanos: 2,
+        ctime: 3,
+        ctime_nanos: 4,
+        dev: 5,
+        device: Device::of(5),
+        ino: 6,
+        links: 1,
+        from_image: false,
+        direct_align: 0,
+        mount: 0,
+    };
+
     #[test]
     fn a_tag_changes_with_all_that_it_is_made_of_and_with_nothing_else() {
-        let stat = Stat {
-            kind: FileKind::Regular,
-            size: 7,
-            mtime: 1,
-            mtime_nanos: 2,
-            ctime: 3,
-            ctime_nanos: 4,
-            dev: 5,
-            device: Device::of(5),
-            ino: 6,
-            links: 1,
-            from_image: false,
-            direct_align: 0,
-            mount: 0,
-        };
+        let stat = STAT;
         let same = of_stat(&stat, None);
         assert!(http::EntityTag::parse(&same).is_some_and(|tag| !tag.weak));
         let others = [
@@ -443,6 +454,18 @@ mod tests {
         for other in [Stat { dev: 6, ..stat }, Stat { links: 2, ..stat }] {
             assert_eq!(of_stat(&other, None), same, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_hash_is_kept_for_one_mount_and_for_an_image_only_if_no_other_has_its_id() {
+        let stat = Stat { from_image: true, mount: u64::MAX, ..STAT };
+        let mut hashes = Hashes::default();
+        hashes.learn(State::from(&stat), [7; HASH_LEN]);
+        assert!(can_be_known(&stat) && !hashes.tag(Tags::Hash, &stat, None).is_empty());
+        let elsewhere = Stat { mount: u64::MAX - 1, ..stat };
+        assert!(hashes.tag(Tags::Hash, &elsewhere, None).is_empty());
+        assert!(!can_be_known(&Stat { mount: 30, ..stat }));
+        assert!(can_be_known(&Stat { mount: 30, from_image: false, ..stat }));
     }
 
     #[test]

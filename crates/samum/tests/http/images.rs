@@ -46,6 +46,32 @@ fn a_client_of_another_release_is_sent_the_whole_file() {
     });
 }
 
+#[test]
+fn the_tag_of_contents_is_that_of_the_image_which_is_mounted() {
+    for len in [10, 300_000] {
+        let images = [or_skip!(image(b'a', len)), or_skip!(image(b'b', len))];
+        on_both_drivers(|driver| {
+            let tree = Tree::new().directory("m");
+            let place = tree.path().join("m");
+            let server = serve(driver, tree.path(), &["--etag", "hash"]);
+            let mut tags = Vec::new();
+            for (image, byte) in images.iter().zip([b'a', b'b']) {
+                let mounted = or_skip!(image.mount(&place));
+                let mut tag = None;
+                assert!(wait_until(SOON, || {
+                    let response = ask(&server, "GET /m/a");
+                    tag = response.header("ETag").map(str::to_owned);
+                    tag.is_some() && response.body.first() == Some(&byte)
+                }));
+                tags.extend(tag);
+                // The same loop device is the next one's.
+                assert!(wait_until(4 * SOON, || mounted.unmount().is_ok()));
+            }
+            assert_ne!(tags[0], tags[1], "{len} bytes");
+        });
+    }
+}
+
 /// Most containers serve from such overlays.
 #[test]
 fn a_file_on_an_overlay_of_directories_has_a_tag() {
