@@ -1,5 +1,6 @@
 //! Tests each step: a reply gives the next requests. Also tests that every load ends.
 
+use core::time::Duration;
 use rustix::io::Errno;
 use std::rc::Weak;
 
@@ -636,6 +637,7 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
         watched: true.into(),
         settled,
         used: Time::from_nanos(0).into(),
+        idle_max: Duration::ZERO,
         idle_at: None.into(),
         memory: 0,
         descriptors: 0,
