@@ -37,7 +37,7 @@ pub struct Options {
     /// TAP device ignores it, because all of its frames are the stack's.
     pub services: Vec<Service>,
     /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]: everything to them is taken,
-    /// with ARP and neighbour discovery.
+    /// with ARP and neighbour discovery. One that the kernel has, on whichever interface, is an error.
     pub own_addresses: Vec<IpAddr>,
 }
 
@@ -96,10 +96,22 @@ pub struct Opened {
 /// If the interface cannot be used so. The message says what to do.
 pub fn open(options: &Options) -> Result<Opened, Error> {
     let interface = Interface::open(&options.interface)?;
+    check_own(&interface, &options.own_addresses)?;
     match options.frames {
         Frames::Tap => open_tap(interface),
         Frames::Auto | Frames::Xdp | Frames::Packet => open_xdp(interface, options),
     }
+}
+
+/// Refuses an own address that the kernel has: everything to it would be taken from the kernel, such as the connection of
+/// the operator who is logged in there.
+fn check_own(interface: &Interface, own_addresses: &[IpAddr]) -> Result<(), Error> {
+    let known = own_addresses.iter().find(|own| interface.kernel_has(**own));
+    known.map_or(Ok(()), |known| {
+        let name = &interface.name;
+        Err(Error::new(format!("interface {name}: the kernel has the address {known} itself"))
+            .advise("leave out --address for it, or choose one that nothing else has"))
+    })
 }
 
 fn open_tap(interface: Interface) -> Result<Opened, Error> {

@@ -25,6 +25,8 @@ pub struct Interface {
     pub rx_queues: u32,
     /// The addresses that the kernel has on it, and the lengths of their prefixes.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Those that it has on other interfaces.
+    others: Vec<IpAddr>,
     /// The kind of a virtual interface (`veth`, `bridge`, ...); empty for an adapter.
     pub kind: String,
 }
@@ -49,17 +51,24 @@ impl Interface {
                 .advise("`ip link` lists those of this network namespace")
         })?;
         let mut addresses = Vec::new();
+        let mut others = Vec::new();
         ask(&socket, &netlink::addresses(), |answer| match answer {
             Answer::Address(index, address, prefix) if index == link.index => {
                 addresses.push((address, prefix));
             }
+            Answer::Address(_, address, _) => others.push(address),
             _ => {}
         })
         .map_err(failed)?;
-        Self::new(link, addresses)
+        Self::new(link, addresses, others)
     }
 
-    fn new(link: Link, addresses: Vec<(IpAddr, u8)>) -> Result<Self, Error> {
+    /// Returns whether the kernel has an address, be it on another interface.
+    pub(crate) fn kernel_has(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|(own, _)| *own == address) || self.others.contains(&address)
+    }
+
+    fn new(link: Link, addresses: Vec<(IpAddr, u8)>, others: Vec<IpAddr>) -> Result<Self, Error> {
         let name = link.name;
         if !link.is_up {
             return Err(Error::new(format!("interface {name}: it is down"))
@@ -75,6 +84,7 @@ impl Interface {
             mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
             rx_queues: link.rx_queues.max(1),
             addresses,
+            others,
             kind: link.kind,
         })
     }

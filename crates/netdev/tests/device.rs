@@ -279,11 +279,9 @@ fn frames_may_have_a_vlan_tag() {
     let service = Service { protocol: Protocol::Udp, local: "10.9.0.1:53".parse().unwrap() };
     for frames in [Frames::Auto, Frames::Xdp, Frames::Packet] {
         let server = Options { services: vec![service], ..options(frames, &[]) };
-        let client = Options {
-            interface: "cli".into(),
-            own_addresses: vec!["10.9.0.2".parse().unwrap()],
-            ..options(frames, &[])
-        };
+        let service = Service { local: "10.9.0.2:53".parse().unwrap(), ..service };
+        let client =
+            Options { interface: "cli".into(), services: vec![service], ..options(frames, &[]) };
         let mut queues = net.server.enter(|| netdev::open(&server).unwrap().queues);
         let mut server = queues.remove(0).start();
         let mut queues = net.client.enter(|| netdev::open(&client).unwrap().queues);
@@ -322,6 +320,26 @@ fn emit(from: &mut Device, frame: &[u8]) {
     let frame = Frame { head, parts: &[payload], segment_bytes: None, checksum: None };
     from.send(&frame).unwrap();
     assert!(from.flush());
+}
+
+/// The machine could not be reached any more: everything to an own address is the stack's.
+#[test]
+fn own_addresses_that_the_kernel_has_are_refused() {
+    let Some(net) = Net::new() else { return };
+    net.server.ip("addr add 10.9.1.1/32 dev lo");
+    net.server.ip("tuntap add tap0 mode tap vnet_hdr");
+    net.server.ip("link set tap0 up");
+    for (interface, frames) in [("srv", Frames::Auto), ("tap0", Frames::Tap)] {
+        for own in ["10.9.0.1", "fd09::1", "10.9.1.1"] {
+            let options = Options {
+                interface: interface.into(),
+                own_addresses: vec!["10.9.0.99".parse().unwrap(), own.parse().unwrap()],
+                ..options(frames, &[])
+            };
+            let error = net.server.enter(|| netdev::open(&options).unwrap_err()).to_string();
+            assert!(error.contains(&format!("the kernel has the address {own} itself")), "{error}");
+        }
+    }
 }
 
 /// ARP and neighbour solicitations for an address that the kernel does not own arrive at the stack;
