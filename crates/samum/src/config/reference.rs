@@ -79,8 +79,9 @@ turn off what makes them (`ethtool -K eth1 gro off lro off`).
 
 **Limits.** An interface has at most 16 services (an address with a port), and at most 16 addresses of its own. New listeners and changed keys of
 interfaces take effect after a restart; `samum reload` says so. So do another MAC address, another MTU, and
-addresses that are added to or removed from the interface while samum serves it; the log says when that happens. TCP in IP fragments is not
-received, nor, at the kernel's addresses, behind more than two IPv6 extension headers or one of more than 64 bytes: those connections are reset.
+addresses that are added to or removed from the interface while samum serves it; the log says when that happens. IP fragments are dropped: a client
+whose segments come in fragments waits until it gives up. At the kernel's addresses, TCP behind more than two IPv6 extension headers or one of more than 64 bytes is
+not received: those connections are reset.
 
 **Firewall.** The kernel's firewall (nftables, iptables) does not see the segments that AF_XDP takes and sends, nor do `ss` and
 `tcpdump` see what is received: use `allow` and `deny` of sites, `samum stack` and `pcap`.
