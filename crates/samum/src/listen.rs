@@ -65,7 +65,22 @@ pub(crate) fn open(
 /// Keeps a port for the stack of an interface: a second server at the same address fails as it does at any
 /// other. Nothing listens there, so the kernel refuses connections that the stack does not get.
 pub(crate) fn reserve(address: SocketAddr) -> Result<OwnedFd, String> {
-    insist(|| socket_for(&address, false)).map_err(|error| explain(&Address::Ip(address), error))
+    insist(|| reserve_once(&address)).map_err(|error| explain(&Address::Ip(address), error))
+}
+
+/// With SO_REUSEADDR at both, another server could listen at the port of a socket that does not. So the socket has it at
+/// most while it is bound, for ends of old connections that the kernel still has at the port.
+fn reserve_once(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = socket_of(address)?;
+    match rustix::net::bind(&socket, address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::ADDRINUSE) => {
+            let socket = socket_for(address, false)?;
+            sockopt::set_socket_reuseaddr(&socket, false)?;
+            Ok(socket)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The result of a try to listen on an address, without listening.
@@ -163,16 +178,22 @@ fn open_ip(address: SocketAddr, workers: usize, backlog: i32) -> Result<Vec<Owne
 
 /// Makes a socket and binds it to an address; `shared` lets other sockets bind to the same address.
 fn socket_for(address: &SocketAddr, shared: bool) -> Result<OwnedFd, Errno> {
+    let socket = socket_of(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, shared)?;
+    rustix::net::bind(&socket, address)?;
+    Ok(socket)
+}
+
+/// Makes a socket for an address.
+fn socket_of(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_reuseport(&socket, shared)?;
     if family == AddressFamily::INET6 {
         // `[::]` means IPv6 only; for both versions, both addresses have to be given.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    rustix::net::bind(&socket, address)?;
     Ok(socket)
 }
 

@@ -4,6 +4,8 @@ mod shares;
 mod signals;
 mod start;
 
+use core::net::SocketAddr;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -145,7 +147,7 @@ struct Prepared {
     control: Option<(UnixListener, SocketFile)>,
     owners: Owners,
     /// Sockets that keep addresses of interfaces from other programs, until the server ends.
-    reserved: Vec<OwnedFd>,
+    reserved: HashMap<SocketAddr, OwnedFd>,
 }
 
 /// Opens what is served and where, and gives up the rights that only this needs.

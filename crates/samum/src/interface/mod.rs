@@ -20,8 +20,9 @@ mod strays;
 mod transport;
 mod wire;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use netdev::{Options, Protocol, Queue, Service, Watch};
@@ -55,7 +56,7 @@ pub(crate) struct Interfaces {
     pub(crate) said: Vec<String>,
     /// Sockets of the kernel that keep the ports of the interfaces: a second server at such a port fails as it
     /// does at any other.
-    pub(crate) reserved: Vec<OwnedFd>,
+    pub(crate) reserved: HashMap<SocketAddr, OwnedFd>,
     pub(crate) owners: Owners,
 }
 
@@ -92,7 +93,7 @@ impl Interfaces {
         }
         let owners = Owners(names);
         let plan = plan::divide(listeners, &owners.places())?;
-        let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), Vec::new());
+        let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), HashMap::new());
         let mut opened = Self { kernel, seeds, said, reserved, owners };
         for (interface, locals) in server.interfaces.iter().zip(plan.interfaces) {
             opened.add(interface, locals, server)?;
@@ -108,10 +109,12 @@ impl Interfaces {
     ) -> Result<(), String> {
         let is_ours = !interface.addresses.is_empty();
         if !is_ours {
-            for (number, local) in &locals {
+            for (_, local) in &locals {
                 // The kernel listens there itself for a listener of all addresses.
-                if !self.kernel.iter().any(|(other, _)| other == number) {
-                    self.reserved.push(listen::reserve(*local)?);
+                let is_kernels = self.kernel.iter().any(|(_, other)| plan::is_all(other, *local));
+                // The kernel may have an address twice.
+                if !is_kernels && !self.reserved.contains_key(local) {
+                    self.reserved.insert(*local, listen::reserve(*local)?);
                 }
             }
         }

@@ -44,6 +44,13 @@ impl Place<'_> {
     }
 }
 
+/// Returns whether a listener is for all addresses of the kernel, and so for this one, too.
+pub(super) fn is_all(listener: &Address, local: SocketAddr) -> bool {
+    matches!(listener, Address::Ip(ip) if ip.ip().is_unspecified()
+        && ip.port() == local.port()
+        && ip.is_ipv4() == local.is_ipv4())
+}
+
 /// Returns the name of the interface that serves a listener alone.
 pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a str> {
     places.iter().find(|place| place.has_alone(listener)).map(|place| place.name)

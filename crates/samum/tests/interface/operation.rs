@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 use std::fs;
-use std::net::TcpStream;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -101,6 +102,31 @@ fn a_reload_says_what_takes_effect_after_a_restart() {
         client.send(request("GET /f")).unwrap();
         assert_eq!(client.response().unwrap().status, 200);
     });
+}
+
+/// Of the address twice, and of a listener of all addresses beside, no two sockets are in each other's way.
+#[test]
+fn no_other_server_gets_the_port_of_an_interface() {
+    let tree = site();
+    let net = or_skip!(Net::new(Frames::Packet));
+    let again = ["address", "add", &format!("{V4}/32"), "dev", "eth1"];
+    assert!(net.at_server("ip").args(again).status().unwrap().success());
+    // An end of an old connection is at the port.
+    net.as_server(|| {
+        let listener = TcpListener::bind((V4, 80)).unwrap();
+        let client = net.as_client(|| TcpStream::connect((V4, 80)).unwrap());
+        drop(listener.accept().unwrap());
+        drop(client);
+    });
+    // The last one begins while nothing of the kernel's is left at the port.
+    for others in [&[][..], &["--listen", "0.0.0.0:80"], &[]] {
+        let server = net.serve(path(&tree), others);
+        // It asks for SO_REUSEADDR, as nearly all servers do.
+        let error = net.as_server(|| TcpListener::bind((V4, 80)).unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        net.as_client(check_all);
+        drop(server);
+    }
 }
 
 /// What samum does not use may change: a TAP device has a MAC and addresses at the other end of its cable.
