@@ -65,9 +65,12 @@ impl Logs {
     }
 
     /// Opens a log; if it is open already, the file replaces the one that it had.
-    pub(crate) fn open(&mut self, log: &Log, file: Fd) {
-        if let Some(open) = self.by_log.get(log).and_then(|key| self.all.get_mut(*key)) {
-            return open.sink.replace(file);
+    pub(crate) fn open(&mut self, log: &Log, file: Fd, now: Time) {
+        if let Some(key) = self.by_log.get(log).copied()
+            && let Some(open) = self.all.get_mut(key)
+        {
+            open.sink.replace(file, now);
+            return self.look_after(key, now);
         }
         let (is_file, name) = match &log.target {
             LogTarget::File(path) => (true, path.display().to_string()),
@@ -135,7 +138,8 @@ impl Logs {
     /// Takes the completion of a write to a log.
     pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let key = Key::from_bits(completion.token - self.token);
-        let open = self.all.get_mut(key).expect("a log that writes is open");
+        // If its last write was given up, it may be closed.
+        let Some(open) = self.all.get_mut(key) else { return };
         open.sink.written(ring, completion, now);
         self.look_after(key, now);
     }
@@ -246,7 +250,7 @@ mod tests {
         for log in [&a, &json, &b] {
             let LogTarget::File(path) = &log.target else { unreachable!("a file") };
             let file = File::options().create(true).append(true).open(path).unwrap();
-            logs.open(log, ring.adopt_file(file.into()));
+            logs.open(log, ring.adopt_file(file.into()), Time::default());
         }
         assert!(logs.id(&log("c", LogFormat::Json)).is_none());
         let ids = [&a, &b, &a, &json].map(|log| logs.id(log).unwrap());
@@ -271,7 +275,7 @@ mod tests {
         let (a, b) = (Log::default(), Log { format: LogFormat::Json, ..Log::default() });
         let mut logs = Logs::new(TOKEN);
         for log in [&a, &b] {
-            logs.open(log, ring.adopt_file(tempfile::tempfile().unwrap().into()));
+            logs.open(log, ring.adopt_file(tempfile::tempfile().unwrap().into()), Time::default());
         }
         let id = logs.id(&a).unwrap();
         let record = record(&id, "site");

@@ -4,7 +4,9 @@
 use core::time::Duration;
 use std::rc::Rc;
 
-use ring::{Completion, Event, Fd, Op, Ring, Time, Token};
+use ring::{Completion, Event, Fd, Key, Op, Ring, Time, Token};
+use rustix::fs::fstat;
+use rustix::pipe::fcntl_getpipe_size;
 
 /// Bytes that may wait to be written; lines beyond are dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
@@ -17,13 +19,15 @@ const DELAY_MAX: Duration = Duration::from_millis(250);
 const PIPE_BYTES_MAX: usize = 4096;
 /// The time between a write that failed and the next try.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time for a write to a pipe that is to be replaced. Its reader may hang, or have gone.
+const LAST_WRITE_MAX: Duration = Duration::from_secs(1);
 
 /// Lines on their way to a file or pipe.
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
-    next: Option<Fd>,
+    next: Option<Next>,
     /// The end of what has been written.
     end: End,
     token: Token,
@@ -32,8 +36,8 @@ pub(crate) struct Sink {
     waiting: Vec<u8>,
     /// The time at which the oldest waiting line was added.
     since: Option<Time>,
-    /// Some exactly while a write is in flight: the number of lines in it.
-    in_flight: Option<u64>,
+    /// Some exactly while a write is in flight.
+    in_flight: Option<InFlight>,
     retry_at: Option<Time>,
     dropped: u64,
     /// The number of dropped lines that have been reported to the operator.
@@ -42,6 +46,23 @@ pub(crate) struct Sink {
     trouble: Option<String>,
     /// True if lines are being dropped.
     troubled: bool,
+}
+
+/// The file that replaces another one.
+#[derive(Debug)]
+struct Next {
+    fd: Fd,
+    /// The time at which the write in flight is given up for it, if that may never end.
+    deadline: Option<Time>,
+}
+
+/// A write.
+#[derive(Debug)]
+struct InFlight {
+    key: Key,
+    lines: u64,
+    /// True if it ends with a whole line.
+    is_whole: bool,
 }
 
 /// The end of what has been written.
@@ -76,16 +97,18 @@ impl Sink {
         }
     }
 
-    /// Writes to another file from the next whole line on.
-    pub(crate) fn replace(&mut self, fd: Fd) {
-        self.next = Some(fd);
+    /// Writes to another file from the next whole line on. A pipe that takes nothing more is not waited for.
+    pub(crate) fn replace(&mut self, fd: Fd, now: Time) {
+        let may_hang = self.fd.as_ref().is_some_and(|before| is_other_pipe(before, &fd));
+        let deadline = may_hang.then(|| now + LAST_WRITE_MAX);
+        self.next = Some(Next { fd, deadline });
         self.settle();
     }
 
     /// Takes the next file, unless the rest of a line must still go to the present one.
     fn settle(&mut self) {
         if self.next.is_some() && self.in_flight.is_none() && self.end != End::Torn {
-            self.fd = self.next.take();
+            self.fd = self.next.take().map(|next| next.fd);
             self.end = End::Whole;
             // An error of the old file says nothing about the new one.
             self.retry_at = None;
@@ -118,9 +141,12 @@ impl Sink {
         self.since.get_or_insert(now);
     }
 
-    /// The time at which the waiting lines must be written, unless a write is in flight.
+    /// The time at which the waiting lines must be written, or the write in flight is given up.
     pub(super) fn due(&self) -> Option<Time> {
-        let since = self.since.filter(|_| self.in_flight.is_none())?;
+        if self.in_flight.is_some() {
+            return self.next.as_ref()?.deadline;
+        }
+        let since = self.since?;
         Some((since + DELAY_MAX).max(self.retry_at.unwrap_or_default()))
     }
 
@@ -132,8 +158,26 @@ impl Sink {
     /// Writes the waiting lines if they are due.
     pub(super) fn flush(&mut self, ring: &mut Ring, now: Time) {
         if self.due().is_some_and(|due| now >= due) {
+            self.give_up(ring);
             self.write(ring, now);
         }
+    }
+
+    /// Drops the lines of the write in flight, and takes the next file.
+    fn give_up(&mut self, ring: &mut Ring) {
+        let Some(InFlight { key, lines, is_whole }) = self.in_flight.take() else { return };
+        // With epoll it may go on for ever in a helper thread; `written` passes over its end.
+        ring.cancel(key);
+        self.dropped += lines;
+        if !is_whole {
+            let end = self.waiting.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            self.waiting.drain(..end);
+            self.dropped += 1;
+            self.since = self.since.filter(|_| !self.waiting.is_empty());
+        }
+        self.end = End::Whole;
+        self.settle();
+        self.troubled = true;
     }
 
     pub(super) fn write(&mut self, ring: &mut Ring, now: Time) {
@@ -157,16 +201,21 @@ impl Sink {
         let rest = self.waiting.split_off(end);
         let mut bytes = core::mem::replace(&mut self.waiting, rest);
         self.since = if self.waiting.is_empty() { None } else { Some(now) };
-        self.in_flight = Some(lines_of(&bytes));
+        let (lines, is_whole) = (lines_of(&bytes), whole.is_some());
         if is_broken {
             bytes.insert(0, b'\n');
         }
-        ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
+        let key = ring.submit(Op::Write { file: fd.clone(), bytes }, self.token);
+        self.in_flight = Some(InFlight { key, lines, is_whole });
     }
 
     /// Takes the completion of a write.
     pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
-        let lines = self.in_flight.take().expect("one write at a time");
+        let Some(InFlight { lines, .. }) =
+            self.in_flight.take_if(|write| write.key == completion.key)
+        else {
+            return;
+        };
         self.retry_at = None;
         match completion.result {
             Ok(Event::Written(mut bytes, count)) => {
@@ -227,7 +276,8 @@ impl Sink {
 
     /// Lines that were dropped and not reported to the operator, and those that still wait.
     pub(crate) fn lost(&self) -> u64 {
-        self.dropped - self.told + self.in_flight.unwrap_or(0) + lines_of(&self.waiting)
+        let in_flight = self.in_flight.as_ref().map_or(0, |write| write.lines);
+        self.dropped - self.told + in_flight + lines_of(&self.waiting)
     }
 
     /// Returns whether everything has been written.
@@ -240,6 +290,12 @@ impl Sink {
         self.retry_at = None;
         self.write(ring, now);
     }
+}
+
+/// Returns whether a file is a pipe, and not the one that replaces it.
+fn is_other_pipe(before: &Fd, next: &Fd) -> bool {
+    let identity = |fd: &Fd| fstat(fd.os()).map(|stat| (stat.st_dev, stat.st_ino));
+    fcntl_getpipe_size(before.os()).is_ok() && identity(before) != identity(next)
 }
 
 fn lines_of(bytes: &[u8]) -> u64 {
@@ -274,7 +330,8 @@ mod tests {
         let first = [&[b'x'; 2 * PIPE_BYTES_MAX][..], b"\n"].concat();
         sink.line(&mut ring, &first);
         sink.line(&mut ring, b"second\n");
-        sink.replace(ring.adopt_file(file.try_clone().unwrap().into()));
+        let now = ring.now();
+        sink.replace(ring.adopt_file(file.try_clone().unwrap().into()), now);
         settle(&mut sink, &mut ring);
         sink.line(&mut ring, b"third\n");
         settle(&mut sink, &mut ring);

@@ -187,7 +187,7 @@ impl<S: Session, N: Network> Worker<S, N> {
         let Replacement { snapshot, succession, roots, listeners, logs } = replacement;
         let before = Rc::clone(&self.shell.cx.serving);
         for (log, file) in logs {
-            self.shell.logs.open(&log, file);
+            self.shell.logs.open(&log, file, self.shell.cx.now);
         }
         self.handler.replace(&mut self.shell, snapshot, &succession, &roots);
         self.shell.disk.set_patience(Some(self.shell.cx.tuning.timeout_disk));
@@ -241,7 +241,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let disk = Disk::sharing(config, parts.page_cache, parts.devices)?;
         let mut logs = Logs::new(kind::ACCESS);
         for (log, file) in parts.logs {
-            logs.open(&log, file);
+            logs.open(&log, file, parts.ring.now());
         }
         let (metrics, number) = parts.metrics;
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
@@ -309,7 +309,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// Write an access log to another file from now on.
     pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
-        self.shell.logs.open(log, file);
+        self.shell.logs.open(log, file, self.shell.cx.now);
     }
 
     /// Wait until something happens, but not beyond `until`, and do everything about it.

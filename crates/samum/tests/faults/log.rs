@@ -395,6 +395,33 @@ fn a_full_pipe_loses_only_log_lines() {
 }
 
 #[test]
+fn a_blocked_pipe_can_be_replaced() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new();
+        let log = logs.path().join("log");
+        make_fifo(&log);
+        let mut server = serve(driver, tree.path(), &["--log", text(&log)]);
+        let mut client = connect(&server);
+        let head = format!("GET /a.txt?{}", "x".repeat(7000));
+        for _ in 0..30 {
+            ask_on(&mut client, &head);
+        }
+        fs::remove_file(&log).unwrap();
+        server.signal(Signal::USR1).unwrap();
+        assert!(server.wait_for_stderr("reopened ", SOON).is_some());
+        ask_on(&mut client, "GET /last");
+        let lines = || fs::read_to_string(&log).unwrap_or_default();
+        assert!(wait_until(SOON, || lines().contains("/last")), "{:?}", server.stderr());
+        assert!(lines().lines().all(|line| line.starts_with("127.0.0.1 ")), "no line is torn");
+        let message = server.wait_for_stderr("lines were dropped", SOON).expect("it is said");
+        let dropped: usize = message.split(' ').find_map(|word| word.parse().ok()).expect(&message);
+        assert!((1..31).contains(&dropped), "{message}");
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
 fn a_blocked_pipe_does_not_block_the_shutdown() {
     on_both_drivers(|driver| {
         let tree = tree();
