@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
 };
+use rustix::process::{getegid, geteuid};
 
 use crate::account;
 use crate::config::{Address, UnixSocket};
@@ -283,16 +284,64 @@ fn bind_unix(socket: &OwnedFd, unix: &UnixSocket, address: &SocketAddrUnix) -> R
     rustix::fs::chmod(&unix.path, mode)
 }
 
-/// Gives a Unix socket that listens other permissions and another owner.
-pub(crate) fn change_rights(unix: &UnixSocket) -> Result<(), String> {
-    let cannot = |why: &dyn core::fmt::Display| {
-        format!("cannot change the rights of unix:{}: {why}", unix.path.display())
-    };
-    let owner = Owner::look_up(unix).map_err(|why| cannot(&why))?;
-    // Without a mode the permissions stay, for the umask of the start is not known any more.
-    let mode =
-        unix.mode.map_or(Ok(()), |mode| rustix::fs::chmod(&unix.path, Mode::from_raw_mode(mode)));
-    mode.and_then(|()| owner.give(&unix.path)).map_err(|error| cannot(&io::Error::from(error)))
+/// The rights of a Unix socket that listens.
+pub(crate) struct Rights<'s> {
+    path: &'s Path,
+    /// Without a mode the permissions stay, for the umask of the start is not known any more.
+    mode: Option<Mode>,
+    owner: Owner,
+}
+
+impl<'s> Rights<'s> {
+    /// The rights that a socket is to have, and had as `before`. If that had an owner and this has none, the server
+    /// is the owner.
+    pub(crate) fn look_up(socket: &'s UnixSocket, before: &UnixSocket) -> Result<Self, String> {
+        let path = &socket.path;
+        let Owner { user, group } =
+            Owner::look_up(socket).map_err(|why| cannot_change(path, &why))?;
+        let user = user.or_else(|| before.user.as_ref().map(|_| geteuid()));
+        let group = group.or_else(|| before.group.as_ref().map(|_| getegid()));
+        let mode = socket.mode.map(Mode::from_raw_mode);
+        Ok(Self { path, mode, owner: Owner { user, group } })
+    }
+
+    /// The rights that the socket has now.
+    fn now(path: &'s Path) -> Result<Self, Errno> {
+        let stat = rustix::fs::lstat(path)?;
+        let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+        let owner = Owner { user: Some(user), group: Some(group) };
+        Ok(Self { path, mode: Some(Mode::from_raw_mode(stat.st_mode & 0o7777)), owner })
+    }
+
+    fn give(&self) -> Result<(), Errno> {
+        self.mode.map_or(Ok(()), |mode| rustix::fs::chmod(self.path, mode))?;
+        self.owner.give(self.path)
+    }
+
+    /// Gives them to the socket again, after an error, which is what the operator is told.
+    pub(crate) fn restore(&self) {
+        let _ = self.give();
+    }
+}
+
+/// Gives Unix sockets that listen other rights: all of them, or none. Returns the rights that they had.
+pub(crate) fn change_rights<'s>(all: &[Rights<'s>]) -> Result<Vec<Rights<'s>>, String> {
+    let mut before = Vec::new();
+    for rights in all {
+        let changed = Rights::now(rights.path).and_then(|now| {
+            before.push(now);
+            rights.give()
+        });
+        if let Err(error) = changed {
+            before.iter().for_each(Rights::restore);
+            return Err(cannot_change(rights.path, &io::Error::from(error).to_string()));
+        }
+    }
+    Ok(before)
+}
+
+fn cannot_change(path: &Path, why: &str) -> String {
+    format!("cannot change the rights of unix:{}: {why}", path.display())
 }
 
 /// Takes the lock that samum servers hold while they replace or remove a Unix socket. It is on the

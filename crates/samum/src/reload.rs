@@ -17,7 +17,7 @@ use crate::config::{Address, Log, LogTarget, Server, Thing};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
-use crate::listen::{self, SocketFile, SocketFiles};
+use crate::listen::{self, Rights, SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
 use crate::say::say;
@@ -159,9 +159,11 @@ impl Reloader {
         let roots = self.open_roots(&next, &loaded)?;
         let logs = self.open_logs(&next, &loaded)?;
         let listeners = self.open_listeners(&next)?;
-        self.change_rights(&next)?;
+        let rights = self.look_up_rights(&next)?;
         next.resolve_names()?;
-        self.replace(&next, roots, logs, listeners)?;
+        let before = listen::change_rights(&rights)?;
+        let replaced = self.replace(&next, roots, logs, listeners);
+        replaced.inspect_err(|_| before.iter().for_each(Rights::restore))?;
         let Loaded { config, digest, warnings, .. } = loaded;
         let warnings = warnings.iter().map(ToString::to_string);
         let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
@@ -244,18 +246,19 @@ impl Reloader {
         }
     }
 
-    /// Changes the rights of Unix sockets that have others in the next configuration.
-    fn change_rights(&self, next: &Snapshot) -> Result<(), String> {
+    /// Finds the Unix sockets that have other rights in the next configuration.
+    fn look_up_rights<'s>(&self, next: &'s Snapshot) -> Result<Vec<Rights<'s>>, String> {
         let served: BTreeMap<u32, &Address> =
             self.served.addresses().iter().map(|(number, address)| (*number, address)).collect();
-        for (number, address) in next.addresses() {
-            if let Address::Unix(socket) = address
-                && served.get(number).is_some_and(|before| *before != address)
-            {
-                listen::change_rights(socket)?;
+        let others = next.addresses().iter().filter_map(|(number, address)| {
+            match (address, served.get(number)?) {
+                (Address::Unix(socket), Address::Unix(before)) if socket != before => {
+                    Some(Rights::look_up(socket, before))
+                }
+                _ => None,
             }
-        }
-        Ok(())
+        });
+        others.collect()
     }
 
     /// Gives the workers the next configuration. The last thing that can fail.

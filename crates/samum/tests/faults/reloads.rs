@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -327,6 +327,57 @@ fn a_unix_socket_gets_other_rights_and_stays_the_same() {
             (mode(), ask_on(&mut client, "GET /version.txt").body),
             (0o666, b"two".to_vec())
         );
+    });
+}
+
+#[test]
+fn a_configuration_with_an_error_leaves_the_rights_of_sockets() {
+    on_both_drivers(|driver| {
+        let listen = |one: &str, two: &str| {
+            format!("{LISTEN}, {{ unix = \"s\", {one} }}, {{ unix = \"t\", {two} }}")
+        };
+        let private = "mode = \"600\"";
+        let first = config("", &listen(private, private), "one", "");
+        let stage = Stage::new(driver, versions(), &first);
+        let mode = |name| fs::metadata(stage.path(name)).unwrap().permissions().mode() & 0o777;
+        let public = "mode = \"666\"";
+        let unknown = format!("{public}, owner = \"no-such-user\"");
+        stage.fail(&config("", &listen(public, &unknown), "one", ""), &["no-such-user"]);
+        assert_eq!((mode("s"), mode("t")), (0o600, 0o600));
+        // The second one has gone.
+        fs::rename(stage.path("t"), stage.path("u")).unwrap();
+        let next = config("", &listen(public, public), "one", "");
+        stage.fail(&next, &["cannot change the rights", "No such file"]);
+        assert_eq!(mode("s"), 0o600);
+        fs::rename(stage.path("u"), stage.path("t")).unwrap();
+        stage.load(&next);
+        assert_eq!((mode("s"), mode("t")), (0o666, 0o666));
+    });
+}
+
+#[test]
+fn a_socket_without_an_owner_is_the_servers_again() {
+    let own = fs::metadata("/proc/self").unwrap().uid();
+    if own != 0 {
+        return eprintln!("skipped: a socket of another user: needs root");
+    }
+    on_both_drivers(|driver| {
+        let with = |owner: &str| {
+            let listen = format!("{LISTEN}, {{ unix = \"s\", mode = \"600\"{owner} }}");
+            config("", &listen, "one", "")
+        };
+        let stage = Stage::new(driver, versions(), &with(""));
+        let owner = || {
+            let found = fs::metadata(stage.path("s")).unwrap();
+            (found.uid(), found.gid())
+        };
+        let before = owner();
+        stage.load(&with(", owner = \"12345:23456\""));
+        assert_eq!(owner(), (12345, 23456));
+        stage.load(&with(", owner = \":23456\""));
+        assert_eq!(owner(), (before.0, 23456));
+        stage.load(&with(""));
+        assert_eq!(owner(), before);
     });
 }
 
