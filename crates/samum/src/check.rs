@@ -1,4 +1,5 @@
-//! Tries what a server would do with a configuration: opens directories and logs, and binds addresses.
+//! Tries what a server would do with a configuration: opens directories and logs, binds addresses, and looks
+//! interfaces up.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -11,9 +12,9 @@ use rustix::net::SocketAddrUnix;
 
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
-use crate::follow;
 use crate::listen::{self, Probe};
 use crate::serving::{self, NoRedirects, Snapshot};
+use crate::{control_socket, follow, interface, server};
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
         return Err(Errors(errors));
     }
     // A server compares some values with others when it takes the configuration.
-    Snapshot::new(&loaded.config)?;
+    let snapshot = Snapshot::new(&loaded.config)?;
+    server::have_descriptors(&loaded.config.server, &snapshot)?;
     Ok(Checked { text: print::to_toml(&loaded.config), warnings })
 }
 
@@ -74,6 +76,15 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
                     Ok(())
                 }
             },
+            Thing::Control(path) if is_listener(path, &loaded.config) => {
+                Err("the control socket needs a path of its own: a listener is there".to_owned())
+            }
+            Thing::Control(path) => control_socket::probe(path),
+            Thing::Interface(name) => {
+                let server = &loaded.config.server;
+                let mut all = server.interfaces.iter().filter(|it| it.name == *name);
+                all.try_for_each(|it| interface::probe(it, server.frames))
+            }
             // The kernel does not have it, and samum would not bind it.
             Thing::Address(address) if is_samums_alone(address, &loaded.config) => Ok(()),
             Thing::Address(address) => match listen::probe(address) {
@@ -98,7 +109,9 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
 
 /// The things outside its files that a configuration names.
 fn things(config: &Config) -> impl Iterator<Item = Thing> {
-    config.sites.iter().flat_map(|site| {
+    let control = config.server.control.clone().map(Thing::Control);
+    let interfaces = config.server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
+    let of_sites = config.sites.iter().flat_map(|site| {
         let log = match &site.log.target {
             LogTarget::File(path) => Some(Thing::Log(path.clone())),
             LogTarget::None | LogTarget::Stdout => None,
@@ -123,7 +136,14 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
         });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
         addresses.chain(log).chain(of_routes).chain(of_buffers)
-    })
+    });
+    control.into_iter().chain(interfaces).chain(of_sites)
+}
+
+/// Returns whether a site listens on the Unix socket at a path.
+fn is_listener(path: &Path, config: &Config) -> bool {
+    let mut all = config.sites.iter().flat_map(|site| &site.listen);
+    all.any(|address| matches!(address, Address::Unix(socket) if socket.path == path))
 }
 
 /// Returns whether only samum's own stack has an address.

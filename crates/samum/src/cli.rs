@@ -68,7 +68,8 @@ pub enum Command {
 
 const CHECK_ABOUT: &str = "Check a configuration file, and print it with all defaults.\n\n\
     All errors of the file, and of those that it includes, are reported with file, line and column. Then the \
-    directories and logs are opened, and the addresses are bound and let go. An address in use is an error, unless \
+    directories and logs are opened, the addresses are bound and let go, and the control socket, the interfaces and the \
+    limit of descriptors are looked at. An address in use is an error, unless \
     the server that has it shares it, or answers at the control socket of the configuration: then it is probably \
     the samum that runs, and the check warns only. Exits with 0, or with 1 if there was an error.";
 

@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::Instant;
 
+use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 
-use crate::config::UnixSocket;
+use crate::config::{Address, UnixSocket};
 use crate::control::Workers;
-use crate::listen::{self, SocketFile};
+use crate::listen::{self, Probe, SocketFile};
 use crate::reload::Reply;
 
 /// The permissions of the socket: those of its owner.
@@ -45,6 +46,23 @@ pub fn default_path() -> PathBuf {
         given.split(':').next().filter(|first| !first.is_empty()).map(OsString::from)
     });
     PathBuf::from(given.unwrap_or_else(|| DIRECTORY.into())).join(NAME)
+}
+
+/// Finds out whether a server could open the control socket, or has it: one answers there.
+pub(crate) fn probe(path: &Path) -> Result<(), String> {
+    let directory = Path::new(DIRECTORY);
+    if path.parent() == Some(directory) && !directory.exists() {
+        // The server makes it.
+        return Ok(());
+    }
+    if SocketAddrUnix::new(path).is_ok_and(|address| listen::answers(&address)) {
+        return Ok(());
+    }
+    let socket = UnixSocket { path: path.to_owned(), ..UnixSocket::default() };
+    match listen::probe(&Address::Unix(socket))? {
+        Probe::Free(_) => Ok(()),
+        Probe::InUse { why, .. } => Err(why),
+    }
 }
 
 /// Opens the control socket.

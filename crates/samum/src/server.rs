@@ -28,6 +28,7 @@ use crate::reload::{Reloader, Reply, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::{control_socket, descriptors, listen};
+pub(crate) use shares::have_descriptors;
 use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
 use signals::{Wishes, obey_signals, reopen_logs};
 use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};

@@ -16,6 +16,8 @@ pub(super) struct Draft {
     pub(super) server: Server,
     /// The place of `[server]`.
     pub(super) server_place: Option<Place>,
+    /// The places of the things that it names.
+    pub(super) server_things: Vec<(Thing, Place)>,
     pub(super) sites: Vec<SiteDraft>,
     /// The files to read, too.
     pub(super) includes: Vec<(String, Place)>,
@@ -71,6 +73,10 @@ pub enum Thing {
     Redirects(PathBuf),
     /// An address to listen on.
     Address(Address),
+    /// The control socket.
+    Control(PathBuf),
+    /// The name of a network interface.
+    Interface(String),
 }
 
 /// The keys that a route has from its site, unless it has its own. A route begins with a copy of that of its
@@ -93,7 +99,13 @@ pub(super) struct Shared {
 impl Draft {
     /// Says nothing but the defaults of the process.
     pub(super) const fn new(server: Server) -> Self {
-        Self { server, server_place: None, sites: Vec::new(), includes: Vec::new() }
+        Self {
+            server,
+            server_place: None,
+            server_things: Vec::new(),
+            sites: Vec::new(),
+            includes: Vec::new(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use sendfile::Window;
 
-use super::draft::{AddressDraft, Draft, RouteDraft, Shared, SiteDraft};
+use super::draft::{AddressDraft, Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::value::{self, quoted};
@@ -93,7 +93,10 @@ const TOP: &[Key<Draft, ()>] = &[
         read: |draft, node, notes| {
             let Some(table) = node.table(notes) else { return };
             match draft.server_place.replace(node.place) {
-                None => read_keys(&mut draft.server, SERVER, SERVER_TITLE, table, notes),
+                None => {
+                    read_keys(&mut draft.server, SERVER, SERVER_TITLE, table, notes);
+                    draft.server_things = server_things(&draft.server, table);
+                }
                 Some(other) => notes.error_beside(node.place, "another file has `[server]`", other),
             }
         },
@@ -1556,6 +1559,25 @@ fn read_servers(
 /// Reads the servers of an application.
 fn read_applications(node: Node<'_>, notes: &mut Notes) -> Vec<ServerUrl> {
     read_servers(node, notes, upstream::application)
+}
+
+/// Finds the places of the things outside that `[server]` names.
+fn server_things(server: &Server, table: Table<'_>) -> Vec<(Thing, Place)> {
+    let mut all = Vec::new();
+    for (name, _, node) in table.entries() {
+        match (name, &server.control) {
+            ("control", Some(path)) => all.push((Thing::Control(path.clone()), node.place)),
+            ("interface", _) => {
+                // What is wrong with the list has been told.
+                let read = |node: Node<'_>, _: &mut Notes| Some(node.place);
+                let places = node.list(&mut Notes::default(), read).unwrap_or_default();
+                let names = server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
+                all.extend(names.zip(places));
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 /// Reads a file.

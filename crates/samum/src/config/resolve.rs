@@ -25,7 +25,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     }
     check_addresses(&draft.sites, notes);
     draft.sites.iter().for_each(|site| check_routes(site, notes));
-    let mut places = HashMap::new();
+    let mut places = HashMap::from_iter(draft.server_things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
     (Config { server: draft.server, sites }, places)

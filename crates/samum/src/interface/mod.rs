@@ -237,6 +237,12 @@ fn addresses_of(interface: &Interface, frames: Frames) -> Result<Vec<IpAddr>, St
     Ok(found.addresses.into_iter().map(|(address, _)| address).collect())
 }
 
+/// Finds out whether an interface is there.
+pub(crate) fn probe(interface: &Interface, frames: Frames) -> Result<(), String> {
+    addresses_of(interface, frames)?;
+    netdev::Interface::open(&interface.name).map(drop).map_err(|error| error.to_string())
+}
+
 const fn congestion(congestion: Congestion) -> Algorithm {
     match congestion {
         Congestion::Cubic => Algorithm::Cubic,

@@ -67,6 +67,13 @@ pub(super) fn share(
     Ok(Shares { cores, workers, room, limit, descriptors, connections })
 }
 
+/// Finds out whether the workers of a server would have descriptors enough, beside those of interfaces.
+pub(crate) fn have_descriptors(server: &Server, snapshot: &Snapshot) -> Result<(), String> {
+    let limit = descriptors::limit();
+    let room = room(limit, server.threads, snapshot, true)?;
+    share(server, limit, room, server.threads, true).map(drop)
+}
+
 /// The descriptors for directories and listeners: those of the configuration, and some for others if they may
 /// replace it.
 pub(super) fn room(

@@ -97,6 +97,37 @@ fn an_address_in_use_is_an_error() {
 }
 
 #[test]
+fn a_server_that_could_not_start_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = "c".repeat(120);
+    for (server, place, why) in [
+        ("control = 'missing/c'", "2:11", "the directory DIR/missing must exist"),
+        ("control = 'www/file'", "2:11", "the file is not a socket"),
+        (&format!("control = '{long}'"), "2:11", "too long"),
+        ("control = './s'", "2:11", "a listener is there"),
+        ("interface = ['nope0']", "2:14", "there is no such interface"),
+        ("interface = [{ name = 'nope0' }]", "2:14", "there is no such interface"),
+        ("threads = 1024", "", "cannot run 1024 workers"),
+    ] {
+        let keys = format!(
+            "[server]\n{server}\n[[site]]\nlisten = ['127.0.0.1:0', 'unix:s']\n\
+             [[site.route]]\nfiles = 'www'\n"
+        );
+        site(directory.path(), &keys);
+        fs::write(directory.path().join("www/file"), "").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -Hn 1024; exec \"$0\" check samum.toml", SAMUM]);
+        let output = command.current_dir(directory.path()).output().unwrap();
+        let shown = text(&output.stderr).replace(directory.path().to_str().unwrap(), "DIR");
+        assert_eq!(output.status.code(), Some(1), "{server}: {shown}");
+        assert!(shown.contains(why), "{server}: {shown}");
+        let place =
+            if place.is_empty() { "error:" } else { &format!("samum.toml:{place}: error:") };
+        assert!(shown.contains(place), "{server}: {shown}");
+    }
+}
+
+#[test]
 fn flags_that_a_file_replaces_cannot_be_given_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     for args in [
