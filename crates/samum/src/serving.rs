@@ -20,8 +20,8 @@ use http::{Head, Status, path};
 
 use crate::client::Proxies;
 use crate::config::{
-    self, Access, Action, Address, Config, Fastcgi, FileRules, Files, Limits, Log, LogTarget,
-    Message, Pattern, Route, Site, Tuning, read_regular, rule,
+    self, Access, Action, Address, Config, Fastcgi, FileRules, Files, Log, LogTarget, Message,
+    Pattern, Route, Site, Tuning, read_regular, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -388,7 +388,9 @@ impl Snapshot {
             made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
                 made.shows_metrics |= route.action == Action::Metrics;
-                check_rate(&route.limits, &config.server.tuning)?;
+                // The command line may have another `rate-min` than the file.
+                let checked = route.limits.check_rate(&config.server.tuning);
+                checked.map_err(|error| format!("bytes-per-connection: {error}"))?;
                 let entry = made.entry(site, route, &mut common);
                 let mut entry =
                     entry.map_err(|error| format!("{} {}: {error}", site.name, route.name()))?;
@@ -587,10 +589,7 @@ impl Snapshot {
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
             let mut says = sites.iter().map(|index| &config.sites[*index].proxy_protocol);
-            let proxy_protocol = says.clone().any(|addresses| addresses.contains(address));
-            if proxy_protocol && !says.all(|addresses| addresses.contains(address)) {
-                return Err(format!("the sites of {address} must agree on the PROXY protocol"));
-            }
+            let proxy_protocol = says.any(|addresses| addresses.contains(address));
             let admission = Admission::new(address, routes, proxy_protocol);
             self.listeners[*number as usize] = Some(Listener { hosts, admission });
         }
@@ -747,17 +746,6 @@ struct Common {
 fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), String> {
     types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
     charset.iter().try_for_each(|name| rule::charset(name).map(drop))
-}
-
-/// Refuses a rate at which clients would be taken for slow ones, or get next to nothing.
-fn check_rate(limits: &Limits, tuning: &Tuning) -> Result<(), String> {
-    let least = Limits::BYTES_PER_SECOND_MIN.max(tuning.rate_min.saturating_mul(2));
-    match limits.bytes_per_second {
-        Some(rate) if rate < least => Err(format!(
-            "bytes-per-connection is {rate}/s: expected {least}/s at least, twice of rate-min"
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// The place of a listener. Two listeners cannot have the same one, whatever the rights of a Unix socket.

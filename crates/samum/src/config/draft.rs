@@ -85,6 +85,8 @@ pub enum Thing {
 pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) limits: Limits,
+    /// The place of the rate among them.
+    pub(super) rate_place: Option<Place>,
     pub(super) headers: Vec<HeaderRule>,
     /// Pages, and the places at which they are named.
     pub(super) errors: BTreeMap<u16, (String, Place)>,

@@ -635,6 +635,10 @@ const SHARED: &[Key<Shared, Route>] = &[
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             read_keys(&mut shared.limits, LIMITS, "limits", table, notes);
+            let mut entries = table.entries();
+            if let Some((.., node)) = entries.find(|(name, ..)| *name == "bytes-per-connection") {
+                shared.rate_place = Some(node.place);
+            }
         },
         write: |route| {
             (route.limits != Limits::default()).then(|| inline_text(LIMITS, &route.limits))

@@ -445,6 +445,15 @@ pub struct Limits {
 impl Limits {
     /// The least value of [`bytes_per_second`](Self::bytes_per_second).
     pub const BYTES_PER_SECOND_MIN: u64 = 1024;
+
+    /// Returns what is wrong with a rate at which clients would be taken for slow ones, or get next to nothing.
+    pub(crate) fn check_rate(&self, tuning: &Tuning) -> Result<(), String> {
+        let least = Self::BYTES_PER_SECOND_MIN.max(tuning.rate_min.saturating_mul(2));
+        if self.bytes_per_second.is_none_or(|rate| rate >= least) {
+            return Ok(());
+        }
+        Err(format!("expected {least}/s at least, and twice of `rate-min`"))
+    }
 }
 
 /// A rate, as a token bucket has it: `100/s burst 200`.

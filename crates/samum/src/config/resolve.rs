@@ -24,6 +24,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
         draft.sites.iter().for_each(|site| check_targets(site, notes));
     }
     check_addresses(&draft.sites, notes);
+    check_rates(&draft, notes);
     draft.sites.iter().for_each(|site| check_routes(site, notes));
     let mut places = HashMap::from_iter(draft.server_things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
@@ -121,6 +122,8 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
         first: usize,
         /// The index of the last site that listens there.
         last: usize,
+        /// What the first site says about the PROXY protocol, and where.
+        proxy_protocol: Option<(bool, Place)>,
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
     let mut sockets = HashMap::new();
@@ -141,6 +144,14 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
                 continue;
             }
             of_address.last = index;
+            let has_proxies = site.proxy_protocol.contains(address);
+            let (first, at) = *of_address.proxy_protocol.get_or_insert((has_proxies, *place));
+            if first != has_proxies {
+                let text = format!(
+                    "the sites of {address} must agree on `proxy-protocol`, which is {first}"
+                );
+                notes.error_beside(*place, text, at);
+            }
             for (host, place) in &site.hosts {
                 if let Some(other) = of_address.hosts.insert(host, *place) {
                     let text = format!("`{host}` is a host of {address} already");
@@ -160,6 +171,20 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
             let text = "no request reaches this site: it has no hosts, and is not the default site of an \
                         address";
             notes.warning(site.place, text);
+        }
+    }
+}
+
+/// Checks that no client is sent so little that it would be taken for a slow one.
+fn check_rates(draft: &Draft, notes: &mut Notes) {
+    // What routes inherit is reported once.
+    let mut reported = HashSet::new();
+    for shared in draft.sites.iter().flat_map(|site| &site.routes).map(|route| &route.shared) {
+        if let Err(why) = shared.limits.check_rate(&draft.server.tuning)
+            && let Some(place) = shared.rate_place
+            && reported.insert(place)
+        {
+            notes.error(place, why);
         }
     }
 }

@@ -157,7 +157,7 @@ fn the_reference_is_printed() {
 }
 
 #[test]
-fn a_value_that_only_the_server_compares_is_an_error() {
+fn a_rate_below_that_of_slow_clients_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let keys = "[server]\nrate-min = '1m'\n[[site]]\nlisten = ['127.0.0.1:0']\n\
                 limits = { bytes-per-connection = '1MiB/s' }\n[[site.route]]\nfiles = 'www'\n";
@@ -165,7 +165,10 @@ fn a_value_that_only_the_server_compares_is_an_error() {
     let output = samum(directory.path(), &["check", "samum.toml"]);
     let shown = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{shown}");
-    assert!(shown.contains("error: ") && shown.contains("twice of rate-min"), "{shown}");
+    assert!(
+        shown.contains("samum.toml:5:35: error: ") && shown.contains("twice of `rate-min`"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -819,7 +819,9 @@ fn header_rule() -> impl Strategy<Value = HeaderRule> {
 fn limits() -> impl Strategy<Value = Limits> {
     let rate = (1e-3..1e6_f64, 1..1_000_000_u32);
     let rate = rate.prop_map(|(per_second, burst)| Rate { per_second, burst });
-    let of = (option::of(1..1_u32 << 20), option::of(rate), option::of(any::<u64>()));
+    // Twice of the least rate of clients, see `server`.
+    let bytes = 1_u64 << 33..u64::MAX;
+    let of = (option::of(1..1_u32 << 20), option::of(rate), option::of(bytes));
     of.prop_map(|(connections, requests, bytes_per_second)| Limits {
         connections,
         requests,
@@ -933,7 +935,7 @@ fn server() -> impl Strategy<Value = Server> {
         let prefixes = prefixes.into_iter().map(Peers::Prefix);
         prefixes.chain([Peers::Unix]).collect::<Vec<_>>()
     });
-    let numbers = (1..=1024_usize, 1..=1_usize << 20, any::<u64>());
+    let numbers = (1..=1024_usize, 1..=1_usize << 20, 0..1_u64 << 32);
     let stack = (proptest::collection::vec(interface(), 0..3), option::of(capture()));
     (numbers, driver, option::of(file()), proxies, format, times, stack).prop_map(
         |(
