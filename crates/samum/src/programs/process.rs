@@ -1,8 +1,10 @@
 //! The processes of one program: a group with a leader, which the server has started.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Child;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
@@ -11,6 +13,22 @@ use rustix::process::{
 };
 
 use super::Place;
+
+/// The leaders of all groups that have not been waited for.
+static LEADERS: LazyLock<Mutex<HashSet<Pid>>> = LazyLock::new(Mutex::default);
+
+fn leaders() -> MutexGuard<'static, HashSet<Pid>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills the processes of all programs, because the server ends at once.
+pub(crate) fn kill_all() {
+    // With the lock, so that none of the numbers gets another meaning.
+    for pid in &*leaders() {
+        // As for `Process::signal`.
+        let _ = kill_process_group(*pid, Signal::KILL);
+    }
+}
 
 /// A program that was started. Dropping it kills its processes.
 ///
@@ -59,6 +77,7 @@ impl Process {
             // It cannot fail for an open descriptor.
             let _ = ioctl_fionbio(pipe, true);
         }
+        leaders().insert(pid);
         Ok(Self { pid, pipes, is_reaped: false, place })
     }
 
@@ -90,6 +109,7 @@ impl Process {
     /// Waits for the leader, which has ended.
     pub(crate) fn reap(&mut self) {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        leaders().remove(&self.pid);
         // An error means that there is nothing to wait for.
         let _ = waitid(WaitId::Pid(self.pid), how);
         self.is_reaped = true;

@@ -12,6 +12,7 @@ use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
 use crate::listen::SocketFiles;
 use crate::log::files;
+use crate::programs::process;
 use crate::reload::Reply;
 use crate::say::say;
 
@@ -45,6 +46,8 @@ pub(super) fn obey_signals(
                 let _ = reload.try_send(None);
             }
         } else if is_stopping {
+            // Nothing would end them, and enforce their limits, any more.
+            process::kill_all();
             #[expect(clippy::exit, reason = "the second signal asks for it")]
             std::process::exit(0);
         } else {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use testkit::request;
+use testkit::{Signal, request};
 
 use crate::common::{SOON, wait_until};
 use crate::stage::{
@@ -173,11 +173,32 @@ fn end_server(driver: &str) {
     assert_eq!(text(&short.response().unwrap()), "a\n");
     assert_ne!(long.response().unwrap_err().kind(), ErrorKind::TimedOut);
     wait_for_end(pids[0]);
-    // The other one may be a zombie, because its new parent need not wait for it at once.
-    let path = format!("/proc/{}/status", pids[1]);
-    let has_ended = || {
-        let status = std::fs::read_to_string(&path).unwrap_or_default();
-        status.is_empty() || status.contains("State:\tZ")
-    };
-    assert!(wait_until(SOON, has_ended), "it goes on");
+    assert!(wait_until(SOON, || has_ended(pids[1])), "it goes on");
+}
+
+#[test]
+fn nothing_is_left_of_a_server_that_ends_at_once() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let pid = |name: &str| format!("{}/{name}", tree.path().display());
+        let (one, other) = (pid("one"), pid("other"));
+        let text = format!("trap '' TERM; sleep 1000 & echo $! >{one}; echo $$ >{other}; wait");
+        script(&tree, "long", &text);
+        let mut stage = Stage::new(driver, &tree);
+        let mut client = stage.connect();
+        client.send(request("GET /tool/long")).unwrap();
+        let pids = [pid_in(&tree, "one"), pid_in(&tree, "other")];
+        stage.server.signal(Signal::TERM).unwrap();
+        stage.wait_for_log("shutting down");
+        stage.terminate();
+        for pid in pids {
+            assert!(wait_until(SOON, || has_ended(pid)), "{pid} goes on");
+        }
+    });
+}
+
+/// Returns whether a process has ended. It may be a zombie, because its new parent need not wait for it at once.
+fn has_ended(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.is_empty() || status.contains("State:\tZ")
 }
