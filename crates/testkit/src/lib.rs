@@ -15,7 +15,7 @@
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`ip()`], [`within`] | network namespaces, and what runs in one |
-//! | [`forbid_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
+//! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
 
@@ -47,7 +47,7 @@ pub use namespace::{ip, within};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;
-pub use seccomp::{forbid_io_uring, kill_at};
+pub use seccomp::{forbid_io_uring, forbid_use_of_io_uring, kill_at};
 pub use server::Server;
 pub use skip::{Skip, announce_skip};
 pub use tether::tether;

@@ -20,6 +20,15 @@ pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
     restrict(command, &IO_URING_SYSCALLS, SeccompAction::Errno(eperm))
 }
 
+/// The same for io_uring_enter alone.
+///
+/// # Panics
+/// If the filter cannot be written for this architecture.
+pub fn forbid_use_of_io_uring(command: &mut Command) -> &mut Command {
+    let eperm = rustix::io::Errno::PERM.raw_os_error().unsigned_abs();
+    restrict(command, &IO_URING_SYSCALLS[1..2], SeccompAction::Errno(eperm))
+}
+
 /// Makes these system calls kill the process that `command` will start, and its children. The filter of a
 /// systemd unit (`SystemCallFilter=`) does that for calls that it does not know.
 ///

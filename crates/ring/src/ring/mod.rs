@@ -97,7 +97,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `io_uring_setup(2)` (with [`Choice::Uring`]; typically `EPERM` in a container or
+    /// Those of `io_uring_setup(2)` and `io_uring_enter(2)` (with [`Choice::Uring`]; typically `EPERM` in a container or
     /// with `kernel.io_uring_disabled`, `EINVAL` before Linux 6.1), `epoll_create1(2)`,
     /// `eventfd(2)` and `mmap(2)`.
     pub fn new(choice: Choice) -> io::Result<Self> {

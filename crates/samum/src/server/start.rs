@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use ring::{Choice, Ring, Silences, Waker};
+use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
 
 use super::shares::Shares;
@@ -222,13 +223,20 @@ impl Seed {
 }
 
 fn no_ring(choice: Choice, error: &io::Error) -> String {
-    match choice {
-        Choice::Epoll => format!("cannot use epoll: {error}"),
-        _ => format!(
-            "cannot use io_uring: {error} (it needs Linux 6.1, and containers often forbid it; \
-             --driver auto falls back to epoll)"
-        ),
-    }
+    let name = match choice {
+        Choice::Epoll => "epoll",
+        Choice::Uring => "io_uring",
+        Choice::Auto => "io_uring or epoll",
+    };
+    // The others are no matter of the driver.
+    let is_missing =
+        matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS | Errno::INVAL));
+    let advice = if choice == Choice::Uring && is_missing {
+        " (it needs Linux 6.1, and containers often forbid it; --driver auto falls back to epoll)"
+    } else {
+        ""
+    };
+    format!("cannot use {name}: {error}{advice}")
 }
 
 fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {

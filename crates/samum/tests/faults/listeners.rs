@@ -5,7 +5,10 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use testkit::{Address, Content, Server, Signal, Tree, forbid_io_uring, get, skip, tether};
+use testkit::{
+    Address, Content, Server, Signal, Tree, forbid_io_uring, forbid_use_of_io_uring, get, skip,
+    tether,
+};
 
 use super::outcome;
 use crate::common::{
@@ -345,6 +348,32 @@ fn without_io_uring_auto_falls_back_and_says_why() {
     let (code, _, stderr) = outcome(forbid_io_uring(&mut strict));
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("--driver auto falls back to epoll"), "{stderr}");
+}
+
+/// Some filters forbid the use of a ring alone, and not to make one.
+#[test]
+fn without_the_use_of_io_uring_auto_falls_back() {
+    let tree = tree();
+    let mut auto = command("auto", tree.path(), &[]);
+    let server = Server::spawn(forbid_use_of_io_uring(&mut auto)).unwrap();
+    assert_eq!(ask(&server, "GET /a.txt").body, b"hello");
+    let line = server.wait_for_stderr("serving", SOON).expect("it is said");
+    assert!(line.contains("on epoll") && line.contains("io_uring"), "{line}");
+}
+
+/// With epoll it would fail as well.
+#[test]
+fn a_want_of_descriptors_is_no_reason_for_another_driver() {
+    let tree = tree();
+    for driver in ["auto", "uring"] {
+        let mut server = Command::new("sh");
+        let script = "ulimit -n 8; exec \"$0\" serve \"$1\" --driver \"$2\" --listen 127.0.0.1:0";
+        server.args(["-c", script, SAMUM]).arg(tree.path()).arg(driver);
+        let (code, _, stderr) = outcome(&mut server);
+        assert_eq!(code, Some(1), "{driver}: {stderr}");
+        assert!(stderr.contains("cannot use io_uring"), "{driver}: {stderr}");
+        assert!(!stderr.contains("--driver auto"), "{driver}: {stderr}");
+    }
 }
 
 #[test]

@@ -141,6 +141,8 @@ impl Uring {
             waker_armed: true,
         };
         this.arm_poll(common.helpers.wake_fd().as_raw_fd(), HELPERS);
+        // Some filters of system calls allow to make a ring, and forbid to use it.
+        this.enter(0, None)?;
         Ok(this)
     }
 
