@@ -270,11 +270,11 @@ impl Mounted {
     ///
     /// # Errors
     /// If there is no overlayfs in the kernel.
-    pub fn overlay(&self, path: &Path) -> Result<Mounted, Skip> {
+    pub fn overlay(&self, path: &Path) -> Result<Self, Skip> {
         // Without an upper layer it has two at least; the other one is empty.
         let layers = format!("lowerdir={}:{}", self.path.display(), path.display());
         run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "overlay"]).arg(path))?;
-        Ok(Mounted { path: path.to_path_buf() })
+        Ok(Self { path: path.to_path_buf() })
     }
 
     /// Unmounts it, as `umount` does.
