@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use sendfile::{KernelTcp, Takes, Transport};
 
 use crate::client::Client;
+use crate::config::Address;
 use crate::metrics::Stats;
 use crate::shell::{id_of, kind};
 
@@ -70,6 +71,10 @@ pub trait Network {
     /// Accepts the connections that wait at a listener, and closes it. The events of these connections
     /// follow; ask [`next_event`](Self::next_event) for those that are there already.
     fn remove(&mut self, _ring: &mut Ring, _number: u32) {}
+
+    /// Takes the listeners of the next configuration. By default nothing changes: those of the kernel are
+    /// added and removed one by one.
+    fn set_listeners(&mut self, _addresses: &[(u32, Address)]) {}
 
     /// The state of the stack for the operator, with its connections or without, if it is one of our own.
     fn report(&self, _has_connections: bool) -> Option<String> {

@@ -104,7 +104,7 @@ enum Found {
 struct Opened {
     number: u32,
     name: String,
-    /// A socket for each worker.
+    /// A socket for each worker; none if an interface has the port.
     sockets: Vec<OwnedFd>,
     file: Option<SocketFile>,
 }
@@ -218,6 +218,11 @@ impl Reloader {
         let mut all = Vec::new();
         for (number, address) in next.addresses() {
             if !numbers.contains(number) {
+                if let Some(local) = self.owners.taken(address) {
+                    let name = format!("http://{local}/");
+                    all.push(Opened { number: *number, name, sockets: Vec::new(), file: None });
+                    continue;
+                }
                 if let Some(interface) = self.owners.owner(address) {
                     return Err(format!(
                         "cannot listen on {address}: it is an address of the interface {interface}, which takes new \
@@ -316,7 +321,12 @@ impl Reloader {
         self.socket_files.add(files);
         self.logs.replace(next.logs());
         let gone = self.served.addresses().iter().filter(|(number, _)| removed.contains(number));
-        gone.for_each(|(_, address)| say(&format!("no longer listening on {address}")));
+        for (_, address) in gone {
+            let still = self.owners.owner(address).map(|interface| {
+                format!("; the interface {interface} keeps the port until a restart")
+            });
+            say(&format!("no longer listening on {address}{}", still.unwrap_or_default()));
+        }
         names.iter().for_each(|name| say(&format!("listening on {name}")));
         self.before.push(core::mem::replace(&mut self.served, Arc::clone(next)));
         Ok(())

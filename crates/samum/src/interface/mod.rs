@@ -22,7 +22,7 @@ mod wire;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use netdev::{Options, Protocol, Queue, Service, Watch};
@@ -60,9 +60,14 @@ pub(crate) struct Interfaces {
     pub(crate) owners: Owners,
 }
 
-/// The addresses of the interfaces, by their names.
+/// The addresses of the interfaces.
 #[derive(Debug)]
-pub(crate) struct Owners(Vec<(String, Vec<IpAddr>)>);
+pub(crate) struct Owners {
+    /// By the names of the interfaces.
+    addresses: Vec<(String, Vec<IpAddr>)>,
+    /// What they took at the start, and have until the end.
+    locals: HashSet<SocketAddr>,
+}
 
 /// What a worker of an interface needs to begin.
 #[derive(Debug)]
@@ -91,8 +96,9 @@ impl Interfaces {
         for interface in &server.interfaces {
             names.push((interface.name.clone(), addresses_of(interface, server.frames)?));
         }
-        let owners = Owners(names);
+        let mut owners = Owners { addresses: names, locals: HashSet::new() };
         let plan = plan::divide(listeners, &owners.places())?;
+        owners.locals.extend(plan.interfaces.iter().flatten().map(|(_, local)| *local));
         let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), HashMap::new());
         let mut opened = Self { kernel, seeds, said, reserved, owners };
         for (interface, locals) in server.interfaces.iter().zip(plan.interfaces) {
@@ -186,8 +192,14 @@ impl Owners {
         plan::owner(listener, &self.places())
     }
 
+    /// Returns the address of a listener that an interface has taken since the start, be it served now or not.
+    pub(crate) fn taken(&self, listener: &Address) -> Option<SocketAddr> {
+        let Address::Ip(ip) = listener else { return None };
+        self.locals.get(ip).copied()
+    }
+
     fn places(&self) -> Vec<Place<'_>> {
-        self.0.iter().map(|(name, addresses)| Place { name, addresses }).collect()
+        self.addresses.iter().map(|(name, addresses)| Place { name, addresses }).collect()
     }
 }
 

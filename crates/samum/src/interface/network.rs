@@ -17,10 +17,11 @@ use sendfile::Takes;
 use super::capture::Port;
 use super::news::{Bytes, Came, News};
 use super::places::{Place, Places};
-use super::plan::Local;
+use super::plan::{self, Local};
 use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
+use crate::config::Address;
 use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin};
 use crate::say::say;
@@ -81,6 +82,9 @@ pub struct StackNetwork {
     batches: u64,
     /// [`netdev::Device::missed`] at a time. It is a system call, and metrics are counted in each turn.
     missed: Cell<(netstack::Time, u64)>,
+    /// What it took at the start. The stack has these ports until the end.
+    locals: Vec<SocketAddr>,
+    /// Those that are served now.
     listeners: HashMap<SocketAddr, u32>,
     /// Newcomers that wait because the worker accepts none.
     waiting: VecDeque<Newcomer>,
@@ -124,6 +128,7 @@ impl StackNetwork {
             frames_left: 0,
             batches: 0,
             missed: Cell::new((now, 0)),
+            locals: locals.iter().map(|(_, local)| *local).collect(),
             listeners: locals.into_iter().map(|(number, local)| (local, number)).collect(),
             waiting: VecDeque::new(),
             accepts: true,
@@ -328,8 +333,8 @@ impl Network for StackNetwork {
         Origin { listener: newcomer.listener, peer: newcomer.peer.into() }
     }
 
-    fn remove(&mut self, _ring: &mut Ring, number: u32) {
-        self.listeners.retain(|_, listener| *listener != number);
+    fn set_listeners(&mut self, addresses: &[(u32, Address)]) {
+        self.listeners = plan::served(addresses, &self.locals).collect();
     }
 
     fn report(&self, has_connections: bool) -> Option<String> {

@@ -51,6 +51,19 @@ pub(super) fn is_all(listener: &Address, local: SocketAddr) -> bool {
         && ip.is_ipv4() == local.is_ipv4())
 }
 
+/// Finds the listeners of these addresses of an interface. Of several the last one counts.
+pub(super) fn served(
+    listeners: &[(u32, Address)],
+    locals: &[SocketAddr],
+) -> impl Iterator<Item = (SocketAddr, u32)> {
+    listeners.iter().flat_map(|(number, listener)| {
+        let takes = |local: &&SocketAddr| {
+            matches!(listener, Address::Ip(ip) if ip == *local) || is_all(listener, **local)
+        };
+        locals.iter().filter(takes).map(|local| (*local, *number))
+    })
+}
+
 /// Returns the name of the interface that serves a listener alone.
 pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a str> {
     places.iter().find(|place| place.has_alone(listener)).map(|place| place.name)

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use testkit::{Content, Server, Tree, or_skip};
 
 use crate::common::{SAMUM, SOON, request, wait_until};
-use crate::net::{Frames, Net, V4};
+use crate::net::{Frames, Net, V4, V6};
 use crate::{SIZES, addresses, connect, content, on_all_ways, path, site};
 
 /// Asks for all files on one connection to each address.
@@ -73,10 +73,10 @@ fn a_reload_says_what_takes_effect_after_a_restart() {
         );
         fs::write(&config, text).unwrap();
     };
-    let listen = format!("'{V4}:80'");
+    let listen = format!("'{V4}:80', '[{V6}]:80'");
     write("interface = ['eth1']\nframes = 'packet'", &listen);
     let mut command = net.at_server(SAMUM);
-    let _server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
+    let server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
     let reload = || {
         let output = Command::new(SAMUM).args(["reload", "--control", &control]).output().unwrap();
         let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
@@ -94,6 +94,24 @@ fn a_reload_says_what_takes_effect_after_a_restart() {
     write("interface = ['eth1']\nframes = 'packet'", &format!("{listen}, '{V4}:81'"));
     let (code, said) = reload();
     assert_eq!(code, Some(1), "{said}");
+    let refused = said;
+    // What it had at the start can go, and come back.
+    write("interface = ['eth1']\nframes = 'packet'", &format!("'[{V6}]:80'"));
+    let (code, said) = reload();
+    assert_eq!(code, Some(0), "{said}");
+    let kept =
+        "no longer listening on 10.77.0.1:80; the interface eth1 keeps the port until a restart";
+    assert!(server.wait_for_stderr(kept, SOON).is_some(), "{:?}", server.stderr());
+    net.as_client(|| {
+        // The stack has the port, and resets what is accepted there.
+        let Ok(mut stream) = TcpStream::connect(addresses()[0]) else { return };
+        let _ = stream.write_all(request("GET /f").as_bytes());
+        assert!(!matches!(stream.read(&mut [0]), Ok(1)));
+    });
+    write("interface = ['eth1']\nframes = 'packet'", &listen);
+    let (code, said) = reload();
+    assert_eq!(code, Some(0), "{said}");
+    let said = refused;
     let expected =
         format!("{V4}:81: it is an address of the interface eth1, which takes new listeners");
     assert!(said.contains(&expected), "{said}");
