@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ring::sim::{End, Peer, World};
-use samum::config::{Address, Config, Rate, Route, Tuning};
+use samum::config::{Config, Rate, Route, Tuning};
 use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::Worker;
@@ -313,13 +313,4 @@ fn rates_that_would_make_clients_slow_are_refused() {
     };
     let text = error(&slow).expect("an error");
     assert!(text.contains("8000/s"), "{text}");
-    // Two sites of one address.
-    let text = error(&|config| {
-        let mut other = config.sites[0].clone();
-        other.hosts = vec!["b".to_owned()];
-        let address: Address = other.listen[0].clone();
-        other.proxy_protocol = vec![address];
-        config.sites.push(other);
-    });
-    assert!(text.is_some_and(|text| text.contains("agree on the PROXY protocol")));
 }
