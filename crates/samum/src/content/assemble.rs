@@ -6,7 +6,6 @@ use http::{Coding, Codings};
 use ring::{Buffer, Fd, Listing, Stat, Time};
 use sendfile::{Account, File};
 
-use super::library::{IDLE_ELSEWHERE_MAX, IDLE_MAX};
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::{content_type, is_film};
 use super::resource::{Data, FileSet, Kind, Resource, Variant};
@@ -100,22 +99,14 @@ impl Assembled {
         Self { kind, memory, descriptors: 0, settled: false }
     }
 
-    /// Makes the resource of the load's path, as it was during the look. `root` is the mount of the tree's root
-    /// (`Stat::mount`), if that is known.
+    /// Makes the resource of the load's path, as it was during the look.
     pub(super) fn into_resource(
         self,
         load: &Load<Fd>,
         look: &Look<Fd>,
-        root: Option<u64>,
         now: Time,
         account: &Account,
     ) -> Rc<Resource> {
-        let is_elsewhere = match &self.kind {
-            Kind::File(files) => {
-                files.variants().any(|one| root.is_some_and(|root| one.stat.mount != root))
-            }
-            Kind::Redirect | Kind::Directory(_) => false,
-        };
         // The buffers of files are charged separately.
         let charged = if matches!(self.kind, Kind::File(_)) { 0 } else { self.memory };
         Rc::new(Resource {
@@ -126,7 +117,6 @@ impl Assembled {
             watched: (look.way == Way::Watched).into(),
             settled: self.settled,
             used: now.into(),
-            idle_max: if is_elsewhere { IDLE_ELSEWHERE_MAX } else { IDLE_MAX },
             idle_at: None.into(),
             memory: self.memory + size_of::<Resource>() + load.path.len(),
             descriptors: self.descriptors,

@@ -3,7 +3,7 @@
 //!
 //! Resources are evicted by second chance: a clock hand goes around all resources, the oldest
 //! first, and evicts those that were not used since its last visit. Resources with open files are
-//! also evicted after some time without a request ([`IDLE_MAX`]). When a directory changes as a whole, its
+//! also evicted after [`IDLE_MAX`] without a request. When a directory changes as a whole, its
 //! resources are *outdated* at once and evicted bit by bit.
 //!
 //! Nothing here makes a system call or reads a clock.
@@ -24,8 +24,6 @@ use crate::serving::TreeId;
 /// A resource with open files is evicted after this time without a request: an open file keeps its
 /// file system busy, and the space of a deleted file in use.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
-/// The same for files that are on another mount than the root of their tree: that one may be unmounted.
-pub(super) const IDLE_ELSEWHERE_MAX: Duration = Duration::from_secs(1);
 /// The maximum number of cached resources, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
 /// The maximum number of resources spared in one turn because they were used since the hand's last
@@ -130,7 +128,7 @@ impl Library {
             }
         }
         if resource.descriptors > 0 {
-            self.look_when_idle(&resource, now + resource.idle_max);
+            self.look_when_idle(&resource, now + IDLE_MAX);
         }
         let shelf = &mut self.shelves[tree.index()];
         shelf.in_order.insert(Rc::clone(&path));
@@ -256,14 +254,14 @@ impl Library {
         self.idle.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Evicts resources with open files that have not been used for their time.
+    /// Evicts resources with open files that have not been used for [`IDLE_MAX`].
     pub(super) fn evict_idle(&mut self, now: Time) {
         for _ in 0..CLOSES_MAX {
             if self.next_idle_look().is_none_or(|at| at > now) {
                 return;
             }
             let Some((_, resource)) = self.pop_idle() else { return };
-            let until = resource.used.get() + resource.idle_max;
+            let until = resource.used.get() + IDLE_MAX;
             if until > now {
                 self.look_when_idle(&resource, until);
             } else {
@@ -284,11 +282,11 @@ impl Library {
                 return true;
             }
             let Some((due, resource)) = self.pop_idle() else { return false };
-            let again = resource.used.get() + resource.idle_max;
+            let again = resource.used.get() + IDLE_MAX;
             // One reference is held here, and one by the cache.
             let is_sent = Rc::strong_count(&resource) > 2 || resource.is_sent();
             if is_sent || again > due {
-                let again = if is_sent { now + resource.idle_max } else { again };
+                let again = if is_sent { now + IDLE_MAX } else { again };
                 self.look_when_idle(&resource, again);
             } else {
                 self.evict_popped(resource);
@@ -393,7 +391,6 @@ mod tests {
             watched: false.into(),
             settled: false,
             used: now.into(),
-            idle_max: IDLE_MAX,
             idle_at: None.into(),
             memory,
             descriptors,
@@ -494,18 +491,6 @@ mod tests {
         assert_eq!(["a", "b", "c"].map(|path| library.has(path)), [false, true, false]);
         library.evict_idle(at(10) + IDLE_MAX);
         assert!(!library.has("b"));
-        library.check();
-    }
-
-    #[test]
-    fn open_files_of_another_mount_are_closed_soon() {
-        let mut library = Library::new(1, 3);
-        library.insert(at(0), resource(tree(), "a", 1, 1, at(0)));
-        let mut elsewhere = resource(tree(), "m/b", 1, 1, at(0));
-        Rc::get_mut(&mut elsewhere).unwrap().idle_max = IDLE_ELSEWHERE_MAX;
-        library.insert(at(0), elsewhere);
-        library.evict_idle(at(0) + IDLE_ELSEWHERE_MAX);
-        assert_eq!(["a", "m/b"].map(|path| library.has(path)), [true, false]);
         library.check();
     }
 

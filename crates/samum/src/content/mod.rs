@@ -439,8 +439,7 @@ impl Content {
         found: Assembled,
         fate: Fate,
     ) {
-        let root = self.watches.mount_of_watched(load.tree, b"");
-        let resource = found.into_resource(load, look, root, shell.cx.now, &self.account);
+        let resource = found.into_resource(load, look, shell.cx.now, &self.account);
         self.answer(&mut load.tickets, &Answer::Resource(Rc::clone(&resource)));
         match fate {
             Fate::Cache if !load.is_outdated => return self.cache(shell, resource),

@@ -2,7 +2,6 @@
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
-use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Coding, Codings, ResponseHead, Status, date};
@@ -35,8 +34,6 @@ pub(crate) struct Resource {
     pub(super) settled: bool,
     /// The time of the last request.
     pub(super) used: Cell<Time>,
-    /// The time without a request after which its open files are closed.
-    pub(super) idle_max: Duration,
     /// Its key in the cache's list of resources that may become idle; Some exactly while it is in
     /// that list.
     pub(super) idle_at: Cell<Option<(Time, u64)>>,

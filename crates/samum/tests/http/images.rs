@@ -72,20 +72,6 @@ fn the_tag_of_contents_is_that_of_the_image_which_is_mounted() {
     }
 }
 
-#[test]
-fn a_mount_below_the_directory_is_not_kept_busy() {
-    let image = or_skip!(image(b'a', 300_000));
-    on_both_drivers(|driver| {
-        let tree = Tree::new().directory("m");
-        let server = serve(driver, tree.path(), &[]);
-        let mounted = or_skip!(image.mount(&tree.path().join("m")));
-        for _ in 0..3 {
-            assert_eq!(ask(&server, "GET /m/a").body.len(), 300_000);
-        }
-        assert!(wait_until(SOON, || mounted.unmount().is_ok()));
-    });
-}
-
 /// Most containers serve from such overlays.
 #[test]
 fn a_file_on_an_overlay_of_directories_has_a_tag() {

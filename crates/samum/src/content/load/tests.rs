@@ -1,6 +1,5 @@
 //! Tests each step: a reply gives the next requests. Also tests that every load ends.
 
-use core::time::Duration;
 use rustix::io::Errno;
 use std::rc::Weak;
 
@@ -637,7 +636,6 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
         watched: true.into(),
         settled,
         used: Time::from_nanos(0).into(),
-        idle_max: Duration::ZERO,
         idle_at: None.into(),
         memory: 0,
         descriptors: 0,
