@@ -207,7 +207,8 @@ fn waits_without_stalling(server: &Running, tree: &Tree, throttle: &Throttle, ho
     let (took, used) = (began.elapsed(), cpu(server.child.id()) - before);
     assert!(took > Duration::from_secs(1), "the disk was not slow: {took:?}");
     assert!(slowest < took / 4, "the hot file took {slowest:?} of {took:?}");
-    assert!(used < took * 3 / 100, "{used:?} of processor in {took:?}");
+    // One that spins uses all of it.
+    assert!(used < took / 10, "{used:?} of processor in {took:?}");
 }
 
 fn nginx(tree: &Tree, port: u16, workers: u8, main: &str) -> PathBuf {
