@@ -1,10 +1,12 @@
-//! Runs a program at an address that the kernel does not own, with a thread for each receive queue of the interface.
+//! Runs a program at an address, with a thread for each receive queue of the interface. Of an address that the kernel
+//! has, only the port is taken.
 
 use core::convert::Infallible;
 use core::error::Error;
 use core::net::SocketAddr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::UdpSocket;
 use std::sync::mpsc;
 use std::thread;
 
@@ -25,17 +27,18 @@ pub(crate) fn run<P: Program + Send + 'static>(
     protocols: &[Protocol],
     program: impl Fn() -> P,
 ) -> Result<Infallible, Box<dyn Error>> {
+    let is_ours = UdpSocket::bind((local.ip(), 0)).is_err();
     let services = protocols.iter().map(|&protocol| Service { protocol, local });
     let opened = netdev::open(&Options {
         interface: interface.to_owned(),
         frames,
         services: services.collect(),
-        own_addresses: vec![local.ip()],
+        own_addresses: if is_ours { vec![local.ip()] } else { Vec::new() },
     })?;
     eprintln!("{}", opened.choice);
     let mut config = Config::new([0; 6]);
     let prefix = if local.is_ipv4() { 24 } else { 64 };
-    config.addresses = vec![Address { ip: local.ip(), prefix, is_ours: true }];
+    config.addresses = vec![Address { ip: local.ip(), prefix, is_ours }];
     for protocol in protocols {
         match protocol {
             Protocol::Tcp => config.tcp_ports.push(local.port()),
