@@ -1,4 +1,4 @@
-//! Sends back what it receives: `echo_server INTERFACE ADDRESS:PORT`, where the kernel does not own the address.
+//! Sends back what it receives: `echo_server INTERFACE ADDRESS:PORT`. Of an address that the kernel has, only the port is taken.
 
 use std::collections::HashMap;
 

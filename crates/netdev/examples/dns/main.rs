@@ -1,4 +1,4 @@
-//! An authoritative DNS server for a zone file, at an address that the kernel does not own.
+//! An authoritative DNS server for a zone file. Of an address that the kernel has, only the port is taken.
 //!
 //! `dns INTERFACE ADDRESS:PORT ZONEFILE ORIGIN [auto|xdp|packet|tap]`
 
