@@ -184,8 +184,10 @@ impl Epoll {
     /// socket would go on to report events here, with a number that is soon another's.
     fn lose_interest(&mut self, fd: &OwnedFd) {
         if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
-            // ENOENT: it was never added.
-            let _ = epoll::delete(&self.epoll, fd);
+            if interest.is_added() {
+                // An error leaves it as it was before.
+                let _ = epoll::delete(&self.epoll, fd);
+            }
             *interest = Interest::default();
         }
     }

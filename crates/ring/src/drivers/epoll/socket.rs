@@ -39,6 +39,13 @@ pub(super) struct Interest {
     notices: Option<Key>,
 }
 
+impl Interest {
+    /// Returns whether the instance has the socket.
+    pub(super) const fn is_added(&self) -> bool {
+        self.added
+    }
+}
+
 pub(super) fn index(fd: i32) -> usize {
     usize::try_from(fd).expect("descriptors in use are not negative")
 }
