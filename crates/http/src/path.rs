@@ -269,8 +269,7 @@ pub fn forward(path: &[u8], out: &mut Vec<u8>) {
         meaning.clear();
         resolve_segment(segment, &mut meaning);
         let name = meaning.split(|&byte| byte == b'%').next().unwrap_or_default();
-        let is_cut = meaning.len() > name.len();
-        if matches!(name, b"." | b"..") || is_cut && meaning.starts_with(b"%3B") {
+        if matches!(name, b"." | b"..") || meaning.starts_with(b"%3B") {
             out.truncate(start);
             return resolve(path, out);
         }

@@ -156,6 +156,10 @@ fn the_path_is_of_the_route_that_was_chosen() {
         (at(b"/api/", Some(b"/")), "/api/", "/"),
         (at(b"/api/", Some(b"/")), "/api", "/"),
         (at(b"/api/", Some(b"/")), "/api?q", "/?q"),
+        // No server is to take it for a host.
+        (at(b"/api/", Some(b"/")), "/api///evil/x//y", "/evil/x//y"),
+        (at(b"/api/", Some(b"/v1/")), "/api//x", "/v1//x"),
+        (at(b"/api/", None), "/api//x", "/api//x"),
         (at(b"/api/", Some(b"/v1")), "/api", "/v1"),
         (at(b"/api/", Some(b"/v1")), "/api/", "/v1/"),
         (at(b"/api/", Some(b"/v1/")), "/%61pi//x/../y%20z?q", "/v1/y%20z?q"),
