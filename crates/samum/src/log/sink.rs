@@ -292,10 +292,12 @@ impl Sink {
     }
 }
 
-/// Returns whether a file is a pipe, and not the one that replaces it.
+/// Returns whether a file is a pipe, and not the one that replaces it. Only pipes are looked at with `fstat(2)`, for which a
+/// network would be asked of other files.
 fn is_other_pipe(before: &Fd, next: &Fd) -> bool {
+    let is_pipe = |fd: &Fd| fcntl_getpipe_size(fd.os()).is_ok();
     let identity = |fd: &Fd| fstat(fd.os()).map(|stat| (stat.st_dev, stat.st_ino));
-    fcntl_getpipe_size(before.os()).is_ok() && identity(before) != identity(next)
+    is_pipe(before) && !(is_pipe(next) && identity(before) == identity(next))
 }
 
 fn lines_of(bytes: &[u8]) -> u64 {
