@@ -58,9 +58,9 @@ struct Server {
     credit: i64,
 }
 
-/// A server that an exchange has begun with: its number may be another's when the exchange ends.
+/// A server with which an exchange has begun. When the exchange ends, another server may have its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Member {
     pub(crate) number: usize,
     generation: u32,
 }
@@ -169,7 +169,7 @@ impl Balancer {
 
     /// Chooses one of these servers, and counts an exchange with it; `None` if there is no server among
     /// them. [`Balance::Hash`] uses the key, a [`hash`].
-    pub(crate) fn begin(&mut self, among: ServerSet, key: u64) -> Option<Place> {
+    pub(crate) fn begin(&mut self, among: ServerSet, key: u64) -> Option<Member> {
         let among = among.and(self.members);
         let server = match self.rule {
             Balance::RoundRobin => self.next_in_turn(among),
@@ -177,13 +177,13 @@ impl Balancer {
             Balance::Hash => self.highest(among, key),
         }?;
         self.servers[server].exchanges += 1;
-        Some(Place { number: server, generation: self.servers[server].generation })
+        Some(Member { number: server, generation: self.servers[server].generation })
     }
 
     /// An exchange with a server has ended.
-    pub(crate) fn end(&mut self, place: Place) {
-        let server = &mut self.servers[place.number];
-        if server.generation == place.generation {
+    pub(crate) fn end(&mut self, member: Member) {
+        let server = &mut self.servers[member.number];
+        if server.generation == member.generation {
             server.exchanges = server.exchanges.checked_sub(1).expect("each exchange ends once");
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use foldhash::fast::RandomState;
 use ring::Time;
 
-use super::balance::{Balancer, Place, ServerSet, WEIGHT_FULL};
+use super::balance::{Balancer, Member, ServerSet, WEIGHT_FULL};
 use super::health::{Change, Probe, Standing};
 use super::retries::Budget;
 use super::{Server, Upstream};
@@ -39,10 +39,20 @@ pub(crate) struct Try {
     pub(crate) key: u64,
     /// The servers with which the request has failed.
     pub(crate) failed: ServerSet,
-    /// True if the request was tried before.
-    pub(crate) is_retry: bool,
+    pub(crate) cost: Cost,
     /// True if it can be tried once more: only such a request finds out whether a server is up again.
     pub(crate) is_repeatable: bool,
+}
+
+/// The cost of a try for the budget for retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    /// It is the request's first, which adds to the budget.
+    First,
+    /// It takes one retry out of the budget.
+    Retry,
+    /// It is in the member of one that no server has seen.
+    Nothing,
 }
 
 /// A server that was chosen for a try. The exchange with it is counted until
@@ -51,8 +61,8 @@ pub(crate) struct Try {
 #[must_use]
 pub(crate) struct Chosen {
     pub(crate) server: Arc<Server>,
-    /// Its place among the servers of the upstream.
-    place: Place,
+    /// The server among those of the upstream.
+    member: Member,
     upstream: u64,
     probe: Option<Probe>,
     /// True if all servers are down: if it fails, no other one is tried.
@@ -88,7 +98,7 @@ impl Choices {
         chosen.server.numbers.active.fetch_sub(1, Ordering::Relaxed);
         // It may have been dropped, if the server was not of the upstream any more.
         if let Some(choice) = self.0.get_mut(&chosen.upstream) {
-            choice.balancer.end(chosen.place);
+            choice.balancer.end(chosen.member);
         }
     }
 
@@ -142,7 +152,7 @@ impl Choice {
     }
 
     fn begin(&mut self, upstream: u64, ask: Try, now: Time) -> Option<Chosen> {
-        if !ask.is_retry {
+        if ask.cost == Cost::First {
             self.budget.handle_request(now);
         }
         let (mut up, mut due) = (ServerSet::EMPTY, ServerSet::EMPTY);
@@ -163,18 +173,19 @@ impl Choice {
         }
         let probes = if ask.is_repeatable || up.is_empty() { due } else { ServerSet::EMPTY };
         let mut among = up.or(probes).without(ask.failed);
-        let (place, probe, is_last) = loop {
+        let (member, probe, is_last) = loop {
             match self.balancer.begin(among, ask.key) {
-                Some(place) if due.contains(place.number) => {
-                    let server = self.servers[place.number].as_ref().expect("members have servers");
+                Some(member) if due.contains(member.number) => {
+                    let server =
+                        self.servers[member.number].as_ref().expect("members have servers");
                     if let Some(probe) = server.health.take_probe(now) {
-                        break (place, Some(probe), false);
+                        break (member, Some(probe), false);
                     }
                     // Another worker was faster.
-                    self.balancer.end(place);
-                    among.remove(place.number);
+                    self.balancer.end(member);
+                    among.remove(member.number);
                 }
-                Some(place) => break (place, None, false),
+                Some(member) => break (member, None, false),
                 // All are down. One is asked nevertheless, once.
                 None if ask.failed.is_empty() => {
                     break (self.balancer.begin(self.balancer.members(), ask.key)?, None, true);
@@ -182,21 +193,22 @@ impl Choice {
                 None => return None,
             }
         };
-        if ask.is_retry && !self.budget.take(now) {
-            self.balancer.end(place);
+        if ask.cost == Cost::Retry && !self.budget.take(now) {
+            self.balancer.end(member);
             return None;
         }
-        let server = Arc::clone(self.servers[place.number].as_ref().expect("members have servers"));
+        let server =
+            Arc::clone(self.servers[member.number].as_ref().expect("members have servers"));
         server.numbers.exchanges.fetch_add(1, Ordering::Relaxed);
         server.numbers.active.fetch_add(1, Ordering::Relaxed);
-        Some(Chosen { server, place, upstream, probe, is_last })
+        Some(Chosen { server, member, upstream, probe, is_last })
     }
 }
 
 impl Chosen {
     /// Its number among the servers of the upstream.
     pub(crate) const fn number(&self) -> usize {
-        self.place.number
+        self.member.number
     }
 
     /// The server has answered.

@@ -25,7 +25,7 @@ use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
 
 pub(crate) use self::balance::ServerSet;
 use self::choice::{Choices, Numbers};
-pub(crate) use self::choice::{Chosen, Try};
+pub(crate) use self::choice::{Chosen, Cost, Try};
 pub(crate) use self::health::Change;
 use self::health::Health;
 use self::link::Tokens;

@@ -54,7 +54,7 @@ impl Stage {
     fn share_of(&mut self, server: &str, requests: u32, seconds: u64) -> usize {
         let now = Time::default() + Duration::from_secs(1_000_000 + seconds);
         let mut is_asked = |key| {
-            let ask = Try { key, failed: ServerSet::EMPTY, is_retry: false, is_repeatable: true };
+            let ask = Try { key, failed: ServerSet::EMPTY, cost: Cost::First, is_repeatable: true };
             let chosen = self.links.choose(&self.upstream, ask, now).expect("a server is up");
             let is_host = chosen.server.name.ends_with(server);
             self.links.end(chosen);

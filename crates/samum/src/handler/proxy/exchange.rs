@@ -17,6 +17,7 @@ mod receive;
 mod spooling;
 
 use core::cell::RefCell;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ use crate::wheel::Tick;
 
 /// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
 const DROPPED_BYTES_MAX: u64 = 64 * 1024;
+/// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
+const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 
@@ -114,6 +117,8 @@ pub(super) struct Exchange {
     duty: Option<Duty>,
     /// Since when the server has done nothing of its duty.
     since: Time,
+    /// The time at which it is given up, if nobody waits for the rest of its response.
+    until: Option<Time>,
     /// The tick of its earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
 }
@@ -193,6 +198,7 @@ impl Exchange {
             has_heard: false,
             duty: None,
             since: Time::default(),
+            until: None,
             wheel_tick: Tick::MAX,
         }
     }

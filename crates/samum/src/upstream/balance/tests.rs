@@ -12,9 +12,9 @@ fn balancer(rule: Balance, servers: usize) -> Balancer {
     balancer
 }
 
-/// The place of a server whose number no other one has had.
-const fn first(number: usize) -> Place {
-    Place { number, generation: 0 }
+/// A server whose number no other one has had.
+const fn first(number: usize) -> Member {
+    Member { number, generation: 0 }
 }
 
 impl Balancer {
@@ -30,9 +30,9 @@ fn set(servers: &[usize]) -> ServerSet {
 /// The servers of so many requests that end before the next one begins.
 fn turns(balancer: &mut Balancer, among: ServerSet, count: usize) -> Vec<usize> {
     let turns = (0..count).map(|_| {
-        let place = balancer.begin(among, 0).unwrap();
-        balancer.end(place);
-        place.number
+        let member = balancer.begin(among, 0).unwrap();
+        balancer.end(member);
+        member.number
     });
     turns.collect()
 }
@@ -126,8 +126,8 @@ fn removed_servers_with_exchanges_keep_no_new_ones_out() {
         assert_eq!(balancer.add(&number.to_le_bytes()), Some(number));
     }
     let next = balancer.begin(balancer.members(), 0).unwrap();
-    for place in begun {
-        balancer.end(place);
+    for member in begun {
+        balancer.end(member);
     }
     assert_eq!(balancer.exchanges(next.number), 1, "the exchanges of others ended");
     balancer.end(next);
@@ -164,9 +164,9 @@ fn each_key_has_a_server_that_changes_only_with_its_own_server() {
 }
 
 fn turns_of(balancer: &mut Balancer, among: ServerSet, key: u64) -> usize {
-    let place = balancer.begin(among, key).unwrap();
-    balancer.end(place);
-    place.number
+    let member = balancer.begin(among, key).unwrap();
+    balancer.end(member);
+    member.number
 }
 
 #[test]

@@ -155,6 +155,35 @@ fn what_is_no_file_of_a_route_is_refused() {
     });
 }
 
+/// Nobody waits for it, so it has little time, also if some of it comes now and then.
+#[test]
+fn a_content_beside_a_file_that_does_not_end_ends_the_link_soon() {
+    in_worlds(5, |sim| {
+        let mut stage = stage(SimConfig { faults: Faults::default(), ..sim });
+        for drips in [false, true] {
+            let mut client = stage.client();
+            let server = stage.ask(&client, get("").as_bytes());
+            let accel = "X-Accel-Redirect: /internal/a.txt";
+            server.send(
+                format!("HTTP/1.1 200 OK\r\n{accel}\r\nContent-Length: 99\r\n\r\n").as_bytes(),
+            );
+            let response = stage.response(&mut client);
+            assert_eq!((response.status, &response.body[..]), (200, FILE));
+            for _ in 0..8 {
+                assert!(server.end().is_none(), "it has a second");
+                stage.pass(Duration::from_millis(100));
+                if drips {
+                    server.send(b"a");
+                }
+            }
+            stage.pass(Duration::from_millis(500));
+            assert!(server.end().is_some(), "drips: {drips}");
+            assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+            stage.pass(Duration::from_millis(50));
+        }
+    });
+}
+
 /// A content of no use is received as far as that costs less than another link.
 #[test]
 fn a_long_content_beside_a_file_ends_the_link() {

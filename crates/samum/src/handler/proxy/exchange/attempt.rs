@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::Status;
 
 use super::{Exchange, Stage, Tools, UNSENT_BYTES_MAX};
-use crate::upstream::{Chosen, Try};
+use crate::upstream::{Chosen, Cost, Try};
 
 impl Exchange {
     /// Begins once the whole body has come, if its length must be told.
@@ -30,7 +30,7 @@ impl Exchange {
 
     /// Tries the first server.
     pub(super) fn start(&mut self, tools: &mut Tools<'_>) {
-        match self.choose(tools) {
+        match self.choose(tools, Cost::First) {
             Some(chosen) => self.attempt(tools, chosen, true),
             None => {
                 self.note_failure(tools, "no name of its servers is resolved");
@@ -40,11 +40,11 @@ impl Exchange {
     }
 
     /// Chooses a server that has not failed.
-    pub(super) fn choose(&self, tools: &mut Tools<'_>) -> Option<Chosen> {
+    pub(super) fn choose(&self, tools: &mut Tools<'_>, cost: Cost) -> Option<Chosen> {
         let ask = Try {
             key: self.affinity,
             failed: self.failed,
-            is_retry: self.tries > 0,
+            cost,
             is_repeatable: self.is_idempotent && !self.wire.has_body(),
         };
         tools.links.choose(&self.upstream, ask, tools.shell.cx.now)

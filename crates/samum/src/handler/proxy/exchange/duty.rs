@@ -33,7 +33,8 @@ impl Exchange {
         if self.may_be_slow() || self.spool.as_ref().is_some_and(|spool| spool.is_waiting()) {
             return Some(now);
         }
-        self.duty.map(|duty| self.since + self.patience(duty))
+        let of_duty = self.duty.map(|duty| self.since + self.patience(duty));
+        [of_duty, self.until].into_iter().flatten().min()
     }
 
     /// The time in which the server must do something of a duty.
@@ -61,6 +62,9 @@ impl Exchange {
 
     /// The [deadline](Self::deadline) has passed, unless it has moved.
     pub(in crate::handler::proxy) fn handle_deadline(&mut self, tools: &mut Tools<'_>) {
+        if self.until.is_some_and(|until| tools.shell.cx.now >= until) {
+            return self.abort(tools);
+        }
         let before = core::mem::replace(&mut self.content_bytes_before, self.content_bytes);
         if before == self.content_bytes {
             self.pull_for_slow_client(tools);

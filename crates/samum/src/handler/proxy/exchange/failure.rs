@@ -7,8 +7,21 @@ use rustix::io::Errno;
 
 use super::{Exchange, Stage, Tools};
 use crate::handler::proxy::Answer;
-use crate::upstream::Change;
 use crate::upstream::retries::{Attempt, Reached as Progress};
+use crate::upstream::{Change, Cost};
+
+/// The reason for asking another server, or the same once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The server has failed.
+    Failure,
+    /// It has too much to do. The next link is a new one: what follows on this one is not taken for the answer of
+    /// another server.
+    Overload,
+    /// It has closed a link that was kept, as servers do when they like. That was no try, and the next link is a
+    /// new one.
+    KeptLinkEnded,
+}
 
 impl Exchange {
     /// The link was not made, or broke.
@@ -35,18 +48,14 @@ impl Exchange {
             (false, false) => Progress::Nothing,
         };
         self.close_link(tools);
-        // Servers close links that were kept as they like.
         let is_fault = !was_kept || self.has_heard || status == Status::GatewayTimeout;
+        let cause = if is_fault { Cause::Failure } else { Cause::KeptLinkEnded };
         // The ends of a tunnel have their own reasons, which clients can bring about.
         if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
-        if !is_fault {
-            // Nor was it a try: the next one is through a new link.
-            self.tries -= 1;
-        }
         let shown = is_fault.then_some(reason);
-        if !self.ask_another(tools, reached, shown, is_fault) {
+        if !self.ask_another(tools, reached, shown, cause) {
             self.note_failure(tools, reason);
             self.fail(tools, status);
         }
@@ -59,8 +68,7 @@ impl Exchange {
         if let Some(chosen) = &self.chosen {
             self.failed.insert(chosen.number());
         }
-        // Through a new link: what follows on this one is not taken for the answer of another server.
-        if !self.ask_another(tools, Progress::Nothing, Some(REASON), false) {
+        if !self.ask_another(tools, Progress::Nothing, Some(REASON), Cause::Overload) {
             self.note_failure(tools, REASON);
             self.fail(tools, Status::ServiceUnavailable);
         }
@@ -73,8 +81,10 @@ impl Exchange {
         tools: &mut Tools<'_>,
         reached: Progress,
         shown: Option<&str>,
-        may_be_kept: bool,
+        cause: Cause,
     ) -> bool {
+        let was_try = cause != Cause::KeptLinkEnded;
+        self.tries -= u32::from(!was_try);
         let attempt = Attempt {
             is_idempotent: self.is_idempotent,
             reached,
@@ -83,19 +93,19 @@ impl Exchange {
         };
         let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
         if !attempt.may_be_repeated(self.upstream.rules.retries)
-            // A kept link says nothing about the server.
-            || is_last && may_be_kept
+            || is_last && was_try
             || self.interest.strong_count() == 0
         {
             return false;
         }
-        let Some(next) = self.choose(tools) else { return false };
+        let cost = if was_try { Cost::Retry } else { Cost::Nothing };
+        let Some(next) = self.choose(tools, cost) else { return false };
         tools.shell.cx.stats.proxy_retries += 1;
         if let Some(reason) = shown {
             self.note(tools, &format!("{reason}; another server is asked"));
         }
         self.leave(tools.links);
-        self.attempt(tools, next, may_be_kept);
+        self.attempt(tools, next, cause == Cause::Failure);
         true
     }
 
@@ -129,6 +139,8 @@ impl Exchange {
         // the room that the end needs.
         if is_begun && has_all && self.wire.keeps() {
             self.output.borrow_mut().drop_rest();
+            let patience = self.upstream.rules.timeout_upstream;
+            self.until.get_or_insert(tools.shell.cx.now + patience);
             return self.handle_touched(tools);
         }
         // A tunnel ends when either end closes it.

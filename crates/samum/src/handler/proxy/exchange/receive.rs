@@ -10,7 +10,7 @@ use sendfile::Piece;
 
 use super::duty::Duty;
 use super::pull::PULLED_BYTES_MIN;
-use super::{DROPPED_BYTES_MAX, Exchange, SURPLUS, Stage, Tools};
+use super::{DROPPED_BYTES_MAX, Exchange, HAND_OVER_MAX, SURPLUS, Stage, Tools};
 use crate::config::GatewayRules;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::proxy::response::{Meaning, Passed};
@@ -167,6 +167,7 @@ impl Exchange {
             Meaning::HandOver(over) => {
                 let chosen = self.chosen.as_ref().expect("a server has answered");
                 // Whatever the request becomes has no body.
+                // Whether the client leaves is not the matter of this exchange any more.
                 interest.pass_to(Key::NONE);
                 let interest = core::mem::take(&mut self.interest);
                 let held = Held { interest, input: None, count: 0 };
@@ -180,6 +181,7 @@ impl Exchange {
                 }
                 self.output.borrow_mut().drop_rest();
                 self.stage = Stage::Content;
+                self.until = Some(now + HAND_OVER_MAX);
                 return;
             }
         };
