@@ -1,5 +1,5 @@
-//! What its mount tells of a file: the device behind it, if its file system has a number of its own, and whether its
-//! times may be those of an image.
+//! Finds the device of a file whose file system has a number of its own, and whether the times of a file may be those of
+//! an image. Its mount tells both.
 //!
 //! Read first: `stx_mnt_id` in statx(2), `/proc/pid/mountinfo` in proc(5), `btrfs_getattr` in fs/btrfs/inode.c,
 //! `ovl_map_dev_ino` in fs/overlayfs/inode.c. Each subvolume of a btrfs has a number, and so has an overlay, or
@@ -37,7 +37,7 @@ const DEPTH_MAX: u32 = 2;
 const LAYERS_MAX: usize = 500;
 /// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
 pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
-/// What `statx(2)` is asked to tell of where a file is.
+/// The fields of `statx(2)` that tell where a file is.
 const LOOKED_AT: StatxFlags = StatxFlags::from_bits_retain(UNIQUE | libc::STATX_BTIME);
 
 /// The mounts that were met, by id.
@@ -59,7 +59,7 @@ impl Mount {
     const UNKNOWN: Self = Self { behind: None, keeps_attributes: false, may_be_image: true };
 }
 
-/// What its mount tells of a file.
+/// The device and the kind of a file's file system, as its mount tells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub(crate) device: Device,
@@ -94,7 +94,7 @@ impl Place {
         self.mount.unwrap_or(0)
     }
 
-    /// What the mount tells, if it is known or need not be. `None`: it is to be [learned](learn).
+    /// Returns the site, if the mount is known or need not be. `None`: [learn] the mount first.
     pub(crate) fn site(self) -> Option<Site> {
         // File systems without a block device have the major number 0; btrfs and overlays are among them.
         let is_to_be_known = self.dev.0 == 0 || !self.has_birth;

@@ -1572,7 +1572,7 @@ fn server_things(server: &Server, table: Table<'_>) -> Vec<(Thing, Place)> {
         match (name, &server.control) {
             ("control", Some(path)) => all.push((Thing::Control(path.clone()), node.place)),
             ("interface", _) => {
-                // What is wrong with the list has been told.
+                // The first reading has reported the errors of the list.
                 let read = |node: Node<'_>, _: &mut Notes| Some(node.place);
                 let places = node.list(&mut Notes::default(), read).unwrap_or_default();
                 let names = server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));

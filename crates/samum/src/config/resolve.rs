@@ -122,7 +122,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
         first: usize,
         /// The index of the last site that listens there.
         last: usize,
-        /// What the first site says about the PROXY protocol, and where.
+        /// True if the first site expects the PROXY protocol there, and the place of its address.
         proxy_protocol: Option<(bool, Place)>,
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
@@ -177,7 +177,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
 
 /// Checks that no client is sent so little that it would be taken for a slow one.
 fn check_rates(draft: &Draft, notes: &mut Notes) {
-    // What routes inherit is reported once.
+    // Routes share the rate of their site. Its error is reported once.
     let mut reported = HashSet::new();
     for shared in draft.sites.iter().flat_map(|site| &site.routes).map(|route| &route.shared) {
         if let Err(why) = shared.limits.check_rate(&draft.server.tuning)

@@ -21,7 +21,7 @@ pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 pub(in crate::handler) struct Input {
     /// The name of what it is for, once that is known.
     key: Option<Key>,
-    /// What has come and was not taken.
+    /// Bytes that have come and that nothing has taken yet.
     pub(in crate::handler) waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
