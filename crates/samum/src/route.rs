@@ -2,7 +2,7 @@
 //!
 //! The longest path wins. Among the routes of the same path those with a pattern or a file of redirects come
 //! first, in the order of the configuration; if none of them matches and there is no other, the next shorter
-//! path is tried.
+//! path is tried. A path may be closed: then it has no route, though a shorter one has.
 
 use core::cmp::Ordering;
 use std::sync::Arc;
@@ -36,10 +36,10 @@ struct Node {
     /// The [head] of the path: most comparisons of a search end there.
     head: u64,
     path: Box<[u8]>,
-    /// The routes for some of its paths, in order.
-    some: Vec<(Matcher, RouteId)>,
-    /// The route for the others.
-    rest: Option<RouteId>,
+    /// The routes for some of its paths, in order; `None`: these are closed.
+    some: Vec<(Matcher, Option<RouteId>)>,
+    /// The route for the others, if there is one; `Some(None)`: they are closed.
+    rest: Option<Option<RouteId>>,
     /// The index of the longest other path that has this one.
     above: Option<u32>,
 }
@@ -84,20 +84,20 @@ impl RouteId {
 impl Routes {
     /// Takes the paths of routes and what paths must match, in the order of the configuration. Of several
     /// routes with the same path that have all its paths the first counts. A path without a slash at its end stands for
-    /// itself and for what is below it.
-    pub(crate) fn new<'a, M: Into<Matcher>>(
-        routes: impl IntoIterator<Item = (&'a str, M, RouteId)>,
+    /// itself and for what is below it. `None` in place of a route closes its paths, but for routes with the same path.
+    pub(crate) fn new<'a, M: Into<Matcher>, R: Into<Option<RouteId>>>(
+        routes: impl IntoIterator<Item = (&'a str, M, R)>,
     ) -> Self {
         let mut listed = Vec::new();
         for (path, matcher, id) in routes {
-            let matcher: Matcher = matcher.into();
+            let (matcher, id): (Matcher, Option<RouteId>) = (matcher.into(), id.into());
             if !path.ends_with('/') {
                 listed.push((format!("{path}/"), matcher.clone(), id));
             }
             listed.push((path.to_owned(), matcher, id));
         }
         let only = match &listed[..] {
-            [(path, matcher, id)] => (path == "/" && matcher.has_all()).then_some(*id),
+            [(path, matcher, id)] if path == "/" && matcher.has_all() => *id,
             _ => None,
         };
         // Stable, so the order of the configuration remains within a path.
@@ -125,13 +125,13 @@ impl Routes {
             }
             let Some(node) = nodes.last_mut() else { continue };
             if matcher.has_all() {
-                node.rest = node.rest.or(Some(id));
+                node.rest = Some(node.rest.flatten().or(id));
             } else {
                 node.some.push((matcher, id));
             }
         }
         let is_top = |node: &&Node| *node.path == *b"/" && node.some.is_empty();
-        let top = nodes.first().filter(is_top).and_then(|node| node.rest);
+        let top = nodes.first().filter(is_top).and_then(|node| node.rest.flatten());
         let mut firsts = [0; 4];
         for first in nodes.iter().filter_map(|node| node.path.get(1)) {
             firsts[usize::from(first >> 6)] |= 1 << (first & 63);
@@ -172,8 +172,8 @@ impl Routes {
         while let Some(node) = next.and_then(|index| self.nodes.get(index)) {
             if node.has(path) {
                 let found = node.some.iter().find(|(matcher, _)| matcher.matches(path));
-                if let Some(id) = found.map(|(_, id)| *id).or(node.rest) {
-                    return Some(id);
+                if let Some(route) = found.map(|(_, route)| *route).or(node.rest) {
+                    return route;
                 }
             }
             next = node.above.map(|above| above as usize);
@@ -227,6 +227,39 @@ mod tests {
             assert_eq!(routes.find(path.as_bytes()), Some(expected), "{path}");
         }
         let routes = Routes::new([("/", listed, first)]);
+        assert_eq!(routes.find(b"/x"), None);
+    }
+
+    #[test]
+    fn a_closed_path_has_no_route() {
+        let text = |text| Some(Pattern::new(text).unwrap());
+        let id = |id| Some(RouteId::new(id));
+        let routes = Routes::new(
+            [
+                ("/", None, id(0)),
+                ("/closed/", None, None),
+                ("/closed/open/", None, id(1)),
+                ("/both", None, None),
+                ("/both", None, id(2)),
+                ("/some/", text("*.key"), None),
+            ]
+            .map(|(path, pattern, id)| (path, Matcher { pattern, redirects: None }, id)),
+        );
+        for (path, expected) in [
+            ("/x", id(0)),
+            ("/closed/", None),
+            ("/closed/x", None),
+            ("/closed", id(0)),
+            ("/closed/open/x", id(1)),
+            ("/both", id(2)),
+            ("/both/x", id(2)),
+            ("/some/x", id(0)),
+            ("/some/x.key", None),
+        ] {
+            assert_eq!(routes.find(path.as_bytes()), expected, "{path}");
+        }
+        assert_eq!(routes.find_directory(b"/closed"), None);
+        let routes = Routes::new([("/", Matcher::default(), None)]);
         assert_eq!(routes.find(b"/x"), None);
     }
 

@@ -474,11 +474,12 @@ impl Snapshot {
         Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
     }
 
-    /// The paths of the routes from this one on that fulfil a condition.
-    fn routes_of(&self, first: usize, is_one: impl Fn(&RouteEntry) -> bool) -> Routes {
-        let routes = self.routes[first..].iter().zip(first..).filter(|(entry, _)| is_one(entry));
+    /// The paths of the routes from this one on; those of routes that are not open are closed.
+    fn routes_of(&self, first: usize, is_open: impl Fn(&RouteEntry) -> bool) -> Routes {
+        let routes = self.routes[first..].iter().zip(first..);
         Routes::new(routes.map(|(entry, index)| {
-            (&entry.route.path[..], entry.matcher.clone(), RouteId::new(index))
+            let id = is_open(entry).then(|| RouteId::new(index));
+            (&entry.route.path[..], entry.matcher.clone(), id)
         }))
     }
 

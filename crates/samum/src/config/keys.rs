@@ -451,7 +451,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "No request reaches the route directly; other routes hand requests over to it.",
+        doc: "Clients that ask for its paths get 404 (unless another route has the very same ones); other routes \
+              hand requests over to it, and pages for errors may be its files.",
         read: |route, node, notes| set(&mut route.is_internal, node.flag(notes)),
         write: |route| route.is_internal.then(|| "true".to_owned()),
     },
@@ -544,7 +545,8 @@ const ROUTE: &[Key<RouteDraft, Route>] = &[
         doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
               of a request is kept, unless the URL of the server has one, which then takes the place of the path \
               of the route. Each server may have a path of its own. A path with dot segments, or that spells the path \
-              of the route in another way, is sent in its normal form.",
+              of the route in another way, is sent in its normal form. A host name stands for its addresses, 16 at \
+              most. It is resolved again every 30 s, and its last addresses count while that fails.",
         read: |route, node, notes| {
             let servers = read_servers(node, notes, upstream::server);
             let upstream = Upstream { servers, rules: GatewayRules::default() };

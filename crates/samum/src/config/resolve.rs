@@ -299,7 +299,7 @@ fn check_targets(site: &SiteDraft, notes: &mut Notes) {
         return;
     }
     let open = Routes::new(entries(site, |route| !route.is_internal));
-    // Internal routes have no paths of their own for clients, but requests are handed over to them.
+    // The paths of internal routes are closed to clients, but requests are handed over to them.
     let all = Routes::new(entries(site, |_| true));
     // What routes inherit is reported once.
     let mut reported = HashSet::new();
@@ -332,16 +332,16 @@ fn check_targets(site: &SiteDraft, notes: &mut Notes) {
     }
 }
 
-/// The routes of a site that have this property, but those that only have paths which a file lists.
+/// The routes of a site, but those that only have paths which a file lists. The paths of those that are not open are
+/// closed.
 fn entries<'a>(
     site: &'a SiteDraft,
-    mut has: impl FnMut(&RouteDraft) -> bool + 'a,
-) -> impl Iterator<Item = (&'a str, Option<&'a Pattern>, RouteId)> {
-    let routes = site.routes.iter().enumerate();
-    let routes = routes.filter(move |(_, route)| !is_partial(route) && has(route));
-    routes.map(|(index, route)| {
+    is_open: impl Fn(&RouteDraft) -> bool + 'a,
+) -> impl Iterator<Item = (&'a str, Option<&'a Pattern>, Option<RouteId>)> {
+    let routes = site.routes.iter().enumerate().filter(|(_, route)| !is_partial(route));
+    routes.map(move |(index, route)| {
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern);
-        (&route.path.0[..], pattern, RouteId::new(index))
+        (&route.path.0[..], pattern, is_open(route).then(|| RouteId::new(index)))
     })
 }
 

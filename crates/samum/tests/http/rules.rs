@@ -505,3 +505,26 @@ fn pages_may_be_files_of_routes_that_no_request_reaches() {
         expect(&server, "GET /", 200, "sub");
     });
 }
+
+#[test]
+fn files_of_a_route_that_no_request_reaches_are_not_those_of_a_shorter_path() {
+    let tree = Tree::new().file("a", "open").file("protected/b", "closed");
+    on_both_drivers(|driver| {
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            [[site.route]]
+            files = "DIR"
+            [[site.route]]
+            path = "/protected/"
+            files = "DIR/protected"
+            internal = true
+            "#,
+        );
+        expect(&server, "GET /a", 200, "open");
+        for path in ["/protected/b", "/protected/", "/./protected//b", "/%70rotected/b"] {
+            assert_eq!(ask(&server, &format!("GET {path}")).status, 404, "{path}");
+        }
+    });
+}
