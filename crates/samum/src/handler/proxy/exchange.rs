@@ -14,6 +14,7 @@ mod duty;
 mod failure;
 pub(super) mod pull;
 mod receive;
+mod reception;
 mod spooling;
 
 use core::cell::RefCell;
@@ -27,7 +28,8 @@ use ring::{Key, Time};
 use sendfile::Cyclic;
 
 use self::duty::Duty;
-use self::pull::{Places, Share};
+use self::pull::Places;
+use self::reception::Share;
 use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::{Lines, Text};

@@ -34,11 +34,6 @@ const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
-/// Bytes that are taken of one response in a turn of the worker; the others' turns come first then.
-const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes that each part of a response counts for beside its own: to understand a chunk of one byte takes about as long
-/// as to receive 1 KiB.
-const PART_BYTES: u64 = 1024;
 
 /// The places into which a worker pulls contents.
 #[derive(Debug)]
@@ -60,29 +55,6 @@ impl Places {
     pub(in crate::handler::proxy) fn shrink(&self) {
         self.buffers.shrink();
         self.pipes.shrink();
-    }
-}
-
-/// The work that a turn of the worker has left for one exchange.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Share {
-    turn: u64,
-    left: u64,
-}
-
-impl Share {
-    /// Returns whether something is left of the share of this turn.
-    const fn is_left(&mut self, turn: u64) -> bool {
-        if self.turn != turn {
-            *self = Self { turn, left: TURN_BYTES_MAX };
-        }
-        self.left > 0
-    }
-
-    /// A part of a response was taken that has so many bytes, framing or content. The last one may have more than
-    /// what is left.
-    const fn spend(&mut self, bytes: u64) {
-        self.left = self.left.saturating_sub(bytes + PART_BYTES);
     }
 }
 
