@@ -25,11 +25,10 @@ use std::sync::Arc;
 
 use http::Method;
 use ring::{Key, Time};
-use sendfile::Cyclic;
 
 use self::duty::Duty;
 use self::pull::Places;
-use self::reception::Share;
+use self::reception::Reception;
 use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::{Lines, Text};
@@ -89,25 +88,12 @@ pub(super) struct Exchange {
     is_over_length: bool,
     /// Bytes of content that came when the client waited no more.
     dropped_bytes: u64,
-    /// Bytes of the server that are not understood yet.
-    unread: Vec<u8>,
-    /// Bytes of memory of the beginning of a head that the client's connection is charged for.
-    charged: usize,
+    reception: Reception,
     output: Rc<RefCell<Output>>,
     /// Bytes of the content that have come.
     content_bytes: u64,
     /// The same when it was last looked at.
     content_bytes_before: u64,
-    /// True once the response is pulled past the ring.
-    is_pulled: bool,
-    /// The memory into which it is pulled, if it does not go through pipes.
-    buffer: Option<Cyclic>,
-    /// The work that is left for it in this turn of the worker.
-    share: Share,
-    /// True if the turn was over before all was understood that is in the buffer.
-    is_interrupted: bool,
-    /// True while it waits for another turn.
-    is_queued: bool,
     /// The file in which it waits for a slow client, if the route has a directory for that.
     spool: Option<Box<Spool>>,
     stage: Stage,
@@ -184,16 +170,10 @@ impl Exchange {
             text: Text::default(),
             is_over_length: false,
             dropped_bytes: 0,
-            unread: Vec::new(),
-            charged: 0,
+            reception: Reception::new(),
             output: Rc::new(RefCell::new(Output::new())),
             content_bytes: 0,
             content_bytes_before: 0,
-            is_pulled: false,
-            buffer: None,
-            share: Share::default(),
-            is_interrupted: false,
-            is_queued: false,
             spool: None,
             stage: Stage::Connecting,
             tries: 0,

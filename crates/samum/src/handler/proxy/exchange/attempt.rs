@@ -55,7 +55,6 @@ impl Exchange {
         self.tries += 1;
         self.has_heard = false;
         self.has_sent_all = !self.wire.has_body();
-        self.unread.clear();
         self.since = tools.shell.cx.now;
         let server = Arc::clone(&chosen.server);
         self.chosen = Some(chosen);
@@ -70,8 +69,8 @@ impl Exchange {
             self.note_failure(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
-        self.is_pulled = kept.is_none() && self.wire.pulls_all();
-        if self.is_pulled {
+        self.reception.begin(kept.is_none() && self.wire.pulls_all());
+        if self.reception.way.is_pulled() {
             link.set_receiving(&mut tools.shell.ring, false);
         }
         self.sent_before = link.sent();
@@ -84,7 +83,7 @@ impl Exchange {
         self.stage = Stage::Asking;
         self.since = tools.shell.cx.now;
         self.send(tools);
-        if self.is_pulled
+        if self.reception.way.is_pulled()
             && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
         {
             link.await_bytes(&mut tools.shell.ring);
@@ -98,7 +97,7 @@ impl Exchange {
         }
         self.send(tools);
         self.spool(tools);
-        if self.is_pulled {
+        if self.reception.way.is_pulled() {
             self.pull(tools);
         } else {
             self.receive_if_wanted(tools);

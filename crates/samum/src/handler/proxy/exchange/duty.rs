@@ -104,11 +104,12 @@ impl Exchange {
             || self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off());
         let owes_body =
             self.stage != Stage::Tunnel && !self.has_sent_all && !has_unsent && !is_broken_off();
-        let is_servers = if self.is_pulled && (self.stage == Stage::Content || !owes_body) {
-            link.waits_for_more()
-        } else {
-            !self.is_full() && !owes_body
-        };
+        let is_servers =
+            if self.reception.way.is_pulled() && (self.stage == Stage::Content || !owes_body) {
+                link.waits_for_more()
+            } else {
+                !self.is_full() && !owes_body
+            };
         is_servers.then_some(Duty::Give)
     }
 }

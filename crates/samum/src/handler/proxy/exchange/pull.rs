@@ -11,6 +11,7 @@ use outq::Payload as _;
 use ring::{Fd, Pipe, PipePool, Ring};
 use sendfile::{Cyclic, CyclicPool, Piece, Takes};
 
+use super::reception::Way;
 use super::{Exchange, Stage, Tools};
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
@@ -76,36 +77,36 @@ impl Exchange {
             Stage::Tunnel => self.output.borrow().bytes,
             _ => 0,
         };
-        if !self.is_pulled
+        if !self.reception.way.is_pulled()
             && bytes >= PULLED_BYTES_MIN
-            && self.unread.len() <= LINE_BYTES_MAX
+            && self.reception.unread.len() <= LINE_BYTES_MAX
             && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
         {
-            self.is_pulled = true;
+            self.reception.way = Way::Pipes;
             link.set_pulling(&mut tools.shell.ring);
         }
     }
 
     /// Goes on in another turn of the worker.
     pub(in crate::handler::proxy) fn handle_turn(&mut self, tools: &mut Tools<'_>) {
-        self.is_queued = false;
+        self.reception.is_queued = false;
         self.pull(tools);
     }
 
     /// Pulls what has come, as long as there is room for it and the turn is not over.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
-        while self.is_pulled && self.receives() {
+        while self.reception.way.is_pulled() && self.receives() {
             // Short parts are copied out of the cyclic buffer, so its size does not bound them.
-            if self.buffer.is_some() && self.is_full() {
+            if self.reception.way.is_memory() && self.is_full() {
                 return;
             }
-            if !self.share.is_left(tools.shell.cx.turn) {
-                if !core::mem::replace(&mut self.is_queued, true) {
+            if !self.reception.share.is_left(tools.shell.cx.turn) {
+                if !core::mem::replace(&mut self.reception.is_queued, true) {
                     tools.again.push_back(self.key);
                 }
                 return;
             }
-            if self.is_interrupted {
+            if self.reception.way.is_interrupted() {
                 self.understand_pulled(tools);
                 continue;
             }
@@ -137,9 +138,12 @@ impl Exchange {
 
     /// Returns whether its client would be given a cyclic buffer if it turned out to be slow.
     pub(super) fn may_be_slow(&self) -> bool {
-        self.is_pulled
-            && self.stage == Stage::Content
-            && (self.buffer.is_none() || self.may_spool())
+        let may_help = match self.reception.way {
+            Way::Ring => false,
+            Way::Pipes => true,
+            Way::Memory { .. } => self.may_spool(),
+        };
+        may_help && self.stage == Stage::Content
     }
 
     /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
@@ -158,7 +162,7 @@ impl Exchange {
             (output.takes?, output.bytes)
         };
         let most = left.min(self.receive_max());
-        if self.buffer.is_none() && takes == Takes::Files && self.upstream.rules.splice {
+        if !self.reception.way.is_memory() && takes == Takes::Files && self.upstream.rules.splice {
             if waiting > 0 {
                 return None;
             }
@@ -174,7 +178,7 @@ impl Exchange {
             return self.stop_pulling(tools);
         }
         let link = self.link.and_then(|link| tools.links.get_mut(link))?;
-        let buffer = self.buffer.as_mut()?;
+        let buffer = self.reception.way.buffer()?;
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         Some(came.map(|count| match count {
             0 => Pulled::End,
@@ -193,16 +197,16 @@ impl Exchange {
         }
         let most = self.receive_max();
         let link = self.link.and_then(|link| tools.links.get_mut(link))?;
-        let buffer = self.buffer.as_mut()?;
-        if !self.unread.is_empty() {
-            buffer.room()[..self.unread.len()].copy_from_slice(&self.unread);
-            buffer.received(self.unread.len());
-            self.unread.clear();
+        let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
+        if !unread.is_empty() {
+            buffer.room()[..unread.len()].copy_from_slice(unread);
+            buffer.received(unread.len());
+            unread.clear();
         }
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         if matches!(came, Ok(0)) {
             // A line that has no end.
-            self.unread.extend_from_slice(buffer.bytes());
+            unread.extend_from_slice(buffer.bytes());
         }
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
     }
@@ -230,16 +234,16 @@ impl Exchange {
     /// Takes the framing off what has been pulled, and passes the content on.
     fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
         self.note_heard(tools);
-        let Some(mut buffer) = self.buffer.take() else { return };
-        self.is_interrupted = false;
+        let Some(mut buffer) = self.reception.way.take_buffer() else { return };
+        let mut is_interrupted = false;
         while self.receives_response() {
-            if !self.share.is_left(tools.shell.cx.turn) {
-                self.is_interrupted = true;
+            if !self.reception.share.is_left(tools.shell.cx.turn) {
+                is_interrupted = true;
                 break;
             }
             let bytes = buffer.bytes();
             let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.dated());
-            self.share.spend(taken as u64);
+            self.reception.share.spend(taken as u64);
             match heard {
                 Heard::Content(content) => {
                     self.note_progress(tools);
@@ -264,35 +268,42 @@ impl Exchange {
         }
         // If another server is asked, the rest is of the one before.
         if self.stage != Stage::Connecting {
-            self.buffer = Some(buffer);
+            self.reception.way = Way::Memory { buffer, is_interrupted };
         }
     }
 
     /// Takes a cyclic buffer, unless there is one; returns false if none can be had.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
-        if self.buffer.is_none() {
-            let bytes = usize::try_from(self.memory_max()).unwrap_or(usize::MAX);
-            self.buffer = tools.places.buffers.take(bytes);
+        if !self.reception.way.is_memory()
+            && let Some(buffer) = tools.places.buffers.take(self.buffer_bytes())
+        {
+            self.reception.way = Way::Memory { buffer, is_interrupted: false };
         }
-        self.buffer.is_some()
+        self.reception.way.is_memory()
+    }
+
+    /// Bytes of a cyclic buffer.
+    fn buffer_bytes(&self) -> usize {
+        usize::try_from(self.memory_max()).unwrap_or(usize::MAX)
     }
 
     /// Receives into another cyclic buffer from now on. Memory is free again in its order only, and some of this
     /// one waits for the client.
     pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
-        let Some(old) = self.buffer.take() else { return };
-        if !self.has_buffer(tools) {
-            self.buffer = Some(old);
-        } else if let Some(buffer) = &mut self.buffer {
-            let begun = old.bytes();
-            buffer.room()[..begun.len()].copy_from_slice(begun);
-            buffer.received(begun.len());
+        let bytes = self.buffer_bytes();
+        if let Some(buffer) = self.reception.way.buffer()
+            && let Some(mut new) = tools.places.buffers.take(bytes)
+        {
+            let begun = buffer.bytes();
+            new.room()[..begun.len()].copy_from_slice(begun);
+            new.received(begun.len());
+            *buffer = new;
         }
     }
 
     /// Goes on as before, through the ring.
     fn stop_pulling<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
-        self.is_pulled = false;
+        self.reception.way = Way::Ring;
         self.receive_if_wanted(tools);
         None
     }
@@ -301,10 +312,9 @@ impl Exchange {
     fn pass_through(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.since = tools.shell.cx.now;
         let length = piece.len();
-        self.share.spend(length);
+        self.reception.share.spend(length);
         self.take(tools, piece);
         if length < TUNNEL_BYTES_MIN {
-            self.buffer = None;
             self.stop_pulling::<()>(tools);
         }
     }
@@ -312,7 +322,7 @@ impl Exchange {
     /// Passes a piece of a content of known length on.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.since = tools.shell.cx.now;
-        self.share.spend(piece.len());
+        self.reception.share.spend(piece.len());
         self.wire.pass(piece.len());
         self.take(tools, piece);
         if self.wire.content_left() == Some(0) {

@@ -47,22 +47,22 @@ impl Exchange {
         bytes: &[u8],
     ) {
         self.note_heard(tools);
-        if self.unread.is_empty() {
+        if self.reception.unread.is_empty() {
             let taken = self.understand(tools, bytes);
-            self.unread.extend_from_slice(&bytes[taken..]);
+            self.reception.unread.extend_from_slice(&bytes[taken..]);
         } else {
-            let mut all = core::mem::take(&mut self.unread);
+            let mut all = core::mem::take(&mut self.reception.unread);
             all.extend_from_slice(bytes);
             let taken = self.understand(tools, &all);
             all.drain(..taken);
-            self.unread = all;
+            self.reception.unread = all;
         }
         if self.stage != Stage::Over {
             if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
                 tools.woken.push_back(self.ticket);
             }
             self.pull_if_long(tools);
-            if !self.is_pulled && self.is_full() {
+            if !self.reception.way.is_pulled() && self.is_full() {
                 self.receive_if_wanted(tools);
             }
         }
@@ -251,7 +251,10 @@ impl Exchange {
     /// Returns whether the socket is empty behind a response that was pulled. The next request on the link would take
     /// bytes that are there already for its response.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
-        let Some(link) = tools.links.get_mut(key).filter(|_| self.is_pulled) else { return true };
+        if !self.reception.way.is_pulled() {
+            return true;
+        }
+        let Some(link) = tools.links.get_mut(key) else { return true };
         match link.receive_behind(&tools.shell.ring, &mut [0]) {
             Ok(0) => true,
             Ok(_) => {
@@ -269,7 +272,7 @@ impl Exchange {
         if self.stage == Stage::Tunnel {
             return self.finish(tools, false);
         }
-        if self.wire.handle_eof(self.unread.len()) {
+        if self.wire.handle_eof(self.reception.unread.len()) {
             self.finish(tools, false);
         } else {
             self.handle_broken(tools, "the connection was closed", Status::BadGateway);
@@ -281,8 +284,8 @@ impl Exchange {
         if self.stage != Stage::Asking {
             return;
         }
-        let kept = self.unread.capacity() + self.wire.head_bytes();
-        if core::mem::replace(&mut self.charged, kept) != kept
+        let kept = self.reception.unread.capacity() + self.wire.head_bytes();
+        if core::mem::replace(&mut self.reception.charged, kept) != kept
             && let Some(interest) = self.interest.upgrade()
         {
             interest.set_head(kept as u64);

@@ -1,4 +1,7 @@
-//! The state of receiving a response: the work that is left for it in a turn of the worker.
+//! The state of receiving a response: the way that its bytes come, those that are not understood yet, and the work that
+//! is left for them in a turn of the worker.
+
+use sendfile::Cyclic;
 
 /// Bytes that are taken of one response in a turn of the worker; the others' turns come first then.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
@@ -6,11 +9,94 @@ const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// as to receive 1 KiB.
 const PART_BYTES: u64 = 1024;
 
+/// The state of receiving a response.
+#[derive(Debug)]
+pub(super) struct Reception {
+    pub(super) way: Way,
+    /// Bytes that the ring has received and that are not understood yet.
+    pub(super) unread: Vec<u8>,
+    /// Bytes of memory of the beginning of a head that the client's connection is charged for.
+    pub(super) charged: usize,
+    /// The work that is left for it in this turn of the worker.
+    pub(super) share: Share,
+    /// True while it waits for another turn.
+    pub(super) is_queued: bool,
+}
+
+/// The way that the bytes of a server come.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// The ring receives them.
+    Ring,
+    /// They are pulled into pipes, or into memory once there is a reason for that.
+    Pipes,
+    /// They are pulled into this memory.
+    Memory {
+        buffer: Cyclic,
+        /// True if the turn was over before all was understood that is in the buffer.
+        is_interrupted: bool,
+    },
+}
+
 /// The work that a turn of the worker has left for one exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     turn: u64,
     left: u64,
+}
+
+impl Reception {
+    pub(super) fn new() -> Self {
+        Self {
+            way: Way::Ring,
+            unread: Vec::new(),
+            charged: 0,
+            share: Share::default(),
+            is_queued: false,
+        }
+    }
+
+    /// Begins anew, with another link. The share of the turn stays used, and the client stays charged.
+    pub(super) fn begin(&mut self, is_pulled: bool) {
+        self.way = if is_pulled { Way::Pipes } else { Way::Ring };
+        self.unread.clear();
+    }
+}
+
+impl Way {
+    /// Returns whether the bytes are pulled past the ring.
+    pub(super) const fn is_pulled(&self) -> bool {
+        !matches!(self, Self::Ring)
+    }
+
+    /// Returns whether they are pulled into memory.
+    pub(super) const fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory { .. })
+    }
+
+    /// Returns whether the turn was over before all was understood that was pulled into memory.
+    pub(super) const fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Memory { is_interrupted: true, .. })
+    }
+
+    /// The memory into which they are pulled.
+    pub(super) const fn buffer(&mut self) -> Option<&mut Cyclic> {
+        match self {
+            Self::Ring | Self::Pipes => None,
+            Self::Memory { buffer, .. } => Some(buffer),
+        }
+    }
+
+    /// Takes the memory out for as long as its bytes are understood. Nothing is pulled meanwhile.
+    pub(super) fn take_buffer(&mut self) -> Option<Cyclic> {
+        match core::mem::replace(self, Self::Pipes) {
+            Self::Memory { buffer, .. } => Some(buffer),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
 }
 
 impl Share {
