@@ -26,6 +26,7 @@ use std::sync::Arc;
 use http::Method;
 use ring::{Key, Time};
 
+use self::attempt::Tries;
 use self::duty::Duty;
 use self::pull::Places;
 use self::reception::Reception;
@@ -39,7 +40,7 @@ use crate::handler::proxy::wire::Wire;
 use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
 use crate::upstream::retries::is_idempotent;
-use crate::upstream::{Chosen, Links, ServerSet, Upstream};
+use crate::upstream::{Links, Upstream};
 use crate::wheel::Tick;
 
 /// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
@@ -62,20 +63,10 @@ pub(super) struct Exchange {
     ticket: Ticket,
     key: Key,
     upstream: Arc<Upstream>,
-    /// The hash by which its server is chosen.
-    affinity: u64,
-    /// The server that is asked.
-    chosen: Option<Chosen>,
-    /// The servers that have failed.
-    failed: ServerSet,
-    link: Option<Key>,
-    /// Bytes that were sent through the link before.
-    sent_before: u64,
+    tries: Tries,
     interest: Weak<Interest>,
     pub(super) wire: Wire,
     is_head: bool,
-    /// True if it may be sent again without harm (RFC 9110 §9.2.2).
-    is_idempotent: bool,
     /// The body of the request, or what the client sends into a tunnel.
     input: Option<Rc<RefCell<Input>>>,
     /// True once bytes of the body were given to a link.
@@ -97,10 +88,6 @@ pub(super) struct Exchange {
     /// The file in which it waits for a slow client, if the route has a directory for that.
     spool: Option<Box<Spool>>,
     stage: Stage,
-    /// The number of times that it was sent.
-    tries: u32,
-    /// True once anything was received through the link.
-    has_heard: bool,
     /// The duty of the server, while nothing can happen before it does that.
     duty: Option<Duty>,
     /// Since when the server has done nothing of its duty.
@@ -155,15 +142,10 @@ impl Exchange {
             ticket: request.ticket,
             key: Key::NONE,
             upstream: Arc::clone(upstream),
-            affinity,
-            chosen: None,
-            failed: ServerSet::EMPTY,
-            link: None,
-            sent_before: 0,
+            tries: Tries::new(affinity, is_idempotent(method)),
             interest: Weak::new(),
             wire,
             is_head: *method == Method::Head,
-            is_idempotent: is_idempotent(method),
             input,
             has_sent_body: false,
             has_sent_all,
@@ -176,8 +158,6 @@ impl Exchange {
             content_bytes_before: 0,
             spool: None,
             stage: Stage::Connecting,
-            tries: 0,
-            has_heard: false,
             duty: None,
             since: Time::default(),
             until: None,
@@ -212,7 +192,7 @@ impl Exchange {
 
     /// The exchange with the server has ended.
     pub(super) fn leave(&mut self, links: &mut Links) {
-        if let Some(chosen) = self.chosen.take() {
+        if let Some(chosen) = self.tries.chosen.take() {
             links.end(chosen);
         }
     }

@@ -3,9 +3,67 @@
 use std::sync::Arc;
 
 use http::Status;
+use ring::Key;
 
 use super::{Exchange, Stage, Tools, UNSENT_BYTES_MAX};
-use crate::upstream::{Chosen, Cost, Try};
+use crate::upstream::retries::Reached;
+use crate::upstream::{Chosen, Cost, Link, Links, ServerSet, Try};
+
+/// The tries of a request, and the server that is asked.
+#[derive(Debug)]
+pub(super) struct Tries {
+    /// The hash by which its server is chosen.
+    affinity: u64,
+    /// True if it may be sent again without harm (RFC 9110 §9.2.2).
+    pub(super) is_idempotent: bool,
+    /// The number of times that it was sent.
+    pub(super) count: u32,
+    /// The servers that have failed.
+    failed: ServerSet,
+    /// The server that is asked.
+    pub(super) chosen: Option<Chosen>,
+    pub(super) link: Option<Key>,
+    /// Bytes that were sent through the link before.
+    sent_before: u64,
+    /// True once anything was received through the link.
+    pub(super) has_heard: bool,
+}
+
+impl Tries {
+    pub(super) const fn new(affinity: u64, is_idempotent: bool) -> Self {
+        Self {
+            affinity,
+            is_idempotent,
+            count: 0,
+            failed: ServerSet::EMPTY,
+            chosen: None,
+            link: None,
+            sent_before: 0,
+            has_heard: false,
+        }
+    }
+
+    /// The link to the server that is asked.
+    pub(super) fn link<'a>(&self, links: &'a mut Links) -> Option<&'a mut Link> {
+        links.get_mut(self.link?)
+    }
+
+    /// The server that is asked is not asked again.
+    pub(super) fn exclude(&mut self) {
+        if let Some(chosen) = &self.chosen {
+            self.failed.insert(chosen.number());
+        }
+    }
+
+    /// The point that the current try has reached, if the link has sent so many bytes, for all of its requests.
+    pub(super) const fn reached(&self, sent: u64) -> Reached {
+        match (self.has_heard, sent > self.sent_before) {
+            (true, _) => Reached::Response,
+            (false, true) => Reached::Sent,
+            (false, false) => Reached::Nothing,
+        }
+    }
+}
 
 impl Exchange {
     /// Begins once the whole body has come, if its length must be told.
@@ -42,30 +100,30 @@ impl Exchange {
     /// Chooses a server that has not failed.
     pub(super) fn choose(&self, tools: &mut Tools<'_>, cost: Cost) -> Option<Chosen> {
         let ask = Try {
-            key: self.affinity,
-            failed: self.failed,
+            key: self.tries.affinity,
+            failed: self.tries.failed,
             cost,
-            is_repeatable: self.is_idempotent && !self.wire.has_body(),
+            is_repeatable: self.tries.is_idempotent && !self.wire.has_body(),
         };
         tools.links.choose(&self.upstream, ask, tools.shell.cx.now)
     }
 
     /// Tries a server.
     pub(super) fn attempt(&mut self, tools: &mut Tools<'_>, chosen: Chosen, may_be_kept: bool) {
-        self.tries += 1;
-        self.has_heard = false;
+        self.tries.count += 1;
+        self.tries.has_heard = false;
         self.has_sent_all = !self.wire.has_body();
         self.since = tools.shell.cx.now;
         let server = Arc::clone(&chosen.server);
-        self.chosen = Some(chosen);
+        self.tries.chosen = Some(chosen);
         let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
         let link = match kept {
             Some(kept) => Some(kept),
             None => tools.links.connect(&mut tools.shell.ring, &server, self.key),
         };
         self.stage = if kept.is_some() { Stage::Asking } else { Stage::Connecting };
-        self.link = link;
-        let Some(link) = link.and_then(|link| tools.links.get_mut(link)) else {
+        self.tries.link = link;
+        let Some(link) = self.tries.link(tools.links) else {
             self.note_failure(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
@@ -73,7 +131,7 @@ impl Exchange {
         if self.reception.way.is_pulled() {
             link.set_receiving(&mut tools.shell.ring, false);
         }
-        self.sent_before = link.sent();
+        self.tries.sent_before = link.sent();
         link.push_piece(self.wire.begin(server.url.path.as_deref()));
         self.send(tools);
     }
@@ -84,7 +142,7 @@ impl Exchange {
         self.since = tools.shell.cx.now;
         self.send(tools);
         if self.reception.way.is_pulled()
-            && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
+            && let Some(link) = self.tries.link(tools.links)
         {
             link.await_bytes(&mut tools.shell.ring);
         }
@@ -106,7 +164,7 @@ impl Exchange {
 
     /// Gives the server what there is of the request.
     pub(super) fn send(&mut self, tools: &mut Tools<'_>) {
-        let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) else { return };
+        let Some(link) = self.tries.link(tools.links) else { return };
         let before = link.sent();
         let mut has_failed = link.flush(&mut tools.shell.ring).is_err();
         let is_tunnel = self.stage == Stage::Tunnel;
@@ -154,5 +212,24 @@ impl Exchange {
         }
         // The response may have come all the same: the end of what is received tells.
         self.has_sent_all |= has_failed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_try_has_reached_nothing_if_its_link_only_sent_other_requests() {
+        for (has_heard, sent, expected) in [
+            (false, 100, Reached::Nothing),
+            (false, 101, Reached::Sent),
+            (true, 101, Reached::Response),
+            // The server has said something before the request.
+            (true, 100, Reached::Response),
+        ] {
+            let tries = Tries { sent_before: 100, has_heard, ..Tries::new(0, true) };
+            assert_eq!(tries.reached(sent), expected, "{has_heard} {sent}");
+        }
     }
 }

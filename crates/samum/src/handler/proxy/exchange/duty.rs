@@ -90,7 +90,7 @@ impl Exchange {
 
     /// The duty of the server; none while its client has to do something first.
     pub(super) fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
-        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let link = self.tries.link(tools.links)?;
         let has_unsent = link.unsent() > 0;
         match self.stage {
             Stage::Connecting => return Some(Duty::Connect),

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::{Exchange, Stage, Tools};
 use crate::handler::proxy::Answer;
-use crate::upstream::retries::{Attempt, Reached as Progress};
+use crate::upstream::retries::{Attempt, Reached};
 use crate::upstream::{Change, Cost};
 
 /// The reason for asking another server, or the same once more.
@@ -40,15 +40,11 @@ impl Exchange {
 
     /// The link is of no more use.
     pub(super) fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
-        let link = self.link.and_then(|link| tools.links.get_mut(link));
+        let link = self.tries.link(tools.links);
         let (was_kept, sent) = link.map_or((false, 0), |link| (link.served > 0, link.sent()));
-        let reached = match (self.has_heard, sent > self.sent_before) {
-            (true, _) => Progress::Response,
-            (false, true) => Progress::Sent,
-            (false, false) => Progress::Nothing,
-        };
+        let reached = self.tries.reached(sent);
         self.close_link(tools);
-        let is_fault = !was_kept || self.has_heard || status == Status::GatewayTimeout;
+        let is_fault = !was_kept || self.tries.has_heard || status == Status::GatewayTimeout;
         let cause = if is_fault { Cause::Failure } else { Cause::KeptLinkEnded };
         // The ends of a tunnel have their own reasons, which clients can bring about.
         if is_fault && self.stage != Stage::Tunnel {
@@ -65,10 +61,8 @@ impl Exchange {
     pub(super) fn handle_overloaded(&mut self, tools: &mut Tools<'_>) {
         const REASON: &str = "it has too much to do";
         self.close_link(tools);
-        if let Some(chosen) = &self.chosen {
-            self.failed.insert(chosen.number());
-        }
-        if !self.ask_another(tools, Progress::Nothing, Some(REASON), Cause::Overload) {
+        self.tries.exclude();
+        if !self.ask_another(tools, Reached::Nothing, Some(REASON), Cause::Overload) {
             self.note_failure(tools, REASON);
             self.fail(tools, Status::ServiceUnavailable);
         }
@@ -79,19 +73,19 @@ impl Exchange {
     fn ask_another(
         &mut self,
         tools: &mut Tools<'_>,
-        reached: Progress,
+        reached: Reached,
         shown: Option<&str>,
         cause: Cause,
     ) -> bool {
         let was_try = cause != Cause::KeptLinkEnded;
-        self.tries -= u32::from(!was_try);
+        self.tries.count -= u32::from(!was_try);
         let attempt = Attempt {
-            is_idempotent: self.is_idempotent,
+            is_idempotent: self.tries.is_idempotent,
             reached,
             is_body_consumed: self.has_sent_body,
-            tries: self.tries,
+            tries: self.tries.count,
         };
-        let is_last = self.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
+        let is_last = self.tries.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
         if !attempt.may_be_repeated(self.upstream.rules.retries)
             || is_last && was_try
             || self.interest.strong_count() == 0
@@ -118,9 +112,9 @@ impl Exchange {
 
     /// The failure of the exchange is the server's fault.
     pub(super) fn accuse(&mut self, tools: &mut Tools<'_>) {
-        let Some(chosen) = &mut self.chosen else { return };
-        self.failed.insert(chosen.number());
-        let change = chosen.handle_failure(tools.shell.cx.now);
+        self.tries.exclude();
+        let now = tools.shell.cx.now;
+        let change = self.tries.chosen.as_mut().and_then(|chosen| chosen.handle_failure(now));
         self.note_change(tools, change);
     }
 
@@ -164,7 +158,7 @@ impl Exchange {
 
     /// Ends it here, and tells the server that the response is not wanted any more.
     pub(super) fn abort(&mut self, tools: &mut Tools<'_>) {
-        if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
+        if let Some(link) = self.tries.link(tools.links) {
             self.wire.push_abort(link);
             // The link is closed anyway.
             let _ = link.flush(&mut tools.shell.ring);
@@ -195,7 +189,7 @@ impl Exchange {
     }
 
     pub(super) fn close_link(&mut self, tools: &mut Tools<'_>) {
-        if let Some(key) = self.link.take() {
+        if let Some(key) = self.tries.link.take() {
             tools.links.close(&mut tools.shell.ring, key);
         }
     }
@@ -232,7 +226,7 @@ impl Exchange {
 
     /// The name of the server, or that of all while none is chosen.
     fn name(&self) -> &str {
-        self.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name)
+        self.tries.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name)
     }
 }
 

@@ -80,7 +80,7 @@ impl Exchange {
         if !self.reception.way.is_pulled()
             && bytes >= PULLED_BYTES_MIN
             && self.reception.unread.len() <= LINE_BYTES_MAX
-            && let Some(link) = self.link.and_then(|link| tools.links.get_mut(link))
+            && let Some(link) = self.tries.link(tools.links)
         {
             self.reception.way = Way::Pipes;
             link.set_pulling(&mut tools.shell.ring);
@@ -152,7 +152,7 @@ impl Exchange {
     /// While a client takes pipes, it has one at a time. Memory has as much as the route's buffer.
     fn pull_piece(&mut self, tools: &mut Tools<'_>, left: u64) -> Option<io::Result<Pulled>> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
-        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let link = self.tries.link(tools.links)?;
         let ring = &mut tools.shell.ring;
         if !link.may_pull() {
             return None;
@@ -177,7 +177,7 @@ impl Exchange {
         if !self.has_buffer(tools) {
             return self.stop_pulling(tools);
         }
-        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let link = self.tries.link(tools.links)?;
         let buffer = self.reception.way.buffer()?;
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         Some(came.map(|count| match count {
@@ -188,7 +188,7 @@ impl Exchange {
 
     /// Pulls a content into memory whose end is marked by its framing, or is that of the connection.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
-        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let link = self.tries.link(tools.links)?;
         if !link.may_pull() {
             return None;
         }
@@ -196,7 +196,7 @@ impl Exchange {
             return self.stop_pulling(tools);
         }
         let most = self.receive_max();
-        let link = self.link.and_then(|link| tools.links.get_mut(link))?;
+        let link = self.tries.link(tools.links)?;
         let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
         if !unread.is_empty() {
             buffer.room()[..unread.len()].copy_from_slice(unread);

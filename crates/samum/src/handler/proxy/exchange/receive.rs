@@ -25,7 +25,7 @@ impl Exchange {
     /// Receives while there is room for it.
     pub(super) fn receive_if_wanted(&mut self, tools: &mut Tools<'_>) {
         let is_full = self.is_full();
-        if let Some(link) = self.link.and_then(|link| tools.links.get_mut(link)) {
+        if let Some(link) = self.tries.link(tools.links) {
             link.set_receiving(&mut tools.shell.ring, !is_full);
         }
     }
@@ -70,7 +70,7 @@ impl Exchange {
 
     /// Bytes of the server have come.
     pub(super) fn note_heard(&mut self, tools: &Tools<'_>) {
-        self.has_heard = true;
+        self.tries.has_heard = true;
         if self.wire.counts_bytes() {
             self.note_progress(tools);
         }
@@ -139,7 +139,7 @@ impl Exchange {
     /// The head of the response has come.
     pub(super) fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
         let now = tools.shell.cx.now;
-        let change = self.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
+        let change = self.tries.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
         // The client has left in the same turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
@@ -165,7 +165,7 @@ impl Exchange {
                 reached(passed, true, interest)
             }
             Meaning::HandOver(over) => {
-                let chosen = self.chosen.as_ref().expect("a server has answered");
+                let chosen = self.tries.chosen.as_ref().expect("a server has answered");
                 // Whatever the request becomes has no body.
                 // Whether the client leaves is not the matter of this exchange any more.
                 interest.pass_to(Key::NONE);
@@ -226,7 +226,7 @@ impl Exchange {
             tools.shell.cx.stats.proxy_failed += 1;
             self.note(tools, "it sent less than its Content-Length; its response is cut off");
         }
-        if let Some(key) = self.link.take() {
+        if let Some(key) = self.tries.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
             let has_whole_request = self.has_sent_all && has_left;
             if !has_whole_request && self.stage == Stage::Content {

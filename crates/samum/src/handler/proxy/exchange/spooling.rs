@@ -23,7 +23,7 @@ impl Exchange {
     /// Makes a file if the server has more to give than the client takes.
     pub(super) fn spool_for_slow_client(&mut self, tools: &mut Tools<'_>) {
         let is_ahead = |tools: &mut Tools<'_>| {
-            let link = self.link.and_then(|link| tools.links.get_mut(link));
+            let link = self.tries.link(tools.links);
             link.is_some_and(|link| link.may_pull()) && !self.output.borrow().is_empty()
         };
         let may_spool = self.may_be_slow() && self.may_spool();
