@@ -16,6 +16,7 @@ pub(super) mod pull;
 mod receive;
 mod reception;
 mod spooling;
+mod upload;
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -47,8 +48,6 @@ use crate::wheel::Tick;
 const DROPPED_BYTES_MAX: u64 = 64 * 1024;
 /// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
-/// Bytes of a body that wait to be taken by a server; the client waits then.
-const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 
 /// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help; one
 /// behind a link of a gigabit takes more.
