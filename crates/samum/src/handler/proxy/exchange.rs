@@ -31,6 +31,7 @@ use self::attempt::Tries;
 use self::duty::Duty;
 use self::pull::Places;
 use self::reception::Reception;
+use self::upload::Upload;
 use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::{Lines, Text};
@@ -66,12 +67,7 @@ pub(super) struct Exchange {
     interest: Weak<Interest>,
     pub(super) wire: Wire,
     is_head: bool,
-    /// The body of the request, or what the client sends into a tunnel.
-    input: Option<Rc<RefCell<Input>>>,
-    /// True once bytes of the body were given to a link.
-    has_sent_body: bool,
-    /// True once the end of the body was, or if there is none.
-    has_sent_all: bool,
+    upload: Upload,
     /// The text that the server writes for the operator.
     text: Text,
     /// True once more has come than was announced.
@@ -136,7 +132,7 @@ impl Exchange {
         wire: Wire,
     ) -> Self {
         let method = &request.head.method;
-        let has_sent_all = !wire.has_body();
+        let upload = Upload::new(input, wire.has_body());
         Self {
             ticket: request.ticket,
             key: Key::NONE,
@@ -145,9 +141,7 @@ impl Exchange {
             interest: Weak::new(),
             wire,
             is_head: *method == Method::Head,
-            input,
-            has_sent_body: false,
-            has_sent_all,
+            upload,
             text: Text::default(),
             is_over_length: false,
             dropped_bytes: 0,
@@ -178,15 +172,11 @@ impl Exchange {
     pub(super) fn begin(&mut self, tools: &mut Tools<'_>, key: Key, interest: &Rc<Interest>) {
         self.key = key;
         self.interest = Rc::downgrade(interest);
-        if let Some(input) = &self.input {
-            let mut input = input.borrow_mut();
-            input.set_key(key);
-            if input.is_collected() && input.length().is_none() {
-                self.stage = Stage::Collecting;
-                return;
-            }
+        if self.upload.begin(key) {
+            self.stage = Stage::Collecting;
+        } else {
+            self.start(tools);
         }
-        self.start(tools);
     }
 
     /// The exchange with the server has ended.
@@ -220,11 +210,5 @@ impl Exchange {
         let Tools { shell, lines, .. } = tools;
         let wire = &self.wire;
         self.text.end(|line| lines.note(shell, &wire.name(), line));
-    }
-
-    fn drop_input(&self) {
-        if let Some(input) = &self.input {
-            input.borrow_mut().drop_rest();
-        }
     }
 }

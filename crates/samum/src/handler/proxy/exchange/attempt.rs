@@ -68,8 +68,7 @@ impl Tries {
 impl Exchange {
     /// Begins once the whole body has come, if its length must be told.
     pub(super) fn collect(&mut self, tools: &mut Tools<'_>) {
-        let length = self.input.as_ref().and_then(|input| input.borrow().length());
-        if let Some(length) = length {
+        if let Some(length) = self.upload.length() {
             self.wire.set_content_length(length);
             self.start(tools);
         }
@@ -112,7 +111,7 @@ impl Exchange {
     pub(super) fn attempt(&mut self, tools: &mut Tools<'_>, chosen: Chosen, may_be_kept: bool) {
         self.tries.count += 1;
         self.tries.has_heard = false;
-        self.has_sent_all = !self.wire.has_body();
+        self.upload.has_sent_all = !self.wire.has_body();
         self.since = tools.shell.cx.now;
         let server = Arc::clone(&chosen.server);
         self.tries.chosen = Some(chosen);

@@ -99,11 +99,7 @@ impl Exchange {
             _ => {}
         }
         // A server whose response waits for the client may take nothing meanwhile.
-        // A client that has broken its body off owes nothing more.
-        let is_broken_off =
-            || self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off());
-        let owes_body =
-            self.stage != Stage::Tunnel && !self.has_sent_all && !has_unsent && !is_broken_off();
+        let owes_body = self.stage != Stage::Tunnel && !has_unsent && self.upload.is_owed();
         let is_servers =
             if self.reception.way.is_pulled() && (self.stage == Stage::Content || !owes_body) {
                 link.waits_for_more()

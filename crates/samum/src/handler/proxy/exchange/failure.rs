@@ -82,7 +82,7 @@ impl Exchange {
         let attempt = Attempt {
             is_idempotent: self.tries.is_idempotent,
             reached,
-            is_body_consumed: self.has_sent_body,
+            is_body_consumed: self.upload.has_sent_bytes,
             tries: self.tries.count,
         };
         let is_last = self.tries.chosen.as_ref().is_some_and(|chosen| chosen.is_last);
@@ -184,7 +184,7 @@ impl Exchange {
     pub(super) fn give_up(&mut self, tools: &mut Tools<'_>) {
         self.close_link(tools);
         self.end_text(tools);
-        self.drop_input();
+        self.upload.drop_rest();
         self.stage = Stage::Over;
     }
 

@@ -161,7 +161,7 @@ impl Exchange {
             }
             Meaning::Tunnel(passed) => {
                 self.stage = Stage::Tunnel;
-                self.has_sent_all = false;
+                self.upload.has_sent_all = false;
                 reached(passed, true, interest)
             }
             Meaning::HandOver(over) => {
@@ -174,7 +174,7 @@ impl Exchange {
                 let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
                 // A content that is short and of no use is received, so that the link can be kept.
-                if !self.has_sent_all
+                if !self.upload.has_sent_all
                     || self.wire.content_left().is_some_and(|left| left >= PULLED_BYTES_MIN)
                 {
                     return self.give_up(tools);
@@ -228,7 +228,7 @@ impl Exchange {
         }
         if let Some(key) = self.tries.link.take() {
             let has_left = tools.links.get_mut(key).is_some_and(|link| link.unsent() == 0);
-            let has_whole_request = self.has_sent_all && has_left;
+            let has_whole_request = self.upload.has_sent_all && has_left;
             if !has_whole_request && self.stage == Stage::Content {
                 tools.shell.cx.stats.proxy_early += 1;
                 self.note_client(tools, EARLY);
@@ -244,7 +244,7 @@ impl Exchange {
             }
         }
         self.end_text(tools);
-        self.drop_input();
+        self.upload.drop_rest();
         self.stage = Stage::Over;
     }
 
