@@ -10,6 +10,7 @@
 //! ```
 
 mod attempt;
+mod delivery;
 mod duty;
 mod failure;
 pub(super) mod pull;
@@ -28,6 +29,7 @@ use http::Method;
 use ring::{Key, Time};
 
 use self::attempt::Tries;
+use self::delivery::Delivery;
 use self::duty::Duty;
 use self::pull::Places;
 use self::reception::Reception;
@@ -35,9 +37,7 @@ use self::upload::Upload;
 use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::{Lines, Text};
-use crate::handler::gateway::output::Output;
 use crate::handler::proxy::Answer;
-use crate::handler::proxy::spool::Spool;
 use crate::handler::proxy::wire::Wire;
 use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
@@ -45,8 +45,6 @@ use crate::upstream::retries::is_idempotent;
 use crate::upstream::{Links, Upstream};
 use crate::wheel::Tick;
 
-/// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
-const DROPPED_BYTES_MAX: u64 = 64 * 1024;
 /// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
@@ -66,22 +64,11 @@ pub(super) struct Exchange {
     tries: Tries,
     interest: Weak<Interest>,
     pub(super) wire: Wire,
-    is_head: bool,
     upload: Upload,
     /// The text that the server writes for the operator.
     text: Text,
-    /// True once more has come than was announced.
-    is_over_length: bool,
-    /// Bytes of content that came when the client waited no more.
-    dropped_bytes: u64,
     reception: Reception,
-    output: Rc<RefCell<Output>>,
-    /// Bytes of the content that have come.
-    content_bytes: u64,
-    /// The same when it was last looked at.
-    content_bytes_before: u64,
-    /// The file in which it waits for a slow client, if the route has a directory for that.
-    spool: Option<Box<Spool>>,
+    delivery: Delivery,
     stage: Stage,
     /// The duty of the server, while nothing can happen before it does that.
     duty: Option<Duty>,
@@ -140,16 +127,10 @@ impl Exchange {
             tries: Tries::new(affinity, is_idempotent(method)),
             interest: Weak::new(),
             wire,
-            is_head: *method == Method::Head,
             upload,
             text: Text::default(),
-            is_over_length: false,
-            dropped_bytes: 0,
             reception: Reception::new(),
-            output: Rc::new(RefCell::new(Output::new())),
-            content_bytes: 0,
-            content_bytes_before: 0,
-            spool: None,
+            delivery: Delivery::new(*method == Method::Head),
             stage: Stage::Connecting,
             duty: None,
             since: Time::default(),
@@ -184,19 +165,6 @@ impl Exchange {
         if let Some(chosen) = self.tries.chosen.take() {
             links.end(chosen);
         }
-    }
-
-    /// Ends the content. Returns false if something of it is missing that is wanted.
-    fn end_output(&mut self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
-        let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
-        let mut output = self.output.borrow_mut();
-        // It has its memory already. What is in the file stays there until the client has it.
-        unwritten.into_iter().for_each(|piece| output.give_back(piece));
-        let is_complete = output.finish(is_whole) || output.is_unwanted;
-        if core::mem::take(&mut output.is_awaited) {
-            tools.woken.push_back(self.ticket);
-        }
-        is_complete
     }
 
     /// Logs what the server says to the operator.

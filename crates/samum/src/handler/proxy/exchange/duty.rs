@@ -30,7 +30,9 @@ impl Exchange {
     /// The time by which it is to be looked at; `None` while the client has to do something first, whose time
     /// is the session's matter.
     pub(in crate::handler::proxy) fn deadline(&self, now: Time) -> Option<Time> {
-        if self.may_be_slow() || self.spool.as_ref().is_some_and(|spool| spool.is_waiting()) {
+        if self.may_be_slow()
+            || self.delivery.spool.as_ref().is_some_and(|spool| spool.is_waiting())
+        {
             return Some(now);
         }
         let of_duty = self.duty.map(|duty| self.since + self.patience(duty));
@@ -65,14 +67,14 @@ impl Exchange {
         if self.until.is_some_and(|until| tools.shell.cx.now >= until) {
             return self.abort(tools);
         }
-        let before = core::mem::replace(&mut self.content_bytes_before, self.content_bytes);
-        if before == self.content_bytes {
+        let came = self.delivery.came();
+        if came == 0 {
             self.pull_for_slow_client(tools);
         }
-        if self.content_bytes - before < SLOW_BYTES {
+        if came < SLOW_BYTES {
             self.spool_for_slow_client(tools);
         }
-        if self.spool.as_ref().is_some_and(|spool| spool.is_overdue(tools.shell.cx.now)) {
+        if self.delivery.spool.as_ref().is_some_and(|spool| spool.is_overdue(tools.shell.cx.now)) {
             self.fail_spool(tools, "the disk does not answer");
             self.pull(tools);
         }

@@ -128,11 +128,11 @@ impl Exchange {
             }
             Stage::Content | Stage::Tunnel | Stage::Over => true,
         };
-        let has_all = self.has_all();
+        let has_all = self.delivery.has_all();
         // The end of the response is about to come, and then the link can be kept. What waits for the client would take
         // the room that the end needs.
         if is_begun && has_all && self.wire.keeps() {
-            self.output.borrow_mut().drop_rest();
+            self.delivery.output.borrow_mut().drop_rest();
             let patience = self.upstream.rules.timeout_upstream;
             self.until.get_or_insert(tools.shell.cx.now + patience);
             return self.handle_touched(tools);
@@ -148,12 +148,6 @@ impl Exchange {
             self.note_client(tools, text);
         }
         self.abort(tools);
-    }
-
-    /// Returns whether all of the content has come that is wanted. The end of the response may be missing.
-    fn has_all(&self) -> bool {
-        let output = self.output.borrow();
-        output.has_ended() || output.is_unwanted
     }
 
     /// Ends it here, and tells the server that the response is not wanted any more.
@@ -199,7 +193,7 @@ impl Exchange {
         tools.shell.cx.stats.proxy_failed += 1;
         match self.stage {
             Stage::Content | Stage::Tunnel => {
-                let end = if self.has_all() { "was whole" } else { "is cut off" };
+                let end = if self.delivery.has_all() { "was whole" } else { "is cut off" };
                 self.note(tools, &format!("{reason}; its response {end}"));
             }
             Stage::Collecting | Stage::Connecting | Stage::Asking => self.note(tools, reason),

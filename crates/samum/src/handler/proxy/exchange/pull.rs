@@ -73,8 +73,8 @@ impl Exchange {
     /// Begins to pull the content, or what comes through the tunnel, if it is so long that this is worthwhile.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
         let bytes = match self.stage {
-            Stage::Content => self.wire.content_left().unwrap_or(self.content_bytes),
-            Stage::Tunnel => self.output.borrow().bytes,
+            Stage::Content => self.wire.content_left().unwrap_or(self.delivery.bytes),
+            Stage::Tunnel => self.delivery.output.borrow().bytes,
             _ => 0,
         };
         if !self.reception.way.is_pulled()
@@ -131,7 +131,8 @@ impl Exchange {
     /// Pulls into memory from now on if the client has not made room for another pipe for a while: its server
     /// can go on, as far as the route's buffer allows.
     pub(super) fn pull_for_slow_client(&mut self, tools: &mut Tools<'_>) {
-        if self.may_be_slow() && !self.output.borrow().is_empty() && self.has_buffer(tools) {
+        if self.may_be_slow() && !self.delivery.output.borrow().is_empty() && self.has_buffer(tools)
+        {
             self.pull(tools);
         }
     }
@@ -158,7 +159,7 @@ impl Exchange {
             return None;
         }
         let (takes, waiting) = {
-            let output = self.output.borrow();
+            let output = self.delivery.output.borrow();
             (output.takes?, output.bytes)
         };
         let most = left.min(self.receive_max());

@@ -4,13 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Status;
-use outq::Payload as _;
 use ring::Key;
 use sendfile::Piece;
 
 use super::duty::Duty;
 use super::pull::PULLED_BYTES_MIN;
-use super::{DROPPED_BYTES_MAX, Exchange, HAND_OVER_MAX, SURPLUS, Stage, Tools};
+use super::{Exchange, HAND_OVER_MAX, SURPLUS, Stage, Tools};
 use crate::config::GatewayRules;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::proxy::response::{Meaning, Passed};
@@ -31,7 +30,7 @@ impl Exchange {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.output.borrow().in_memory() >= self.memory_max()
+        self.delivery.output.borrow().in_memory() >= self.memory_max()
     }
 
     /// Bytes of the content that may wait in memory.
@@ -58,9 +57,7 @@ impl Exchange {
             self.reception.unread = all;
         }
         if self.stage != Stage::Over {
-            if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
-                tools.woken.push_back(self.ticket);
-            }
+            self.wake(tools);
             self.pull_if_long(tools);
             if !self.reception.way.is_pulled() && self.is_full() {
                 self.receive_if_wanted(tools);
@@ -88,7 +85,7 @@ impl Exchange {
         let mut at = 0;
         while self.stage != Stage::Over {
             if self.stage == Stage::Tunnel {
-                self.output.borrow_mut().push(&bytes[at..]);
+                self.delivery.output.borrow_mut().push(&bytes[at..]);
                 return bytes.len();
             }
             let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.dated());
@@ -128,7 +125,9 @@ impl Exchange {
             }
             Heard::Interim(interim) => tools.interims.push_back((self.ticket, interim)),
             Heard::Content(content) => self.take(tools, Piece::Bytes(content.to_vec())),
-            Heard::Trailer(name, value) => self.output.borrow_mut().trailers.push(name, value),
+            Heard::Trailer(name, value) => {
+                self.delivery.output.borrow_mut().trailers.push(name, value);
+            }
             Heard::Text(text) => self.read_text(tools, text),
             Heard::End => self.end(tools, is_clean),
             Heard::Overloaded => self.handle_overloaded(tools),
@@ -144,19 +143,13 @@ impl Exchange {
         // The client has left in the same turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
-            let output = Rc::clone(&self.output);
+            let output = Rc::clone(&self.delivery.output);
             Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
         };
         let answer = match meaning {
             Meaning::Response(passed) => {
                 self.stage = Stage::Content;
-                let mut output = self.output.borrow_mut();
-                if has_content && !self.is_head {
-                    output.promise(passed.content_length);
-                } else {
-                    output.drop_rest();
-                }
-                drop(output);
+                self.delivery.begin(has_content, passed.content_length);
                 reached(passed, has_content, interest)
             }
             Meaning::Tunnel(passed) => {
@@ -179,36 +172,13 @@ impl Exchange {
                 {
                     return self.give_up(tools);
                 }
-                self.output.borrow_mut().drop_rest();
+                self.delivery.output.borrow_mut().drop_rest();
                 self.stage = Stage::Content;
                 self.until = Some(now + HAND_OVER_MAX);
                 return;
             }
         };
         tools.answers.push_back((self.ticket, answer));
-    }
-
-    /// Takes content.
-    pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
-        self.content_bytes += content.len();
-        if self.interest.strong_count() == 0 {
-            self.dropped_bytes += content.len();
-            if self.dropped_bytes > DROPPED_BYTES_MAX {
-                self.abort(tools);
-            }
-            return;
-        }
-        let mut output = self.output.borrow_mut();
-        let is_within = output.push_piece(content);
-        if core::mem::take(&mut output.is_awaited) {
-            tools.woken.push_back(self.ticket);
-        }
-        drop(output);
-        if !is_within && !core::mem::replace(&mut self.is_over_length, true) {
-            tools.shell.cx.stats.proxy_surplus += 1;
-            self.note(tools, "it sent more than its Content-Length; the rest is dropped");
-        }
-        self.spool(tools);
     }
 
     /// The server says that the response is complete. `is_clean`: no bytes follow it.

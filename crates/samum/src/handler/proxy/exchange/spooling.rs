@@ -17,14 +17,14 @@ use crate::shell::kind;
 impl Exchange {
     /// Returns whether a file would be made if its client turned out to be slow.
     pub(super) fn may_spool(&self) -> bool {
-        self.spool.is_none() && self.upstream.rules.buffer_dir.is_some()
+        self.delivery.spool.is_none() && self.upstream.rules.buffer_dir.is_some()
     }
 
     /// Makes a file if the server has more to give than the client takes.
     pub(super) fn spool_for_slow_client(&mut self, tools: &mut Tools<'_>) {
         let is_ahead = |tools: &mut Tools<'_>| {
             let link = self.tries.link(tools.links);
-            link.is_some_and(|link| link.may_pull()) && !self.output.borrow().is_empty()
+            link.is_some_and(|link| link.may_pull()) && !self.delivery.output.borrow().is_empty()
         };
         let may_spool = self.may_be_slow() && self.may_spool();
         if !may_spool || !is_ahead(tools) || !self.has_buffer(tools) {
@@ -34,15 +34,17 @@ impl Exchange {
         let Some(dir) = &rules.buffer_dir else { return };
         let names = (kind::SPOOL | self.key.to_bits(), self.upstream.buffer_device());
         let spool = Spool::new(&mut shell.ring, dir, rules.buffer, names, shell.cx.now);
-        self.spool = Some(Box::new(spool));
+        self.delivery.spool = Some(Box::new(spool));
         shell.cx.stats.proxy_buffer_files += 1;
         self.pull(tools);
     }
 
     /// Has content that waits for the client written to the file.
     pub(super) fn spool(&mut self, tools: &mut Tools<'_>) {
-        let Some(spool) = self.spool.as_mut().filter(|spool| spool.is_open()) else { return };
-        let mut output = self.output.borrow_mut();
+        let Some(spool) = self.delivery.spool.as_mut().filter(|spool| spool.is_open()) else {
+            return;
+        };
+        let mut output = self.delivery.output.borrow_mut();
         if self.stage == Stage::Content {
             output.lend().for_each(|piece| spool.push(piece));
         }
@@ -55,18 +57,18 @@ impl Exchange {
         tools: &mut Tools<'_>,
         completion: Completion,
     ) {
-        let Some(spool) = &mut self.spool else { return };
+        let Some(spool) = &mut self.delivery.spool else { return };
         let was_open = spool.is_open();
         let (ring, files) = (&mut tools.shell.ring, &mut tools.places.files);
         match spool.handle(ring, files, completion, tools.shell.cx.now) {
             Ok(None) => {}
             Ok(Some((file, range))) => {
-                self.output.borrow_mut().give_back_file(file, range);
+                self.delivery.output.borrow_mut().give_back_file(file, range);
                 self.wake(tools);
             }
             Err(error) => self.fail_spool(tools, &text_of(&error)),
         }
-        let is_open = self.spool.as_ref().is_some_and(|spool| spool.is_open());
+        let is_open = self.delivery.spool.as_ref().is_some_and(|spool| spool.is_open());
         if is_open && !was_open {
             self.renew_buffer(tools);
         }
@@ -76,8 +78,7 @@ impl Exchange {
 
     /// Goes on without the file. What is in it already is still sent from there.
     pub(super) fn fail_spool(&mut self, tools: &mut Tools<'_>, reason: &str) {
-        let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
-        unwritten.into_iter().for_each(|piece| self.output.borrow_mut().give_back(piece));
+        self.delivery.leave_file();
         self.wake(tools);
         tools.shell.cx.stats.proxy_buffer_failed += 1;
         if !self.upstream.is_buffer_reported.swap(true, Ordering::Relaxed) {
@@ -87,13 +88,6 @@ impl Exchange {
                 dir.display()
             );
             tools.lines.note(tools.shell, &self.upstream.name, &text);
-        }
-    }
-
-    /// Tells the client's producer that there is more.
-    fn wake(&self, tools: &mut Tools<'_>) {
-        if core::mem::take(&mut self.output.borrow_mut().is_awaited) {
-            tools.woken.push_back(self.ticket);
         }
     }
 }

@@ -1,0 +1,115 @@
+//! The content of a response on its way to the client.
+
+use core::cell::RefCell;
+use std::rc::Rc;
+
+use outq::Payload as _;
+use sendfile::Piece;
+
+use super::{Exchange, Tools};
+use crate::handler::gateway::output::Output;
+use crate::handler::proxy::spool::Spool;
+
+/// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
+const DROPPED_BYTES_MAX: u64 = 64 * 1024;
+
+/// The content of a response on its way to the client.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// True if the request is one for the head alone.
+    is_head: bool,
+    pub(super) output: Rc<RefCell<Output>>,
+    /// The file in which it waits for a slow client, if the route has a directory for that.
+    pub(super) spool: Option<Box<Spool>>,
+    /// Bytes that have come.
+    pub(super) bytes: u64,
+    /// The same when it was last looked at.
+    bytes_before: u64,
+    /// Bytes that came when the client waited no more.
+    dropped_bytes: u64,
+    /// True once more has come than was announced.
+    is_over_length: bool,
+}
+
+impl Delivery {
+    pub(super) fn new(is_head: bool) -> Self {
+        Self {
+            is_head,
+            output: Rc::new(RefCell::new(Output::new())),
+            spool: None,
+            bytes: 0,
+            bytes_before: 0,
+            dropped_bytes: 0,
+            is_over_length: false,
+        }
+    }
+
+    /// The head of the response has come; says whether a content follows, and its length if that is known.
+    pub(super) fn begin(&self, has_content: bool, length: Option<u64>) {
+        let mut output = self.output.borrow_mut();
+        if has_content && !self.is_head {
+            output.promise(length);
+        } else {
+            output.drop_rest();
+        }
+    }
+
+    /// Returns whether all of the content has come that is wanted. The end of the response may be missing.
+    pub(super) fn has_all(&self) -> bool {
+        let output = self.output.borrow();
+        output.has_ended() || output.is_unwanted
+    }
+
+    /// The bytes that have come since this was last asked.
+    pub(super) const fn came(&mut self) -> u64 {
+        self.bytes - core::mem::replace(&mut self.bytes_before, self.bytes)
+    }
+
+    /// Nothing more is written to the file. Bytes that are not in it have their memory still, and go on through that;
+    /// what is in it stays there until the client has it.
+    pub(super) fn leave_file(&mut self) {
+        let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
+        let mut output = self.output.borrow_mut();
+        unwritten.into_iter().for_each(|piece| output.give_back(piece));
+    }
+}
+
+impl Exchange {
+    /// Takes content.
+    pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
+        let length = content.len();
+        self.delivery.bytes += length;
+        if self.interest.strong_count() == 0 {
+            self.delivery.dropped_bytes += length;
+            if self.delivery.dropped_bytes > DROPPED_BYTES_MAX {
+                self.abort(tools);
+            }
+            return;
+        }
+        let is_within = self.delivery.output.borrow_mut().push_piece(content);
+        self.wake(tools);
+        if !is_within && !core::mem::replace(&mut self.delivery.is_over_length, true) {
+            tools.shell.cx.stats.proxy_surplus += 1;
+            self.note(tools, "it sent more than its Content-Length; the rest is dropped");
+        }
+        self.spool(tools);
+    }
+
+    /// Ends the content. Returns false if something of it is missing that is wanted.
+    pub(super) fn end_output(&mut self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
+        self.delivery.leave_file();
+        let is_complete = {
+            let mut output = self.delivery.output.borrow_mut();
+            output.finish(is_whole) || output.is_unwanted
+        };
+        self.wake(tools);
+        is_complete
+    }
+
+    /// Tells the client's producer that there is more, or that there will be no more.
+    pub(super) fn wake(&self, tools: &mut Tools<'_>) {
+        if core::mem::take(&mut self.delivery.output.borrow_mut().is_awaited) {
+            tools.woken.push_back(self.ticket);
+        }
+    }
+}
