@@ -20,17 +20,16 @@ mod spooling;
 mod upload;
 
 use core::cell::RefCell;
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::Method;
-use ring::{Key, Time};
+use ring::Key;
 
 use self::attempt::Tries;
 use self::delivery::Delivery;
-use self::duty::Duty;
+use self::duty::Clock;
 use self::pull::Places;
 use self::reception::Reception;
 use self::upload::Upload;
@@ -43,14 +42,6 @@ use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
 use crate::upstream::retries::is_idempotent;
 use crate::upstream::{Links, Upstream};
-use crate::wheel::Tick;
-
-/// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
-const HAND_OVER_MAX: Duration = Duration::from_secs(1);
-
-/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help; one
-/// behind a link of a gigabit takes more.
-const SLOW_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The line for the operator about bytes that belong to no response.
 pub(super) const SURPLUS: &str = "it sent bytes behind its response; the connection is closed";
@@ -61,23 +52,16 @@ pub(super) struct Exchange {
     ticket: Ticket,
     key: Key,
     upstream: Arc<Upstream>,
-    tries: Tries,
     interest: Weak<Interest>,
     pub(super) wire: Wire,
+    stage: Stage,
+    tries: Tries,
     upload: Upload,
-    /// The text that the server writes for the operator.
-    text: Text,
     reception: Reception,
     delivery: Delivery,
-    stage: Stage,
-    /// The duty of the server, while nothing can happen before it does that.
-    duty: Option<Duty>,
-    /// Since when the server has done nothing of its duty.
-    since: Time,
-    /// The time at which it is given up, if nobody waits for the rest of its response.
-    until: Option<Time>,
-    /// The tick of its earliest entry in the wheel.
-    pub(super) wheel_tick: Tick,
+    pub(super) clock: Clock,
+    /// The text that the server writes for the operator.
+    text: Text,
 }
 
 /// The stage of an exchange.
@@ -124,18 +108,15 @@ impl Exchange {
             ticket: request.ticket,
             key: Key::NONE,
             upstream: Arc::clone(upstream),
-            tries: Tries::new(affinity, is_idempotent(method)),
             interest: Weak::new(),
             wire,
+            stage: Stage::Connecting,
+            tries: Tries::new(affinity, is_idempotent(method)),
             upload,
-            text: Text::default(),
             reception: Reception::new(),
             delivery: Delivery::new(*method == Method::Head),
-            stage: Stage::Connecting,
-            duty: None,
-            since: Time::default(),
-            until: None,
-            wheel_tick: Tick::MAX,
+            clock: Clock::new(),
+            text: Text::default(),
         }
     }
 

@@ -371,7 +371,7 @@ impl Proxy {
             self.wheel.expire(shell.cx.now, &mut Vec::new());
         }
         let exchange = self.exchanges.get_mut(key).expect("just inserted");
-        exchange.wheel_tick = self.wheel.insert(key.to_bits(), shell.cx.now);
+        exchange.clock.wheel_tick = self.wheel.insert(key.to_bits(), shell.cx.now);
     }
 
     fn handle_tick(&mut self, shell: &mut Shell) {
@@ -382,9 +382,9 @@ impl Proxy {
         for (id, tick) in expired {
             let key = Key::from_bits(id);
             if let Some(exchange) = self.exchanges.get_mut(key)
-                && exchange.wheel_tick == tick
+                && exchange.clock.wheel_tick == tick
             {
-                exchange.wheel_tick = Tick::MAX;
+                exchange.clock.wheel_tick = Tick::MAX;
                 self.step(shell, key, Exchange::handle_deadline);
             }
         }
@@ -437,9 +437,9 @@ impl Proxy {
         exchange.note_duty(tools);
         exchange.charge_head(tools);
         if let Some(deadline) = exchange.deadline(now)
-            && wheel.is_later(exchange.wheel_tick, deadline)
+            && wheel.is_later(exchange.clock.wheel_tick, deadline)
         {
-            exchange.wheel_tick = wheel.insert(key.to_bits(), deadline);
+            exchange.clock.wheel_tick = wheel.insert(key.to_bits(), deadline);
         }
     }
 }

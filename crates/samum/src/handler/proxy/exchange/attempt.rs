@@ -112,7 +112,7 @@ impl Exchange {
         self.tries.count += 1;
         self.tries.has_heard = false;
         self.upload.has_sent_all = !self.wire.has_body();
-        self.since = tools.shell.cx.now;
+        self.clock.since = tools.shell.cx.now;
         let server = Arc::clone(&chosen.server);
         self.tries.chosen = Some(chosen);
         let kept = may_be_kept.then(|| tools.links.take_kept(&server, self.key)).flatten();
@@ -138,7 +138,7 @@ impl Exchange {
     /// The link has been made.
     pub(in crate::handler::proxy) fn handle_connected(&mut self, tools: &mut Tools<'_>) {
         self.stage = Stage::Asking;
-        self.since = tools.shell.cx.now;
+        self.clock.since = tools.shell.cx.now;
         self.send(tools);
         if self.reception.way.is_pulled()
             && let Some(link) = self.tries.link(tools.links)

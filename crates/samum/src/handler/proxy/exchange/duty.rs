@@ -5,11 +5,29 @@ use core::time::Duration;
 use http::Status;
 use ring::Time;
 
-use super::{Exchange, SLOW_BYTES, Stage, Tools};
+use super::{Exchange, Stage, Tools};
+use crate::wheel::Tick;
+
+/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help; one
+/// behind a link of a gigabit takes more.
+const SLOW_BYTES: u64 = 8 * 1024 * 1024;
+
+/// The time that an exchange has left.
+#[derive(Debug)]
+pub(in crate::handler::proxy) struct Clock {
+    /// The duty of the server, while nothing can happen before it does that.
+    duty: Option<Duty>,
+    /// Since when the server has done nothing of its duty.
+    pub(super) since: Time,
+    /// The time at which the exchange is given up, if nobody waits for the rest of its response.
+    pub(super) until: Option<Time>,
+    /// The tick of its earliest entry in the wheel.
+    pub(in crate::handler::proxy) wheel_tick: Tick,
+}
 
 /// The thing that a server has to do for the exchange to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
+enum Duty {
     /// Accept the connection.
     Connect,
     /// Take bytes of the request that wait for it, before it has answered.
@@ -18,12 +36,25 @@ pub(super) enum Duty {
     Give,
 }
 
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { duty: None, since: Time::default(), until: None, wheel_tick: Tick::MAX }
+    }
+
+    /// The server has said something. That gives it no more time to take the request.
+    pub(super) fn note_progress(&mut self, now: Time) {
+        if self.duty != Some(Duty::Take) {
+            self.since = now;
+        }
+    }
+}
+
 impl Exchange {
     /// Notes after each step what the server has to do now. Its time begins with the duty.
     pub(in crate::handler::proxy) fn note_duty(&mut self, tools: &mut Tools<'_>) {
         let duty = self.current_duty(tools);
-        if core::mem::replace(&mut self.duty, duty) != duty {
-            self.since = tools.shell.cx.now;
+        if core::mem::replace(&mut self.clock.duty, duty) != duty {
+            self.clock.since = tools.shell.cx.now;
         }
     }
 
@@ -35,12 +66,12 @@ impl Exchange {
         {
             return Some(now);
         }
-        let of_duty = self.duty.map(|duty| self.since + self.patience(duty));
-        [of_duty, self.until].into_iter().flatten().min()
+        let of_duty = self.clock.duty.map(|duty| self.clock.since + self.patience(duty));
+        [of_duty, self.clock.until].into_iter().flatten().min()
     }
 
     /// The time in which the server must do something of a duty.
-    pub(super) fn patience(&self, duty: Duty) -> Duration {
+    fn patience(&self, duty: Duty) -> Duration {
         let rules = &self.upstream.rules;
         match duty {
             Duty::Connect => rules.timeout_connect,
@@ -50,7 +81,7 @@ impl Exchange {
     }
 
     /// The fault if the server takes longer, for the operator.
-    pub(super) fn overdue(&self, duty: Duty) -> String {
+    fn overdue(&self, duty: Duty) -> String {
         let (what, key) = match duty {
             Duty::Connect => ("no connection was made", "timeout-connect"),
             Duty::Take => ("it took nothing of the request", "timeout-upstream-send"),
@@ -64,7 +95,7 @@ impl Exchange {
 
     /// The [deadline](Self::deadline) has passed, unless it has moved.
     pub(in crate::handler::proxy) fn handle_deadline(&mut self, tools: &mut Tools<'_>) {
-        if self.until.is_some_and(|until| tools.shell.cx.now >= until) {
+        if self.clock.until.is_some_and(|until| tools.shell.cx.now >= until) {
             return self.abort(tools);
         }
         let came = self.delivery.came();
@@ -79,10 +110,11 @@ impl Exchange {
             self.pull(tools);
         }
         // A duty that begins now has all of its time left.
-        let Some(duty) = self.current_duty(tools).filter(|duty| self.duty == Some(*duty)) else {
+        let Some(duty) = self.current_duty(tools).filter(|duty| self.clock.duty == Some(*duty))
+        else {
             return;
         };
-        if tools.shell.cx.now.since(self.since) < self.patience(duty) {
+        if tools.shell.cx.now.since(self.clock.since) < self.patience(duty) {
             return;
         }
         tools.shell.cx.stats.proxy_timeouts += 1;
@@ -91,7 +123,7 @@ impl Exchange {
     }
 
     /// The duty of the server; none while its client has to do something first.
-    pub(super) fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
+    fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
         let link = self.tries.link(tools.links)?;
         let has_unsent = link.unsent() > 0;
         match self.stage {

@@ -134,7 +134,7 @@ impl Exchange {
         if is_begun && has_all && self.wire.keeps() {
             self.delivery.output.borrow_mut().drop_rest();
             let patience = self.upstream.rules.timeout_upstream;
-            self.until.get_or_insert(tools.shell.cx.now + patience);
+            self.clock.until.get_or_insert(tools.shell.cx.now + patience);
             return self.handle_touched(tools);
         }
         // A tunnel ends when either end closes it.

@@ -247,7 +247,7 @@ impl Exchange {
             self.reception.share.spend(taken as u64);
             match heard {
                 Heard::Content(content) => {
-                    self.note_progress(tools);
+                    self.clock.note_progress(tools.shell.cx.now);
                     let (before, length) = (offset(bytes, content), <[u8]>::len(content));
                     drop_first(&mut buffer, before);
                     let part = buffer.take(length);
@@ -311,7 +311,7 @@ impl Exchange {
 
     /// Passes a piece on that has come through a tunnel.
     fn pass_through(&mut self, tools: &mut Tools<'_>, piece: Piece) {
-        self.since = tools.shell.cx.now;
+        self.clock.since = tools.shell.cx.now;
         let length = piece.len();
         self.reception.share.spend(length);
         self.take(tools, piece);
@@ -322,7 +322,7 @@ impl Exchange {
 
     /// Passes a piece of a content of known length on.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
-        self.since = tools.shell.cx.now;
+        self.clock.since = tools.shell.cx.now;
         self.reception.share.spend(piece.len());
         self.wire.pass(piece.len());
         self.take(tools, piece);

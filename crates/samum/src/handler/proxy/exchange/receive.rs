@@ -1,5 +1,6 @@
 //! The response of a server: its head, its content and its end.
 
+use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,15 +8,17 @@ use http::Status;
 use ring::Key;
 use sendfile::Piece;
 
-use super::duty::Duty;
 use super::pull::PULLED_BYTES_MIN;
-use super::{Exchange, HAND_OVER_MAX, SURPLUS, Stage, Tools};
+use super::{Exchange, SURPLUS, Stage, Tools};
 use crate::config::GatewayRules;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::proxy::response::{Meaning, Passed};
 use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
 use crate::handler::proxy::{Answer, Held, Reached};
+
+/// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
+const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
 /// The line for the operator about a request that is answered before all of it has been sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
@@ -69,14 +72,7 @@ impl Exchange {
     pub(super) fn note_heard(&mut self, tools: &Tools<'_>) {
         self.tries.has_heard = true;
         if self.wire.counts_bytes() {
-            self.note_progress(tools);
-        }
-    }
-
-    /// The server has said something. That gives it no more time to take the request.
-    pub(super) fn note_progress(&mut self, tools: &Tools<'_>) {
-        if self.duty != Some(Duty::Take) {
-            self.since = tools.shell.cx.now;
+            self.clock.note_progress(tools.shell.cx.now);
         }
     }
 
@@ -105,7 +101,7 @@ impl Exchange {
     /// Takes what the server has said. `is_clean`: no bytes follow it.
     pub(super) fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
         if !matches!(heard, Heard::Partial) {
-            self.note_progress(tools);
+            self.clock.note_progress(tools.shell.cx.now);
         }
         match heard {
             Heard::Partial | Heard::Nothing => {}
@@ -174,7 +170,7 @@ impl Exchange {
                 }
                 self.delivery.output.borrow_mut().drop_rest();
                 self.stage = Stage::Content;
-                self.until = Some(now + HAND_OVER_MAX);
+                self.clock.until = Some(now + HAND_OVER_MAX);
                 return;
             }
         };

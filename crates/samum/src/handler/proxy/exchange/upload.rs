@@ -100,7 +100,7 @@ impl Exchange {
             }
         }
         if link.sent() > before {
-            self.since = tools.shell.cx.now;
+            self.clock.since = tools.shell.cx.now;
         }
         // The response may have come all the same: the end of what is received tells.
         self.upload.has_sent_all |= has_failed;
