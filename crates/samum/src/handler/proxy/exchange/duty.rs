@@ -36,6 +36,20 @@ enum Duty {
     Give,
 }
 
+/// The facts about an exchange with a link that decide about the duty of its server.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    stage: Stage,
+    /// True if bytes wait to be taken by the server.
+    has_unsent: bool,
+    /// True if the client has to send more of its body.
+    is_body_owed: bool,
+    /// True if what the server sends is pulled.
+    is_pulled: bool,
+    /// True if the next bytes of the server would be received at once.
+    is_awaited: bool,
+}
+
 impl Clock {
     pub(super) fn new() -> Self {
         Self { duty: None, since: Time::default(), until: None, wheel_tick: Tick::MAX }
@@ -46,6 +60,23 @@ impl Clock {
         if self.duty != Some(Duty::Take) {
             self.since = now;
         }
+    }
+}
+
+impl Facts {
+    /// The duty of the server; none while its client has to do something first.
+    fn duty(self) -> Option<Duty> {
+        match self.stage {
+            Stage::Connecting => return Some(Duty::Connect),
+            Stage::Asking if self.has_unsent => return Some(Duty::Take),
+            Stage::Tunnel if self.has_unsent => return Some(Duty::Give),
+            _ => {}
+        }
+        // A server whose response waits for the client may take nothing meanwhile.
+        let owes_body = self.stage != Stage::Tunnel && !self.has_unsent && self.is_body_owed;
+        // A server whose content is pulled goes on with it, whatever the client owes.
+        let is_servers = !owes_body || self.is_pulled && self.stage == Stage::Content;
+        (self.is_awaited && is_servers).then_some(Duty::Give)
     }
 }
 
@@ -125,21 +156,63 @@ impl Exchange {
     /// The duty of the server; none while its client has to do something first.
     fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
         let link = self.tries.link(tools.links)?;
-        let has_unsent = link.unsent() > 0;
-        match self.stage {
-            Stage::Connecting => return Some(Duty::Connect),
-            Stage::Asking if has_unsent => return Some(Duty::Take),
-            Stage::Tunnel if has_unsent => return Some(Duty::Give),
-            _ => {}
+        let is_pulled = self.reception.way.is_pulled();
+        let facts = Facts {
+            stage: self.stage,
+            has_unsent: link.unsent() > 0,
+            is_body_owed: self.upload.is_owed(),
+            is_pulled,
+            is_awaited: if is_pulled { link.waits_for_more() } else { !self.is_full() },
+        };
+        facts.duty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use Duty::{Connect, Give, Take};
+    use Stage::{Asking, Connecting, Content, Tunnel};
+
+    use super::*;
+
+    /// The duty of a server of which something is awaited, and of one of which nothing is.
+    fn duties(
+        stage: Stage,
+        has_unsent: bool,
+        is_body_owed: bool,
+        is_pulled: bool,
+    ) -> [Option<Duty>; 2] {
+        [true, false].map(|is_awaited| {
+            Facts { stage, has_unsent, is_body_owed, is_pulled, is_awaited }.duty()
+        })
+    }
+
+    #[test]
+    fn the_duty_of_a_server_depends_on_the_stage_and_on_what_waits_for_it() {
+        for (stage, has_unsent, is_body_owed, expected) in [
+            (Connecting, false, false, [Some(Connect); 2]),
+            (Connecting, true, true, [Some(Connect); 2]),
+            (Asking, true, false, [Some(Take); 2]),
+            (Asking, true, true, [Some(Take); 2]),
+            (Asking, false, false, [Some(Give), None]),
+            (Asking, false, true, [None; 2]),
+            // A server whose response waits for the client may take nothing.
+            (Content, true, false, [Some(Give), None]),
+            (Content, true, true, [Some(Give), None]),
+            (Content, false, false, [Some(Give), None]),
+            (Tunnel, true, false, [Some(Give); 2]),
+            (Tunnel, true, true, [Some(Give); 2]),
+            // Either end of a tunnel may be silent.
+            (Tunnel, false, false, [Some(Give), None]),
+            (Tunnel, false, true, [Some(Give), None]),
+        ] {
+            for is_pulled in [false, true] {
+                let duties = duties(stage, has_unsent, is_body_owed, is_pulled);
+                assert_eq!(duties, expected, "{stage:?} {has_unsent} {is_body_owed} {is_pulled}");
+            }
         }
-        // A server whose response waits for the client may take nothing meanwhile.
-        let owes_body = self.stage != Stage::Tunnel && !has_unsent && self.upload.is_owed();
-        let is_servers =
-            if self.reception.way.is_pulled() && (self.stage == Stage::Content || !owes_body) {
-                link.waits_for_more()
-            } else {
-                !self.is_full() && !owes_body
-            };
-        is_servers.then_some(Duty::Give)
+        // The only case in which it matters how the response is received.
+        assert_eq!(duties(Content, false, true, false), [None; 2]);
+        assert_eq!(duties(Content, false, true, true), [Some(Give), None]);
     }
 }

@@ -114,3 +114,29 @@ impl Share {
         self.left = self.left.saturating_sub(bytes + PART_BYTES);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_used_up_by_bytes_or_by_parts_and_is_new_in_each_turn() {
+        let mut share = Share::default();
+        for (turn, bytes, expected) in [
+            (1, 0, 1024),
+            (2, 2, 1023),
+            (3, PART_BYTES, 512),
+            (4, TURN_BYTES_MAX - PART_BYTES, 1),
+            // The last part may have more than what is left.
+            (5, TURN_BYTES_MAX - PART_BYTES - 1, 2),
+            (6, 2 * TURN_BYTES_MAX, 1),
+        ] {
+            let mut parts = 0;
+            while share.is_left(turn) {
+                share.spend(bytes);
+                parts += 1;
+            }
+            assert_eq!(parts, expected, "{bytes}");
+        }
+    }
+}
