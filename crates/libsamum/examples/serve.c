@@ -13,7 +13,7 @@
 
 #include "samum.h"
 
-/* Has one call in flight at any time, whose token is its address. */
+/* Has one call in flight at any time, whose token is its address. Calls for the listener have the token 0. */
 struct client {
     uint64_t socket;
     size_t used; /* bytes of input */
@@ -21,7 +21,7 @@ struct client {
 };
 
 static samum_queue *queue;
-static uint64_t root;
+static uint64_t root, listener;
 
 static void check(int errnum, const char *what) {
     if (errnum) error(1, errnum, "%s", what);
@@ -29,8 +29,7 @@ static void check(int errnum, const char *what) {
 
 /* Sends a head, and a file behind it unless that is 0. */
 static int respond(struct client *client, const char *status, uint64_t file, unsigned long long size) {
-    const char *form = "HTTP/1.1 %s\r\nContent-Length: %llu\r\n\r\n";
-    int length = snprintf(client->head, sizeof client->head, form, status, size);
+    int length = snprintf(client->head, sizeof client->head, "HTTP/1.1 %s\r\nContent-Length: %llu\r\n\r\n", status, size);
     struct samum_piece pieces[2] = {{client->head, 0, 0, (uint64_t)length}, {NULL, file, 0, size}};
     int errnum = samum_send(queue, client->socket, pieces, 2, 0, (uintptr_t)client, NULL);
     if (file) samum_close(queue, file); /* the send keeps it open */
@@ -50,9 +49,11 @@ static int next(struct client *client) {
 }
 
 static struct client *begin(const struct samum_completion *done) {
-    struct client *client = calloc(1, sizeof *client);
-    check(done->error ? done->error : client == NULL ? ENOMEM : 0, "accept");
-    client->socket = done->name;
+    if (done->event == SAMUM_TIMER) check(samum_accept(queue, listener, 0, NULL), "samum_accept");
+    else if (done->error) check(samum_timer(queue, 100, 0, NULL), "samum_timer"); /* no free descriptor: a pause of 0.1 s */
+    struct client *client = done->name ? calloc(1, sizeof *client) : NULL;
+    if (client) client->socket = done->name;
+    else if (done->name) samum_close(queue, done->name);
     return client;
 }
 
@@ -70,29 +71,28 @@ static int proceed(struct client *client, const struct samum_completion *done) {
 }
 
 int main(int argc, char **argv) {
-    int on = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     address.sin_port = htons((uint16_t)(argc > 2 ? atoi(argv[2]) : 8080));
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(listener, (struct sockaddr *)&address, size) || listen(listener, 4096)) check(errno, "listen");
-    getsockname(listener, (struct sockaddr *)&address, &size);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, 4096)) check(errno, "listen");
+    getsockname(fd, (struct sockaddr *)&address, &size);
     sigset_t end;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
     sigprocmask(SIG_BLOCK, &end, NULL);
-    uint64_t name;
     check(samum_queue_new(&queue), "samum_queue_new");
     check(samum_directory(queue, open(argc > 1 ? argv[1] : ".", O_PATH | O_CLOEXEC), &root), "the directory");
-    check(samum_listener(queue, listener, &name), "samum_listener");
-    check(samum_accept(queue, name, 0, NULL), "samum_accept");
+    check(samum_listener(queue, fd, &listener), "samum_listener");
+    check(samum_accept(queue, listener, 0, NULL), "samum_accept");
     check(samum_signal(queue, SIGTERM, 0, NULL), "samum_signal");
     dprintf(STDOUT_FILENO, "http://127.0.0.1:%d/\n", ntohs(address.sin_port));
     struct samum_completion done;
     size_t count; /* 1: there is no limit of time */
     while (samum_wait(queue, -1, &done, 1, &count) == 0 && done.event != SAMUM_SIGNAL) {
-        struct client *client = done.event == SAMUM_ACCEPTED ? begin(&done) : (struct client *)(uintptr_t)done.token;
-        if (proceed(client, &done) == 0) continue;
+        struct client *client = done.token == 0 ? begin(&done) : (struct client *)(uintptr_t)done.token;
+        if (client == NULL || proceed(client, &done) == 0) continue;
         samum_close(queue, client->socket);
         free(client);
     }

@@ -1,5 +1,6 @@
 //! The library as C sees it: its header, its example and its errors.
 
+use core::net::SocketAddr;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal};
-use testkit::{Address, Client, built, request, skip};
+use testkit::{
+    Address, Client, assert_accepts_after_crowd, built, request, skip, with_few_descriptors,
+};
 
 /// Where the parts of this crate are.
 fn here(path: &str) -> PathBuf {
@@ -64,6 +67,14 @@ impl Drop for Running {
     }
 }
 
+/// The address that the example prints.
+fn address_of(server: &mut Running) -> SocketAddr {
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().trim_start_matches("http://").trim_end_matches('/');
+    address.parse().expect("the server prints its address")
+}
+
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
 }
@@ -91,11 +102,7 @@ fn the_example_serves_cold_and_hot_files() {
     let mut command = Command::new(program);
     command.arg(&site).arg("0").env("LD_LIBRARY_PATH", library).stdout(Stdio::piped());
     let mut server = Running(command.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().trim_start_matches("http://").trim_end_matches('/');
-    let address = Address::Tcp(address.parse().expect("the server prints its address"));
-
+    let address = Address::Tcp(address_of(&mut server));
     let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&address).unwrap()).collect();
     for round in 0..3 {
         for (name, len) in files {
@@ -130,6 +137,19 @@ fn the_example_serves_cold_and_hot_files() {
     let pid = Pid::from_child(&server.0);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_example_accepts_again_after_it_had_no_free_descriptor() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(SERVE, dir.path());
+    let mut command = with_few_descriptors(program);
+    command.arg(dir.path()).arg("0").env("LD_LIBRARY_PATH", library).stdout(Stdio::piped());
+    let mut server = Running(command.spawn().unwrap());
+    assert_accepts_after_crowd(server.0.id(), address_of(&mut server));
 }
 
 /// Runs a program that ends by itself, without an error.

@@ -1,16 +1,20 @@
 //! An echo server on one ring: what comes in goes out again.
 //!
 //! ```text
-//! cargo run -p ring --example echo
+//! cargo run -p ring --example echo                        # -- ADDRESS for another one
 //! nc 127.0.0.1 7007                                       # type, and read it again
 //! head -c 100M /dev/zero | nc -N 127.0.0.1 7007 | wc -c   # 104857600
 //! ```
 
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::TcpListener;
 
 use ring::{Choice, Event, Fd, Op, RecvBuf, Ring};
+
+/// The time without accepting after an accept that has failed: there is no free descriptor, say.
+const PAUSE: Duration = Duration::from_millis(100);
 
 struct Conn {
     socket: Fd,
@@ -33,15 +37,28 @@ fn send(ring: &Ring, conn: &mut Conn) -> io::Result<()> {
 
 fn main() -> io::Result<()> {
     let mut ring = Ring::new(Choice::Auto)?;
-    let listener = ring.adopt_socket(TcpListener::bind("127.0.0.1:7007")?.into());
-    eprintln!("listening on 127.0.0.1:7007 with {ring}");
-    ring.submit(Op::Accept(listener), 0);
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7007".into());
+    let listener = TcpListener::bind(address)?;
+    eprintln!("listening on {} with {ring}", listener.local_addr()?);
+    let listener = ring.adopt_socket(listener.into());
+    ring.submit(Op::Accept(listener.clone()), 0);
     let (mut conns, mut token, mut completions) = (HashMap::new(), 0, Vec::new());
     loop {
         ring.wait(None, &mut completions)?;
         for completion in completions.drain(..) {
             if completion.token == 0 {
-                let Event::Accepted(socket) = completion.result? else { continue };
+                let socket = match completion.result {
+                    Ok(Event::Accepted(socket)) => socket,
+                    result => {
+                        // The pause is over, or begins.
+                        let next = match result {
+                            Ok(_) => Op::Accept(listener.clone()),
+                            Err(_) => Op::Timer(ring.now() + PAUSE),
+                        };
+                        ring.submit(next, 0);
+                        continue;
+                    }
+                };
                 token += 1;
                 ring.submit(Op::Recv(socket.clone()), token);
                 conns.insert(

@@ -1,7 +1,9 @@
 //! A file server on `ring`, `http1`, `outq` and `sendfile` together: one thread, any number of
 //! clients, no call that sleeps on the disk. `samum` adds caches, ranges, logs and limits.
-//! `cargo run -p sendfile --example file_server -- .` and `curl http://127.0.0.1:8081/Cargo.lock`
+//! `cargo run -p sendfile --example file_server -- .` and `curl http://127.0.0.1:8081/Cargo.lock`;
+//! a second argument is another address.
 
+use core::time::Duration;
 use std::{collections::HashMap, ffi::CString, io, net::TcpListener, rc::Rc};
 
 use http::{ResponseHead, Status, Target, date, path};
@@ -14,10 +16,15 @@ use sendfile::{
 
 /// Tokens below are a client's number; the disk's own reads are from here on.
 const DISK: Token = 1 << 40;
+/// The name of the listener; those of clients are the numbers of their sockets.
+const LISTENER: Token = 0;
+/// The time without accepting after an accept that has failed: there is no free descriptor, say.
+const PAUSE: Duration = Duration::from_millis(100);
 
 struct Server {
     ring: Ring,
     disk: Disk,
+    listener: Fd,
     root: Fd,
     clients: HashMap<u64, Client>,
 }
@@ -32,12 +39,15 @@ struct Client {
 
 fn main() -> io::Result<()> {
     let mut ring = Ring::new(Choice::Auto)?;
-    let listener = ring.adopt_socket(TcpListener::bind("127.0.0.1:8081")?.into());
-    ring.submit(Op::Accept(listener), 0);
+    let address = std::env::args().nth(2).unwrap_or_else(|| "127.0.0.1:8081".into());
+    let listener = TcpListener::bind(address)?;
+    eprintln!("listening on {}", listener.local_addr()?);
+    let listener = ring.adopt_socket(listener.into());
+    ring.submit(Op::Accept(listener.clone()), LISTENER);
     let root = std::env::args().nth(1).unwrap_or_else(|| ".".into());
     let root = ring.adopt_file(std::fs::File::open(root)?.into());
     let disk = Disk::new(DiskConfig { token_base: DISK, ..DiskConfig::default() })?;
-    let mut server = Server { ring, disk, root, clients: HashMap::new() };
+    let mut server = Server { ring, disk, listener, root, clients: HashMap::new() };
     let mut completions = Vec::new();
     loop {
         server.ring.wait(None, &mut completions)?;
@@ -69,6 +79,12 @@ impl Server {
                 let (http, stream) = (server::Connection::new(), Stream::new());
                 let client = Client { transport, http, input: Vec::new(), file: None, stream };
                 self.clients.insert(name, client);
+            }
+            (None, Err(_)) if name == LISTENER => {
+                ring.submit(Op::Timer(ring.now() + PAUSE), LISTENER);
+            }
+            (None, Ok(Event::Timer)) => {
+                ring.submit(Op::Accept(self.listener.clone()), LISTENER);
             }
             (Some(client), Ok(Event::Received(bytes))) => client.input.extend_from_slice(&bytes),
             (Some(client), Ok(Event::Opened(file))) => {

@@ -1,0 +1,50 @@
+//! More clients than a server has descriptors for.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+/// Descriptors that a program with few of them may have.
+const FEW: usize = 40;
+/// Clients that are answered when the others have left.
+const LATE: usize = 8;
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The command that runs a program with few descriptors.
+#[must_use]
+pub fn with_few_descriptors(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit -n {FEW} && exec \"$@\"");
+    command.args(["-c", &script, "sh"]).arg(program.as_ref());
+    command
+}
+
+/// Asserts that a server with few descriptors, the process `pid`, accepts connections again after a time in which it had no free
+/// descriptor. It answers a request of HTTP/1.1 with any bytes.
+pub fn assert_accepts_after_crowd(pid: u32, address: SocketAddr) {
+    let connect = |_| {
+        let mut client = TcpStream::connect(address).expect("the backlog has room");
+        client.set_read_timeout(Some(LIMIT)).expect("the limit is not 0");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").expect("the kernel takes it");
+        client
+    };
+    let mut clients: Vec<_> = (0..FEW + LATE).map(connect).collect();
+    let open = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let began = Instant::now();
+    while open() < FEW {
+        assert!(began.elapsed() < LIMIT, "{} descriptors are in use", open());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // It fails to accept the next one meanwhile.
+    thread::sleep(Duration::from_millis(50));
+    drop(clients.drain(..FEW));
+    for client in &mut clients {
+        client.read_exact(&mut [0]).expect("an answer");
+    }
+}
