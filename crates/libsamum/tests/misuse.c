@@ -185,7 +185,23 @@ int main(void) {
     EXPECT(0, memcmp(memory, "hello", 5));
     EXPECT(0, samum_close(queue, name));
     EXPECT(0, close(peer));
-    EXPECT(0, close(listener));
+
+    /* Two accepts of one listener, of which one is cancelled. */
+    uint64_t accepts[2];
+    EXPECT(0, samum_listener(queue, listener, &name));
+    for (int i = 0; i < 2; i++) EXPECT(0, samum_accept(queue, name, 28, &accepts[i]));
+    EXPECT(0, samum_cancel(queue, accepts[0]));
+    done = next();
+    EXPECT(1, done.call == accepts[0] && done.error == ECANCELED);
+    peer = socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT(0, connect(peer, to, size));
+    done = next();
+    EXPECT(1, done.call == accepts[1] && done.event == SAMUM_ACCEPTED && done.error == 0);
+    EXPECT(0, samum_close(queue, done.name));
+    EXPECT(0, close(peer));
+    EXPECT(0, samum_cancel(queue, accepts[1]));
+    EXPECT(ECANCELED, next().error);
+    EXPECT(0, samum_close(queue, name));
     struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "/no such socket"};
     EXPECT(0, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 25, NULL));
     done = next();

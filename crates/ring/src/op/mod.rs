@@ -31,7 +31,8 @@ pub type Token = u64;
 #[derive(Debug)]
 pub enum Op {
     /// `accept4(2)` again and again: one [`Event::Accepted`] for each connection, until cancelled
-    /// or failed. The new sockets are nonblocking and close-on-exec.
+    /// or failed. The new sockets are nonblocking and close-on-exec. Several accepts of one listener share its
+    /// connections: each connection is an event of one of them, whichever.
     Accept(Fd),
     /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
     /// piece, then [`Event::Eof`]. At most one per socket.

@@ -39,7 +39,7 @@ pub struct MissingPage {
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) backlog: VecDeque<usize>,
-    pub(super) accept: Option<Waiter>,
+    pub(super) accepts: Vec<Waiter>,
     pub(super) closed: bool,
 }
 

@@ -238,8 +238,9 @@ impl State {
         }
         let listener = open[self.random.below(open.len())];
         self.listeners[listener].backlog.push_back(conn);
-        let accept = self.listeners[listener].accept;
-        self.look_soon(accept);
+        for accept in self.listeners[listener].accepts.clone() {
+            self.look_soon(Some(accept));
+        }
     }
 
     pub(super) fn refuse(&mut self, conn: usize) {

@@ -11,6 +11,7 @@ on_every_driver!(
     waiting_operations_end_once,
     a_cancelled_receive_can_be_followed_by_another,
     an_accept_can_follow_a_cancelled_one,
+    two_accepts_share_a_listener_until_one_is_cancelled,
     cancelling_what_is_done_does_nothing,
     a_late_end_is_not_taken_for_another_operation,
     file_operations_end_once_when_cancelled,
@@ -69,6 +70,34 @@ fn an_accept_can_follow_a_cancelled_one(s: &mut Stage) {
     assert!(s.rest().is_empty(), "nobody accepts");
     let second = s.ring.submit(Op::Accept(listener), 0);
     s.accepted(second);
+}
+
+fn two_accepts_share_a_listener_until_one_is_cancelled(s: &mut Stage) {
+    for cancelled in 0..2 {
+        let (listener, address) = s.listener();
+        let (_other_listener, other) = {
+            let (fd, address) = s.listener();
+            (s.ring.submit(Op::Accept(fd), 0), address)
+        };
+        let accepts = [0, 1].map(|_| s.ring.submit(Op::Accept(listener.clone()), 0));
+        for round in 0..4 {
+            let _peers = [s.connect(address), s.connect(other)];
+            let accepted = s.rest();
+            let ours = accepted.iter().filter(|one| accepts.contains(&one.key)).count();
+            assert_eq!((ours, accepted.len()), (1, 2), "round {round}");
+        }
+        ends_cancelled(s, accepts[cancelled]);
+        for _ in 0..4 {
+            let _peer = s.connect(address);
+            s.accepted(accepts[1 - cancelled]);
+        }
+        ends_cancelled(s, accepts[1 - cancelled]);
+        let _peer = s.connect(address);
+        assert!(s.rest().is_empty(), "nothing accepts");
+        // It can be accepted from again.
+        let again = s.ring.submit(Op::Accept(listener), 0);
+        s.accepted(again);
+    }
 }
 
 fn cancelling_what_is_done_does_nothing(s: &mut Stage) {

@@ -35,6 +35,8 @@ pub(crate) struct Epoll {
     wide: Rc<RecvPool>,
     /// By descriptor number.
     interests: Vec<Interest>,
+    /// Accepts whose listener another accept waits for. The first of a listener takes that one's place when it ends.
+    spare_accepts: Vec<Key>,
     /// Operations to try at the next turn without waiting for an edge.
     again: Vec<Key>,
     /// Receives that found no free buffer; tried again when the caller has given some back.
@@ -51,6 +53,7 @@ impl Epoll {
             recv: RecvPool::with_list(recv::SMALL)?,
             wide: RecvPool::with_list(recv::WIDE)?,
             interests: Vec::new(),
+            spare_accepts: Vec::new(),
             again: Vec::new(),
             starved: Vec::new(),
             events: Vec::with_capacity(EVENTS_MAX),
@@ -103,7 +106,7 @@ impl Epoll {
         match slot.socket() {
             Some((wait, fd)) => {
                 let fd = fd.clone();
-                self.cancel_socket(wait, &fd);
+                self.cancel_socket(common, key, wait, &fd);
             }
             None if common.helpers.cancel(key) => {}
             // A helper is at it: it ends by itself.

@@ -86,6 +86,9 @@ impl Epoll {
             return;
         }
         match self.interest(fd.os()) {
+            Ok(interest) if wait == Wait::Accept && interest.input.is_some() => {
+                self.spare_accepts.push(key);
+            }
             Ok(interest) => {
                 let side = match wait {
                     Wait::Writable | Wait::Connect => &mut interest.output,
@@ -103,9 +106,9 @@ impl Epoll {
         }
     }
 
-    pub(super) fn cancel_socket(&mut self, wait: Wait, fd: &Fd) {
+    pub(super) fn cancel_socket(&mut self, common: &Common, key: Key, wait: Wait, fd: &Fd) {
         if wait == Wait::Accept {
-            return self.forget(fd);
+            return self.end_accept(common, key, fd);
         }
         let interest = &mut self.interests[index(fd.raw())];
         match wait {
@@ -234,7 +237,7 @@ impl Epoll {
                 // The peer closed the connection before it was accepted: not an error of the listener.
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(error) => {
-                    self.forget(fd);
+                    self.end_accept(common, key, fd);
                     common.end(key, Err(error.into()));
                     return;
                 }
@@ -244,12 +247,32 @@ impl Epoll {
         self.again.push(key);
     }
 
-    /// Takes a listener out of the epoll set once nothing accepts. A listener may be shared with other workers by dup(2), and would
-    /// go on to report events here after this descriptor of it is closed.
-    fn forget(&mut self, listener: &Fd) {
-        // ENOENT: it was never added.
-        let _ = epoll::delete(&self.epoll, listener.os());
-        self.interests[index(listener.raw())] = Interest::default();
+    /// The accept `key` ends. If it is the one that waits for the listener, a spare one takes its place. Without a spare one
+    /// the listener leaves the epoll set: it may be shared with other workers by dup(2), and would go on to report events here
+    /// after this descriptor of it is closed.
+    fn end_accept(&mut self, common: &Common, key: Key, listener: &Fd) {
+        self.spare_accepts.retain(|spare| *spare != key);
+        if self.interests[index(listener.raw())].input != Some(key) {
+            return;
+        }
+        let is_for_it = |spare: &Key| {
+            let waits = common.table.get(*spare).and_then(Slot::socket);
+            waits.is_some_and(|(_, fd)| fd.raw() == listener.raw())
+        };
+        let spare = self.spare_accepts.iter().position(is_for_it);
+        let next = spare.map(|at| self.spare_accepts.remove(at));
+        let interest = &mut self.interests[index(listener.raw())];
+        match next {
+            Some(next) => {
+                (interest.input, interest.queued) = (Some(next), true);
+                self.again.push(next);
+            }
+            None => {
+                *interest = Interest::default();
+                // ENOENT: it was never added.
+                let _ = epoll::delete(&self.epoll, listener.os());
+            }
+        }
     }
 }
 

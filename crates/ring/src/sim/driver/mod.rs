@@ -66,7 +66,7 @@ impl Sim {
         let slot = common.table.get_mut(key).expect("just inserted");
         let planned = match &slot.op {
             Op::Accept(fd) => state.listener(fd.raw()).map(|listener| {
-                state.listeners[listener].accept = Some(who);
+                state.listeners[listener].accepts.push(who);
                 now + state.latency(|config| &config.network)
             }),
             // There and back.
@@ -233,7 +233,7 @@ impl Sim {
         match common.table.get_mut(key).map(|slot| &slot.op) {
             Some(Op::Accept(fd)) => {
                 if let Ok(listener) = state.listener(fd.raw()) {
-                    clear(&mut state.listeners[listener].accept);
+                    state.listeners[listener].accepts.retain(|other| *other != who);
                 }
             }
             Some(Op::Recv(fd) | Op::Readable(fd) | Op::Writable(fd) | Op::Notices(fd)) => {
