@@ -67,7 +67,7 @@ uint32_t samum_version(void);
 /* A queue of calls. */
 typedef struct samum_queue samum_queue;
 
-/* Calls in flight and completions not waited for, of one queue; beyond that calls are refused with EAGAIN. */
+/* Calls in flight and completions that samum_wait has not written yet, of one queue; beyond that calls are refused with EAGAIN. */
 #define SAMUM_CALLS_MAX 65536
 
 /* A piece of what a call sends. */

@@ -14,7 +14,8 @@ use std::rc::Rc;
 use ring::{Address, Choice, Fd, FileKind, Key, Listing, Ring, Slab};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use sendfile::{
-    Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Policy, Room, Socket, Window,
+    CALLS_MAX, Caching, Call, Calls, DiskConfig, Done, File, Full, Outcome, Part, Policy, Room,
+    Socket, Window,
 };
 
 use crate::errno;
@@ -140,7 +141,7 @@ pub(crate) struct Queue {
     waiting: VecDeque<Completion>,
     batch: Vec<Done>,
     /// The files that are being opened with `SAMUM_NOCACHE`.
-    uncached: HashSet<Call>,
+    uncached: HashSet<u64>,
     calls: Calls,
 }
 
@@ -207,11 +208,11 @@ impl Queue {
     pub(crate) fn accept(&mut self, listener: u64, token: u64) -> Result<u64> {
         let Object::Listener(fd) = self.object(listener)? else { return Err(libc::EBADF) };
         let fd = fd.clone();
-        begun(self.calls.accept(&fd, token))
+        self.begin(|calls| calls.accept(&fd, token))
     }
 
     pub(crate) fn connect(&mut self, address: Address, token: u64) -> Result<u64> {
-        begun(self.calls.connect(address, token))
+        self.begin(|calls| calls.connect(address, token))
     }
 
     pub(crate) fn acknowledged(&mut self, socket: u64) -> Result<u64> {
@@ -221,12 +222,12 @@ impl Queue {
 
     pub(crate) fn acknowledgement(&mut self, socket: u64, bytes: u64, token: u64) -> Result<u64> {
         let socket = self.open_socket(socket)?;
-        begun(self.calls.acknowledgement(socket, bytes, token))
+        self.begin(|calls| calls.acknowledgement(socket, bytes, token))
     }
 
     pub(crate) fn timer(&mut self, after: Duration, token: u64) -> Result<u64> {
         let at = self.calls.ring().now() + after;
-        begun(self.calls.timer(at, token))
+        self.begin(|calls| calls.timer(at, token))
     }
 
     pub(crate) fn signal(&mut self, number: c_int, token: u64) -> Result<u64> {
@@ -234,13 +235,13 @@ impl Queue {
         if number == libc::SIGPIPE {
             return Err(libc::EINVAL);
         }
-        begun(self.calls.signal(number, token))
+        self.begin(|calls| calls.signal(number, token))
     }
 
     pub(crate) fn child(&mut self, pid: libc::pid_t, token: u64) -> Result<u64> {
         // For waitpid(2) 0 and less are several children.
         let id = u32::try_from(pid).ok().filter(|id| *id > 0).ok_or(libc::EINVAL)?;
-        begun(self.calls.child(id, token))
+        self.begin(|calls| calls.child(id, token))
     }
 
     fn open_directory(&self, name: u64) -> Result<Fd> {
@@ -252,7 +253,7 @@ impl Queue {
 
     pub(crate) fn watch(&mut self, directory: u64, path: CString, token: u64) -> Result<u64> {
         let dir = self.open_directory(directory)?;
-        begun(self.calls.watch_file(&dir, path, token))
+        self.begin(|calls| calls.watch_file(&dir, path, token))
     }
 
     pub(crate) fn list(
@@ -263,7 +264,7 @@ impl Queue {
         token: u64,
     ) -> Result<u64> {
         let dir = self.open_directory(directory)?;
-        begun(self.calls.list(&dir, path, entries_max, token))
+        self.begin(|calls| calls.list(&dir, path, entries_max, token))
     }
 
     /// An entry of a listing, whose name stays where it is until the listing is closed.
@@ -303,13 +304,11 @@ impl Queue {
             return Err(libc::EINVAL);
         }
         let dir = self.open_directory(directory)?;
-        let call = self.calls.open(&dir, path, token);
-        if let Ok(call) = &call
-            && flags == NOCACHE
-        {
-            self.uncached.insert(*call);
+        let call = self.begin(|calls| calls.open(&dir, path, token))?;
+        if flags == NOCACHE {
+            self.uncached.insert(call);
         }
-        begun(call)
+        Ok(call)
     }
 
     pub(crate) fn send(
@@ -327,7 +326,7 @@ impl Queue {
             self.part(piece, window)
         };
         let parts = pieces.map(|piece| part(piece?)).collect::<Result<_>>()?;
-        begun(self.calls.send(socket, parts, token))
+        self.begin(|calls| calls.send(socket, parts, token))
     }
 
     fn part(&self, piece: Piece, window: Window) -> Result<Part> {
@@ -351,13 +350,25 @@ impl Queue {
         token: u64,
     ) -> Result<u64> {
         let socket = self.open_socket(socket)?;
-        begun(self.calls.receive_into(socket, Room::Static(room), token))
+        self.begin(|calls| calls.receive_into(socket, Room::Static(room), token))
     }
 
     pub(crate) fn cancel(&mut self, call: u64) -> Result<()> {
         let key = key(Kind::Call, call).ok_or(libc::EINVAL)?;
         self.calls.cancel(Call::from_bits(key.to_bits()));
         Ok(())
+    }
+
+    /// Begins a call, and returns its name. Completions that C has not taken count for the limit, too.
+    fn begin<T>(
+        &mut self,
+        begin: impl FnOnce(&mut Calls) -> core::result::Result<Call, Full<T>>,
+    ) -> Result<u64> {
+        if self.calls.pending() + self.waiting.len() >= CALLS_MAX {
+            return Err(libc::EAGAIN);
+        }
+        let call = begin(&mut self.calls).map_err(|_| libc::EAGAIN)?;
+        Ok(name(Kind::Call, call.to_bits()))
     }
 
     /// Waits until something has completed or the time is over, and returns at most so many completions.
@@ -383,6 +394,7 @@ impl Queue {
 
     fn completion(&mut self, done: Done) -> Completion {
         let Done { call, token, outcome, .. } = done;
+        let call = name(Kind::Call, call.to_bits());
         let (event, name_, bytes, error) = match outcome {
             Outcome::Sent { bytes, end } => {
                 (What::Sent, 0, bytes, end.err().map(|stop| errno::of_stop(stop, libc::EPIPE)))
@@ -441,7 +453,6 @@ impl Queue {
             Outcome::Exited(Err(error)) => (What::Exited, 0, 0, Some(errno::of_error(&error))),
             Outcome::Event(event) => unreachable!("nothing else is begun here: {event:?}"),
         };
-        let call = name(Kind::Call, call.to_bits());
         let error = error.unwrap_or(0);
         Completion { token, call, name: name_, bytes, event: event as u32, error }
     }
@@ -471,11 +482,6 @@ pub(crate) fn address(raw: &[u8]) -> Result<Address> {
         }
         _ => Err(libc::EAFNOSUPPORT),
     }
-}
-
-/// The name of a call that was begun.
-fn begun<T>(call: core::result::Result<Call, Full<T>>) -> Result<u64> {
-    call.map(|call| name(Kind::Call, call.to_bits())).map_err(|_| libc::EAGAIN)
 }
 
 /// Refuses a descriptor that is not of this type. A server of a network file system is not asked.

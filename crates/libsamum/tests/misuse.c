@@ -163,6 +163,16 @@ int main(void) {
     EXPECT(1, done.token == 21 && done.event == SAMUM_TIMER && done.error == ECANCELED);
     EXPECT(EFAULT, samum_timer(NULL, 0, 1, NULL));
 
+    /* More calls than there may be: those whose completions were not taken count, too. */
+    for (int i = 0; i < SAMUM_CALLS_MAX; i++) EXPECT(0, samum_timer(queue, 0, 26, NULL));
+    EXPECT(EAGAIN, samum_timer(queue, 0, 26, NULL));
+    EXPECT(26, next().token);
+    EXPECT(0, samum_timer(queue, 0, 27, &call));
+    EXPECT(EAGAIN, samum_timer(queue, 0, 27, NULL));
+    EXPECT(EAGAIN, samum_open(queue, dir, "etc/passwd", SAMUM_NOCACHE, 27, NULL));
+    for (int i = 1; i < SAMUM_CALLS_MAX; i++) EXPECT(26, next().token);
+    EXPECT(27, next().token);
+
     /* Connections. */
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

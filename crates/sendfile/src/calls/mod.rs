@@ -259,6 +259,12 @@ impl Calls {
         self.calls.len()
     }
 
+    /// Calls in flight, and completions that wait for [`wait`](Self::wait): [`CALLS_MAX`] bounds both together.
+    #[must_use]
+    pub const fn pending(&self) -> usize {
+        self.calls.len() + self.done.len()
+    }
+
     /// Takes a connected stream socket, TCP or Unix, blocking or not.
     pub fn adopt(&mut self, socket: Fd) -> Socket {
         let is_blocking = self.ring.is_blocking(&socket);
@@ -718,8 +724,8 @@ impl Calls {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.calls.len() + self.done.len() < CALLS_MAX
+    const fn has_room(&self) -> bool {
+        self.pending() < CALLS_MAX
     }
 
     fn begin(&mut self, token: Token, work: Work) -> Call {
