@@ -193,8 +193,10 @@ int samum_list(samum_queue *queue, uint64_t directory, const char *path, size_t 
  * SAMUM_CHANGED when its contents or attributes may have changed, or it was created, removed, or replaced by rename(2). Several
  * changes at once are one event. A program that reads the file after each of these events misses no change. For `path` see
  * samum_open, but no part of it may be a symbolic link (ELOOP). Other errors of the completion are ENOENT if its directory does
- * not exist, or no longer, EISDIR, EACCES, ENOSPC beyond the user's watches (inotify(7)), and EOPNOTSUPP where changes made
- * elsewhere would go unseen: network file systems, FUSE. */
+ * not exist or is removed, EISDIR, EACCES, ENOSPC beyond the user's watches (inotify(7)), and EOPNOTSUPP where changes made
+ * elsewhere would go unseen: network file systems, FUSE. The kernel does not report that a directory is removed while something
+ * keeps that open. The queue keeps `directory` open, so its own removal is no event: to learn of it, watch by a directory above
+ * it, as in "sub/file". */
 int samum_watch(samum_queue *queue, uint64_t directory, const char *path, uint64_t token, uint64_t *call);
 
 /* Waits until the peer has acknowledged so many bytes of all sends on a socket: SAMUM_ACKNOWLEDGED. Of TCP the kernel tells, of

@@ -141,6 +141,24 @@ static void watches(uint64_t dir, int fd) {
     next(SAMUM_CHANGED, 3, ELOOP);
     EXPECT(0, samum_watch(queue, dir, "directory", 4, NULL));
     next(SAMUM_CHANGED, 4, EISDIR);
+    /* A directory that is removed: an error, unless it is one that the queue keeps open. */
+    uint64_t removed;
+    EXPECT(0, mkdirat(fd, "removed", 0755));
+    EXPECT(0, samum_watch(queue, dir, "removed/file", 5, NULL));
+    next(SAMUM_WATCHING, 5, 0);
+    EXPECT(0, unlinkat(fd, "removed", AT_REMOVEDIR));
+    next(SAMUM_CHANGED, 5, ENOENT);
+    EXPECT(0, mkdirat(fd, "removed", 0755));
+    EXPECT(0, samum_directory(queue, openat(fd, "removed", O_PATH | O_CLOEXEC), &removed));
+    EXPECT(0, samum_watch(queue, removed, "file", 6, &call));
+    next(SAMUM_WATCHING, 6, 0);
+    EXPECT(0, unlinkat(fd, "removed", AT_REMOVEDIR));
+    size_t count;
+    struct samum_completion none;
+    EXPECT(0, samum_wait(queue, 200, &none, 1, &count));
+    EXPECT(0, count);
+    EXPECT(0, samum_cancel(queue, call));
+    next(SAMUM_CHANGED, 6, ECANCELED);
     EXPECT(EFAULT, samum_watch(queue, dir, NULL, 5, NULL));
     EXPECT(EBADF, samum_watch(queue, 0, "file", 5, NULL));
 }

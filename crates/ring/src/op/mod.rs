@@ -142,7 +142,8 @@ pub enum Op {
     /// file is a symbolic link, `EISDIR` if it is a directory, `EACCES` if it may not be read
     /// (`inotify_add_watch(2)`), and `ENOSPC` beyond the user's watches (`inotify(7)`). The
     /// operation also ends with one of these errors when the file's directory has gone, or when what takes
-    /// the name cannot be watched. `EINVAL` if the path
+    /// the name cannot be watched. The kernel does not report that a directory is removed while something keeps it open: the
+    /// removal of `root` itself is no event. `EINVAL` if the path
     /// does not end with a name.
     WatchFile {
         /// The directory that `path` is relative to and does not leave.
