@@ -116,6 +116,13 @@ impl<N> Silences<N> {
         self.verdict(device, now, patience, false) == Verdict::Refused
     }
 
+    /// Returns whether a device does not answer, also if a call may try it now.
+    #[must_use]
+    pub fn is_silent(&self, device: Device) -> bool {
+        // No time has passed since any try.
+        self.verdict(device, Time::default(), Duration::MAX, false) != Verdict::Answers
+    }
+
     fn verdict(&self, device: Device, now: Time, patience: Duration, tries: bool) -> Verdict {
         if !self.is_any() {
             return Verdict::Answers;

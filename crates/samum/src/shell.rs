@@ -147,6 +147,11 @@ impl Shell {
         }
     }
 
+    /// Returns whether a device does not answer, also if one request may try it now.
+    pub(crate) fn is_silent(&self, device: Device) -> bool {
+        self.ring.silence(device) >= self.cx.tuning.timeout_disk || self.silences.is_silent(device)
+    }
+
     /// Tells the operator, unless another worker has, that the device of a path has not answered for `timeout_disk`,
     /// if that is so.
     pub(crate) fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {

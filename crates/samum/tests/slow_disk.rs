@@ -413,6 +413,60 @@ fn reads_that_never_end_harm_only_their_own_files() {
     });
 }
 
+/// The page for 503 is on a disk that answers, and on the one that does not.
+#[test]
+fn a_request_that_a_silent_disk_cannot_serve_has_the_page_of_its_site_if_that_can_be_read() {
+    on_both_drivers_at_once(|driver| {
+        for is_readable in [true, false] {
+            let (tree, slow, name) = or_skip!(tree_with(file_system()));
+            tree.write("busy.html", "busy");
+            let page = if is_readable { "/busy.html" } else { &format!("/{name}/cold/19.bin") };
+            let options = ["--timeout-disk", "3", "--errors", &format!("503={page}")];
+            let server = serve(driver, tree.path(), &options);
+            assert_eq!(ask(&server, &format!("GET /{name}/cold/18.bin")).status, 200);
+            // A page that has to be looked for is for later requests.
+            assert_eq!(ask(&server, "GET /busy.html").body, b"busy");
+            let get = |number: usize| {
+                let mut client = connect(&server);
+                client.send(request(&format!("GET /{name}/cold/{number}.bin"))).unwrap();
+                client
+            };
+            let has_page_of_server = |response: &Response| {
+                assert_may_come_back(response);
+                let body = String::from_utf8_lossy(&response.body);
+                assert!(!is_readable || body == "busy", "{body}");
+                body.contains("cannot do this at the moment")
+            };
+            // Its reads do not end: the head of the first response was promised, later ones are refused.
+            slow.set_delay(Op::Read, Duration::MAX);
+            let first = get(0);
+            assert!(server.wait_for_stderr("no read of a disk", SOON).is_some());
+            drop(first);
+            // Other files: to open one again whose read has not ended may sleep until it does.
+            let (began, mut tries) = (Instant::now(), 0);
+            for mut client in (1..11).map(get).collect::<Vec<_>>() {
+                match client.response() {
+                    Ok(response) => assert_eq!(has_page_of_server(&response), !is_readable),
+                    // Its head was sent, and no body.
+                    Err(_) => tries += 1,
+                }
+            }
+            assert!(tries <= 2, "{tries} tries");
+            assert!(began.elapsed() < 2 * TIMEOUT, "{:?}", began.elapsed());
+            slow.set_delay(Op::Read, Duration::ZERO);
+            assert!(server.wait_for_stderr("end again", SOON).is_some());
+            // It does not say which files it has.
+            slow.set_delay(Op::Lookup, Duration::MAX);
+            let began = Instant::now();
+            for mut client in (20..30).map(get).collect::<Vec<_>>() {
+                assert_eq!(has_page_of_server(&client.response().unwrap()), !is_readable);
+            }
+            assert!(began.elapsed() < 2 * TIMEOUT - ANSWER_MAX / 2, "{:?}", began.elapsed());
+            slow.set_delay(Op::Lookup, Duration::ZERO);
+        }
+    });
+}
+
 #[test]
 fn workers_try_reads_of_a_silent_disk_together() {
     on_both_drivers_at_once(|driver| {

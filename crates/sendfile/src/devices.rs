@@ -100,6 +100,11 @@ impl Devices {
         self.silences.refuses(device, now, patience)
     }
 
+    /// Returns whether the reads of a device do not end, also if one may try it now.
+    pub(crate) fn is_silent(&self, device: Device) -> bool {
+        self.silences.is_silent(device)
+    }
+
     /// Notes that a read begins: if the device does not answer, it is the one that tries it.
     pub(crate) fn note_try(&self, device: Device, now: Time, patience: Duration) {
         self.silences.judge(device, now, patience);

@@ -214,6 +214,51 @@ impl Content {
         Found::Later
     }
 
+    /// The resource of a path if it can be had without a wait: it is cached, or the kernel has all of it in memory. Else it
+    /// is loaded for later requests.
+    pub(crate) fn find_at_once(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+    ) -> Option<Rc<Resource>> {
+        let cached = self.library.get(tree, path).cloned();
+        let is_young = |one: &Rc<Resource>| shell.cx.now.since(one.validated.get()) < age_max(one);
+        if !cached.as_ref().is_some_and(is_young)
+            && !self.loader.is_loading(tree, path)
+            && !self.trees[tree.index()].is_lost
+            && let Some(device) = self.admits(shell, tree, path)
+        {
+            self.begin(shell, tree, path, device, cached, None);
+        }
+        self.believed(tree, path, shell.cx.now)
+    }
+
+    /// Finds the page of an error, which does not wait for a device that does not answer: not even as the request that
+    /// tries it.
+    pub(crate) fn find_page(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+        ticket: Ticket,
+    ) -> Found {
+        if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path)) {
+            return self.find(shell, tree, path, ticket);
+        }
+        let believed = self.believed(tree, path, shell.cx.now);
+        // What is not in memory would be read from that device.
+        let believed = believed.filter(|one| one.descriptors == 0);
+        Found::Now(believed.map_or(Answer::Error(Status::ServiceUnavailable), Answer::Resource))
+    }
+
+    /// A cached resource that may be served while a slow disk delays the load of a new one.
+    fn believed(&self, tree: TreeId, path: &[u8], now: Time) -> Option<Rc<Resource>> {
+        let is_believed =
+            |one: &&Rc<Resource>| now.since(one.validated.get()) < STALE_MAX.max(age_max(one));
+        self.library.get(tree, path).filter(is_believed).cloned()
+    }
+
     /// The device of a path, if a load of it may begin: there is room in the line, and the device answers.
     /// If it does not, a request is answered at once, as a proxy answers for an upstream that is down: its
     /// client could wait for the whole timeout, and would only learn the same.

@@ -66,6 +66,27 @@ impl Files {
         self.content.find(shell, tree, path, ticket)
     }
 
+    /// Finds the page of an error.
+    pub(super) fn find_page(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+        ticket: Ticket,
+    ) -> Found {
+        self.content.find_page(shell, tree, path, ticket)
+    }
+
+    /// The resource of a path if it can be had without a wait.
+    pub(super) fn find_at_once(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+    ) -> Option<Rc<Resource>> {
+        self.content.find_at_once(shell, tree, path)
+    }
+
     /// Takes a completion of an operation of the content.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {

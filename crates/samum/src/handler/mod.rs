@@ -62,8 +62,8 @@ pub trait Handler {
     ) -> Response<'a>;
 
     /// The answer in place of one whose file cannot be read now, because the disk does not answer; `None` if there is
-    /// no other than this one.
-    fn unavailable(&self, _answer: &Self::Answer) -> Option<Self::Answer> {
+    /// no other than this one. If the other one has a file that cannot be read either, it is asked again, for that one.
+    fn unavailable(&mut self, _shell: &mut Shell, _answer: &Self::Answer) -> Option<Self::Answer> {
         None
     }
 

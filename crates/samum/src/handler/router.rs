@@ -189,10 +189,16 @@ impl Handler for Router {
         response
     }
 
-    fn unavailable(&self, answer: &Answer) -> Option<Answer> {
-        let (serving, outcome) =
-            (Rc::clone(&answer.serving), Outcome::Error(Status::ServiceUnavailable));
-        Some(Answer { serving, place: answer.place, outcome })
+    fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
+        let (serving, place) = (Rc::clone(&answer.serving), answer.place);
+        Some(match &answer.outcome {
+            // The page of an error cannot be read, so it is the page of the server.
+            Outcome::Paged(paged) => Answer { serving, place, outcome: paged.error.unpaged() },
+            _ => {
+                let outcome = Outcome::Error(Status::ServiceUnavailable);
+                self.settle_at_once(shell, (serving, place), outcome)
+            }
+        })
     }
 
     #[inline]

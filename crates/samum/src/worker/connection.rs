@@ -696,7 +696,7 @@ fn respond<S: Session, H: Handler>(
     let other;
     if tools.shell.disk.may_refuse()
         && would_fail(tools.shell, head, &response, takes)
-        && let Some(unavailable) = tools.handler.unavailable(answer)
+        && let Some(unavailable) = unavailable(tools, head, takes, answer)
     {
         other = unavailable;
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
@@ -714,7 +714,27 @@ fn respond<S: Session, H: Handler>(
 #[cold]
 fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
     let Some((file, range)) = response.first_range() else { return false };
-    head.method != Method::Head && shell.disk.would_fail(&mut shell.ring, &file, &range, takes)
+    // The page of an error is not worth a wait.
+    let never_tries = response.outcome().0.code() >= 400;
+    head.method != Method::Head
+        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, never_tries)
+}
+
+/// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
+/// the error without that page.
+#[cold]
+fn unavailable<H: Handler>(
+    tools: &mut Tools<'_, impl Session, H>,
+    head: &Head<'_>,
+    takes: Takes,
+    answer: &H::Answer,
+) -> Option<H::Answer> {
+    let other = tools.handler.unavailable(tools.shell, answer)?;
+    let fails = {
+        let response = tools.handler.response(&mut tools.shell.cx, head, &other);
+        would_fail(tools.shell, head, &response, takes)
+    };
+    if fails { tools.handler.unavailable(tools.shell, &other) } else { Some(other) }
 }
 
 /// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.

@@ -19,6 +19,12 @@ impl Disk {
         })
     }
 
+    /// Returns whether the reads of a device do not end, also if one may try it now.
+    fn is_silent(&self, device: Device) -> bool {
+        let is_long = |patience| self.reads.silence(device, self.now) >= patience;
+        self.config.patience.is_some_and(is_long) || self.devices.is_silent(device)
+    }
+
     /// Returns whether there may be a device whose reads do not end, so that it is worth to ask
     /// [`would_fail`](Self::would_fail).
     #[must_use]
@@ -29,7 +35,8 @@ impl Disk {
 
     /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
     /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
-    /// have it read. Ask before the head of a response is promised.
+    /// have it read. Ask before the head of a response is promised. In each patience one stream may try such a device, and
+    /// does not fail at once, unless it says that it `never_tries`.
     ///
     /// # Panics
     ///
@@ -41,10 +48,13 @@ impl Disk {
         file: &File,
         range: &Range<u64>,
         takes: Takes,
+        never_tries: bool,
     ) -> bool {
         assert!(range.start <= range.end);
         self.now = ring.now();
-        if range.is_empty() || !self.refuses(file.device()) {
+        let device = file.device();
+        let fails = if never_tries { self.is_silent(device) } else { self.refuses(device) };
+        if range.is_empty() || !fails {
             return false;
         }
         self.introduce(ring, file);

@@ -66,6 +66,15 @@ impl Outcome {
         }
     }
 
+    /// The same error with the page of the server.
+    pub(super) fn unpaged(&self) -> Self {
+        match self {
+            Self::Content(id, answer) => Self::Content(*id, answer.clone()),
+            Self::Refused(refusal) => Self::Refused(*refusal),
+            error => Self::Error(error.error().expect("only errors have pages")),
+        }
+    }
+
     fn is_file(&self) -> bool {
         let Self::Content(_, content::Answer::Resource(resource)) = self else { return false };
         matches!(resource.kind, Kind::File(_))
@@ -117,7 +126,11 @@ impl Router {
                     (page.route, tree, &page.path)
                 }
             };
-            match self.files.find(shell, tree, path, ticket) {
+            let found = match step {
+                Step::Page(_) => self.files.find_page(shell, tree, path, ticket),
+                _ => self.files.find(shell, tree, path, ticket),
+            };
+            match found {
                 content::Found::Now(answer) => outcome = Outcome::Content(route, answer),
                 content::Found::Later => {
                     self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
@@ -125,6 +138,31 @@ impl Router {
                 }
             }
         }
+    }
+
+    /// Answers a request with an error at once: with its page, if that can be had without a wait.
+    pub(super) fn settle_at_once(
+        &mut self,
+        shell: &mut Shell,
+        (serving, place): (Rc<Serving>, Place),
+        error: Outcome,
+    ) -> Answer {
+        let outcome = match next(&serving, place, Step::Fallback, error) {
+            Next::End(outcome) => outcome,
+            Next::Find(page, step) => {
+                let tree = serving.tree(page.route).expect("a page is a file of its route");
+                let found = self.files.find_at_once(shell, tree, &page.path);
+                let found = found.map_or(
+                    content::Answer::Error(Status::ServiceUnavailable),
+                    content::Answer::Resource,
+                );
+                match next(&serving, place, step, Outcome::Content(page.route, found)) {
+                    Next::End(outcome) => outcome,
+                    Next::Find(..) => unreachable!("a page has no page"),
+                }
+            }
+        };
+        Answer { serving, place, outcome }
     }
 }
 
