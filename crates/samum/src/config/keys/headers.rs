@@ -1,0 +1,54 @@
+//! The keys of an element of `headers`.
+
+use super::text::some_list_text;
+use super::{Key, set};
+use crate::config::value::{self, quoted};
+use crate::config::{HeaderRule, rule};
+
+/// The keys of an element of `headers`.
+pub(super) const HEADER: &[Key<HeaderRule>] = &[
+    Key {
+        name: "match",
+        kind: "pattern",
+        default: "all paths",
+        example: r#""*.css""#,
+        doc: "The pattern that a path must match: where a file is sent, its path or that by which it was found, \
+              such as `/` for `/index.html`; in other responses, such as errors, the path of the request.",
+        read: |rule, node, notes| rule.pattern = node.text(value::pattern, notes),
+        write: |rule| rule.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
+    },
+    Key {
+        name: "set",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ Cache-Control = "max-age=86400" }"#,
+        doc: "Fields that responses have, instead of others with these names.",
+        read: |rule, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, place, node) in table.entries() {
+                let name = rule::field_name(name).map_err(|why| notes.error(place, why));
+                if let (Ok(name), Some(value)) = (name, node.text(rule::field_value, notes)) {
+                    rule.set.push((name, value));
+                }
+            }
+        },
+        write: |rule| {
+            let field =
+                |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+            let all: Vec<_> = rule.set.iter().map(field).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
+    },
+    Key {
+        name: "remove",
+        kind: "list of names",
+        default: "`[]`",
+        example: r#"["Server"]"#,
+        doc: "Fields that are left out.",
+        read: |rule, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(rule::field_name, notes));
+            set(&mut rule.remove, list);
+        },
+        write: |rule| some_list_text(&rule.remove),
+    },
+];

@@ -1,0 +1,541 @@
+//! The keys of `[[site]]` that its routes have, too, and inherit.
+
+use std::collections::BTreeMap;
+
+use sendfile::Window;
+
+use super::headers::HEADER;
+use super::limits::LIMITS;
+use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
+use super::{BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, set, unless_none};
+use crate::config::draft::Shared;
+use crate::config::message::Notes;
+use crate::config::node::Node;
+use crate::config::value::{self, quoted};
+use crate::config::{
+    Balance, Files, GatewayRules, HashBy, HeaderRule, Limits, Route, Symlinks, rule,
+};
+
+/// The keys of `[[site]]` that its routes have, too, and inherit.
+pub(super) const SHARED: &[Key<Shared, Route>] = &[
+    Key {
+        name: "allow",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["192.0.2.0/24", "2001:db8::/32"]"#,
+        doc: "The clients that may use the route; if it is not empty, others are refused (403). Of several \
+              ranges in `allow` and `deny` the most specific one decides. `unix` are all clients on a Unix socket that \
+              no proxy of `trusted-proxies` gives an address. They have no limits of their own.",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
+            set(&mut shared.access.allow, list);
+        },
+        write: |route| some_list_text(&route.access.allow),
+    },
+    Key {
+        name: "deny",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["192.0.2.7"]"#,
+        doc: "The clients that are refused (403). If it has `::/0`, or `0.0.0.0/0` and `::/0`, `unix` is refused, too, unless \
+              it is in `allow`.",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
+            set(&mut shared.access.deny, list);
+        },
+        write: |route| some_list_text(&route.access.deny),
+    },
+    Key {
+        name: "limits",
+        kind: "table",
+        default: "`{}`",
+        example: r#"{ connections-per-ip = 64, requests-per-ip = "100/s burst 200" }"#,
+        doc: "Limits for each client address. A route has the limits of its site that it does not set itself.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            read_keys(&mut shared.limits, LIMITS, "limits", table, notes);
+            let mut entries = table.entries();
+            if let Some((.., node)) = entries.find(|(name, ..)| *name == "bytes-per-connection") {
+                shared.rate_place = Some(node.place);
+            }
+        },
+        write: |route| {
+            (route.limits != Limits::default()).then(|| inline_text(LIMITS, &route.limits))
+        },
+    },
+    Key {
+        name: "headers",
+        kind: "list of tables",
+        default: "`[]`",
+        example: r#"[{ match = "*.css", set = { Cache-Control = "max-age=86400" }, remove = ["Server"] }]"#,
+        doc: "Changes of the fields of responses, in this order. Those of the site come before those of the \
+              route.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                let mut rule = HeaderRule { pattern: None, set: Vec::new(), remove: Vec::new() };
+                read_keys(&mut rule, HEADER, "headers", node.table(notes)?, notes);
+                Some(rule)
+            };
+            shared.headers.extend(node.list(notes, read).unwrap_or_default());
+        },
+        write: |route| {
+            let all: Vec<_> = route.headers.iter().map(|rule| inline_text(HEADER, rule)).collect();
+            (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "errors",
+        kind: "table of statuses and paths",
+        default: "`{}`",
+        example: r#"{ 404 = "/404.html", 503 = "/busy.html" }"#,
+        doc: "Pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files. A \
+              route has the pages of its site for statuses that it does not set itself. A page is sent with the \
+              status of the error. Where it cannot be read, the page of the server is sent. Requests for which there is \
+              no route have the pages of the site; those that are not HTTP have the page of the server.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, place, node) in table.entries() {
+                let status = name.parse().ok().ok_or_else(|| format!("`{name}` is no status"));
+                let status = status.and_then(rule::error_status);
+                match (status, node.text(value::path, notes)) {
+                    (Err(why), _) => notes.error(place, why),
+                    (Ok(status), Some(path)) => {
+                        shared.errors.insert(status, (path, node.place));
+                    }
+                    (Ok(_), None) => {}
+                }
+            }
+        },
+        write: |route| errors_text(&route.errors),
+    },
+    Key {
+        name: "server-timing",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Responses have a `Server-Timing` field that says how long the disk took.",
+        read: |shared, node, notes| set(&mut shared.server_timing, node.flag(notes)),
+        write: |route| Some(route.server_timing.to_string()),
+    },
+    Key {
+        name: "index",
+        kind: "name of a file",
+        default: "`\"index.html\"`",
+        example: r#""start.html""#,
+        doc: "The file that is served for its directory.",
+        read: |shared, node, notes| set(&mut shared.files.index, node.text(value::index, notes)),
+        write: |route| files(route).map(|files| quoted(&files.rules.index)),
+    },
+    Key {
+        name: "listing",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Directories that have no such file are listed (HTML, or JSON for clients that prefer it).",
+        read: |shared, node, notes| set(&mut shared.files.listing, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.listing.to_string()),
+    },
+    Key {
+        name: "cache",
+        kind: "`always`, `never` or `popular`",
+        default: "`\"popular\"`",
+        example: r#""never""#,
+        doc: "The files that stay in the page cache after they were read; `samum serve --help` explains them.",
+        read: |shared, node, notes| {
+            let cache = node.text(value::choice::<value::Cache>, notes);
+            set(&mut shared.files.policy.caching, cache.map(Into::into));
+        },
+        write: |route| {
+            let caching = files(route)?.rules.policy.caching;
+            Some(quoted(&value::word::<value::Cache, _>(&caching)))
+        },
+    },
+    Key {
+        name: "readahead",
+        kind: BYTES,
+        default: "`\"2m\"`",
+        example: r#""512k""#,
+        doc: "Prefetch at most this many bytes beyond those that a client has taken.",
+        read: |shared, node, notes| {
+            let bytes = node.quantity(value::bytes, notes);
+            set(&mut shared.files.policy.window, bytes.map(Window::of));
+        },
+        write: |route| files(route).map(|files| bytes_text(files.rules.policy.window.bytes())),
+    },
+    Key {
+        name: "etag",
+        kind: "`stat` or `hash`",
+        default: "`\"stat\"`",
+        example: r#""hash""#,
+        doc: "The source of the ETag of a file: what `stat(2)` says, or the contents.",
+        read: |shared, node, notes| {
+            let etag = node.text(value::choice::<value::Etag>, notes);
+            set(&mut shared.files.tags, etag.map(Into::into));
+        },
+        write: |route| Some(quoted(&value::word::<value::Etag, _>(&files(route)?.rules.tags))),
+    },
+    Key {
+        name: "fallback",
+        kind: "path of a URL, or `none`",
+        default: "`\"none\"`",
+        example: r#""/index.html""#,
+        doc: "The file that is served with status 200 where there is nothing: a path of the same site that leads \
+              to files. Where that file is missing, too, the response is a 404.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
+            set(&mut shared.files.fallback, unless_none(node, notes, read));
+            shared.fallback_place = Some(node.place);
+        },
+        write: |route| files(route)?.rules.fallback.as_deref().map(quoted),
+    },
+    Key {
+        name: "clean-urls",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "`/a` is answered with `a.html` where there is no `a`, `/a.html` redirects to `/a`, and `/index.html` \
+              to `/`.",
+        read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
+    },
+    Key {
+        name: "types",
+        kind: "table of extensions and media types",
+        default: "`{}`",
+        example: r#"{ wasm = "application/wasm" }"#,
+        doc: "Media types by the extension of a file's name, before those that are built in. A route has the \
+              types of its site for extensions that it does not set itself.",
+        read: |shared, node, notes| {
+            let Some(table) = node.table(notes) else { return };
+            for (name, _, node) in table.entries() {
+                let read = |value: &str| rule::type_of(name, value);
+                shared.files.types.extend(node.text(read, notes));
+            }
+        },
+        write: |route| {
+            let types = &files(route)?.rules.types;
+            let entry =
+                |(name, value): (&String, &String)| format!("{} = {}", quoted(name), quoted(value));
+            let all: Vec<_> = types.iter().map(entry).collect();
+            (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+        },
+    },
+    Key {
+        name: "charset",
+        kind: "name of an encoding, or `none`",
+        default: "`\"utf-8\"`",
+        example: r#""iso-8859-1""#,
+        doc: "The encoding of text files, which their media type names.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(rule::charset, notes);
+            set(&mut shared.files.charset, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let charset = files(route)?.rules.charset.as_deref();
+            Some(quoted(charset.unwrap_or("none")))
+        },
+    },
+    Key {
+        name: "dotfiles",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Files and directories are served whose names begin with a dot. `/.well-known/` is served anyway.",
+        read: |shared, node, notes| set(&mut shared.files.dotfiles, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.dotfiles.to_string()),
+    },
+    Key {
+        name: "symlinks",
+        kind: "`beneath` or `never`",
+        default: "`\"beneath\"`",
+        example: r#""never""#,
+        doc: "The symbolic links that are followed: those that stay beneath the directory, or none. Others lead \
+              to nothing.",
+        read: |shared, node, notes| {
+            set(&mut shared.files.symlinks, node.text(value::choice::<Symlinks>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<Symlinks, _>(&files(route)?.rules.symlinks))),
+    },
+    Key {
+        name: "precompressed",
+        kind: FLAG,
+        default: "`true`",
+        example: "false",
+        doc: "`a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand it, also \
+              if it is older than `a.css`: whatever writes `a.css` has to write it anew, or remove it. It may be a \
+              symbolic link if `symlinks` lets `a.css` be one.",
+        read: |shared, node, notes| set(&mut shared.files.precompressed, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.precompressed.to_string()),
+    },
+    Key {
+        name: "includes",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Files may have directives (server-side includes), such as `<!--#include virtual=\"/menu\" -->`, which \
+              are replaced by what they say: `include` (`virtual` or `file`), `echo` (with `encoding` `entity`, \
+              `url` or `none`, and `default`), `set`, `if`, `elif`, `else`, `endif` (`expr` is a variable or a text, or \
+              two of them with `=` or `!=` between; there are no regular expressions) and `config` (`errmsg`, \
+              `timefmt`). What is included is found as if the client had asked for it, also in internal routes, \
+              and may come from programs and servers; an error, a cycle or a response that is not a 200 shows the \
+              error message instead. Variables are those that were set, `DOCUMENT_URI`, `DOCUMENT_NAME`, \
+              `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT` (all times in UTC), `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, \
+              `SERVER_PROTOCOL`, `REMOTE_ADDR`, `ARG_` with the name of a part of the query, `HTTP_` with that of a \
+              field. A file with directives has no ETag, no Last-Modified, no ranges and no precompressed form, and \
+              32 MiB at most; one without is sent like any other. Pages to which a server, a script or a program \
+              hands a request over are processed, too. Pages for errors are sent as they are.",
+        read: |shared, node, notes| set(&mut shared.files.includes, node.flag(notes)),
+        write: |route| files(route).map(|files| files.rules.includes.to_string()),
+    },
+    Key {
+        name: "include-types",
+        kind: "list of media types",
+        default: "`[\"text/html\"]`",
+        example: r#"["text/html", "text/xml"]"#,
+        doc: "The media types of the files that may have directives.",
+        read: |shared, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(rule::media_essence, notes));
+            set(&mut shared.files.include_types, list);
+        },
+        write: |route| files(route).map(|files| list_text(&files.rules.include_types)),
+    },
+    Key {
+        name: "buffer",
+        kind: BYTES,
+        default: "`\"1m\"`",
+        example: r#""64k""#,
+        doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
+              waits then. Beside it a response that is spliced has at most twice `receive-max` in pipes, and a \
+              worker 1.25 MiB that its servers have sent before they were told to wait.",
+        read: |shared, node, notes| match node.quantity(value::bytes, notes) {
+            Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
+                notes.error(node.place, "a buffer has 16 KiB at least");
+            }
+            bytes => set(&mut shared.gateway.buffer, bytes),
+        },
+        write: |route| gateway(route).map(|rules| bytes_text(rules.buffer)),
+    },
+    Key {
+        name: "buffer-dir",
+        kind: "directory, or `none`",
+        default: "`\"none\"`",
+        example: r#""/var/cache/samum""#,
+        doc: "A directory on whose disk the response of another server waits for a slow client, so that a large \
+              `buffer`, of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files \
+              have no names and are gone with the process. The file system has to know `O_TMPFILE` and \
+              holes in files (ext4, XFS, Btrfs, tmpfs). If the disk is full, fails or does not answer within \
+              2 s, or a worker has 128 files already, the response goes on through memory, and its \
+              server waits for the client.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
+            set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let dir = gateway(route)?.buffer_dir.as_deref();
+            Some(dir.map_or_else(|| quoted("none"), path_text))
+        },
+    },
+    Key {
+        name: "splice",
+        kind: FLAG,
+        default: "`true`",
+        example: "false",
+        doc: "If true, long responses of other servers whose length is known, and much that comes through a tunnel, go to \
+              clients through a pipe, without being copied (`splice(2)`). If false, they go through the `buffer`, as all others do.",
+        read: |shared, node, notes| set(&mut shared.gateway.splice, node.flag(notes)),
+        write: |route| gateway(route).map(|rules| rules.splice.to_string()),
+    },
+    Key {
+        name: "receive-max",
+        kind: BYTES,
+        default: "`\"512k\"`",
+        example: r#""64k""#,
+        doc: "Bytes of a long response of another server that are received at once, at least 4 KiB. Fewer of them \
+              cost more CPU time each.",
+        read: |shared, node, notes| match node.quantity(value::bytes, notes) {
+            Some(bytes) if bytes < GatewayRules::RECEIVE_MIN => {
+                notes.error(node.place, "4 KiB at least are received at once");
+            }
+            bytes => set(&mut shared.gateway.receive_max, bytes),
+        },
+        write: |route| gateway(route).map(|rules| bytes_text(rules.receive_max)),
+    },
+    Key {
+        name: "half-close",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "A client that has sent its request may end its side of the connection and still wait for the answer \
+              of a server, a script or a program. If false, such a client counts as one that has left, as most \
+              have: unless the response has begun, the request is given up and the connection is closed. If true, \
+              a client that has left is noticed when something is sent to it, or after `timeout-send`.",
+        read: |shared, node, notes| set(&mut shared.half_close, node.flag(notes)),
+        write: |route| route.action.is_gateway().then(|| route.half_close.to_string()),
+    },
+    Key {
+        name: "timeout-connect",
+        kind: SECONDS,
+        default: "`5`",
+        example: "1",
+        doc: "The time in which a connection to another server must be made.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_connect, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_connect)),
+    },
+    Key {
+        name: "timeout-upstream",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "The time in which another server must send something while it is its turn. A request that it does \
+              not answer is answered 504; a response that it does not continue is cut off. A connection that has \
+              switched to another protocol is closed if nothing is sent through it in this time.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_upstream, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream)),
+    },
+    Key {
+        name: "timeout-upstream-send",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "The time in which another server must take some bytes of a request, while some wait for it and it has \
+              not answered; if it does not, the request is answered 504. A client that is slow to send its request \
+              does not count here. Behind the head of the response only `timeout-upstream` counts, because a server \
+              may answer without taking the rest of a body.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.timeout_upstream_send, node.quantity(value::seconds, notes));
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.timeout_upstream_send)),
+    },
+    Key {
+        name: "balance",
+        kind: "`round-robin`, `least` or `hash`",
+        default: "`\"round-robin\"`",
+        example: r#""least""#,
+        doc: "The choice among several servers: each in its turn, one with the fewest requests at the moment (each \
+              worker counts its own), or the same one for the same `hash-by`. With `hash`, a server that has 5/4 of \
+              its share, and more than 16 requests, is passed over.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.balance, node.text(value::choice::<Balance>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<Balance, _>(&gateway(route)?.balance))),
+    },
+    Key {
+        name: "hash-by",
+        kind: "`client` or `path`",
+        default: "`\"client\"`",
+        example: r#""path""#,
+        doc: "The part of a request that has its server with `balance = \"hash\"`: the address of the client, or the \
+              path.",
+        read: |shared, node, notes| {
+            set(&mut shared.gateway.hash_by, node.text(value::choice::<HashBy>, notes));
+        },
+        write: |route| Some(quoted(&value::word::<HashBy, _>(&gateway(route)?.hash_by))),
+    },
+    Key {
+        name: "retries",
+        kind: "number",
+        default: "`2`",
+        example: "0",
+        doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
+              failed with it. That is done if no byte of it was sent, or it is `GET`, `HEAD`, `OPTIONS`, `PUT`, \
+              `DELETE` or `TRACE` and nothing of a response has come, and its body was not sent yet. A connection that \
+              was kept and that the server has closed meanwhile does not count. All others are a fifth of the \
+              requests at most, and 10 per second and worker.",
+        read: |shared, node, notes| {
+            let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);
+            set(&mut shared.gateway.retries, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |route| gateway(route).map(|rules| rules.retries.to_string()),
+    },
+    Key {
+        name: "max-fails",
+        kind: "number",
+        default: "`3`",
+        example: "1",
+        doc: "Requests in a row that a server does not answer before it is down; 0: it never is. A response with any \
+              status is an answer. If all servers of a route are down, one is asked nevertheless.",
+        read: |shared, node, notes| {
+            let number = node.number(0..=1000, notes);
+            let health = &mut shared.gateway.health;
+            set(&mut health.max_fails, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |route| gateway(route).map(|rules| rules.health.max_fails.to_string()),
+    },
+    Key {
+        name: "fail-timeout",
+        kind: SECONDS,
+        default: "`10`",
+        example: "2",
+        doc: "A server that is down is tried again by one request after this time, and after twice as long each \
+              time that this fails, up to a minute. Failures that are further apart are not in a row.",
+        read: |shared, node, notes| {
+            let time = node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.fail_timeout, time);
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.health.fail_timeout)),
+    },
+    Key {
+        name: "slow-start",
+        kind: "seconds, or `none`",
+        default: "`\"none\"`",
+        example: "30",
+        doc: "The time in which the share of a server grows from nothing to all of it: one that is up again, one at an \
+              address that its name did not have when it was resolved before, or one that a reload has added to \
+              others. With `balance = \"hash\"` this is a share of the keys that are the server's.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.slow_start, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let time = gateway(route)?.health.slow_start;
+            Some(time.map_or_else(|| quoted("none"), seconds_text))
+        },
+    },
+    Key {
+        name: "check",
+        kind: "path of a URL, or `none`",
+        default: "`\"none\"`",
+        example: r#""/health""#,
+        doc: "A path that each server is asked for again and again. A server is down after 3 responses in a row that \
+              have another status than 2xx or 3xx, or do not come, and up after 2 others.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::path, notes);
+            set(&mut shared.gateway.health.check, unless_none(node, notes, read));
+        },
+        write: |route| {
+            let check = &gateway(route)?.health.check;
+            Some(check.as_deref().map_or_else(|| quoted("none"), quoted))
+        },
+    },
+    Key {
+        name: "check-interval",
+        kind: SECONDS,
+        default: "`5`",
+        example: "1",
+        doc: "The time from one such question to the next, in which the response must come. All workers together ask \
+              once.",
+        read: |shared, node, notes| {
+            let time = node.quantity(value::seconds, notes);
+            set(&mut shared.gateway.health.check_interval, time);
+        },
+        write: |route| gateway(route).map(|rules| seconds_text(rules.health.check_interval)),
+    },
+];
+
+pub(super) const fn files(route: &Route) -> Option<&Files> {
+    route.action.files()
+}
+
+fn gateway(route: &Route) -> Option<&GatewayRules> {
+    route.action.upstream().map(|upstream| &upstream.rules)
+}
+
+pub(super) fn errors_text(errors: &BTreeMap<u16, String>) -> Option<String> {
+    let page = |(status, path): (&u16, &String)| format!("{status} = {}", quoted(path));
+    let all: Vec<_> = errors.iter().map(page).collect();
+    (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+}
