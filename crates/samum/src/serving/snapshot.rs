@@ -1,0 +1,414 @@
+//! Prepares a configuration for requests.
+
+mod listeners;
+mod pages;
+mod succession;
+
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::redirects::read_redirects;
+use crate::client::Proxies;
+use crate::config::{
+    self, Action, Address, Config, FileRules, Files, Log, LogTarget, Pattern, Route, Site, Tuning,
+    rule,
+};
+use crate::fields::Rules;
+use crate::guard::{Guard, Guards};
+use crate::limits::Limiter;
+use crate::programs::Directory;
+use crate::redirect::{self, Redirects};
+use crate::route::{Matcher, RouteId, Routes};
+use crate::upstream::Upstream;
+use crate::upstream::names::Names;
+use listeners::{Endpoint, Listener};
+pub(crate) use pages::Page;
+pub use succession::Succession;
+
+/// The time for which a start and a reload wait for the names of servers.
+const NAMES_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A configuration, prepared for requests.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The listeners by their numbers. A listener keeps its number when the configuration is replaced, and
+    /// no other gets it afterwards: connections name their listener by it.
+    listeners: Vec<Option<Listener>>,
+    addresses: Vec<(u32, Address)>,
+    proxies: Proxies,
+    limiter: Arc<Limiter>,
+    names: Arc<Names>,
+    pub(super) sites: Vec<Routes>,
+    /// The routes that answers of gateways lead to, by site: those that are reached by hand-over only, too.
+    pub(super) inner: Vec<Inner>,
+    pub(super) routes: Vec<RouteEntry>,
+    /// The directories, without repetitions.
+    roots: Vec<PathBuf>,
+    pub(super) trees: Vec<TreeSpec>,
+    /// The name and the log of each site.
+    records: Vec<(String, Log)>,
+    /// True if a route shows the metrics.
+    shows_metrics: bool,
+    tuning: Tuning,
+}
+
+/// A route as requests meet it.
+#[derive(Debug)]
+pub(crate) struct RouteEntry {
+    pub(crate) route: Route,
+    /// Its path with a slash at the end.
+    pub(crate) prefix: Box<[u8]>,
+    /// The things that were made for its action.
+    pub(crate) served: Served,
+    /// The conditions on which it answers a client, if it has some.
+    pub(crate) guard: Option<Box<Guard>>,
+    /// The rules for the fields of its responses.
+    pub(crate) fields: Rules,
+    /// The paths that it has, beside those of its own path.
+    pub(super) matcher: Matcher,
+    /// The file that is served where it has nothing.
+    pub(super) fallback: Option<Page>,
+    /// The pages for errors.
+    pub(super) pages: BTreeMap<u16, Page>,
+}
+
+/// The things that are made for the action of a route.
+#[derive(Debug)]
+pub(crate) enum Served {
+    Files {
+        tree: TreeIndex,
+        /// True if files that it leads to may have directives.
+        has_pages: bool,
+    },
+    /// Scripts, and perhaps other files beside them in the same tree.
+    Scripts {
+        tree: Option<TreeIndex>,
+        upstream: Arc<Upstream>,
+    },
+    Programs(Arc<Directory>),
+    Proxy(Arc<Upstream>),
+    /// One address, or those of a list.
+    Redirect,
+    Metrics,
+}
+
+/// The position of a tree among those of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeIndex(pub(super) usize);
+
+/// All routes of a site.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) paths: Option<Routes>,
+    /// Their indices among [`Snapshot::routes`].
+    pub(super) routes: Range<usize>,
+    /// True if some of them are files.
+    pub(super) has_files: bool,
+    /// The pages for errors of requests that none of them has.
+    pub(super) pages: BTreeMap<u16, Page>,
+}
+
+/// A directory with the rules for its files, as a worker's content needs it.
+#[derive(Clone, Debug)]
+pub(crate) struct TreeSpec {
+    /// The index of its directory among [`Snapshot::roots`].
+    pub(crate) root: usize,
+    pub(crate) rules: Arc<FileRules>,
+    /// The path of its directory in URLs, with a slash at both ends.
+    pub(crate) prefix: Box<[u8]>,
+    pub(crate) fields: Rules,
+}
+
+impl Served {
+    pub(super) const fn tree(&self) -> Option<TreeIndex> {
+        match self {
+            Self::Files { tree, .. } => Some(*tree),
+            Self::Scripts { tree, .. } => *tree,
+            Self::Programs(_) | Self::Proxy(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+
+    pub(super) const fn programs(&self) -> Option<&Arc<Directory>> {
+        match self {
+            Self::Programs(programs) => Some(programs),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn upstream(&self) -> Option<&Arc<Upstream>> {
+        match self {
+            Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
+            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+
+    const fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
+        match self {
+            Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
+            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+        }
+    }
+}
+
+impl Snapshot {
+    /// Prepares a configuration, and reads its files of redirects.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if there is no site, or the hosts of the sites of one address are not
+    /// valid or are listed twice, or a rule of a route is not valid or leads to no file.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        Self::numbered(config, &HashMap::new(), 0)
+    }
+
+    /// `numbers` has the listeners that exist; others get numbers from `next` on.
+    fn numbered(
+        config: &Config,
+        numbers: &HashMap<Endpoint<'_>, u32>,
+        next: usize,
+    ) -> Result<Self, String> {
+        if config.sites.is_empty() {
+            return Err("there is no site to serve".to_owned());
+        }
+        let mut made = Self {
+            listeners: Vec::new(),
+            addresses: Vec::new(),
+            proxies: Proxies::new(&config.server.trusted_proxies),
+            limiter: Limiter::new(),
+            names: Arc::new(Names::new()),
+            sites: Vec::new(),
+            inner: Vec::new(),
+            routes: Vec::new(),
+            roots: Vec::new(),
+            trees: Vec::new(),
+            records: Vec::new(),
+            shows_metrics: false,
+            tuning: config.server.tuning.clone(),
+        };
+        made.add_listeners(config, numbers, next)?;
+        let mut guards = Guards::default();
+        let mut common = Common::default();
+        for site in &config.sites {
+            let first = made.routes.len();
+            made.records.push((site.name.clone(), site.log.clone()));
+            for route in &site.routes {
+                made.shows_metrics |= route.action == Action::Metrics;
+                // The command line may have another `rate-min` than the file.
+                let checked = route.limits.check_rate(&config.server.tuning);
+                checked.map_err(|error| format!("bytes-per-connection: {error}"))?;
+                let entry = made.entry(site, route, &mut common);
+                let mut entry =
+                    entry.map_err(|error| format!("{} {}: {error}", site.name, route.name()))?;
+                entry.guard = guards.of(&site.name, route).map(Box::new);
+                made.routes.push(entry);
+            }
+            let open = made.routes_of(first, |entry| !entry.route.is_internal);
+            let pages = made.resolve_pages(first, &site.errors);
+            let pages = pages.map_err(|error| format!("{}: {error}", site.name))?;
+            made.sites.push(open);
+            let has_internal = made.routes[first..].iter().any(|entry| entry.route.is_internal);
+            made.inner.push(Inner {
+                paths: has_internal.then(|| made.routes_of(first, |_| true)),
+                routes: first..made.routes.len(),
+                has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
+                pages,
+            });
+        }
+        Ok(made)
+    }
+
+    /// Prepares a route, but for its conditions and the files to which it hands requests over.
+    fn entry(
+        &mut self,
+        site: &Site,
+        route: &Route,
+        common: &mut Common,
+    ) -> Result<RouteEntry, String> {
+        let mut prefix = route.path.clone().into_bytes();
+        if !prefix.ends_with(b"/") {
+            prefix.push(b'/');
+        }
+        let prefix: Box<[u8]> = prefix.into();
+        // Neighbors mostly have the same rules, which are then shared.
+        let fields = match self.routes.last() {
+            Some(last) if last.route.headers == route.headers => last.fields.clone(),
+            _ => {
+                route.headers.iter().try_for_each(rule::check_header)?;
+                route.headers.iter().cloned().map(Arc::new).collect()
+            }
+        };
+        let mut matcher = Matcher { pattern: route.pattern.clone(), redirects: None };
+        let upstream = |config: &config::Upstream| {
+            Upstream::new(config, format!("{}{}", site.name, route.path), None)
+        };
+        let mut tree = |files: &Files| {
+            check_types(&files.rules)?;
+            Ok::<_, String>(self.add_tree(files, prefix.clone(), fields.clone(), common))
+        };
+        let served = match &route.action {
+            Action::Files(files) => Served::Files { tree: tree(files)?, has_pages: false },
+            Action::Fastcgi(fastcgi) => Served::Scripts {
+                tree: fastcgi.files.as_ref().map(tree).transpose()?,
+                upstream: upstream(&fastcgi.upstream),
+            },
+            Action::Cgi(cgi) => Served::Programs(Directory::new(cgi, &prefix, documents_of(site))),
+            Action::Proxy(config) => Served::Proxy(upstream(config)),
+            Action::Redirect(to) => {
+                let stars = route.pattern.as_ref().map_or(0, Pattern::stars);
+                redirect::check_target(&to.to, stars)?;
+                redirect::status(to.status)
+                    .ok_or_else(|| format!("{} is no status of a redirect", to.status))?;
+                Served::Redirect
+            }
+            Action::Redirects(path) => {
+                let file = match common.redirects.get(path) {
+                    Some(file) => Arc::clone(file),
+                    None => {
+                        let file = Arc::new(read_redirects(path).map_err(|why| why.to_string())?);
+                        common.redirects.insert(path.clone(), Arc::clone(&file));
+                        file
+                    }
+                };
+                matcher.redirects = Some(file);
+                Served::Redirect
+            }
+            Action::Metrics => Served::Metrics,
+        };
+        let (route, pages) = (route.clone(), BTreeMap::new());
+        let (guard, fallback) = (None, None);
+        Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
+    }
+
+    /// The paths of the routes from this one on; those of routes that are not open are closed.
+    fn routes_of(&self, first: usize, is_open: impl Fn(&RouteEntry) -> bool) -> Routes {
+        let routes = self.routes[first..].iter().zip(first..);
+        Routes::new(routes.map(|(entry, index)| {
+            let id = is_open(entry).then(|| RouteId::new(index));
+            (&entry.route.path[..], entry.matcher.clone(), id)
+        }))
+    }
+
+    fn add_tree(
+        &mut self,
+        files: &Files,
+        prefix: Box<[u8]>,
+        fields: Rules,
+        Common { roots, rules, .. }: &mut Common,
+    ) -> TreeIndex {
+        let next = self.roots.len();
+        let root = *roots.entry(files.root.clone()).or_insert(next);
+        if root == next {
+            self.roots.push(files.root.clone());
+        }
+        // Neighbors mostly have the same rules.
+        let rules = match rules.last() {
+            Some(last) if **last == files.rules => Arc::clone(last),
+            _ => {
+                rules.push(Arc::new(files.rules.clone()));
+                Arc::clone(&rules[rules.len() - 1])
+            }
+        };
+        self.trees.push(TreeSpec { root, rules, prefix, fields });
+        TreeIndex(self.trees.len() - 1)
+    }
+
+    /// The servers that the requests of routes are passed on to.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.routes.iter().filter_map(|entry| entry.served.upstream())
+    }
+
+    /// Has the names of servers resolved, and waits for that a short time. Requests for servers whose names
+    /// are not resolved by then are answered with an error until they are.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if no thread can be started.
+    pub(crate) fn resolve_names(&self) -> Result<(), String> {
+        let resolve = |upstream: &Arc<Upstream>| upstream.resolve(&self.names);
+        let resolved = self.upstreams().try_for_each(resolve);
+        resolved.map_err(|error| format!("cannot start a thread for names: {error}"))?;
+        self.names.wait(NAMES_PATIENCE);
+        Ok(())
+    }
+
+    /// The proxies that are believed.
+    pub(crate) const fn proxies(&self) -> &Proxies {
+        &self.proxies
+    }
+
+    /// The limits of clients.
+    pub(crate) const fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
+    }
+
+    /// The directories to open, without repetitions.
+    #[must_use]
+    pub fn roots(&self) -> &[PathBuf] {
+        &self.roots
+    }
+
+    /// The logs to open, without repetitions.
+    #[must_use]
+    pub fn logs(&self) -> Vec<Log> {
+        let mut seen = HashSet::new();
+        let all = self.records.iter().map(|(_, log)| log);
+        all.filter(|log| log.target != LogTarget::None && seen.insert(*log)).cloned().collect()
+    }
+
+    /// The name and the log of each site.
+    pub(crate) fn records(&self) -> &[(String, Log)] {
+        &self.records
+    }
+
+    /// Returns whether a route shows the metrics, so that requests are to be counted.
+    pub(crate) const fn shows_metrics(&self) -> bool {
+        self.shows_metrics
+    }
+
+    /// The number of sites.
+    pub(crate) const fn sites_len(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// The number of routes.
+    pub(crate) const fn routes_len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// The settings of each worker.
+    pub(crate) const fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+
+    /// The trees of the routes that serve files.
+    pub(crate) fn trees(&self) -> &[TreeSpec] {
+        &self.trees
+    }
+}
+
+/// The parts that routes of a configuration have in common, while they are prepared.
+#[derive(Default)]
+struct Common {
+    /// The indices of the directories.
+    roots: HashMap<PathBuf, usize>,
+    /// The rules of the trees so far.
+    rules: Vec<Arc<FileRules>>,
+    /// The files of redirects by their paths.
+    redirects: HashMap<PathBuf, Arc<Redirects>>,
+}
+
+/// Refuses media types and character sets that no response could say.
+fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), String> {
+    types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
+    charset.iter().try_for_each(|name| rule::charset(name).map(drop))
+}
+
+/// The directory of the files that a site has at `/`, where programs expect its documents.
+fn documents_of(site: &Site) -> Option<PathBuf> {
+    let has_all = |route: &&Route| route.path == "/" && route.pattern.is_none();
+    let files = site.routes.iter().filter(has_all).find_map(|route| route.action.files());
+    files.map(|files| files.root.clone())
+}

@@ -1,0 +1,143 @@
+//! The listeners of a configuration: their numbers, their hosts, and what they ask of clients.
+
+use core::net::SocketAddr;
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::Snapshot;
+use crate::config::{Access, Action, Address, Config, Route};
+use crate::site::{Hosts, SiteId};
+
+/// A listener as connections meet it.
+#[derive(Debug)]
+pub(in crate::serving) struct Listener {
+    pub(in crate::serving) hosts: Hosts,
+    admission: Admission,
+}
+
+/// The things that are asked of each client that connects to a listener.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Admission {
+    /// True if its address is needed.
+    pub(crate) asks: bool,
+    /// True if its connections are counted.
+    pub(crate) counts: bool,
+    /// More connections than this are closed at once. Some if all routes have a limit: none of them would
+    /// answer, and clients that send no request must not take the places of others.
+    pub(crate) connections_max: Option<u32>,
+    /// True if clients without an address are on Unix sockets; others have gone.
+    pub(crate) is_unix: bool,
+    /// True if proxies send a header of the PROXY protocol.
+    pub(crate) proxy_protocol: bool,
+}
+
+impl Admission {
+    /// What is asked at an address, for these routes of all sites that are there.
+    fn new<'r>(
+        address: &Address,
+        routes: impl Iterator<Item = &'r Route> + Clone,
+        proxy_protocol: bool,
+    ) -> Self {
+        let needs = |route: &Route| {
+            let limits = &route.limits;
+            let has_limit = limits.connections.is_some() || limits.requests.is_some();
+            // Other servers are told who asks.
+            let is_told = matches!(route.action, Action::Proxy(_));
+            has_limit || is_told || route.access != Access::default()
+        };
+        let limits: Option<Vec<u32>> =
+            routes.clone().map(|route| route.limits.connections).collect();
+        let most = limits.and_then(|limits| limits.into_iter().max());
+        Self {
+            asks: proxy_protocol || routes.clone().any(needs),
+            counts: routes.clone().any(|route| route.limits.connections.is_some()),
+            // Those between are told why.
+            connections_max: most.map(|most| most.saturating_mul(2)),
+            is_unix: matches!(address, Address::Unix(_)),
+            proxy_protocol,
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn add_listeners(
+        &mut self,
+        config: &Config,
+        numbers: &HashMap<Endpoint<'_>, u32>,
+        next: usize,
+    ) -> Result<(), String> {
+        let mut by_endpoint: HashMap<Endpoint<'_>, Vec<usize>> = HashMap::new();
+        self.listeners.resize_with(next, || None);
+        for (index, site) in config.sites.iter().enumerate() {
+            for address in &site.listen {
+                let sites = by_endpoint.entry(Endpoint::of(address)).or_default();
+                if sites.is_empty() {
+                    let number = numbers.get(&Endpoint::of(address)).copied();
+                    let number = number.map_or(self.listeners.len(), |number| number as usize);
+                    if number == self.listeners.len() {
+                        self.listeners.push(None);
+                    }
+                    let number = u32::try_from(number).expect("fewer listeners than 2³²");
+                    self.addresses.push((number, address.clone()));
+                }
+                sites.push(index);
+            }
+        }
+        for (number, address) in &self.addresses {
+            let sites = &by_endpoint[&Endpoint::of(address)];
+            let chosen = sites.iter().find(|index| config.sites[**index].is_default);
+            let mut hosts = Hosts::new(SiteId::new(*chosen.unwrap_or(&sites[0])));
+            for index in sites {
+                for host in &config.sites[*index].hosts {
+                    let added = hosts.add(host, SiteId::new(*index), address.port());
+                    added.map_err(|error| format!("{error} among the sites of {address}"))?;
+                }
+            }
+            let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
+            let mut says = sites.iter().map(|index| &config.sites[*index].proxy_protocol);
+            let proxy_protocol = says.any(|addresses| addresses.contains(address));
+            let admission = Admission::new(address, routes, proxy_protocol);
+            self.listeners[*number as usize] = Some(Listener { hosts, admission });
+        }
+        Ok(())
+    }
+
+    /// The listeners: their numbers and addresses, without repetitions.
+    #[must_use]
+    pub fn addresses(&self) -> &[(u32, Address)] {
+        &self.addresses
+    }
+
+    /// What clients are asked for at a listener.
+    pub(crate) fn admission(&self, listener: u32) -> Admission {
+        self.listener(listener).map_or_else(Admission::default, |listener| listener.admission)
+    }
+
+    /// A listener; `None` if the configuration does not have it.
+    #[inline]
+    pub(in crate::serving) fn listener(&self, number: u32) -> Option<&Listener> {
+        self.listeners.get(number as usize)?.as_ref()
+    }
+
+    /// The address of a listener.
+    pub(crate) fn address(&self, listener: u32) -> Option<&Address> {
+        let found = self.addresses.iter().find(|(number, _)| *number == listener);
+        found.map(|(_, address)| address)
+    }
+}
+
+/// The place of a listener. Two listeners cannot have the same one, whatever the rights of a Unix socket.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Endpoint<'a> {
+    Ip(SocketAddr),
+    Unix(&'a Path),
+}
+
+impl<'a> Endpoint<'a> {
+    pub(super) fn of(address: &'a Address) -> Self {
+        match address {
+            Address::Ip(address) => Self::Ip(*address),
+            Address::Unix(socket) => Self::Unix(&socket.path),
+        }
+    }
+}
