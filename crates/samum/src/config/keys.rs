@@ -6,6 +6,7 @@
 //! [`draft`](super::draft), and is carried over by [`resolve`](super::resolve).
 
 mod cgi;
+mod elsewhere;
 mod environment;
 mod fastcgi;
 mod headers;
@@ -28,6 +29,7 @@ use super::message::{Notes, Place};
 use super::node::{Node, Table};
 use super::{Route, Server, Site, suggest};
 use cgi::CGI;
+use elsewhere::Word;
 use fastcgi::FASTCGI;
 use headers::HEADER;
 use interface::INTERFACE;
@@ -122,12 +124,21 @@ fn unknown(
     notes: &mut Notes,
 ) {
     let names: Vec<_> = names.collect();
-    let home =
-        sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name));
-    let advice = match (suggest::nearest(name, names.iter().copied()), home) {
+    let home = |name: &str| {
+        sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name))
+    };
+    let advice = match (suggest::nearest(name, names.iter().copied()), elsewhere::word(name)) {
         (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, Some(home)) => format!("it belongs to {}", home.title),
-        (None, None) => format!("{title} has {}", names.join(", ")),
+        (None, Some(Word::Key(key))) if names.contains(&key) => format!("use `{key}`"),
+        (None, Some(Word::Key(key))) => {
+            let title = home(key).map_or(ROUTE_TITLE, |home| home.title);
+            format!("use `{key}` in {title}")
+        }
+        (None, Some(Word::Missing(sentence))) => sentence.to_owned(),
+        (None, None) => match home(name) {
+            Some(home) => format!("it belongs to {}", home.title),
+            None => format!("{title} has {}", names.join(", ")),
+        },
     };
     notes.error(place, format!("unknown key `{name}`; {advice}"));
 }

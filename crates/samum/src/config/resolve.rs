@@ -113,6 +113,10 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
 
 /// Checks that each request of an address has one site.
 fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
+    for (_, place) in sites.iter().flat_map(|site| &site.hosts).filter(|(host, _)| host == "_") {
+        let text = "`_` is only a name here: a site with `default = true` has the requests for other hosts";
+        notes.warning(*place, text);
+    }
     /// The facts about an address.
     #[derive(Default)]
     struct Known<'a> {

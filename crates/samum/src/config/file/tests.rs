@@ -302,6 +302,9 @@ fn mistakes_are_explained() {
         (String::new(), "error: there is no site to serve"),
         // Hosts and addresses.
         (site("host = ['a']"), "unknown key `host`; did you mean `hosts`?"),
+        (site("server_name = 'a'"), "unknown key `server_name`; use `hosts`"),
+        (site("proxy_pass = 'a'"), "unknown key `proxy_pass`; use `proxy` in [[site.route]]"),
+        (site("gzip = true"), "unknown key `gzip`; files are not compressed on the fly"),
         (site("hosts = 'a'"), "expected a list in brackets"),
         (site("hosts = ['a.org:80']"), "write `a.org`, and the port in `listen`"),
         (site("hosts = ['[::1]:80']"), "write `[::1]`, and the port in `listen`"),
@@ -521,6 +524,10 @@ fn probable_mistakes_are_warnings() {
             "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\ndefault = true\n[[site.route]]\nfiles = 'y'\n"
                 .to_owned(),
             "1:1: warning: no request reaches this site",
+        ),
+        (
+            "[[site]]\nhosts = ['_']\n[[site.route]]\nfiles = 'x'\n".to_owned(),
+            "2:10: warning: `_` is only a name here",
         ),
         (format!("include = '*.conf'\n{}", with_route("files = 'x'")), "1:11: warning: no file matches"),
     ] {

@@ -1,0 +1,81 @@
+//! The words of other servers' configurations, for those who come from there.
+
+/// What there is for a word of nginx or Caddy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// This key does the same.
+    Key(&'static str),
+    /// Nothing, as this sentence says.
+    Missing(&'static str),
+}
+
+const KEYS: &[(&str, &str)] = &[
+    ("access_log", "log"),
+    ("add_header", "headers"),
+    ("alias", "files"),
+    ("autoindex", "listing"),
+    ("browse", "listing"),
+    ("default_server", "default"),
+    ("error_page", "errors"),
+    ("fastcgi_pass", "fastcgi"),
+    ("file_server", "files"),
+    ("location", "path"),
+    ("php_fastcgi", "fastcgi"),
+    ("proxy_connect_timeout", "timeout-connect"),
+    ("proxy_pass", "proxy"),
+    ("proxy_read_timeout", "timeout-upstream"),
+    ("proxy_send_timeout", "timeout-upstream-send"),
+    ("return", "redirect"),
+    ("reverse_proxy", "proxy"),
+    ("rewrite", "redirect"),
+    ("root", "files"),
+    ("server_name", "hosts"),
+    ("ssi", "includes"),
+    ("try_files", "fallback"),
+    ("upstream", "proxy"),
+];
+
+const AUTHENTICATION: &str = "there is no authentication yet";
+const COMPRESSION: &str =
+    "files are not compressed on the fly: put FILE.gz, FILE.br or FILE.zst beside FILE";
+const TLS: &str = "there is no TLS yet";
+
+const MISSING: &[(&str, &str)] = &[
+    ("auth", AUTHENTICATION),
+    ("auth_basic", AUTHENTICATION),
+    ("basic_auth", AUTHENTICATION),
+    ("client_max_body_size", "there is no limit for the length of a request's body yet"),
+    ("encode", COMPRESSION),
+    ("gzip", COMPRESSION),
+    ("proxy_redirect", "the `Location` of a server is passed on as it is"),
+    ("proxy_set_header", "fields for other servers cannot be set yet"),
+    ("ssl_certificate", TLS),
+    ("tls", TLS),
+];
+
+/// Looks a word up.
+pub(super) fn word(name: &str) -> Option<Word> {
+    let find = |list: &[(&str, &'static str)]| {
+        list.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
+    };
+    find(KEYS).map(Word::Key).or_else(|| find(MISSING).map(Word::Missing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_exist_and_words_are_no_keys_of_routes() {
+        let sections = super::super::sections();
+        let is_key = |name: &str| {
+            sections.iter().any(|section| section.rows.iter().any(|row| row.name == name))
+        };
+        for (theirs, ours) in KEYS {
+            assert!(is_key(ours), "{theirs}: {ours}");
+            assert_eq!(word(theirs), Some(Word::Key(ours)));
+        }
+        assert_eq!(word("tls"), Some(Word::Missing(TLS)));
+        assert_eq!(word("files"), None);
+    }
+}
