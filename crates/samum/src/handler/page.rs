@@ -61,11 +61,11 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
 /// The meaning of a status, for the user of a browser.
 const fn explanation(status: Status) -> &'static str {
     match status {
-        Status::MovedPermanently => "This is a directory: its address ends in a slash.",
+        Status::MovedPermanently => "The address ends in a slash.",
         Status::BadRequest => "The address or a field of the request is not valid.",
         Status::Forbidden => "Access to this is not permitted.",
         Status::NotFound => "There is nothing by this name.",
-        Status::MethodNotAllowed => "Files can only be read here.",
+        Status::MethodNotAllowed => "This address does not take the method of the request.",
         Status::PreconditionFailed => "The file does not meet the condition of the request.",
         Status::UriTooLong => "The address is too long.",
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
