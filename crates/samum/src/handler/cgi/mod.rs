@@ -8,7 +8,7 @@
 //!
 //! [`Programs`] has those of one worker, and moves their bytes: pipes are nonblocking, and the ring says
 //! when they can be read and written again. [`life`] decides when a response ends and when a program is
-//! stopped, [`response`] what a header means. What may wait for a disk is done by the threads of a
+//! stopped, [`response`](mod@response) what a header means. What may wait for a disk is done by the threads of a
 //! [`Directory`].
 //!
 //! A body that fits into memory is collected first ([`bodies`](super::gateway::bodies)), so that a slow client occupies

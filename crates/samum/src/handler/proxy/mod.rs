@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it.
-//! [`request`] writes the head that is sent, [`response`] says what a head that comes means, [`wire`] knows the
+//! [`request`] writes the head that is sent, [`response`](mod@response) says what a head that comes means, [`wire`] knows the
 //! protocol of the server, and [`exchange`] moves the bytes.
 
 mod exchange;

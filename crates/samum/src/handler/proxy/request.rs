@@ -153,7 +153,7 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) -> 
     prefix
 }
 
-/// A [written](write) head for a server whose URL has the path `base`, in place of the path of the route, which is
+/// A [written](fn@write) head for a server whose URL has the path `base`, in place of the path of the route, which is
 /// at `prefix`.
 pub(super) fn with_base(head: &[u8], prefix: Range<usize>, base: &[u8]) -> Vec<u8> {
     let (start, mut rest) = (&head[..prefix.start], &head[prefix.end..]);

@@ -29,7 +29,7 @@ pub(super) const TURN_REQUESTS_MAX: u32 = 64;
 /// Bytes of one connection that are sent in one turn before it begins another request.
 pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
-/// sizes ([`SIZE_MAX`](crate::content::SIZE_MAX)) stay far below 2⁶⁴.
+/// sizes (`SIZE_MAX` in `content`) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = 1 << 62;
 /// Bytes of a producer that wait to be sent; more are made when they have left.
 pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
