@@ -67,7 +67,8 @@ impl How {
 pub fn choose(all: Vec<Test>, names: &[String]) -> Result<Vec<Test>, String> {
     let is_known = |name: &String| all.iter().any(|test| test.about().name == *name);
     if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
-        return Err(format!("no test is called '{unknown}': --list prints those that are there"));
+        let names: Vec<_> = all.iter().map(|test| &*test.about().name).collect();
+        return Err(format!("no test is called '{unknown}'; there are {}", names.join(", ")));
     }
     Ok(all
         .into_iter()

@@ -12,7 +12,8 @@ use crate::args::Tests;
 #[command(name = "samum-bench", version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 success, 1 an error while running, 2 an error in the command line, 130 an \
-                  interruption by Ctrl-C, SIGTERM or SIGHUP (the measurements made until then are written)."
+                  interruption by Ctrl-C, SIGTERM or SIGHUP (the measurements made until then are written; a \
+                  second Ctrl-C leaves at once, without them, and servers, mounts and limits of disks behind)."
 )]
 pub struct Cli {
     /// The subcommand.

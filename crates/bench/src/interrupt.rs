@@ -1,9 +1,12 @@
 //! ctrl-C as a flag. Measurements check it between two steps and stop; figures measured before are kept.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// Set once, by a signal; never cleared.
 static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -11,23 +14,39 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// The exit code after an interrupt: the one that shells use for SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// From now on SIGINT, SIGTERM and SIGHUP set the flag. A second ctrl-C exits at once with
+/// A ctrl-C so soon behind the first one is of the same mind.
+const SAME: Duration = Duration::from_secs(1);
+
+/// From now on SIGINT, SIGTERM and SIGHUP set the flag. A line on standard error says that the first ctrl-C has come: to
+/// clean up may take seconds. A second one, [`SAME`] later at the earliest, exits at once with
 /// [`EXIT_CODE`], and leaves what has been made; not so a second SIGTERM, for timeout(1) sends two.
 /// SIGHUP stays ignored where it was, as nohup(1) has it.
 ///
 /// # Errors
-/// When the kernel refuses the handlers.
+/// When the kernel refuses the handlers or a thread.
 pub fn catch() -> Result<(), crate::Error> {
     let flag = Arc::clone(FLAG.get_or_init(Arc::default));
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         let failed = |error| format!("cannot catch signal {signal}: {error}");
-        if signal == SIGINT {
-            let (code, flag) = (EXIT_CODE.into(), Arc::clone(&flag));
-            signal_hook::flag::register_conditional_shutdown(signal, code, flag).map_err(failed)?;
-        }
         signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(failed)?;
     }
+    let failed = |error| format!("cannot catch Ctrl-C: {error}");
+    let leaves = Arc::new(AtomicBool::new(false));
+    let (code, armed) = (EXIT_CODE.into(), Arc::clone(&leaves));
+    signal_hook::flag::register_conditional_shutdown(SIGINT, code, armed).map_err(failed)?;
+    let mut signals = Signals::new([SIGINT]).map_err(failed)?;
+    let announce = move || {
+        if signals.forever().next().is_some() {
+            eprintln!(
+                "samum-bench: interrupted; what was begun is being ended. A second Ctrl-C leaves at once, and servers, mounts \
+                 and limits of disks behind"
+            );
+            thread::sleep(SAME);
+            leaves.store(true, Ordering::Relaxed);
+        }
+    };
+    thread::Builder::new().name("interrupt".to_owned()).spawn(announce).map_err(failed)?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::io::{self, Error, ErrorKind, Read as _, Write as _};
+use std::io::{self, Error, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -11,6 +11,7 @@ use std::time::Instant;
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::clock::nanoseconds;
+use crate::load::fetch::in_words;
 use crate::load::response::Parser;
 use crate::load::target::connect;
 use crate::load::{Sources, Target, pin};
@@ -106,13 +107,7 @@ fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> io::Re
     stream.write_all(request)?;
     let mut parser = Parser::default();
     loop {
-        let n = stream.read(buffer).map_err(|error| match error.kind() {
-            // What a read that times out is called (socket(7), SO_RCVTIMEO).
-            ErrorKind::WouldBlock => {
-                Error::new(ErrorKind::TimedOut, format!("no answer within {} s", LIMIT.as_secs()))
-            }
-            _ => error,
-        })?;
+        let n = stream.read(buffer).map_err(|error| in_words(error, LIMIT))?;
         let done = match n {
             0 => parser.end().map(|()| true),
             n => parser.feed(&buffer[..n], |_| ()),

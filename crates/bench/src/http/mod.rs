@@ -11,6 +11,7 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use crate::args::{Tests, cpu, rate, seconds};
+use crate::load::fetch::each_part;
 use crate::load::slow::SlowReaders;
 use crate::load::{self, Account, Arrival, Plan, Sources, Target, Url};
 use crate::processes::{CpuTimes, servers};
@@ -297,9 +298,9 @@ impl Http {
         let mut refused = String::new();
         for (name, url) in &self.urls {
             // Whether it keeps connections is asked by the tests that need it.
-            match load::fetch::each_part(url.address, &url.path, crowd::LIMIT, |_| ()) {
+            match each_part(url.address, &url.host, &url.path, crowd::LIMIT, |_| ()) {
                 Ok(()) => return Ok(()),
-                Err(error) => refused = format!("{name} does not answer: {error}"),
+                Err(error) => refused = format!("{name} does not answer with status 200: {error}"),
             }
         }
         Err(Fault::Failed(refused))

@@ -166,7 +166,7 @@ impl Server {
             part.resize(got.len(), 0);
             same &= want.read_exact(&mut part).is_ok() && part == got;
         };
-        fetch::each_part(self.address, path, FETCH_LIMIT, compare)
+        fetch::each_part(self.address, &self.address.to_string(), path, FETCH_LIMIT, compare)
             .map_err(|error| format!("{} does not serve {path}: {error}", self.name))?;
         if same && want.fill_buf().map_err(failed)?.is_empty() {
             Ok(())
