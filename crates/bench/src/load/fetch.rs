@@ -64,7 +64,7 @@ pub fn each_part(
 /// The error of a receive that may have waited for `limit`.
 pub(crate) fn in_words(error: Error, limit: Duration) -> Error {
     match error.kind() {
-        // What a read that times out is called (socket(7), SO_RCVTIMEO).
+        // A read that times out fails with this (socket(7), SO_RCVTIMEO).
         ErrorKind::WouldBlock => {
             Error::new(ErrorKind::TimedOut, format!("no answer within {} s", limit.as_secs()))
         }

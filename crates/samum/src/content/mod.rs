@@ -247,7 +247,7 @@ impl Content {
             return self.find(shell, tree, path, ticket);
         }
         let believed = self.believed(tree, path, shell.cx.now);
-        // What is not in memory would be read from that device.
+        // Content with a descriptor would be read from that device.
         let believed = believed.filter(|one| one.descriptors == 0);
         Found::Now(believed.map_or(Answer::Error(Status::ServiceUnavailable), Answer::Resource))
     }

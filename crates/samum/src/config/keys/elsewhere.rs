@@ -1,6 +1,6 @@
 //! The words of other servers' configurations, for those who come from there.
 
-/// What there is for a word of nginx or Caddy.
+/// The counterpart of a word of nginx or Caddy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
     /// This key does the same.

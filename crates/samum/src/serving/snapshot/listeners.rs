@@ -32,7 +32,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// What is asked at an address, for these routes of all sites that are there.
+    /// The demands on clients of an address, made of the routes of all its sites.
     fn new<'r>(
         address: &Address,
         routes: impl Iterator<Item = &'r Route> + Clone,
@@ -108,7 +108,7 @@ impl Snapshot {
         &self.addresses
     }
 
-    /// What clients are asked for at a listener.
+    /// The demands on clients of a listener.
     pub(crate) fn admission(&self, listener: u32) -> Admission {
         self.listener(listener).map_or_else(Admission::default, |listener| listener.admission)
     }

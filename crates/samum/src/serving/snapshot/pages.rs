@@ -48,7 +48,7 @@ impl Snapshot {
             if let Action::Redirect(redirect) = &entry.route.action {
                 let to = redirect.to.split(['?', '#']).next().unwrap_or_default();
                 let mut name = Vec::new();
-                // What has captures is compared with each request.
+                // A target with captures is compared with each request.
                 let is_local =
                     !to.contains('$') && path::normalize(to.as_bytes(), &mut name).is_ok();
                 if is_local && all.find(to.as_bytes()) == Some(RouteId::new(index)) {

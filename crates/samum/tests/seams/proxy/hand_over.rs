@@ -153,7 +153,7 @@ fn what_is_no_file_of_a_route_is_refused() {
     });
 }
 
-/// Nobody waits for it, so it has little time, also if some of it comes now and then.
+/// Nobody waits for the content. It has little time, even if a part of it comes now and then.
 #[test]
 fn a_content_beside_a_file_that_does_not_end_ends_the_link_soon() {
     in_worlds(5, |sim| {

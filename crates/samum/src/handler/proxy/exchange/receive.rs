@@ -156,7 +156,7 @@ impl Exchange {
             Meaning::HandOver(over) => {
                 let chosen = self.tries.chosen.as_ref().expect("a server has answered");
                 // Whatever the request becomes has no body.
-                // Whether the client leaves is not the matter of this exchange any more.
+                // This exchange no longer ends when the client leaves.
                 interest.pass_to(Key::NONE);
                 let interest = core::mem::take(&mut self.interest);
                 let held = Held { interest, input: None, count: 0 };
