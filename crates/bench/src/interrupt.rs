@@ -18,7 +18,7 @@ pub const EXIT_CODE: u8 = 130;
 const SAME: Duration = Duration::from_secs(1);
 
 /// From now on SIGINT, SIGTERM and SIGHUP set the flag. A line on standard error says that the first ctrl-C has come: to
-/// clean up may take seconds. A second one, [`SAME`] later at the earliest, exits at once with
+/// clean up may take seconds. A second one, `SAME` later at the earliest, exits at once with
 /// [`EXIT_CODE`], and leaves what has been made; not so a second SIGTERM, for timeout(1) sends two.
 /// SIGHUP stays ignored where it was, as nohup(1) has it.
 ///
