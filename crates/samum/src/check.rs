@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
-use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use rustix::net::SocketAddrUnix;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
 use crate::listen::{self, Probe};
+use crate::log::files::cannot_log;
 use crate::serving::{self, NoRedirects, Snapshot};
 use crate::{control_socket, follow, interface, server};
 
@@ -173,11 +173,5 @@ fn try_log(path: &Path) -> Result<(), String> {
             tried.map_err(Into::into)
         }
     };
-    tried.map_err(|error| {
-        let why = match error.kind() {
-            io::ErrorKind::NotFound => "its directory must exist".to_owned(),
-            _ => error.to_string(),
-        };
-        format!("cannot log to {}: {why}", path.display())
-    })
+    tried.map_err(|error| cannot_log(path, &error))
 }

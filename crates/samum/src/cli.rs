@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
@@ -437,6 +438,10 @@ impl Serve {
         {
             return Err("--log-format needs a log: give --log, too".to_owned().into());
         }
+        let mut seen = HashSet::new();
+        if let Some(twice) = self.listen.iter().find(|address| !seen.insert(*address)) {
+            return Err(format!("--listen {twice} is given twice").into());
+        }
         let collisions = loaded.config.collisions();
         let error = |(address, why): (_, String)| loaded.error(&Thing::Address(address), &why);
         let errors: Vec<_> = collisions.map(error).collect();
@@ -577,6 +582,7 @@ mod tests {
     fn what_cannot_work_together_is_refused() {
         for (arguments, refused) in [
             ("--listen :80 --listen 127.0.0.1:80", Some("both 0.0.0.0:80 and 127.0.0.1:80")),
+            ("--listen :80 --listen 0.0.0.0:80", Some("--listen 0.0.0.0:80 is given twice")),
             ("--listen :80 --listen [::]:80", None),
             ("--listen :80 --listen 127.0.0.1:81", None),
             ("--listen :0 --listen 127.0.0.1:0", None),

@@ -18,6 +18,7 @@ use rustix::process::{Uid, geteuid};
 
 use crate::config::{Address, UnixSocket};
 use crate::control::Workers;
+use crate::errno::words;
 use crate::listen::{self, Probe, SocketFile};
 use crate::reload::Reply;
 
@@ -230,7 +231,7 @@ fn ask(path: &Path, command: &str) -> Result<String, String> {
             "cannot connect to the control socket {shown}: permission denied (only the user of the server \
              and root may)"
         ),
-        _ => format!("cannot connect to the control socket {shown}: {error}"),
+        _ => format!("cannot connect to the control socket {shown}: {}", words(&error)),
     })?;
     let lost = |error: io::Error| format!("no answer at the control socket {shown}: {error}");
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());

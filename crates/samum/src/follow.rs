@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::control::Workers;
+use crate::errno::words;
 use crate::say::say;
 
 /// The time between two looks at a path, which cost two system calls each. A new directory is served
@@ -102,7 +103,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::NotADirectory => {
             format!("cannot serve {shown}: it is not a directory (serve the one that it is in)")
         }
-        _ => format!("cannot serve {shown}: {error}"),
+        _ => format!("cannot serve {shown}: {}", words(error)),
     }
 }
 

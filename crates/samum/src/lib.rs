@@ -30,6 +30,7 @@ mod control;
 pub mod control_socket;
 pub mod crowd;
 mod descriptors;
+mod errno;
 mod fields;
 mod follow;
 pub mod forwarded;

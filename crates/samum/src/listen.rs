@@ -21,6 +21,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::account;
 use crate::config::{Address, UnixSocket};
+use crate::errno::words;
 
 /// How long to wait for other servers that lock the same directory of Unix sockets. Each holds the lock
 /// for a few system calls; a process that holds it longer is no samum.
@@ -452,8 +453,7 @@ fn explain(address: &Address, error: Errno) -> String {
         }
         _ => String::new(),
     };
-    let what = io::Error::from(error).to_string();
-    let what = what.split(" (os error").next().unwrap_or_default().to_lowercase();
+    let what = words(&error.into());
     cannot_listen(address, &format!("{what}{advice}"))
 }
 

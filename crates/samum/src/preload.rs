@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::errno::words;
+
 /// The command to run, and the reports that the library is to make.
 #[derive(Debug)]
 pub struct Preload {
@@ -102,7 +104,7 @@ fn find(program: &OsStr) -> Result<PathBuf, String> {
         return match fs::metadata(&path) {
             Ok(found) if is_program(&found) => Ok(path),
             Ok(_) => Err(format!("cannot run {name}: it is not an executable file")),
-            Err(error) => Err(format!("cannot run {name}: {error}")),
+            Err(error) => Err(format!("cannot run {name}: {}", words(&error))),
         };
     }
     let path = env::var_os("PATH").unwrap_or_default();

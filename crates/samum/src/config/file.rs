@@ -12,6 +12,7 @@ use super::draft::{Draft, Thing};
 use super::message::{Message, Notes, Place, Source};
 use super::node::{Origin, Table};
 use super::{Config, Pattern, Server, keys, resolve};
+use crate::errno::words;
 
 /// Files that are read, with those that they include.
 const FILES_MAX: usize = 16_384;
@@ -269,7 +270,7 @@ fn explain(error: &io::Error) -> String {
         io::ErrorKind::FileTooLarge => {
             format!("the files have more than {} MiB together", BYTES_MAX >> 20)
         }
-        _ => error.to_string(),
+        _ => words(error),
     }
 }
 

@@ -4,9 +4,11 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crate::config::{Log, LogTarget};
+use crate::errno::words;
 
 /// The logs of the configuration that is served.
 #[derive(Debug)]
@@ -36,5 +38,20 @@ pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
     // Opening a FIFO for writing waits for a reader; opening it for both does not.
     let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
     let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
-    file.map(OwnedFd::from).map_err(|error| format!("cannot log to {}: {error}", path.display()))
+    file.map(OwnedFd::from).map_err(|error| cannot_log(path, &error))
+}
+
+/// Says why a log cannot be opened, and what it needs.
+pub(crate) fn cannot_log(path: &Path, error: &io::Error) -> String {
+    let directory = path.parent().unwrap_or(path).display();
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => format!(" (the directory {directory} must exist)"),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                " (the user of the server must be able to write to it and to enter {directory})"
+            )
+        }
+        _ => String::new(),
+    };
+    format!("cannot log to {}: {}{advice}", path.display(), words(error))
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::config::{Message, read_regular};
+use crate::errno::words;
 use crate::redirect::{self, Redirects};
 
 /// The reason why a file of redirects is not used.
@@ -45,7 +46,7 @@ pub(crate) fn read_redirects(path: &Path) -> Result<Redirects, NoRedirects> {
         String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8"))
     };
     let text = read().map_err(|error| {
-        NoRedirects::Unreadable(format!("cannot read {}: {error}", path.display()))
+        NoRedirects::Unreadable(format!("cannot read {}: {}", path.display(), words(&error)))
     })?;
     Redirects::parse(&text).map_err(|mistakes| {
         let places = mistakes.first.into_iter().map(|mistake| (mistake.place, mistake.text));
