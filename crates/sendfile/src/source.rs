@@ -134,6 +134,19 @@ enum Reads {
     Alone,
 }
 
+/// How far reads of a promise have begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    /// All of it is being read.
+    All,
+    /// A read that wants to be the only one is in flight.
+    One,
+    /// All up to so many bytes that are resident.
+    UpToResident(u64),
+    /// The window is full, or the disk takes no more reads now.
+    Enough,
+}
+
 /// The use of the page cache, as far as it has been decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
@@ -433,92 +446,104 @@ impl FileSource {
     /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
     /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
+        let (mut index, mut looked_at) = (0, 0);
+        while index < self.promises.len() && looked_at < SOURCES_AHEAD_MAX {
+            match self.begin_reads(index, queue, cx, head_missing) {
+                // It will be lent when its turn comes, and what is behind it may be missing.
+                Begun::UpToResident(found) => index = self.pass_over(index, found),
+                Begun::All => {
+                    self.promises.remove(index);
+                    looked_at += 1;
+                }
+                Begun::One => {
+                    index += 1;
+                    looked_at += 1;
+                }
+                Begun::Enough => return,
+            }
+        }
+    }
+
+    /// Begins reads of one promise, as far as the window goes and up to what is resident.
+    fn begin_reads(
+        &mut self,
+        index: usize,
+        queue: &OutQ<Piece>,
+        cx: &mut FillCx<'_>,
+        head_missing: bool,
+    ) -> Begun {
         let FillCx { owner, takes, window: of_transport, .. } = *cx;
         let now = cx.ring.now();
-        let mut looked_at = 0;
-        let mut index = 0;
-        let is_fast = self.is_fast;
-        'promises: while let Some(promise) = self.promises.get_mut(index) {
-            if looked_at == SOURCES_AHEAD_MAX {
-                return;
+        let promise = &mut self.promises[index];
+        promise.introduce(cx);
+        let window = promise.limit(self.is_fast, of_transport);
+        while !promise.is_done() {
+            if promise.reads == Reads::Alone {
+                return Begun::One;
             }
-            promise.introduce(cx);
-            let window = promise.limit(is_fast, of_transport);
-            while !promise.is_done() && promise.reads != Reads::Alone {
-                let left = promise.end - promise.offset;
-                // All other bytes wait for the head of the line, so it is read even if the window
-                // is full.
-                let at_head = head_missing && index == 0 && promise.at == queue.ready();
-                let used = self.reading + self.held;
-                if !at_head && (used >= window / 2 || promise.at - queue.ready() >= window) {
-                    return;
-                }
-                if !at_head && takes == Takes::Files {
-                    let within = left.min(BLOCK - promise.offset % BLOCK);
-                    let look = promise.reads == Reads::None;
-                    match promise.file.resident(cx.ring, promise.offset, within, now, look) {
-                        0 => {}
-                        // It will be lent when its turn comes, and what is behind it may be missing.
-                        found => {
-                            index = self.pass_over(index, found);
-                            continue 'promises;
-                        }
-                    }
-                }
-                // The first read is short, for the client waits for its first byte.
-                let (wait, chunk) = if promise.reads == Reads::Some {
-                    (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
-                } else {
-                    (Wait::First, BLOCK)
-                };
-                // Reads end at multiples of the chunk, so that they cover whole blocks.
-                let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
-                let mut want = left.min(most - promise.offset % most);
-                let trail = promise.trail(&mut self.trail, cx);
-                let readahead = promise.readahead(cx.disk, trail.is_some());
-                if readahead == Readahead::Far && !promise.reads_ahead {
-                    want = want.min(SHORT_BYTES);
-                }
-                if takes == Takes::Files {
-                    want = promise.missing(cx.ring, want, now);
-                }
-                let request = ReadRequest {
-                    owner,
-                    at: promise.at,
-                    file: &promise.file,
-                    offset: promise.offset,
-                    len: want,
-                    policy: promise.policy(),
-                    wait,
-                    readahead,
-                    takes,
-                    window: of_transport,
-                    turn: self.turn,
-                    trail,
-                    is_urgent: at_head,
-                };
-                let Some(begun) = cx.disk.read(cx.ring, request) else {
-                    if at_head {
-                        cx.disk.wait_in_line(cx.ring, owner, &promise.file, wait);
-                    }
-                    return;
-                };
-                if self.held + self.reading == 0 {
-                    self.silent_since = now;
-                }
-                self.reading += begun.len;
-                self.turn = begun.turn;
-                promise.reads_ahead = readahead == Readahead::Far;
-                promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
-                promise.advance(begun.len);
+            let left = promise.end - promise.offset;
+            // All other bytes wait for the head of the line, so it is read even if the window is full.
+            let at_head = head_missing && index == 0 && promise.at == queue.ready();
+            let used = self.reading + self.held;
+            if !at_head && (used >= window / 2 || promise.at - queue.ready() >= window) {
+                return Begun::Enough;
             }
-            if promise.is_done() {
-                self.promises.remove(index);
+            if !at_head && takes == Takes::Files {
+                let within = left.min(BLOCK - promise.offset % BLOCK);
+                let look = promise.reads == Reads::None;
+                let found = promise.file.resident(cx.ring, promise.offset, within, now, look);
+                if found > 0 {
+                    return Begun::UpToResident(found);
+                }
+            }
+            // The first read is short, for the client waits for its first byte.
+            let (wait, chunk) = if promise.reads == Reads::Some {
+                (Wait::Next, chunk_within(window, cx.disk.chunk(&promise.file)))
             } else {
-                index += 1;
+                (Wait::First, BLOCK)
+            };
+            // Reads end at multiples of the chunk, so that they cover whole blocks.
+            let most = if window.saturating_sub(used) < chunk { BLOCK } else { chunk };
+            let mut want = left.min(most - promise.offset % most);
+            let trail = promise.trail(&mut self.trail, cx);
+            let readahead = promise.readahead(cx.disk, trail.is_some());
+            if readahead == Readahead::Far && !promise.reads_ahead {
+                want = want.min(SHORT_BYTES);
             }
-            looked_at += 1;
+            if takes == Takes::Files {
+                want = promise.missing(cx.ring, want, now);
+            }
+            let request = ReadRequest {
+                owner,
+                at: promise.at,
+                file: &promise.file,
+                offset: promise.offset,
+                len: want,
+                policy: promise.policy(),
+                wait,
+                readahead,
+                takes,
+                window: of_transport,
+                turn: self.turn,
+                trail,
+                is_urgent: at_head,
+            };
+            let Some(begun) = cx.disk.read(cx.ring, request) else {
+                if at_head {
+                    cx.disk.wait_in_line(cx.ring, owner, &promise.file, wait);
+                }
+                return Begun::Enough;
+            };
+            if self.held + self.reading == 0 {
+                self.silent_since = now;
+            }
+            self.reading += begun.len;
+            self.turn = begun.turn;
+            promise.reads_ahead = readahead == Readahead::Far;
+            promise.reads = if begun.alone { Reads::Alone } else { Reads::Some };
+            promise.advance(begun.len);
         }
+        Begun::All
     }
 
     /// Leaves the first `len` bytes of a promise as they are, resident, in a promise of their own or with
