@@ -12,7 +12,6 @@ use std::thread;
 use std::time::Instant;
 
 use clap::ValueEnum as _;
-use rustix::fs::{Advice, fadvise};
 use samum_bench::disk::sender::{HOT_BYTES, Strategy};
 use samum_bench::load::{self, Order, Plan, Target};
 use samum_bench::run::Run;
@@ -96,9 +95,7 @@ fn every_strategy_delivers_every_byte() {
     let total: u64 = targets.iter().filter_map(|target| target.len).sum();
     for &strategy in Strategy::value_variants() {
         for i in 0..SIZES.len() {
-            let file = fs::File::open(dir.path().join(i.to_string())).unwrap();
-            file.sync_data().unwrap();
-            fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            testkit::evict(dir.path().join(i.to_string()));
         }
         let (_sender, plan) = match start(strategy, dir.path()) {
             Ok(started) => started,

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 use testkit::{
-    Address, Client, assert_accepts_after_crowd, built, request, skip, with_few_descriptors,
+    Address, Client, assert_accepts_after_crowd, built, evict, request, skip, with_few_descriptors,
 };
 
 /// Where the parts of this crate are.
@@ -79,12 +79,6 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
 }
 
-fn evict(path: &Path) {
-    let file = File::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 #[test]
 fn the_example_serves_cold_and_hot_files() {
     if !exists("cc") {
@@ -107,7 +101,7 @@ fn the_example_serves_cold_and_hot_files() {
     for round in 0..3 {
         for (name, len) in files {
             if round != 1 {
-                evict(&site.join(name));
+                evict(site.join(name));
             }
             // All at once, and then one after the other on the same connections.
             for client in &mut clients {

@@ -259,8 +259,8 @@ fn a_ring_dropped_in_the_middle_of_everything_leaves_nothing_behind() {
             let (listener, address) = listener(&bench.ring);
             bench.ring.submit(Op::Accept(listener.clone()), 0);
             let peers: Vec<_> = (0..20).map(|_| TcpStream::connect(address).unwrap()).collect();
+            testkit::evict(&path);
             let file: OwnedFd = fs::File::open(&path).unwrap().into();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             let file = bench.ring.adopt_file(file);
             for offset in 0..16 {
                 let buf = pool.take(65_536).unwrap();

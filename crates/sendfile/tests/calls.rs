@@ -6,7 +6,6 @@ use std::fs::File as StdFile;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -17,18 +16,13 @@ use sendfile::{
     Caching, Calls, DiskConfig, Done, Failure, File, Outcome, Part, Policy, Room, Socket, Stop,
     Window,
 };
+use testkit::evict;
 
 const DRIVERS: [Choice; 2] = [Choice::Uring, Choice::Epoll];
 const POLICY: Policy = Policy { caching: Caching::Popular, window: Window::of(1 << 20) };
 
 fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect()
-}
-
-fn evict(path: &Path) {
-    let file = StdFile::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
 struct Setup {

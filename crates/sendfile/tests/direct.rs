@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use outq::OutQ;
 use ring::{Choice, Completion, Event, Op, Ring};
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::OFlags;
 use sendfile::{
     Caching, Disk, DiskConfig, Drained, Failure, File, Owner, Piece, Policy, Progress, Stream,
     Takes, Transport,
@@ -93,8 +93,7 @@ fn send(choice: Choice, caching: Caching) -> Option<bool> {
         (0..SIZE).map(|at| u8::try_from((at * 31 + at / 4096) % 251).unwrap()).collect();
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     file.write_all(&content).unwrap();
-    file.as_file().sync_all().unwrap();
-    fadvise(file.as_file(), 0, None, Advice::DontNeed).unwrap();
+    testkit::evict(file.path());
     let mut ring = Ring::new(choice).unwrap();
     let fd = ring.adopt_file(StdFile::open(file.path()).unwrap().into());
     ring.submit(Op::Stat(fd.clone()), 1);

@@ -14,6 +14,7 @@ use ring::{Choice, Event, Op, Ring, Token};
 use sendfile::{
     Disk, DiskConfig, File, KernelTcp, Owner, Policy, Progress, Stream, Transport as _,
 };
+use testkit::evict;
 
 const RECV: Token = 1;
 const WRITABLE: Token = 2;
@@ -142,7 +143,7 @@ fn with_overlay(test: &str) -> Option<PathBuf> {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     fs::write(dir.path().join("lower/file"), content()).unwrap();
-    evict(&dir.path().join("lower/file"));
+    evict(dir.path().join("lower/file"));
     let script = r#"mount -t overlay overlay \
         -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$1/mnt" || exit 99
         exec "$2" --exact "$3" --nocapture"#;
@@ -162,12 +163,6 @@ fn with_overlay(test: &str) -> Option<PathBuf> {
     None
 }
 
-fn evict(path: &Path) {
-    let file = StdFile::open(path).unwrap();
-    file.sync_all().unwrap();
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-}
-
 #[test]
 fn what_is_resident_on_overlayfs_leaves_without_a_read() {
     let name = "what_is_resident_on_overlayfs_leaves_without_a_read";
@@ -184,7 +179,7 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
         assert_eq!(file.resident(&worker.ring, 777, 5, now, true), 5);
 
         // Also within the time that a look is believed.
-        evict(&root.join("lower/file"));
+        evict(root.join("lower/file"));
         let now = worker.ring.now();
         assert_eq!(file.resident(&worker.ring, 0, all, now, true), 0, "{choice:?}");
         assert!(worker.send(&file) >= all, "{choice:?}: the loop slept on the disk");

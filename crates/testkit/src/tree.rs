@@ -5,10 +5,9 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 
-use crate::Content;
+use crate::{Content, evict};
 
 /// A directory that is removed when this is dropped.
 ///
@@ -80,17 +79,9 @@ impl Tree {
         write().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Makes a file cold: writes it to disk and drops its pages from the page cache.
-    ///
-    /// Pages that are in use at this moment stay, and so do all pages on a tmpfs.
+    /// Makes a file cold: [`evict()`](crate::evict()).
     pub fn evict(&self, path: impl AsRef<Path>) {
-        let path = self.full(path.as_ref());
-        let evict = || {
-            let file = File::open(&path)?;
-            file.sync_all()?;
-            Ok::<_, std::io::Error>(fadvise(&file, 0, None, Advice::DontNeed)?)
-        };
-        evict().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        evict(self.full(path.as_ref()));
     }
 
     /// The directory.

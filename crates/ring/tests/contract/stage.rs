@@ -531,11 +531,7 @@ impl Stage {
     /// Drop a file from the page cache.
     pub(crate) fn evict(&self, path: &str) {
         match &self.world {
-            Around::Os(directory) => {
-                let file = fs::File::open(directory.0.join(path)).unwrap();
-                file.sync_all().unwrap();
-                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-            }
+            Around::Os(directory) => testkit::evict(directory.0.join(path)),
             Around::Sim(world) => world.evict(path),
         }
     }
