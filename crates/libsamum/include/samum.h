@@ -145,7 +145,8 @@ int samum_shutdown(samum_queue *queue, uint64_t socket);
 
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. Errors
  * of the completion are those of accept(2), as EMFILE; then begin another when it can go on, after a pause (samum_timer). Several
- * of these calls for one listener share its connections. */
+ * of these calls for one listener share its connections; without io_uring a queue takes 64 further ones of listeners that have one,
+ * and another fails with ENOBUFS. */
 int samum_accept(samum_queue *queue, uint64_t listener, uint64_t token, uint64_t *call);
 
 /* Connects a stream socket: SAMUM_CONNECTED, and then the socket is the caller's to close. The address is that of connect(2), for

@@ -90,7 +90,7 @@ pub use now::PROBE_BYTES_MAX;
 pub use now::process::{block_signals, keep_descriptors_from_programs};
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
-    Signal, Stat, Token,
+    SPARE_ACCEPTS_MAX, Signal, Stat, Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;

@@ -27,12 +27,18 @@ pub(crate) use socket::Wait;
 /// The caller's name for an operation, given back with each of its completions.
 pub type Token = u64;
 
+/// The maximum number of a ring's accepts whose listener another accept of the ring waits for ([`Op::Accept`]). A program
+/// needs one or two for a listener. When an accept ends, all of them are searched for the one that takes its place.
+pub const SPARE_ACCEPTS_MAX: usize = 64;
+
 /// An operation that may take time. It owns what it needs until its last completion.
 #[derive(Debug)]
 pub enum Op {
     /// `accept4(2)` again and again: one [`Event::Accepted`] for each connection, until cancelled
     /// or failed. The new sockets are nonblocking and close-on-exec. Several accepts of one listener share its
-    /// connections: each connection is an event of one of them, whichever.
+    /// connections: each connection is an event of one of them, whichever. Where the driver itself keeps the accepts
+    /// whose listener has one already, a ring keeps [`SPARE_ACCEPTS_MAX`] of them, and a further one fails at once with
+    /// `ENOBUFS`. io_uring leaves them to the kernel.
     Accept(Fd),
     /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
     /// piece, then [`Event::Eof`]. At most one per socket.

@@ -39,6 +39,8 @@ pub struct MissingPage {
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) backlog: VecDeque<usize>,
+    /// The operations that accept from it. Of each ring one is not spare; the spare ones are limited by
+    /// [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX).
     pub(super) accepts: Vec<Waiter>,
     pub(super) closed: bool,
 }

@@ -7,11 +7,11 @@ use std::io::{self, IoSlice};
 
 use rustix::net::AddressFamily;
 
-use super::errno;
-use super::net::{Connection, End, FarListener, Input, Output, Reading, Segment, Stall};
+use super::net::{Connection, End, FarListener, Input, Listener, Output, Reading, Segment, Stall};
 use super::world::{Descriptor, Happening, State, World};
+use super::{Waiter, errno};
 use crate::notice::Notice;
-use crate::op::Address;
+use crate::op::{Address, SPARE_ACCEPTS_MAX};
 use crate::pipe::Pipe;
 
 /// The number of times per second that a peer reads, if it reads or is sent bytes at a rate.
@@ -195,6 +195,19 @@ impl World {
 }
 
 impl State {
+    /// Has an accept wait for a listener. One that is spare is refused beyond the limit of its ring, as the epoll driver
+    /// does.
+    pub(super) fn begin_accept(&mut self, listener: usize, who: Waiter) -> io::Result<()> {
+        let of_ring =
+            |one: &Listener| one.accepts.iter().filter(|accept| accept.ring == who.ring).count();
+        let spare: usize = self.listeners.iter().map(|one| of_ring(one).saturating_sub(1)).sum();
+        if of_ring(&self.listeners[listener]) > 0 && spare >= SPARE_ACCEPTS_MAX {
+            return Err(errno(libc::ENOBUFS));
+        }
+        self.listeners[listener].accepts.push(who);
+        Ok(())
+    }
+
     pub(super) fn accept(&mut self, fd: i32) -> io::Result<Option<i32>> {
         let listener = self.listener(fd)?;
         let Some(conn) = self.listeners[listener].backlog.front().copied() else { return Ok(None) };

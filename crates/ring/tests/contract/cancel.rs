@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io::IoSlice;
 
-use ring::{Event, Key, Op, OpenHow};
+use ring::{DriverKind, Event, Fd, Key, Op, OpenHow, SPARE_ACCEPTS_MAX};
 
 use super::stage::{Stage, pattern};
 
@@ -12,6 +12,7 @@ on_every_driver!(
     a_cancelled_receive_can_be_followed_by_another,
     an_accept_can_follow_a_cancelled_one,
     two_accepts_share_a_listener_until_one_is_cancelled,
+    spare_accepts_are_limited,
     cancelling_what_is_done_does_nothing,
     a_late_end_is_not_taken_for_another_operation,
     file_operations_end_once_when_cancelled,
@@ -98,6 +99,31 @@ fn two_accepts_share_a_listener_until_one_is_cancelled(s: &mut Stage) {
         let again = s.ring.submit(Op::Accept(listener), 0);
         s.accepted(again);
     }
+}
+
+/// A listener's first accept counts for no limit.
+fn spare_accepts_are_limited(s: &mut Stage) {
+    let (listener, address) = s.listener();
+    let (other, other_address) = s.listener();
+    let accept = |s: &mut Stage, listener: &Fd| s.ring.submit(Op::Accept(listener.clone()), 0);
+    let accepts: Vec<_> = (0..=SPARE_ACCEPTS_MAX).map(|_| accept(s, &listener)).collect();
+    let first_of_other = accept(s, &other);
+    if s.ring.kind() != DriverKind::Uring {
+        for listener in [&listener, &other] {
+            let further = accept(s, listener);
+            assert_eq!(s.error(further).raw_os_error(), Some(libc::ENOBUFS));
+        }
+    }
+    let _peer = s.connect(other_address);
+    s.accepted(first_of_other);
+    // A spare one takes the place of the first, and leaves its own to another.
+    ends_cancelled(s, accepts[0]);
+    let last = accept(s, &other);
+    ends_cancelled(s, first_of_other);
+    let _peers = [s.connect(address), s.connect(other_address)];
+    s.accepted(last);
+    let accepted = s.rest();
+    assert!(accepted.len() == 1 && accepts[1..].contains(&accepted[0].key), "{accepted:?}");
 }
 
 fn cancelling_what_is_done_does_nothing(s: &mut Stage) {
@@ -201,7 +227,7 @@ fn a_cancelled_starved_receive_ends(s: &mut Stage) {
 }
 
 /// Submit one of everything that waits or takes time.
-fn one_of_each(s: &mut Stage) -> ring::Fd {
+fn one_of_each(s: &mut Stage) -> Fd {
     s.write_file("file", &pattern(1 << 20));
     s.evict("file");
     let file = s.open("file");

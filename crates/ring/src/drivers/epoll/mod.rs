@@ -35,7 +35,8 @@ pub(crate) struct Epoll {
     wide: Rc<RecvPool>,
     /// By descriptor number.
     interests: Vec<Interest>,
-    /// Accepts whose listener another accept waits for. The first of a listener takes that one's place when it ends.
+    /// Accepts whose listener another accept waits for, at most [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX). The
+    /// first of a listener takes that one's place when it ends.
     spare_accepts: Vec<Key>,
     /// Operations to try at the next turn without waiting for an edge.
     again: Vec<Key>,

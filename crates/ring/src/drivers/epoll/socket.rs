@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SocketFlags};
 use super::Epoll;
 use crate::common::{Common, Slot};
 use crate::fd::Fd;
-use crate::op::{Event, Op, Wait};
+use crate::op::{Event, Op, SPARE_ACCEPTS_MAX, Wait};
 use crate::slab::Key;
 
 /// Connections accepted in one turn, so that a flood of them does not stop those that are open.
@@ -87,7 +87,11 @@ impl Epoll {
         }
         match self.interest(fd.os()) {
             Ok(interest) if wait == Wait::Accept && interest.input.is_some() => {
-                self.spare_accepts.push(key);
+                if self.spare_accepts.len() < SPARE_ACCEPTS_MAX {
+                    self.spare_accepts.push(key);
+                } else {
+                    common.end(key, Err(Errno::NOBUFS.into()));
+                }
             }
             Ok(interest) => {
                 let side = match wait {

@@ -65,10 +65,10 @@ impl Sim {
         let now = state.now;
         let slot = common.table.get_mut(key).expect("just inserted");
         let planned = match &slot.op {
-            Op::Accept(fd) => state.listener(fd.raw()).map(|listener| {
-                state.listeners[listener].accepts.push(who);
-                now + state.latency(|config| &config.network)
-            }),
+            Op::Accept(fd) => state
+                .listener(fd.raw())
+                .and_then(|listener| state.begin_accept(listener, who))
+                .map(|()| now + state.latency(|config| &config.network)),
             // There and back.
             Op::Connect(_) => {
                 let there = state.latency(|config| &config.network);
