@@ -147,7 +147,6 @@ impl Content {
 
     /// Finds the resource of a path of a tree, which is in its normal form and without its first slash; a
     /// directory has a slash at its end, but for the root.
-    // Each request comes here, and a call would cost 30 instructions.
     #[inline(always)]
     pub(crate) fn find(
         &mut self,
@@ -155,6 +154,34 @@ impl Content {
         tree: TreeId,
         path: &[u8],
         ticket: Ticket,
+    ) -> Found {
+        self.find_for(shell, tree, path, Some(ticket))
+    }
+
+    /// Finds the resource of a path if it can be had without a wait: it is cached, or the kernel has all of it in memory.
+    /// If it cannot, it is loaded for later requests.
+    pub(crate) fn find_at_once(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+    ) -> Option<Rc<Resource>> {
+        match self.find_for(shell, tree, path, None) {
+            Found::Now(Answer::Resource(resource)) => Some(resource),
+            // The load may have ended.
+            Found::Now(_) | Found::Later => self.believed(tree, path, shell.cx.now),
+        }
+    }
+
+    /// Finds a resource. Without a ticket nothing waits for the load, whose answer is only cached.
+    // Each request comes here, and a call would cost 30 instructions.
+    #[inline(always)]
+    fn find_for(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+        ticket: Option<Ticket>,
     ) -> Found {
         if let Some(resource) = self.library.get(tree, path) {
             resource.used.set(shell.cx.now);
@@ -168,7 +195,13 @@ impl Content {
     /// Finds a resource that is not cached, or that has been cached for some time. A function of
     /// its own, so that the usual case stays short.
     #[inline(never)]
-    fn load_path(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
+    fn load_path(
+        &mut self,
+        shell: &mut Shell,
+        tree: TreeId,
+        path: &[u8],
+        ticket: Option<Ticket>,
+    ) -> Found {
         if self.trees[tree.index()].rules.clean_path(path).is_some() {
             return Found::Now(Answer::Unclean);
         }
@@ -187,7 +220,7 @@ impl Content {
         }
         match self.loader.tickets(tree, path) {
             Some(Tickets::Open(tickets)) if tickets.len() < TICKETS_MAX => {
-                tickets.push(ticket);
+                tickets.extend(ticket);
                 return Found::Later;
             }
             Some(_) => return Found::Now(Answer::Error(Status::ServiceUnavailable)),
@@ -203,35 +236,15 @@ impl Content {
             return Found::Now(Answer::Error(Status::ServiceUnavailable));
         };
         let waiting = self.answers.len();
-        self.begin(shell, tree, path, device, previous, Some(ticket));
+        self.begin(shell, tree, path, device, previous, ticket);
         // If the kernel had all in memory, the load has ended. No other load has: this one took no place from any.
-        if self.answers.back().is_some_and(|(answered, _)| *answered == ticket)
+        if self.answers.back().is_some_and(|(answered, _)| Some(*answered) == ticket)
             && let Some((_, answer)) = self.answers.pop_back()
         {
             debug_assert!(self.answers.len() == waiting, "nobody would fetch the others now");
             return Found::Now(answer);
         }
         Found::Later
-    }
-
-    /// The resource of a path if it can be had without a wait: it is cached, or the kernel has all of it in memory. Else it
-    /// is loaded for later requests.
-    pub(crate) fn find_at_once(
-        &mut self,
-        shell: &mut Shell,
-        tree: TreeId,
-        path: &[u8],
-    ) -> Option<Rc<Resource>> {
-        let cached = self.library.get(tree, path).cloned();
-        let is_young = |one: &Rc<Resource>| shell.cx.now.since(one.validated.get()) < age_max(one);
-        if !cached.as_ref().is_some_and(is_young)
-            && !self.loader.is_loading(tree, path)
-            && !self.trees[tree.index()].is_lost
-            && let Some(device) = self.admits(shell, tree, path)
-        {
-            self.begin(shell, tree, path, device, cached, None);
-        }
-        self.believed(tree, path, shell.cx.now)
     }
 
     /// Finds the page of an error, which does not wait for a device that does not answer: not even as the request that
