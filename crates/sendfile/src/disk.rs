@@ -32,6 +32,7 @@ pub(crate) use holders::Holding;
 pub use read::ReadDone;
 pub(crate) use read::{Begun, Data, ReadRequest};
 use read::{How, Read};
+pub use silence::Tries;
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]

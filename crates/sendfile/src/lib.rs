@@ -137,7 +137,7 @@ pub use calls::{
 };
 pub use cyclic::{Cyclic, CyclicFile, CyclicPool, Part as CyclicPart};
 pub use devices::{Devices, Silence};
-pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone};
+pub use disk::{DeviceStats, Disk, DiskConfig, DiskStats, Owner, ReadDone, Tries};
 pub use failure::Failure;
 pub use file::File;
 pub use outq::Weight;

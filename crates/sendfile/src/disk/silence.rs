@@ -10,6 +10,15 @@ use crate::devices::Silence;
 use crate::file::{BLOCK, File};
 use crate::transport::Takes;
 
+/// The streams that may try a device whose reads do not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tries {
+    /// In each patience one stream tries the device. This one may be it, and does not fail at once then.
+    InTurn,
+    /// This stream never tries the device.
+    Never,
+}
+
 impl Disk {
     /// Returns whether a read of a device fails at once.
     pub(super) fn refuses(&self, device: Device) -> bool {
@@ -35,8 +44,7 @@ impl Disk {
 
     /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
     /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
-    /// have it read. Ask before the head of a response is promised. In each patience one stream may try such a device, and
-    /// does not fail at once, unless it says that it `never_tries`.
+    /// have it read. Ask before the head of a response is promised.
     ///
     /// # Panics
     ///
@@ -48,12 +56,15 @@ impl Disk {
         file: &File,
         range: &Range<u64>,
         takes: Takes,
-        never_tries: bool,
+        tries: Tries,
     ) -> bool {
         assert!(range.start <= range.end);
         self.now = ring.now();
         let device = file.device();
-        let fails = if never_tries { self.is_silent(device) } else { self.refuses(device) };
+        let fails = match tries {
+            Tries::InTurn => self.refuses(device),
+            Tries::Never => self.is_silent(device),
+        };
         if range.is_empty() || !fails {
             return false;
         }

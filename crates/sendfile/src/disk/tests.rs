@@ -103,16 +103,13 @@ impl Worker {
     }
 
     fn would_fail(&mut self, block: u64, takes: Takes) -> bool {
-        let range = block * BLOCK..self.file.size();
-        self.disk.may_refuse()
-            && self.disk.would_fail(&mut self.ring, &self.file, &range, takes, false)
+        self.would_fail_if(Tries::InTurn, block, takes)
     }
 
-    /// The same of a stream that never tries the device.
-    fn would_fail_untried(&mut self, block: u64, takes: Takes) -> bool {
+    fn would_fail_if(&mut self, tries: Tries, block: u64, takes: Takes) -> bool {
         let range = block * BLOCK..self.file.size();
         self.disk.may_refuse()
-            && self.disk.would_fail(&mut self.ring, &self.file, &range, takes, true)
+            && self.disk.would_fail(&mut self.ring, &self.file, &range, takes, tries)
     }
 
     /// Waits until then, and takes what ends; returns the news.
@@ -173,7 +170,8 @@ fn disks_try_a_device_together_whose_reads_do_not_end() {
     assert_eq!(other.pass(at(61)), []);
     assert!(one.would_fail(3, Takes::Files));
     assert_eq!(other.pass(at(63)), [], "one has told it");
-    assert!(one.would_fail_untried(3, Takes::Files) && !one.would_fail_untried(0, Takes::Files));
+    assert!(one.would_fail_if(Tries::Never, 3, Takes::Files));
+    assert!(!one.would_fail_if(Tries::Never, 0, Takes::Files));
     assert!(!one.would_fail(3, Takes::Files) && !one.fails(3));
     assert!(other.would_fail(3, Takes::Files));
     // The first read that ends tells all.
