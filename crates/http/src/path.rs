@@ -322,7 +322,7 @@ fn resolve_segment(segment: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends a byte in its percent-encoded form.
-pub fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
     out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
@@ -350,6 +350,17 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
             b'/' if out.last() == Some(&b'/') => {}
             byte if bytes::is(byte, PLAIN) => out.push(byte),
             byte => push_encoded(byte, out),
+        }
+    }
+}
+
+/// Appends a text as a part of a URL: bytes for which `is_kept` is true as they are, the others percent-encoded.
+pub fn encode_unless(is_kept: impl Fn(u8) -> bool, text: &[u8], out: &mut Vec<u8>) {
+    for &byte in text {
+        if is_kept(byte) {
+            out.push(byte);
+        } else {
+            push_encoded(byte, out);
         }
     }
 }

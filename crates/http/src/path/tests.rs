@@ -210,6 +210,13 @@ fn encoding_behind_a_slash_never_doubles_it() {
     assert_eq!(out, b"/evil.example");
 }
 
+#[test]
+fn rfc3986_2_1_bytes_that_are_not_kept_are_encoded_with_upper_case_digits() {
+    let mut out = b"/".to_vec();
+    encode_unless(|byte| byte.is_ascii_alphanumeric(), b"a/\xff %\n", &mut out);
+    assert_eq!(out, b"/a%2F%FF%20%25%0A");
+}
+
 /// Paths with all that is special in them.
 #[test]
 fn rfc3986_6_2_2_a_path_that_is_sent_on_has_one_form() {

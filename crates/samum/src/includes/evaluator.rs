@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use http::path;
+
 use super::directive::{Directive, Encoding, Reference};
 use super::expression::{self, VALUE_BYTES_MAX, expand, is_name};
 use super::fault::Fault;
@@ -323,14 +325,8 @@ impl Encoding {
 
 /// Appends a text as a part of a URL: all but letters, digits, slashes and `-._~` is encoded (RFC 3986 §2.3).
 fn put_url(text: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text {
-        if byte.is_ascii_alphanumeric() || b"/-._~".contains(byte) {
-            out.push(*byte);
-        } else {
-            out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-    }
+    let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    path::encode_unless(is_kept, text, out);
 }
 
 #[cfg(test)]

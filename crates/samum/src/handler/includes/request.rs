@@ -80,14 +80,7 @@ pub(in crate::handler) fn resolve(base: &[u8], url: &[u8]) -> (Vec<u8>, Option<V
 
 /// Appends a text, in which all bytes but visible ASCII are encoded, and the beginning of a fragment.
 fn put_visible(text: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text {
-        if byte.is_ascii_graphic() && *byte != b'#' {
-            out.push(*byte);
-        } else {
-            out.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-    }
+    path::encode_unless(|byte| byte.is_ascii_graphic() && byte != b'#', text, out);
 }
 
 #[cfg(test)]

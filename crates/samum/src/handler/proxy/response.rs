@@ -262,12 +262,7 @@ fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
 /// A path and a query that an application may have written as they are, with encodings where a URL needs them.
 fn encoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
-    for &byte in path {
-        match bytes::is(byte, bytes::QUERY) {
-            true => out.push(byte),
-            false => path::push_encoded(byte, &mut out),
-        }
-    }
+    path::encode_unless(|byte| bytes::is(byte, bytes::QUERY), path, &mut out);
     out
 }
 
