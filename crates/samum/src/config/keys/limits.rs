@@ -2,23 +2,24 @@
 
 use super::{Key, set, unless_none};
 use crate::config::Limits;
+use crate::config::draft::Shared;
 use crate::config::message::Notes;
 use crate::config::node::Node;
 use crate::config::value::{self, quoted};
 
 /// The keys of `limits`.
-pub(super) const LIMITS: &[Key<Limits>] = &[
+pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
     Key {
         name: "connections-per-ip",
         kind: "number, or `none`",
         default: "`\"none\"`",
         example: "64",
         doc: "Open connections of one IPv4 address, or of one /64 of IPv6 addresses.",
-        read: |limits, node, notes| {
+        read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
                 node.number(1..=1 << 20, notes).and_then(|number| u32::try_from(number).ok())
             };
-            set(&mut limits.connections, unless_none(node, notes, read));
+            set(&mut shared.limits.connections, unless_none(node, notes, read));
         },
         write: |limits| limits.connections.map(|number| number.to_string()),
     },
@@ -29,9 +30,9 @@ pub(super) const LIMITS: &[Key<Limits>] = &[
         example: r#""100/s burst 200""#,
         doc: "Requests of the same: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. Others are answered 429. The burst \
               is the number of requests that may come at once, by default those of a second.",
-        read: |limits, node, notes| {
+        read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);
-            set(&mut limits.requests, unless_none(node, notes, read));
+            set(&mut shared.limits.requests, unless_none(node, notes, read));
         },
         write: |limits| limits.requests.map(|rate| quoted(&value::rate_text(rate))),
     },
@@ -41,10 +42,11 @@ pub(super) const LIMITS: &[Key<Limits>] = &[
         default: "`\"none\"`",
         example: r#""20MiB/s""#,
         doc: "Bytes per second that a connection is sent.",
-        read: |limits, node, notes| {
+        read: |shared, node, notes| {
             let read =
                 |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes_per_second, notes);
-            set(&mut limits.bytes_per_second, unless_none(node, notes, read));
+            shared.rate_place = Some(node.place);
+            set(&mut shared.limits.bytes_per_second, unless_none(node, notes, read));
         },
         write: |limits| {
             limits.bytes_per_second.map(|bytes| quoted(&format!("{}/s", value::bytes_text(bytes))))

@@ -6,23 +6,23 @@ use super::interface::{interface_text, read_interface};
 use super::pcap::PCAP;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
 use super::{Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
-use crate::config::draft::Thing;
+use crate::config::draft::{Draft, Thing};
 use crate::config::message::{Notes, Place};
-use crate::config::node::{Node, Table};
+use crate::config::node::Node;
 use crate::config::value::{self, quoted};
-use crate::config::{Capture, Congestion, ErrorFormat, Frames, Server};
+use crate::config::{Capture, Congestion, ErrorFormat, Frames, Interface, Server};
 
 /// The keys of `[server]`.
-pub(super) const SERVER: &[Key<Server>] = &[
+pub(super) const SERVER: &[Key<Draft, Server>] = &[
     Key {
         name: "threads",
         kind: "number",
         default: "one per core, if there are descriptors for them",
         example: "4",
         doc: "Worker threads.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             let number = node.number(value::THREADS, notes);
-            set(&mut server.threads, number.and_then(|number| usize::try_from(number).ok()));
+            set(&mut draft.server.threads, number.and_then(|number| usize::try_from(number).ok()));
         },
         write: |server| Some(server.threads.to_string()),
     },
@@ -32,9 +32,9 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`\"auto\"`",
         example: r#""epoll""#,
         doc: "The kernel interface to use; `auto` is io_uring where the kernel has and allows it.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             let driver = node.text(value::choice::<value::Driver>, notes);
-            set(&mut server.driver, driver.map(Into::into));
+            set(&mut draft.server.driver, driver.map(Into::into));
         },
         write: |server| Some(quoted(&value::word::<value::Driver, _>(&server.driver))),
     },
@@ -48,8 +48,17 @@ pub(super) const SERVER: &[Key<Server>] = &[
               is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
               capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which the server drops when it has started; see \
               “Serving on a network interface” below.",
-        read: |server, node, notes| {
-            set(&mut server.interfaces, node.list(notes, read_interface));
+        read: |draft, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                read_interface(node, notes).map(|interface| (interface, node.place))
+            };
+            let Some(interfaces) = node.list(notes, read) else { return };
+            let thing = |(interface, place): &(Interface, Place)| {
+                (Thing::Interface(interface.name.clone()), *place)
+            };
+            draft.server_things.extend(interfaces.iter().map(thing));
+            draft.server.interfaces =
+                interfaces.into_iter().map(|(interface, _)| interface).collect();
         },
         write: |server| {
             let all: Vec<_> = server.interfaces.iter().map(interface_text).collect();
@@ -65,8 +74,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
               a packet socket to send large segments (`packet`), or a TAP device (`tap`), which needs `addresses`, saves \
               most where the clients are on the same machine, and costs most in a bridge. `auto` receives by AF_XDP, and sends small and large frames each by the way of these two that a short \
               measurement at the start finds to be cheaper.",
-        read: |server, node, notes| {
-            set(&mut server.frames, node.text(value::choice::<Frames>, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.frames, node.text(value::choice::<Frames>, notes));
         },
         write: |server| {
             let word = || quoted(&value::word::<Frames, _>(&server.frames));
@@ -81,8 +90,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is full. \
               BBR measures how fast the path delivers, and sends as fast: it is faster where frames are lost by \
               chance, and it keeps queues short. NewReno is the older standard, for comparisons.",
-        read: |server, node, notes| {
-            set(&mut server.congestion, node.text(value::choice::<Congestion>, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.congestion, node.text(value::choice::<Congestion>, notes));
         },
         write: |server| {
             let word = || quoted(&value::word::<Congestion, _>(&server.congestion));
@@ -95,7 +104,7 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "none",
         example: r#"{ file = "/var/tmp/eth1.pcapng", peers = ["10.0.0.2"] }"#,
         doc: "Record the frames of the interfaces in files of the format pcapng, for Wireshark and tcpdump.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             let mut capture = Capture::new(PathBuf::new());
             if node.is_table() {
                 let Some(table) = node.table(notes) else { return };
@@ -104,7 +113,7 @@ pub(super) const SERVER: &[Key<Server>] = &[
             } else {
                 set(&mut capture.file, node.file(notes));
             }
-            server.capture = Some(capture);
+            draft.server.capture = Some(capture);
         },
         write: |server| server.capture.as_ref().map(|capture| inline_text(PCAP, capture)),
     },
@@ -115,9 +124,10 @@ pub(super) const SERVER: &[Key<Server>] = &[
         example: r#""/run/samum/control.sock""#,
         doc: "The Unix socket for `samum reload` and `samum stack`, which only the user of the server may use. Without this key it is \
               `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             if let Some(path) = node.file(notes) {
-                server.control = Some(path);
+                draft.server_things.push((Thing::Control(path.clone()), node.place));
+                draft.server.control = Some(path);
             }
         },
         write: |server| server.control.as_deref().map(path_text),
@@ -131,9 +141,9 @@ pub(super) const SERVER: &[Key<Server>] = &[
               the PROXY protocol; `unix` are all that connect to a Unix socket. The client that they name \
               counts for access rules, limits and logs. A request whose fields name different clients is \
               answered 400.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             let list = node.list(notes, |node, notes| node.text(value::peers, notes));
-            set(&mut server.trusted_proxies, list);
+            set(&mut draft.server.trusted_proxies, list);
         },
         write: |server| Some(list_text(&server.trusted_proxies)),
     },
@@ -143,8 +153,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`\"text\"`",
         example: r#""json""#,
         doc: "The format of messages on standard error.",
-        read: |server, node, notes| {
-            set(&mut server.error_format, node.text(value::choice::<ErrorFormat>, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.error_format, node.text(value::choice::<ErrorFormat>, notes));
         },
         write: |server| Some(quoted(&value::word::<ErrorFormat, _>(&server.error_format))),
     },
@@ -155,10 +165,10 @@ pub(super) const SERVER: &[Key<Server>] = &[
         example: "4096",
         doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
               idle for longest; while none has been idle for 50 ms, it waits.",
-        read: |server, node, notes| {
+        read: |draft, node, notes| {
             let number = node.number(value::CONNECTIONS, notes);
             let number = number.and_then(|number| usize::try_from(number).ok());
-            set(&mut server.tuning.connections_max, number);
+            set(&mut draft.server.tuning.connections_max, number);
         },
         write: |server| Some(server.tuning.connections_max.to_string()),
     },
@@ -168,8 +178,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`75`",
         example: "60",
         doc: "A connection without a request is closed after this time.",
-        read: |server, node, notes| {
-            set(&mut server.tuning.timeout_idle, node.quantity(value::seconds, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_idle, node.quantity(value::seconds, notes));
         },
         write: |server| Some(seconds_text(server.tuning.timeout_idle)),
     },
@@ -179,8 +189,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`20`",
         example: "10",
         doc: "A request that is not complete after this time is answered 408.",
-        read: |server, node, notes| {
-            set(&mut server.tuning.timeout_header, node.quantity(value::seconds, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_header, node.quantity(value::seconds, notes));
         },
         write: |server| Some(seconds_text(server.tuning.timeout_header)),
     },
@@ -190,8 +200,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`30`",
         example: "20.5",
         doc: "A connection whose client takes less than `rate-min` for this time is closed.",
-        read: |server, node, notes| {
-            set(&mut server.tuning.timeout_send, node.quantity(value::seconds, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_send, node.quantity(value::seconds, notes));
         },
         write: |server| Some(seconds_text(server.tuning.timeout_send)),
     },
@@ -203,8 +213,8 @@ pub(super) const SERVER: &[Key<Server>] = &[
         doc: "A request whose file the disk has not brought after this time is answered 503; if its response \
               has begun, the connection is closed. Later requests for the same device are answered 503 at once, but \
               for one in each such time, until it answers.",
-        read: |server, node, notes| {
-            set(&mut server.tuning.timeout_disk, node.quantity(value::seconds, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_disk, node.quantity(value::seconds, notes));
         },
         write: |server| Some(seconds_text(server.tuning.timeout_disk)),
     },
@@ -214,28 +224,9 @@ pub(super) const SERVER: &[Key<Server>] = &[
         default: "`64`",
         example: r#""1KiB/s""#,
         doc: "Bytes per second that a client must take while a response waits for it.",
-        read: |server, node, notes| {
-            set(&mut server.tuning.rate_min, node.quantity(value::bytes_per_second, notes));
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.rate_min, node.quantity(value::bytes_per_second, notes));
         },
         write: |server| Some(bytes_text(server.tuning.rate_min)),
     },
 ];
-
-/// Finds the places of the things outside that `[server]` names.
-pub(super) fn server_things(server: &Server, table: Table<'_>) -> Vec<(Thing, Place)> {
-    let mut all = Vec::new();
-    for (name, _, node) in table.entries() {
-        match (name, &server.control) {
-            ("control", Some(path)) => all.push((Thing::Control(path.clone()), node.place)),
-            ("interface", _) => {
-                // The first reading has reported the errors of the list.
-                let read = |node: Node<'_>, _: &mut Notes| Some(node.place);
-                let places = node.list(&mut Notes::default(), read).unwrap_or_default();
-                let names = server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
-                all.extend(names.zip(places));
-            }
-            _ => {}
-        }
-    }
-    all
-}

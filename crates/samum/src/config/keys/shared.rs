@@ -53,11 +53,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "Limits for each client address. A route has the limits of its site that it does not set itself.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
-            read_keys(&mut shared.limits, LIMITS, "limits", table, notes);
-            let mut entries = table.entries();
-            if let Some((.., node)) = entries.find(|(name, ..)| *name == "bytes-per-connection") {
-                shared.rate_place = Some(node.place);
-            }
+            read_keys(shared, LIMITS, "limits", table, notes);
         },
         write: |route| {
             (route.limits != Limits::default()).then(|| inline_text(LIMITS, &route.limits))

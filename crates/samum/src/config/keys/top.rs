@@ -1,6 +1,6 @@
 //! The keys outside all tables.
 
-use super::server::{SERVER, server_things};
+use super::server::SERVER;
 use super::site::read_site;
 use super::{Key, SERVER_TITLE, read_keys};
 use crate::config::draft::{Draft, SiteDraft};
@@ -37,10 +37,7 @@ pub(super) const TOP: &[Key<Draft, ()>] = &[
         read: |draft, node, notes| {
             let Some(table) = node.table(notes) else { return };
             match draft.server_place.replace(node.place) {
-                None => {
-                    read_keys(&mut draft.server, SERVER, SERVER_TITLE, table, notes);
-                    draft.server_things = server_things(&draft.server, table);
-                }
+                None => read_keys(draft, SERVER, SERVER_TITLE, table, notes),
                 Some(other) => notes.error_beside(node.place, "another file has `[server]`", other),
             }
         },
