@@ -19,33 +19,39 @@ const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) server: Arc<Server>,
-    /// The request that it serves; none while it is kept.
-    pub(super) user: Option<Key>,
+    pub(super) usage: Usage,
     /// The requests that it has served before.
     pub(crate) served: u64,
-    /// Since when it has been kept.
-    pub(super) kept_since: Time,
     state: State,
     queue: OutQ<Piece>,
-    /// True if bytes of the server are wanted.
-    receives: bool,
-    pulling: Pulling,
+    inflow: Inflow,
     receive_token: Token,
     /// True once our side has ended.
     has_shut_down: bool,
 }
 
-/// The state of pulling.
+/// The use of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pulling {
-    /// The ring receives, when it is told to.
-    No,
-    /// The ring has been told to stop.
+pub(super) enum Usage {
+    /// It serves this request.
+    Serving(Key),
+    /// It has been kept for another request since then.
+    Kept(Time),
+}
+
+/// The way of the bytes of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inflow {
+    /// The ring receives them.
+    Ring,
+    /// They wait in the socket.
+    Held,
+    /// They will be pulled. The ring has been told to stop, and its last bytes may still come.
     Stopping,
-    /// It can be tried.
-    Tried,
-    /// Nothing has come; the ring says when there is more.
-    Waiting(Key),
+    /// They are pulled, and some may have come.
+    Pullable,
+    /// They are pulled, and none has come. This operation says when there are some.
+    Awaited(Key),
 }
 
 #[derive(Debug)]
@@ -98,13 +104,11 @@ impl Link {
         let key = ring.submit(Op::Connect(address), tokens.receive);
         Self {
             server: Arc::clone(server),
-            user: Some(user),
+            usage: Usage::Serving(user),
             served: 0,
-            kept_since: Time::default(),
             state: State::Connecting(key),
             queue: OutQ::new(),
-            receives: true,
-            pulling: Pulling::No,
+            inflow: Inflow::Ring,
             receive_token: tokens.receive,
             has_shut_down: false,
         }
@@ -124,7 +128,9 @@ impl Link {
             }
             Ok(Event::Received(bytes)) => Some(LinkEvent::Received(bytes)),
             Ok(Event::Readable) => {
-                self.pulling = Pulling::Tried;
+                if self.inflow != Inflow::Ring {
+                    self.inflow = Inflow::Pullable;
+                }
                 Some(LinkEvent::Pullable)
             }
             Ok(Event::Eof) => {
@@ -137,12 +143,12 @@ impl Link {
             }
             Ok(event) => unreachable!("a link brought {event:?}"),
             Err(error) if error.raw_os_error() == Some(ECANCELED) => {
-                let (receives, pulling) = (self.receives, self.pulling);
+                let inflow = self.inflow;
                 let transport = self.transport()?;
                 transport.handle_receive_stopped();
-                transport.set_receiving(ring, receives);
-                (pulling == Pulling::Stopping).then(|| {
-                    self.pulling = Pulling::Tried;
+                transport.set_receiving(ring, inflow == Inflow::Ring);
+                (inflow == Inflow::Stopping).then(|| {
+                    self.inflow = Inflow::Pullable;
                     LinkEvent::Pullable
                 })
             }
@@ -152,7 +158,7 @@ impl Link {
 
     fn open(&mut self, ring: &mut Ring, socket: Fd, tokens: Tokens) {
         let mut transport = KernelTcp::new(socket, tokens.receive, tokens.writable);
-        transport.set_receiving(ring, self.receives);
+        transport.set_receiving(ring, self.inflow == Inflow::Ring);
         self.state = State::Open(transport);
     }
 
@@ -203,11 +209,10 @@ impl Link {
     /// Stops receiving through the ring: what comes from now on is [pulled](Self::pull), once the ring has
     /// delivered the rest.
     pub(crate) fn set_pulling(&mut self, ring: &mut Ring) {
-        self.receives = false;
-        if let State::Open(transport) = &mut self.state {
-            transport.set_receiving(ring, false);
+        self.set_receiving(ring, false);
+        if let State::Open(transport) = &self.state {
             let is_stopped = !transport.is_receiving();
-            self.pulling = if is_stopped { Pulling::Tried } else { Pulling::Stopping };
+            self.inflow = if is_stopped { Inflow::Pullable } else { Inflow::Stopping };
         }
     }
 
@@ -218,7 +223,7 @@ impl Link {
         ring: &mut Ring,
         receive: impl FnOnce(&Ring, &Fd) -> io::Result<T>,
     ) -> Option<io::Result<T>> {
-        let (State::Open(transport), Pulling::Tried) = (&self.state, self.pulling) else {
+        let (State::Open(transport), Inflow::Pullable) = (&self.state, self.inflow) else {
             return None;
         };
         match receive(ring, transport.socket()) {
@@ -249,24 +254,23 @@ impl Link {
     pub(crate) fn await_bytes(&mut self, ring: &mut Ring) {
         if let State::Open(transport) = &self.state {
             let op = Op::Readable(transport.socket().clone());
-            self.pulling = Pulling::Waiting(ring.submit(op, self.receive_token));
+            self.inflow = Inflow::Awaited(ring.submit(op, self.receive_token));
         }
     }
 
     /// Returns whether something may have come that can be pulled.
     pub(crate) fn may_pull(&self) -> bool {
-        self.pulling == Pulling::Tried
+        self.inflow == Inflow::Pullable
     }
 
     /// Returns whether it is pulled, and nothing has come.
     pub(crate) const fn waits_for_more(&self) -> bool {
-        matches!(self.pulling, Pulling::Waiting(_) | Pulling::Stopping)
+        matches!(self.inflow, Inflow::Awaited(_) | Inflow::Stopping)
     }
 
     /// Receives through the ring from now on, or no longer. What is on its way comes anyway.
     pub(crate) fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
-        self.receives = on;
-        self.pulling = Pulling::No;
+        self.inflow = if on { Inflow::Ring } else { Inflow::Held };
         if let State::Open(transport) = &mut self.state {
             transport.set_receiving(ring, on);
         }
@@ -283,7 +287,7 @@ impl Link {
 
     /// Cancels everything in flight.
     pub(super) fn close(&mut self, ring: &mut Ring) {
-        if let Pulling::Waiting(key) = self.pulling {
+        if let Inflow::Awaited(key) = self.inflow {
             ring.cancel(key);
         }
         match &mut self.state {

@@ -28,8 +28,8 @@ use self::choice::{Choices, Numbers};
 pub(crate) use self::choice::{Chosen, Cost, Try};
 pub(crate) use self::health::Change;
 use self::health::Health;
-use self::link::Tokens;
 pub(crate) use self::link::{Link, LinkEvent};
+use self::link::{Tokens, Usage};
 use self::names::{Name, Names, Resolved};
 use crate::config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
 use crate::metrics::ServerNumbers;
@@ -338,14 +338,14 @@ impl Links {
     pub(crate) fn take_kept(&mut self, server: &Server, user: Key) -> Option<Key> {
         let key = self.kept.get_mut(&server.id)?.pop()?;
         let link = self.links.get_mut(key).expect("links that are kept exist");
-        link.user = Some(user);
+        link.usage = Usage::Serving(user);
         Some(key)
     }
 
     /// Keeps a link for another request.
     pub(crate) fn keep(&mut self, ring: &mut Ring, key: Key, now: Time) {
         let link = self.links.get_mut(key).expect("the link of a request exists");
-        (link.user, link.kept_since) = (None, now);
+        link.usage = Usage::Kept(now);
         link.served += 1;
         // The end of the connection is to be seen.
         link.set_receiving(ring, true);
@@ -371,7 +371,8 @@ impl Links {
         kept.retain(|_, keys| {
             keys.retain(|key| {
                 let Some(link) = links.get_mut(*key) else { return false };
-                let is_young = now.since(link.kept_since) < KEPT_TIME_MAX;
+                let is_young =
+                    !matches!(link.usage, Usage::Kept(since) if now.since(since) >= KEPT_TIME_MAX);
                 if !is_young && let Some(mut link) = links.remove(*key) {
                     link.close(ring);
                 }
@@ -403,7 +404,7 @@ impl Links {
         // It may have been closed since.
         let link = self.links.get_mut(key)?;
         let event = link.handle(ring, completion, tokens)?;
-        if let Some(user) = link.user {
+        if let Usage::Serving(user) = link.usage {
             return Some(LinkNews::Event(user, event));
         }
         if matches!(event, LinkEvent::Writable) {
