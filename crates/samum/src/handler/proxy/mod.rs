@@ -467,4 +467,6 @@ pub(super) fn response(answer: &Answer, now: i64) -> Response<'_> {
 }
 
 #[cfg(test)]
-mod desync;
+mod tests {
+    mod desync;
+}

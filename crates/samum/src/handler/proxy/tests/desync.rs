@@ -16,10 +16,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use super::request::tests::HOW;
-use super::request::{self, Forwarding};
-use super::response::tests::PLAIN;
-use super::response::{self, Meaning};
+use crate::handler::proxy::request::tests::HOW;
+use crate::handler::proxy::request::{self, Forwarding};
+use crate::handler::proxy::response::tests::PLAIN;
+use crate::handler::proxy::response::{self, Meaning};
 use crate::upstream::RESPONSE_LIMITS;
 
 /// A request, and what the corpus says of it.
