@@ -21,6 +21,7 @@ use ring::{Completion, Fd};
 
 use super::cgi::Programs;
 use super::files::Files;
+use super::gateway::bodies::Taker;
 use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
 use super::proxy::{Held, Proxy};
@@ -129,7 +130,9 @@ impl Handler for Router {
             admitted.ok()?;
         }
         if is_passed_on {
-            return self.proxy.consumer(request, serving.scripts(route).is_some());
+            let is_fastcgi = serving.scripts(route).is_some();
+            let taker = if is_fastcgi { Taker::Program } else { Taker::Server };
+            return self.proxy.consumer(request, taker);
         }
         self.programs.consumer(request)
     }

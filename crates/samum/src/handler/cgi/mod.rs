@@ -35,7 +35,7 @@ use rustix::process::Signal;
 use self::life::{Action, Cause, End, Life};
 use self::response::{Document, Parser, Reply};
 use super::files::bare;
-use super::gateway::bodies::Bodies;
+use super::gateway::bodies::{Bodies, Taker};
 use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::{Lines, Text};
@@ -167,7 +167,7 @@ impl Programs {
         if framing == Framing::None {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, true, &self.news)
+        self.bodies.offer(request.ticket, framing, Taker::Program, &self.news)
     }
 
     /// Finds the answer to a request for a program.

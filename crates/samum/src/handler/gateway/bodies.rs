@@ -34,6 +34,15 @@ pub(in crate::handler) struct Bodies {
 
 type Offered = Result<Rc<RefCell<Input>>, Refused>;
 
+/// The taker of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::handler) enum Taker {
+    /// Another server, which takes a body while it comes.
+    Server,
+    /// A program or an application, which has to be told the length first.
+    Program,
+}
+
 /// A body was refused, because too much has been collected.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::handler) struct Refused;
@@ -41,18 +50,17 @@ pub(in crate::handler) struct Refused;
 impl Bodies {
     /// Offers the body of a request, which is found next; `None` if it were to be collected, and there is no room.
     ///
-    /// A gateway that must know how long the body is gets one in chunks once all of it has come, and any other that
-    /// fits into memory.
+    /// A program gets a body in chunks once all of it has come, and any other that fits into memory.
     pub(in crate::handler) fn offer(
         &mut self,
         ticket: Ticket,
         framing: Framing,
-        needs_length: bool,
+        taker: Taker,
         news: &Rc<RefCell<News>>,
     ) -> Option<Box<dyn Consumer>> {
         let fits = |length| length <= COLLECTED_BYTES_MAX;
         let is_collected =
-            needs_length && !matches!(framing, Framing::Length(length) if !fits(length));
+            taker == Taker::Program && !matches!(framing, Framing::Length(length) if !fits(length));
         if is_collected && self.bytes.get() >= BYTES_MAX && !self.awaits_any() {
             self.offered = Some((ticket, Err(Refused)));
             return None;
@@ -130,18 +138,18 @@ mod tests {
     const CHUNKED: Framing = Framing::Chunked;
 
     #[test]
-    fn only_a_body_that_is_longer_than_memory_is_not_collected_if_its_length_is_needed() {
+    fn only_a_body_that_is_longer_than_memory_is_not_collected_for_a_program() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        for (framing, needs_length, is_collected) in [
-            (Framing::Chunked, true, true),
-            (Framing::Length(COLLECTED_BYTES_MAX), true, true),
-            (Framing::Length(COLLECTED_BYTES_MAX + 1), true, false),
-            (Framing::Length(1), false, false),
-            (Framing::Chunked, false, false),
+        for (framing, taker, is_collected) in [
+            (Framing::Chunked, Taker::Program, true),
+            (Framing::Length(COLLECTED_BYTES_MAX), Taker::Program, true),
+            (Framing::Length(COLLECTED_BYTES_MAX + 1), Taker::Program, false),
+            (Framing::Length(1), Taker::Server, false),
+            (Framing::Chunked, Taker::Server, false),
         ] {
-            let consumer = bodies.offer(ticket(1), framing, needs_length, &news);
+            let consumer = bodies.offer(ticket(1), framing, taker, &news);
             let input = bodies.take(ticket(1)).unwrap().expect("offered");
-            assert_eq!(input.borrow().is_collected(), is_collected, "{framing:?} {needs_length}");
+            assert_eq!(input.borrow().is_collected(), is_collected, "{framing:?} {taker:?}");
             drop(consumer);
         }
     }
@@ -149,8 +157,8 @@ mod tests {
     #[test]
     fn a_body_is_taken_once_by_its_request() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        for is_collected in [true, false] {
-            assert!(bodies.offer(ticket(1), CHUNKED, is_collected, &news).is_some());
+        for taker in [Taker::Program, Taker::Server] {
+            assert!(bodies.offer(ticket(1), CHUNKED, taker, &news).is_some());
             assert!(bodies.take(ticket(2)).unwrap().is_none());
             assert!(bodies.take(ticket(1)).unwrap().is_some());
             assert!(bodies.take(ticket(1)).unwrap().is_none());
@@ -164,7 +172,7 @@ mod tests {
         let mut keys = ring::Slab::new();
         let mut offered = Vec::new();
         let mut offer = |bodies: &mut Bodies, request, length: u64| {
-            let mut consumer = bodies.offer(ticket(request), CHUNKED, true, &news)?;
+            let mut consumer = bodies.offer(ticket(request), CHUNKED, Taker::Program, &news)?;
             let input = bodies.take(ticket(request)).unwrap().expect("offered");
             let key = keys.insert(());
             input.borrow_mut().set_key(key);
@@ -192,24 +200,24 @@ mod tests {
         for (_, consumer, _) in &mut offered {
             consumer.end();
         }
-        assert!(bodies.offer(ticket(200), CHUNKED, true, &news).is_none());
+        assert!(bodies.offer(ticket(200), CHUNKED, Taker::Program, &news).is_none());
         assert!(bodies.take(ticket(200)).is_err());
         // A server that has a body may take long to answer.
         offered[100].2.borrow_mut().release();
-        assert!(bodies.offer(ticket(203), CHUNKED, true, &news).is_some());
+        assert!(bodies.offer(ticket(203), CHUNKED, Taker::Program, &news).is_some());
         assert_eq!(bodies.bytes.get(), BYTES_MAX - COLLECTED_BYTES_MAX);
         // One that is passed on while it comes takes no memory, and one that has gone gives its own back.
-        assert!(bodies.offer(ticket(201), CHUNKED, false, &news).is_some());
+        assert!(bodies.offer(ticket(201), CHUNKED, Taker::Server, &news).is_some());
         drop(offered.pop());
-        assert!(bodies.offer(ticket(202), CHUNKED, true, &news).is_some());
+        assert!(bodies.offer(ticket(202), CHUNKED, Taker::Program, &news).is_some());
     }
 
     #[test]
     fn bodies_that_have_gone_are_forgotten() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        let first = bodies.offer(ticket(0), CHUNKED, true, &news);
+        let first = bodies.offer(ticket(0), CHUNKED, Taker::Program, &news);
         for request in 1..1000 {
-            drop(bodies.offer(ticket(request), CHUNKED, true, &news));
+            drop(bodies.offer(ticket(request), CHUNKED, Taker::Program, &news));
         }
         assert!(bodies.collected.len() <= 16, "{}", bodies.collected.len());
         drop(first);

@@ -32,7 +32,7 @@ use self::exchange::{Exchange, SURPLUS, Tools};
 use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
-use super::gateway::bodies::Bodies;
+use super::gateway::bodies::{Bodies, Taker};
 use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::Lines;
@@ -167,14 +167,14 @@ impl Proxy {
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
-        needs_length: bool,
+        taker: Taker,
     ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
-        let is_tunnel = || !needs_length && request::upgrade(request.head).is_some();
+        let is_tunnel = || taker == Taker::Server && request::upgrade(request.head).is_some();
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, needs_length, &self.news)
+        self.bodies.offer(request.ticket, framing, taker, &self.news)
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
