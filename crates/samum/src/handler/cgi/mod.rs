@@ -513,10 +513,8 @@ impl Program {
                 Err(_) => input.drop_rest(),
             }
         }
-        if input.is_unwanted || (input.has_ended && input.waiting.is_empty()) {
+        if input.is_over() {
             running.stdin = None;
-        }
-        if input.waiting.len() < before && input.has_ended && input.waiting.is_empty() {
             input.release();
         }
         if input.waiting.len() < before {

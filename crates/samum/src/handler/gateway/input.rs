@@ -27,11 +27,21 @@ pub(in crate::handler) struct Input {
     pub(in crate::handler) trailers: FieldSection<'static>,
     /// Some if all of it has to come before anything is taken.
     collected: Option<Collected>,
-    /// True if there will be no more.
-    pub(in crate::handler) has_ended: bool,
-    /// True if nothing takes it: it is dropped.
-    pub(in crate::handler) is_unwanted: bool,
+    rest: Rest,
     news: Rc<RefCell<News>>,
+}
+
+/// The rest of a body, behind what has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The client has still to send it.
+    Coming,
+    /// There is none: the whole body has come.
+    None,
+    /// It will never come: the client has broken the body off. What had come is dropped.
+    BrokenOff,
+    /// Nothing takes it. What had come is dropped, and so is what comes.
+    Unwanted,
 }
 
 /// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
@@ -72,8 +82,7 @@ impl Input {
             waiting: VecDeque::new(),
             trailers: FieldSection::EMPTY,
             collected,
-            has_ended: false,
-            is_unwanted: false,
+            rest: Rest::Coming,
             news,
         }
     }
@@ -95,17 +104,22 @@ impl Input {
 
     /// Returns whether something waits for the rest of it.
     pub(in crate::handler) const fn is_awaited(&self) -> bool {
-        self.is_collected() && !self.has_ended && !self.is_unwanted
+        self.is_collected() && matches!(self.rest, Rest::Coming)
     }
 
     /// Returns whether all of it has come.
     pub(in crate::handler) const fn is_whole(&self) -> bool {
-        self.has_ended && !self.is_unwanted
+        matches!(self.rest, Rest::None)
+    }
+
+    /// Returns whether nothing waits to be taken, and nothing will.
+    pub(in crate::handler) fn is_over(&self) -> bool {
+        self.rest != Rest::Coming && self.waiting.is_empty()
     }
 
     /// Returns whether its rest will never come: its client has broken it off.
     pub(in crate::handler) const fn is_broken_off(&self) -> bool {
-        self.has_ended && self.is_unwanted
+        matches!(self.rest, Rest::BrokenOff)
     }
 
     /// The name of what it is for, once that is known.
@@ -115,7 +129,7 @@ impl Input {
 
     /// Nothing more is taken.
     pub(in crate::handler) fn drop_rest(&mut self) {
-        self.is_unwanted = true;
+        self.rest = Rest::Unwanted;
         self.release();
     }
 
@@ -156,7 +170,7 @@ impl Consumer for InputConsumer {
 
     fn push(&mut self, bytes: &[u8]) {
         let mut input = self.0.borrow_mut();
-        if !input.is_unwanted {
+        if input.rest == Rest::Coming {
             input.waiting.extend(bytes);
             if let Some(collected) = &mut input.collected {
                 collected.add(bytes.len() as u64);
@@ -167,14 +181,16 @@ impl Consumer for InputConsumer {
 
     fn trailer(&mut self, name: &[u8], value: &[u8]) {
         let mut input = self.0.borrow_mut();
-        if !input.is_unwanted {
+        if input.rest == Rest::Coming {
             input.trailers.push(name, value);
         }
     }
 
     fn end(&mut self) {
         let mut input = self.0.borrow_mut();
-        input.has_ended = true;
+        if input.rest == Rest::Coming {
+            input.rest = Rest::None;
+        }
         input.touch();
     }
 
@@ -187,9 +203,10 @@ impl Consumer for InputConsumer {
 impl Drop for InputConsumer {
     fn drop(&mut self) {
         let mut input = self.0.borrow_mut();
-        // The rest will not come. Its client has gone, or has its response.
-        if !core::mem::replace(&mut input.has_ended, true) {
-            input.drop_rest();
+        // The client has gone, or has its response.
+        if input.rest == Rest::Coming {
+            input.rest = Rest::BrokenOff;
+            input.release();
             input.touch();
         }
     }
@@ -213,6 +230,26 @@ mod tests {
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.weight(), 0);
         drop(consumer);
-        assert!(input.borrow().has_ended);
+        assert!(input.borrow().is_over() && !input.borrow().is_broken_off());
+    }
+
+    #[test]
+    fn a_body_comes_whole_or_is_broken_off() {
+        let news = Rc::new(RefCell::new(News::default()));
+        for is_whole in [true, false] {
+            let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
+            let mut consumer = InputConsumer(Rc::clone(&input));
+            consumer.push(b"body");
+            assert!(!input.borrow().is_whole() && !input.borrow().is_broken_off());
+            if is_whole {
+                consumer.end();
+            }
+            drop(consumer);
+            let mut input = input.borrow_mut();
+            assert_eq!((input.is_whole(), input.is_broken_off()), (is_whole, !is_whole));
+            assert_eq!((input.length(), input.is_over()), (is_whole.then_some(4), !is_whole));
+            input.drop_rest();
+            assert!(input.is_over() && !input.is_whole() && !input.is_broken_off());
+        }
     }
 }
