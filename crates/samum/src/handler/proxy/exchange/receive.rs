@@ -107,10 +107,6 @@ impl Exchange {
             Heard::Partial | Heard::Nothing => {}
             Heard::Head { meaning, has_content, content } => {
                 self.answer(tools, meaning, has_content);
-                if self.stage == Stage::Tunnel {
-                    // The client may have sent something behind its request.
-                    self.send(tools);
-                }
                 if self.stage == Stage::Content {
                     if self.wire.ends_with_head(has_content) {
                         self.end(tools, is_clean);
