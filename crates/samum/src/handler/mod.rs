@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
-use sendfile::{File, Piece, Policy, Takes};
+use sendfile::{File, Piece, Policy, Takes, Tries};
 
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
@@ -283,6 +283,12 @@ impl<'a> Response<'a> {
                 }
             }
         }
+    }
+
+    /// Returns whether the response may be the one that tries a disk which does not answer. The page of an error is not
+    /// worth a wait.
+    pub(crate) fn tries(&self) -> Tries {
+        if self.outcome().0.code() >= 400 { Tries::Never } else { Tries::InTurn }
     }
 
     /// Takes the body out.

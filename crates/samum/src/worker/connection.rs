@@ -9,7 +9,7 @@ use std::io;
 use http::{Head, Method, Status};
 use outq::OutQ;
 use ring::Time;
-use sendfile::{Failure, Progress, ReadDone, Takes, Transport, Tries};
+use sendfile::{Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
 use crate::context::{Context, Removed};
@@ -714,10 +714,8 @@ fn respond<S: Session, H: Handler>(
 #[cold]
 fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
     let Some((file, range)) = response.first_range() else { return false };
-    // The page of an error is not worth a wait.
-    let tries = if response.outcome().0.code() >= 400 { Tries::Never } else { Tries::InTurn };
     head.method != Method::Head
-        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, tries)
+        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, response.tries())
 }
 
 /// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
