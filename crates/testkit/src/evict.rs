@@ -70,27 +70,30 @@ fn cached_pages(file: &File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
     use rustix::pipe::{SpliceFlags, splice};
 
     use super::*;
-    use crate::{Content, Tree};
+    use crate::{Content, Skip, Tree, or_skip};
 
     const BYTES: u64 = 8 << 20;
     const PAGES: u64 = BYTES / 4096;
 
-    fn tree() -> Tree {
-        Tree::beneath("/var/tmp").file("file", Content::pseudo_random(1, BYTES))
+    /// A file on a disk whose pages can be counted, its path, and its directory.
+    fn file() -> Result<(File, PathBuf, Tree), Skip> {
+        let tree = Tree::beneath("/var/tmp").file("file", Content::pseudo_random(1, BYTES));
+        let path = tree.path().join("file");
+        let file = File::open(&path).unwrap();
+        match cached_pages(&file) {
+            Ok(_) => Ok((file, path, tree)),
+            Err(error) => Err(Skip::new(format!("cachestat: {error}"))),
+        }
     }
 
     #[test]
     fn nothing_of_a_file_is_in_memory() {
-        let tree = tree();
-        let path = tree.path().join("file");
-        let file = File::open(&path).unwrap();
-        if let Err(error) = cached_pages(&file) {
-            crate::skip!("cachestat: {error}");
-        }
+        let (file, path, _tree) = or_skip!(file());
         for _ in 0..20 {
             assert_eq!(fs::read(&path).unwrap().len() as u64, BYTES);
             assert_eq!(cached_pages(&file).unwrap(), PAGES);
@@ -102,12 +105,7 @@ mod tests {
     /// A pipe holds pages that were spliced into it.
     #[test]
     fn pages_in_use_are_evicted_when_they_are_free() {
-        let tree = tree();
-        let path = tree.path().join("file");
-        let file = File::open(&path).unwrap();
-        if let Err(error) = cached_pages(&file) {
-            crate::skip!("cachestat: {error}");
-        }
+        let (file, path, _tree) = or_skip!(file());
         let (read, write) = io::pipe().unwrap();
         let spliced = splice(&file, Some(&mut 0), &write, None, 16 * 4096, SpliceFlags::empty());
         assert!(spliced.unwrap() > 0);
