@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// If the file system refuses, or if pages are there after 10 s.
 pub fn evict(path: impl AsRef<Path>) {
     let path = path.as_ref();
-    let left = File::open(path).and_then(|file| evict_pages(&file));
+    let left = File::open(path).and_then(|file| evict_all(&file));
     match left {
         Ok(0) => {}
         Ok(pages) => panic!("{}: {pages} pages stay in memory", path.display()),
@@ -32,13 +32,28 @@ pub fn evict(path: impl AsRef<Path>) {
     }
 }
 
+/// Writes a file to disk, and drops those of its pages that are not in use at that moment. Pages that a socket or a pipe
+/// holds stay.
+///
+/// # Panics
+/// If the file system refuses.
+pub fn evict_unused(path: impl AsRef<Path>) {
+    let path = path.as_ref();
+    let evicted = File::open(path).and_then(|file| evict_once(&file));
+    evicted.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+fn evict_once(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
+}
+
 /// Returns the number of pages that stay.
-fn evict_pages(file: &File) -> io::Result<u64> {
+fn evict_all(file: &File) -> io::Result<u64> {
     let has_only_memory = fstatfs(file)?.f_type == TMPFS_MAGIC;
     let deadline = Instant::now() + LIMIT;
     loop {
-        file.sync_all()?;
-        fadvise(file, 0, None, Advice::DontNeed)?;
+        evict_once(file)?;
         match cached_pages(file) {
             _ if has_only_memory => return Ok(0),
             Ok(pages) if pages > 0 && Instant::now() < deadline => thread::sleep(PAUSE),
@@ -113,7 +128,7 @@ mod tests {
             thread::sleep(20 * PAUSE);
             drop((read, write));
         });
-        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+        evict_unused(&path);
         assert!(cached_pages(&file).unwrap() > 0, "the pipe holds them");
         evict(&path);
         assert_eq!(cached_pages(&file).unwrap(), 0);

@@ -9,7 +9,7 @@
 //! | [`Subvolumes`] | a real btrfs and an overlay: several device numbers of one disk |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
-//! | [`evict()`] | a file of which nothing is in memory |
+//! | [`evict()`], [`evict_unused`] | a file of which nothing, or only what is in use, is in memory |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
@@ -46,7 +46,7 @@ pub use client::{Address, Client, get, request};
 pub use content::Content;
 pub use crowd::{assert_accepts_after_crowd, with_few_descriptors};
 pub use disk::{Disk, HungDisk, Image, Mounted, Subvolumes};
-pub use evict::evict;
+pub use evict::{evict, evict_unused};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use middle_box::{MiddleBox, Tap};
 pub use namespace::{ip, within};
