@@ -1528,6 +1528,25 @@ fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
     });
 }
 
+#[test]
+fn bytes_behind_an_upgrade_reach_the_server_once_it_has_agreed() {
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(&client, &[UPGRADE, b"early"].concat());
+        stage.pass(Duration::from_millis(100));
+        assert_eq!(server.received_bytes(), 0, "it may still refuse");
+        server.send(SWITCHED);
+        assert_eq!(stage.response(&mut client).status, 101);
+        stage.run_until(|| server.received_bytes() == 5);
+        assert_eq!(server.take(), b"early");
+        client.peer.shutdown_write();
+        server.shutdown_write();
+        stage.pass(Duration::from_millis(100));
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 /// What comes through a tunnel is pulled while there is much of it, and comes through the ring otherwise.
 #[test]
 fn a_tunnel_carries_much_and_little_in_turns() {
