@@ -6,8 +6,8 @@
 //!   Directory (threads) starts it ┘         └ stderr ──► the operator
 //! ```
 //!
-//! [`Programs`] has those of one worker, and moves their bytes: pipes are nonblocking, and the ring says
-//! when they can be read and written again. [`life`] decides when a response ends and when a program is
+//! [`Programs`] has those of one worker. A [`program`] moves its bytes: its pipes ([`running`]) are nonblocking, and the
+//! ring says when they can be read and written again. [`life`] decides when a response ends and when a program is
 //! stopped, [`response`](mod@response) what a header means. What may wait for a disk is done by the threads of a
 //! [`Directory`].
 //!
@@ -16,10 +16,12 @@
 //! program while it comes.
 
 mod life;
+mod program;
 pub(super) mod response;
+mod running;
 
 use core::cell::RefCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -27,34 +29,24 @@ use std::sync::Arc;
 
 use http::{Field, Head, Method, ResponseHead, Status, bytes};
 use http1::Framing;
-use ring::{Completion, Fd, Key, Op, Ring, Slab, Time};
-use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, read, write};
-use rustix::process::Signal;
+use ring::{Completion, Key, Op, Slab};
 
-use self::life::{Action, Cause, End, Life};
-use self::response::{Document, Parser, Reply};
+use self::program::{Program, Progress, Stage};
+use self::response::{Document, Parser};
+use self::running::Running;
 use super::files::bare;
 use super::gateway::bodies::{Bodies, Taker};
 use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
-use super::gateway::lines::{Lines, Text};
-use super::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
+use super::gateway::lines::Lines;
 use super::gateway::output::{Output, OutputProducer};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, gateway, page};
 use crate::programs::environment::{Circumstances, Environment};
-use crate::programs::process::{Process, is_hung_up};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
 use crate::shell::{Shell, id_of, kind};
 
 /// The time between two looks at what programs have taken too long for.
 const TICK: Duration = Duration::from_millis(100);
-/// Bytes that are read from a pipe, or written to one, at once: what a pipe holds.
-const PIPE_BYTES: usize = 64 * 1024;
-/// Bytes of an output that wait for the client; the program waits then.
-const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
-/// Reads of one output in one turn; the others' turns come first then.
-const READS_MAX: usize = 4;
 
 /// The programs of a worker.
 #[derive(Debug, Default)]
@@ -102,62 +94,6 @@ pub(super) struct Reached {
     document: Document,
     output: Rc<RefCell<Output>>,
     interest: Rc<Interest>,
-}
-
-/// A request for a program.
-#[derive(Debug)]
-struct Program {
-    ticket: Ticket,
-    /// The path of the request, for messages.
-    name: String,
-    directory: Arc<Directory>,
-    interest: Weak<Interest>,
-    input: Option<Rc<RefCell<Input>>>,
-    output: Rc<RefCell<Output>>,
-    /// How far the response has come.
-    reply: Progress,
-    stage: Stage,
-}
-
-/// How far the response of a program has come.
-#[derive(Debug)]
-enum Progress {
-    Header(Parser),
-    Content,
-    /// It has ended, or is not wanted. What is put out is dropped.
-    Over,
-}
-
-/// How far a program has come.
-#[derive(Debug)]
-enum Stage {
-    /// Its body is being collected, and then it is ordered.
-    Collecting(Option<Box<Order>>),
-    /// It is to be started, by this time if the client still waits. False once it is not wanted.
-    Ordered(Arc<AtomicBool>, Time),
-    Running(Box<Running>),
-}
-
-/// A program that runs.
-#[derive(Debug)]
-struct Running {
-    process: Process,
-    life: Life,
-    /// Readable when the leader has ended; `None` once that is known.
-    exit: Option<Pipe>,
-    stdin: Option<Pipe>,
-    stdout: Option<Pipe>,
-    stderr: Option<Pipe>,
-    /// What comes on standard error.
-    text: Text,
-}
-
-/// A pipe, or another descriptor, that is waited for.
-#[derive(Debug)]
-struct Pipe {
-    fd: Fd,
-    /// The operation that waits for it, if one does.
-    waits: Option<Key>,
 }
 
 impl Programs {
@@ -387,422 +323,6 @@ struct Tools<'a> {
     scratch: &'a mut Vec<u8>,
 }
 
-impl Program {
-    /// Has the program started. Returns false if there are too many.
-    fn order(&mut self, shell: &Shell, order: Order) -> bool {
-        let until = shell.cx.now + self.directory.config.timeout;
-        self.stage = Stage::Ordered(Arc::clone(&order.wanted), until);
-        self.directory.submit(order)
-    }
-
-    /// The program has been started.
-    fn start(&mut self, shell: &Shell, mut process: Process) {
-        let pipe = |fd| Pipe { fd: shell.ring.adopt_socket(fd), waits: None };
-        let pipes = process.take_pipes();
-        let config = &self.directory.config;
-        let mut life = Life::new(shell.cx.now, config.timeout, config.output_max);
-        if matches!(self.reply, Progress::Over) {
-            life.stop(Cause::Gone);
-        }
-        self.stage = Stage::Running(Box::new(Running {
-            process,
-            life,
-            exit: pipes.exit.map(pipe),
-            stdin: pipes.stdin.map(pipe),
-            stdout: pipes.stdout.map(pipe),
-            stderr: pipes.stderr.map(pipe),
-            text: Text::default(),
-        }));
-    }
-
-    /// The client waits no more, or has got what it wanted.
-    fn handle_left(&mut self, answers: &mut VecDeque<(Ticket, Answer)>) {
-        let has_all = {
-            let output = self.output.borrow();
-            output.has_ended() || output.is_unwanted
-        };
-        match (&self.reply, &mut self.stage) {
-            (Progress::Over, _) => {}
-            (Progress::Content, _) if has_all => self.reply = Progress::Over,
-            (_, Stage::Running(running)) => running.life.stop(Cause::Gone),
-            (_, Stage::Ordered(..) | Stage::Collecting(_)) => {
-                self.fail(answers, Status::ServiceUnavailable);
-            }
-        }
-    }
-
-    /// Does whatever can be done now. Returns true at the end.
-    fn go_on(&mut self, tools: &mut Tools<'_>, key: Key) -> bool {
-        let now = tools.shell.cx.now;
-        let is_over = matches!(self.reply, Progress::Over);
-        match &mut self.stage {
-            Stage::Collecting(_) if is_over => true,
-            Stage::Collecting(order) => {
-                let length = self.input.as_ref().and_then(|input| input.borrow().length());
-                let Some(length) = length else { return false };
-                let mut order = order.take().expect("it is ordered once");
-                order.environment.set_content_length(length);
-                if self.order(tools.shell, *order) {
-                    return false;
-                }
-                tools.shell.cx.stats.cgi_refused += 1;
-                self.fail(tools.answers, Status::ServiceUnavailable);
-                true
-            }
-            Stage::Ordered(wanted, until) if is_over || now >= *until => {
-                let wanted = Arc::clone(wanted);
-                wanted.store(false, Ordering::Relaxed);
-                if !is_over {
-                    tools.shell.cx.stats.cgi_refused += 1;
-                    self.fail(tools.answers, Status::ServiceUnavailable);
-                }
-                self.directory.withdraw(&wanted)
-            }
-            Stage::Ordered(..) => false,
-            Stage::Running(_) => self.run(tools, key),
-        }
-    }
-
-    /// Moves the bytes of the program, and ends it if it is time. Returns true at the end.
-    fn run(&mut self, tools: &mut Tools<'_>, key: Key) -> bool {
-        let token = kind::CGI | key.to_bits();
-        self.write_input(tools, token);
-        self.read_output(tools, token);
-        self.read_errors(tools, token);
-        let now = tools.shell.cx.now;
-        let Stage::Running(running) = &mut self.stage else { return false };
-        running.look_for_exit(&mut tools.shell.ring, token, now);
-        if let Some(end) = running.life.end(now) {
-            self.end(tools, end);
-        }
-        let Stage::Running(running) = &mut self.stage else { return false };
-        while let Some(action) = running.life.poll(now) {
-            match action {
-                Action::Terminate => {
-                    tools.shell.cx.stats.cgi_killed += 1;
-                    running.process.signal(Signal::TERM);
-                }
-                Action::Kill => running.process.signal(Signal::KILL),
-                Action::Reap => {
-                    running.process.reap();
-                    running.close(tools, &self.name);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Gives the program what there is of its body.
-    fn write_input(&mut self, tools: &mut Tools<'_>, token: u64) {
-        let Self { input: Some(input), stage: Stage::Running(running), .. } = self else { return };
-        let Some(stdin) = running.stdin.as_mut().filter(|stdin| stdin.waits.is_none()) else {
-            return;
-        };
-        let mut input = input.borrow_mut();
-        let before = input.waiting.len();
-        while let (first @ [_, ..], _) = input.waiting.as_slices() {
-            match write(stdin.fd.os(), &first[..first.len().min(PIPE_BYTES)]) {
-                Ok(count) => drop(input.waiting.drain(..count)),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    stdin.wait(&mut tools.shell.ring, Op::Writable, token);
-                    break;
-                }
-                // EPIPE: the program does not want it, which is no error.
-                Err(_) => input.drop_rest(),
-            }
-        }
-        if input.is_over() {
-            running.stdin = None;
-            input.release();
-        }
-        if input.waiting.len() < before {
-            tools.woken.push_back(self.ticket);
-        }
-    }
-
-    /// Takes what the program has put out, as far as there is room for it.
-    fn read_output(&mut self, tools: &mut Tools<'_>, token: u64) {
-        for _ in 0..READS_MAX {
-            let Stage::Running(running) = &mut self.stage else { return };
-            let is_stopped = running.life.is_stopped();
-            let is_full = matches!(self.reply, Progress::Content)
-                && self.output.borrow().bytes >= OUTPUT_BYTES_MAX;
-            let Some(stdout) = running.stdout.as_mut().filter(|stdout| stdout.waits.is_none())
-            else {
-                return;
-            };
-            if is_full && !is_stopped {
-                return;
-            }
-            let now = tools.shell.cx.now;
-            if !stdout.read(tools.scratch) {
-                running.life.handle_quiet(now);
-                return stdout.wait(&mut tools.shell.ring, Op::Readable, token);
-            }
-            if tools.scratch.is_empty() {
-                running.life.handle_output_end(now);
-                running.stdout = None;
-                return;
-            }
-            running.life.handle_output(tools.scratch.len() as u64);
-            let bytes = core::mem::take(tools.scratch);
-            if !is_stopped {
-                self.take(tools, &bytes);
-            }
-            *tools.scratch = bytes;
-            // A program that is being stopped may put out more than is worth reading.
-            if is_stopped {
-                return;
-            }
-        }
-        // The others' turns come first.
-        if let Stage::Running(running) = &mut self.stage
-            && let Some(stdout) = &mut running.stdout
-        {
-            stdout.wait(&mut tools.shell.ring, Op::Readable, token);
-        }
-    }
-
-    /// Takes what the program has put out on standard error: lines for the operator.
-    fn read_errors(&mut self, tools: &mut Tools<'_>, token: u64) {
-        let Stage::Running(running) = &mut self.stage else { return };
-        let Some(stderr) = running.stderr.as_mut().filter(|stderr| stderr.waits.is_none()) else {
-            return;
-        };
-        if !stderr.read(tools.scratch) {
-            return stderr.wait(&mut tools.shell.ring, Op::Readable, token);
-        }
-        let has_ended = tools.scratch.is_empty();
-        running.life.handle_errors(tools.scratch.len() as u64);
-        if has_ended {
-            running.stderr = None;
-        } else {
-            stderr.wait(&mut tools.shell.ring, Op::Readable, token);
-        }
-        running.log(tools, &self.name);
-    }
-
-    /// Takes output, which is a header first.
-    fn take(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) {
-        match &mut self.reply {
-            Progress::Header(parser) => match parser.handle_output(bytes) {
-                Ok((_, None)) => {}
-                Ok((taken, Some(reply))) => {
-                    if let Reply::Document(document) = &reply
-                        && document.fields.fields().any(|(name, _)| imitates_framing(name))
-                    {
-                        return self.blame(tools, IMITATION);
-                    }
-                    self.answer(tools, reply);
-                    if let Progress::Content = self.reply {
-                        self.take(tools, &bytes[taken..]);
-                    }
-                }
-                Err(fault) => self.blame(tools, fault.reason),
-            },
-            Progress::Content => {
-                let mut output = self.output.borrow_mut();
-                let is_within = output.push(bytes);
-                if core::mem::take(&mut output.is_awaited) {
-                    tools.woken.push_back(self.ticket);
-                }
-                drop(output);
-                if !is_within {
-                    self.note(
-                        tools,
-                        "it put out more than its Content-Length; the rest is dropped",
-                    );
-                    self.reply = Progress::Over;
-                }
-            }
-            Progress::Over => {}
-        }
-    }
-
-    /// The header breaks a rule.
-    fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
-        self.note(tools, reason);
-        tools.shell.cx.stats.cgi_failed += 1;
-        self.fail(tools.answers, Status::BadGateway);
-        self.stop(Cause::Header);
-    }
-
-    /// The header is complete.
-    fn answer(&mut self, tools: &mut Tools<'_>, reply: Reply) {
-        let Some(interest) = self.interest.upgrade() else {
-            self.fail(tools.answers, Status::ServiceUnavailable);
-            return self.stop(Cause::Gone);
-        };
-        let answer = match reply {
-            Reply::Document(mut document) => {
-                // A program hands a request over by `Location` alone.
-                let names = document.fields.fields().map(|(name, _)| name);
-                let unwanted: Vec<_> =
-                    names.filter(|name| is_for_proxy(name)).map(<[u8]>::to_vec).collect();
-                unwanted.iter().for_each(|name| document.fields.remove(name));
-                self.reply = Progress::Content;
-                let mut output = self.output.borrow_mut();
-                if document.has_content() {
-                    output.promise(document.content_length);
-                } else {
-                    output.drop_rest();
-                }
-                let output = Rc::clone(&self.output);
-                Answer::Document(Box::new(Reached { document, output, interest }))
-            }
-            Reply::LocalRedirect(path) => {
-                self.give_up_input();
-                self.reply = Progress::Over;
-                Answer::Redirect(path, interest)
-            }
-        };
-        tools.answers.push_back((self.ticket, answer));
-    }
-
-    /// The response has ended.
-    fn end(&mut self, tools: &mut Tools<'_>, end: End) {
-        let reason = match end {
-            End::Whole => None,
-            End::Cut(cause) => self.reason(cause),
-        };
-        match &self.reply {
-            Progress::Header(_) => {
-                let status = match end {
-                    End::Cut(Cause::Gone) => Status::ServiceUnavailable,
-                    End::Cut(Cause::Timeout) => Status::GatewayTimeout,
-                    End::Cut(_) | End::Whole => Status::BadGateway,
-                };
-                if end != End::Cut(Cause::Gone) {
-                    let reason = reason.unwrap_or_else(|| "it ended".to_owned());
-                    self.note(tools, &format!("{reason} before its header was complete"));
-                    tools.shell.cx.stats.cgi_failed += 1;
-                }
-                self.fail(tools.answers, status);
-            }
-            Progress::Content => {
-                let mut output = self.output.borrow_mut();
-                let had_ended = output.has_ended() || output.is_unwanted;
-                let is_complete = output.finish(end == End::Whole);
-                if core::mem::take(&mut output.is_awaited) {
-                    tools.woken.push_back(self.ticket);
-                }
-                drop(output);
-                if !had_ended && !is_complete && end != End::Cut(Cause::Gone) {
-                    let reason = reason
-                        .unwrap_or_else(|| "it put out less than its Content-Length".to_owned());
-                    self.note(tools, &format!("{reason}; its response is cut off"));
-                    tools.shell.cx.stats.cgi_failed += 1;
-                }
-                self.give_up_input();
-                self.reply = Progress::Over;
-            }
-            Progress::Over => {}
-        }
-    }
-
-    /// The reason for which a response is cut off, for the operator; `None` if it is none of the program's.
-    fn reason(&self, cause: Cause) -> Option<String> {
-        let config = &self.directory.config;
-        match cause {
-            Cause::Output => Some(format!("it put out more than {} bytes", config.output_max)),
-            Cause::Signal(signal) => Some(format!("{} ended it", name_of(signal))),
-            Cause::Timeout => Some(format!("it took more than {} s", config.timeout.as_secs_f64())),
-            Cause::Gone | Cause::Header | Cause::Silence => None,
-        }
-    }
-
-    /// Answers with a page for this status. The client may have gone.
-    fn fail(&mut self, answers: &mut VecDeque<(Ticket, Answer)>, status: Status) {
-        if !matches!(self.reply, Progress::Over) {
-            self.reply = Progress::Over;
-            answers.push_back((self.ticket, Answer::Error(status)));
-        }
-        self.give_up_input();
-    }
-
-    fn give_up_input(&self) {
-        drop_rest(self.input.as_ref());
-    }
-
-    fn stop(&mut self, cause: Cause) {
-        if let Stage::Running(running) = &mut self.stage {
-            running.life.stop(cause);
-        }
-    }
-
-    /// Tells the operator something about the program.
-    fn note(&self, tools: &mut Tools<'_>, text: &str) {
-        tools.lines.note(tools.shell, &self.name, text);
-    }
-}
-
-impl Running {
-    /// Finds out whether the leader has ended.
-    fn look_for_exit(&mut self, ring: &mut Ring, token: u64, now: Time) {
-        let Some(exit) = self.exit.as_mut().filter(|exit| exit.waits.is_none()) else { return };
-        let Some(signal) = self.process.exit() else { return exit.wait(ring, Op::Readable, token) };
-        self.exit = None;
-        self.life.handle_exit(now, signal);
-        // Nothing more is read of a program that is being stopped.
-        if self.life.is_stopped()
-            && self.stdout.as_ref().is_none_or(|stdout| is_hung_up(stdout.fd.os()))
-        {
-            self.life.handle_output_end(now);
-        }
-    }
-
-    /// Logs the lines that were read last, and the beginning of one if they are the last.
-    fn log(&mut self, tools: &mut Tools<'_>, name: &str) {
-        let Tools { shell, lines, scratch, .. } = tools;
-        let mut note = |line: &str| lines.note(shell, name, line);
-        self.text.push(scratch, &mut note);
-        if scratch.is_empty() {
-            self.text.end(note);
-        }
-    }
-
-    /// Closes the pipes. What was put out on standard error last is still logged.
-    fn close(&mut self, tools: &mut Tools<'_>, name: &str) {
-        if let Some(stderr) = &self.stderr {
-            let is_read = stderr.read(tools.scratch);
-            if is_read {
-                self.log(tools, name);
-            }
-        }
-        tools.scratch.clear();
-        self.log(tools, name);
-        for pipe in [&mut self.exit, &mut self.stdin, &mut self.stdout, &mut self.stderr] {
-            if let Some(Pipe { waits: Some(key), .. }) = pipe.take() {
-                tools.shell.ring.cancel(key);
-            }
-        }
-    }
-}
-
-impl Pipe {
-    /// Waits for it.
-    fn wait(&mut self, ring: &mut Ring, op: impl FnOnce(Fd) -> Op, token: u64) {
-        self.waits = Some(ring.submit(op(self.fd.clone()), token));
-    }
-
-    /// Reads what there is, at most [`PIPE_BYTES`]; nothing is the end. Returns false if there is nothing
-    /// at the moment.
-    fn read(&self, into: &mut Vec<u8>) -> bool {
-        into.clear();
-        into.reserve_exact(PIPE_BYTES);
-        loop {
-            match read(self.fd.os(), spare_capacity(into)) {
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
-                // Of a pipe of our own there are no other errors.
-                Ok(_) | Err(_) => return true,
-            }
-        }
-    }
-}
-
 /// The response that an answer comes to.
 pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
     let reached = match answer {
@@ -848,22 +368,4 @@ fn drop_rest(input: Option<&Rc<RefCell<Input>>>) {
 /// The length of the body of a request, if the client says it.
 fn content_length(head: &Head<'_>) -> Option<u64> {
     head.field(Field::ContentLength).and_then(bytes::decimal)
-}
-
-/// A signal for the operator.
-fn name_of(signal: i32) -> String {
-    let name = match Signal::from_named_raw(signal) {
-        Some(Signal::ABORT) => " (SIGABRT)",
-        Some(Signal::BUS) => " (SIGBUS)",
-        Some(Signal::FPE) => " (SIGFPE)",
-        Some(Signal::ILL) => " (SIGILL)",
-        Some(Signal::KILL) => " (SIGKILL)",
-        Some(Signal::PIPE) => " (SIGPIPE)",
-        Some(Signal::SEGV) => " (SIGSEGV)",
-        Some(Signal::SYS) => " (SIGSYS)",
-        Some(Signal::TERM) => " (SIGTERM)",
-        Some(Signal::XCPU) => " (SIGXCPU)",
-        _ => "",
-    };
-    format!("signal {signal}{name}")
 }

@@ -1,0 +1,100 @@
+//! The process of a program, with its pipes.
+
+use ring::{Fd, Key, Op, Ring, Time};
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, read};
+
+use super::Tools;
+use super::life::Life;
+use crate::handler::gateway::lines::Text;
+use crate::programs::process::{Process, is_hung_up};
+
+/// Bytes that are read from a pipe, or written to one, at once: what a pipe holds.
+pub(super) const PIPE_BYTES: usize = 64 * 1024;
+
+/// A program that runs.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) process: Process,
+    pub(super) life: Life,
+    /// Readable when the leader has ended; `None` once that is known.
+    pub(super) exit: Option<Pipe>,
+    pub(super) stdin: Option<Pipe>,
+    pub(super) stdout: Option<Pipe>,
+    pub(super) stderr: Option<Pipe>,
+    /// What comes on standard error.
+    pub(super) text: Text,
+}
+
+/// A pipe, or another descriptor, that is waited for.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) fd: Fd,
+    /// The operation that waits for it, if one does.
+    pub(super) waits: Option<Key>,
+}
+
+impl Running {
+    /// Finds out whether the leader has ended.
+    pub(super) fn look_for_exit(&mut self, ring: &mut Ring, token: u64, now: Time) {
+        let Some(exit) = self.exit.as_mut().filter(|exit| exit.waits.is_none()) else { return };
+        let Some(signal) = self.process.exit() else { return exit.wait(ring, Op::Readable, token) };
+        self.exit = None;
+        self.life.handle_exit(now, signal);
+        // Nothing more is read of a program that is being stopped.
+        if self.life.is_stopped()
+            && self.stdout.as_ref().is_none_or(|stdout| is_hung_up(stdout.fd.os()))
+        {
+            self.life.handle_output_end(now);
+        }
+    }
+
+    /// Logs the lines that were read last, and the beginning of one if they are the last.
+    pub(super) fn log(&mut self, tools: &mut Tools<'_>, name: &str) {
+        let Tools { shell, lines, scratch, .. } = tools;
+        let mut note = |line: &str| lines.note(shell, name, line);
+        self.text.push(scratch, &mut note);
+        if scratch.is_empty() {
+            self.text.end(note);
+        }
+    }
+
+    /// Closes the pipes. What was put out on standard error last is still logged.
+    pub(super) fn close(&mut self, tools: &mut Tools<'_>, name: &str) {
+        if let Some(stderr) = &self.stderr {
+            let is_read = stderr.read(tools.scratch);
+            if is_read {
+                self.log(tools, name);
+            }
+        }
+        tools.scratch.clear();
+        self.log(tools, name);
+        for pipe in [&mut self.exit, &mut self.stdin, &mut self.stdout, &mut self.stderr] {
+            if let Some(Pipe { waits: Some(key), .. }) = pipe.take() {
+                tools.shell.ring.cancel(key);
+            }
+        }
+    }
+}
+
+impl Pipe {
+    /// Waits for it.
+    pub(super) fn wait(&mut self, ring: &mut Ring, op: impl FnOnce(Fd) -> Op, token: u64) {
+        self.waits = Some(ring.submit(op(self.fd.clone()), token));
+    }
+
+    /// Reads what there is, at most [`PIPE_BYTES`]; nothing is the end. Returns false if there is nothing
+    /// at the moment.
+    pub(super) fn read(&self, into: &mut Vec<u8>) -> bool {
+        into.clear();
+        into.reserve_exact(PIPE_BYTES);
+        loop {
+            match read(self.fd.os(), spare_capacity(into)) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return false,
+                // Of a pipe of our own there are no other errors.
+                Ok(_) | Err(_) => return true,
+            }
+        }
+    }
+}
