@@ -23,6 +23,8 @@
 
 mod body;
 mod ends;
+mod exchange;
+mod response;
 mod work;
 
 use core::time::Duration;
@@ -37,7 +39,8 @@ use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Produced, Response, Search, page};
 use body::{Form, Incoming, Sending};
-use work::{Asked, CONTINUE, Exchange, Lookup, Work};
+use exchange::{Asked, Exchange, Lookup};
+use work::{CONTINUE, Work};
 
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
 /// heads, so that one can be completed whatever stands before it.

@@ -2,22 +2,19 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
-use http::{FieldSection, Head, HeadBuf, Method, Reject, Status, Version, bytes};
-use http1::Framing;
+use http::{Method, bytes};
 use http1::server;
-use http1::write::{self, ConnectionOption, Wire};
-use outq::{OutQ, Payload as _};
+use outq::OutQ;
 use ring::{Ring, Time};
-use sendfile::{Disk, Failure, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
+use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
 
-use super::body::{BodyFraming, Form, Incoming, Producing, Sending, Sink};
-use super::ends::{End, Ends};
+use super::body::{Form, Incoming, Producing};
+use super::ends::Ends;
+use super::exchange::{Asked, Exchange, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::handler::{AnswerSize, Part, Produced, Response, Search, Terms};
-use crate::log::{Began, Record};
+use crate::log::Record;
 use crate::session::Outgoing;
 
 /// Requests of one connection that are answered side by side; more are not read until some have
@@ -37,6 +34,7 @@ pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
 /// Invites the body of a request (RFC 9110 §15.2.1).
 pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
 /// Requests and responses of one connection.
 #[derive(Debug, Default)]
 pub struct Work {
@@ -81,58 +79,6 @@ pub(super) struct Begun {
     count: u32,
     /// Bytes of the stream that had been sent before.
     sent: u64,
-}
-
-/// What HTTP/1 knows of a request beside its head.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
-    /// Whether the client waits to be invited to send the body.
-    pub(super) expect_continue: bool,
-    /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
-    pub(super) skips_body_first: bool,
-    /// Whether it is the last of the connection.
-    pub(super) last: bool,
-    /// When its head was complete.
-    pub(super) at: Time,
-    /// When its answer was last looked for.
-    pub(super) since: Time,
-    /// The time for which its answer was looked for.
-    pub(super) found: Duration,
-}
-
-impl Asked {
-    /// What a request says, whose body will be skipped.
-    #[inline]
-    pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
-        Self {
-            at,
-            since: at,
-            found: Duration::ZERO,
-            expect_continue: request.expect_continue,
-            skips_body_first: request.framing == Framing::Chunked && request.keep_alive,
-            last: !request.keep_alive,
-        }
-    }
-}
-
-/// A request whose response has not begun.
-#[derive(Debug)]
-pub(super) enum Exchange {
-    /// Nothing is wrong with it so far.
-    Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
-    /// It was refused.
-    Refused(Reject),
-}
-
-/// How far the answer to a request has been found.
-#[derive(Debug)]
-pub(super) enum Lookup {
-    /// The handler will deliver it.
-    Pending(Option<Box<dyn Search>>),
-    /// The connection keeps it.
-    Found(AnswerSize),
-    /// It is too large to be kept, and is found again when its turn comes.
-    Postponed,
 }
 
 impl Outgoing for Work {
@@ -348,7 +294,7 @@ impl Work {
     }
 
     /// A body begins in this turn of the worker that has so many parts behind its first.
-    fn begins_parts(&mut self, turn: u64, further: usize) {
+    pub(super) fn begins_parts(&mut self, turn: u64, further: usize) {
         self.enter(turn);
         let count = u32::try_from(further).unwrap_or(u32::MAX);
         self.begun.count = self.begun.count.saturating_add(count).min(TURN_REQUESTS_MAX);
@@ -423,213 +369,6 @@ impl Work {
             self.stream.push(Piece::Static(CONTINUE));
         }
     }
-
-    /// Puts a response into the stream; returns whether it ends the connection.
-    #[inline]
-    pub(super) fn begin_response(
-        &mut self,
-        cx: &mut Context,
-        head: Option<&Head<'_>>,
-        response: &mut Response<'_>,
-        mut last: bool,
-    ) -> bool {
-        cx.stats.responses += 1;
-        self.ends_with_connection = false;
-        if response.terms.server_timing {
-            self.add_timing(cx, response);
-        }
-        let is_head = head.is_some_and(|head| head.method == Method::Head);
-        let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
-        if let Some(finished) = response.finished()
-            && !last
-            && !is_http10
-            && self.incoming.is_none()
-        {
-            let record = self.begin_record(cx, head, Status::Ok, &response.terms);
-            let body_at = self.stream.promised() + finished.head_len as u64;
-            let stream = &mut self.stream;
-            finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
-            if is_head || finished.has_body() {
-                self.end_response(record, body_at);
-            } else {
-                // Its length is in the head.
-                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
-                let trailers = FieldSection::EMPTY;
-                self.push_parts(Sending { parts, framing, trailers, record, body_at });
-            }
-            return false;
-        }
-        let status = response.made().head.status;
-        let record = self.begin_record(cx, head, status, &response.terms);
-        let made = response.made();
-        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
-        if body.further_parts() > 0 {
-            self.begins_parts(cx.turn, body.further_parts());
-        }
-        let is_tunnel = self.switch(fields.status);
-        let framing = match fields.content_length {
-            _ if is_tunnel => BodyFraming::Close,
-            Some(length) => BodyFraming::Length(length),
-            None if body.is_empty() => {
-                if !fields.status.is_bodiless() {
-                    fields.content_length = Some(0);
-                }
-                BodyFraming::Length(0)
-            }
-            None if is_http10 => BodyFraming::Close,
-            None => BodyFraming::Chunked,
-        };
-        self.ends_with_connection = framing == BodyFraming::Close && !is_tunnel;
-        last |= framing == BodyFraming::Close;
-        // Not later than the date of the message (RFC 9110 §8.8.2.1).
-        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
-        let wire = Wire {
-            connection: match (last, is_http10) {
-                _ if is_tunnel => ConnectionOption::Upgrade,
-                (true, _) => ConnectionOption::Close,
-                (false, true) => ConnectionOption::KeepAlive,
-                (false, false) => ConnectionOption::Unsaid,
-            },
-            chunked: framing == BodyFraming::Chunked,
-        };
-        let mut bytes = Vec::new();
-        write::response_head(fields, &cx.date, wire, &mut bytes);
-        self.stream.push(Piece::Bytes(bytes));
-        let body_at = self.stream.promised();
-        if is_head {
-            self.end_response(record, body_at);
-        } else {
-            let (parts, trailers) = (body.into_iter(), FieldSection::EMPTY);
-            self.push_parts(Sending { parts, framing, trailers, record, body_at });
-        }
-        last
-    }
-
-    /// Begins the entry of a request, if it is recorded. The position of its body is set later.
-    #[inline]
-    fn begin_record(
-        &self,
-        cx: &Context,
-        head: Option<&Head<'_>>,
-        status: Status,
-        terms: &Terms,
-    ) -> Option<Box<Record>> {
-        let recording = Rc::clone(terms.recording.as_ref()?);
-        // What could not be understood has no head, and is answered at once.
-        let at = if head.is_some() { self.asked.at } else { cx.now };
-        let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
-        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
-        let mut record = Record::new(recording, head, status, began);
-        record.client = terms.client;
-        Some(record)
-    }
-
-    /// Adds `Server-Timing` (W3C): what is known now, in milliseconds.
-    #[cold]
-    fn add_timing(&self, cx: &Context, response: &mut Response<'_>) {
-        let terms = &response.terms;
-        let disk = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
-        let [disk, find] =
-            [disk, cx.now.since(self.asked.at)].map(|time| time.as_secs_f64() * 1000.0);
-        let value = format!("disk;dur={disk:.3}, find;dur={find:.3}");
-        response.made().head.extra.push(b"Server-Timing", value.as_bytes());
-    }
-
-    /// Decides with the status of a response whether the tunnel begins that its request may have asked
-    /// for.
-    pub(super) fn switch(&mut self, status: Status) -> bool {
-        let Some(incoming) = &mut self.incoming else { return false };
-        if incoming.form != Form::Offered || !self.exchanges.is_empty() {
-            return false;
-        }
-        if status == Status::SwitchingProtocols {
-            incoming.form = Form::Tunnel;
-            return true;
-        }
-        self.incoming = None;
-        false
-    }
-
-    /// Puts parts of a body into the stream, up to the first that has to be made.
-    #[inline]
-    pub(super) fn push_parts(&mut self, mut body: Sending) {
-        while let Some(part) = body.parts.next() {
-            match part {
-                // A chunk without bytes would be the last.
-                Part::Piece(piece) if piece.len() == 0 => {}
-                Part::File(_, range, _) if range.is_empty() => {}
-                Part::Piece(piece) => {
-                    let length = piece.len();
-                    body.framing.begin(length, &mut self.stream);
-                    self.stream.push(piece);
-                    body.framing.end(&mut self.stream);
-                }
-                Part::File(file, range, policy) => {
-                    body.framing.begin(range.end - range.start, &mut self.stream);
-                    self.stream.push_file(&file, range, policy);
-                    body.framing.end(&mut self.stream);
-                }
-                Part::Producer(producer) => {
-                    self.producing = Some(Producing { producer, body, is_new: true });
-                    return;
-                }
-            }
-        }
-        if body.framing == BodyFraming::Chunked {
-            self.stream.push(if body.trailers.as_bytes().is_empty() {
-                Piece::Static(write::LAST_CHUNK)
-            } else {
-                let mut bytes = Vec::new();
-                write::last_chunk(&body.trailers, &mut bytes);
-                Piece::Bytes(bytes)
-            });
-        }
-        self.end_response(body.record, body.body_at);
-    }
-
-    /// Has the producer make more of its bytes.
-    pub(super) fn produce(&mut self, turn: u64) -> Produced {
-        let Some(Producing { mut producer, mut body, .. }) = self.producing.take() else {
-            return Produced::Ended;
-        };
-        let before = self.stream.promised();
-        let mut sink = Sink { stream: &mut self.stream, framing: &mut body.framing };
-        let mut produced = producer.poll(PRODUCED_BYTES_MAX, &mut sink);
-        let (last, bytes) = self.produced;
-        let made = self.stream.promised() - before;
-        self.produced = (turn, if last == turn { bytes + made } else { made });
-        if body.framing.is_broken(produced) {
-            produced = Produced::Failed;
-        }
-        match produced {
-            Produced::More | Produced::Waiting => {
-                self.producing = Some(Producing { producer, body, is_new: false });
-            }
-            Produced::Ended => {
-                body.trailers = producer.trailers();
-                self.push_parts(body);
-            }
-            Produced::Failed => {
-                self.stream.abort(Failure::Unfinished);
-                self.producing = Some(Producing { producer, body, is_new: false });
-            }
-        }
-        produced
-    }
-
-    /// A response ends where the stream ends now.
-    #[inline]
-    pub(super) fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
-        let at = self.stream.promised();
-        if self.receives_body() && self.exchanges.is_empty() {
-            self.incoming = None;
-        }
-        if let Some(record) = &mut record {
-            record.body_at = body_at;
-            record.body_bytes = at - body_at;
-        }
-        self.ends.push(End { at, record });
-    }
 }
 
 /// Whether a method changes nothing (RFC 9110 §9.2.1).
@@ -645,29 +384,4 @@ fn begins_unsafe(input: &[u8]) -> bool {
     let is_begun = |begin: &&[u8]| input.starts_with(begin) || begin.starts_with(input);
     input.first().is_some_and(|byte| bytes::is(*byte, bytes::TOKEN))
         && ![&b"GET "[..], b"HEAD ", b"OPTIONS ", b"TRACE "].iter().any(is_begun)
-}
-
-impl Exchange {
-    /// Whether its response can begin.
-    pub(super) const fn is_ready(&self) -> bool {
-        match self {
-            Self::Asked { asked, lookup, .. } => {
-                !matches!(lookup, Lookup::Pending(_)) && !asked.skips_body_first
-            }
-            Self::Refused(_) => true,
-        }
-    }
-
-    pub(super) fn weight(&self) -> Weight {
-        let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
-        if let Self::Asked { head, lookup, .. } = self {
-            weight.own += head.memory() as u64;
-            match lookup {
-                Lookup::Found(size) => weight.shared += size.shared,
-                Lookup::Pending(Some(search)) => weight.own += search.weight(),
-                Lookup::Pending(None) | Lookup::Postponed => {}
-            }
-        }
-        weight
-    }
 }

@@ -1,0 +1,225 @@
+//! Responses on their way into the stream.
+
+use core::time::Duration;
+use std::rc::Rc;
+
+use http::{FieldSection, Head, Method, Status, Version};
+use http1::write::{self, ConnectionOption, Wire};
+use outq::Payload as _;
+use sendfile::{Failure, Piece};
+
+use super::body::{BodyFraming, Form, Producing, Sending, Sink};
+use super::ends::End;
+use super::work::{PRODUCED_BYTES_MAX, Work};
+use crate::context::Context;
+use crate::handler::{Part, Produced, Response, Terms};
+use crate::log::{Began, Record};
+
+impl Work {
+    /// Puts a response into the stream; returns whether it ends the connection.
+    #[inline]
+    pub(super) fn begin_response(
+        &mut self,
+        cx: &mut Context,
+        head: Option<&Head<'_>>,
+        response: &mut Response<'_>,
+        mut last: bool,
+    ) -> bool {
+        cx.stats.responses += 1;
+        self.ends_with_connection = false;
+        if response.terms.server_timing {
+            self.add_timing(cx, response);
+        }
+        let is_head = head.is_some_and(|head| head.method == Method::Head);
+        let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
+        if let Some(finished) = response.finished()
+            && !last
+            && !is_http10
+            && self.incoming.is_none()
+        {
+            let record = self.begin_record(cx, head, Status::Ok, &response.terms);
+            let body_at = self.stream.promised() + finished.head_len as u64;
+            let stream = &mut self.stream;
+            finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
+            if is_head || finished.has_body() {
+                self.end_response(record, body_at);
+            } else {
+                // Its length is in the head.
+                let (parts, framing) = (response.take_body().into_iter(), BodyFraming::Close);
+                let trailers = FieldSection::EMPTY;
+                self.push_parts(Sending { parts, framing, trailers, record, body_at });
+            }
+            return false;
+        }
+        let status = response.made().head.status;
+        let record = self.begin_record(cx, head, status, &response.terms);
+        let made = response.made();
+        let (fields, body) = (&mut made.head, core::mem::take(&mut made.body));
+        if body.further_parts() > 0 {
+            self.begins_parts(cx.turn, body.further_parts());
+        }
+        let is_tunnel = self.switch(fields.status);
+        let framing = match fields.content_length {
+            _ if is_tunnel => BodyFraming::Close,
+            Some(length) => BodyFraming::Length(length),
+            None if body.is_empty() => {
+                if !fields.status.is_bodiless() {
+                    fields.content_length = Some(0);
+                }
+                BodyFraming::Length(0)
+            }
+            None if is_http10 => BodyFraming::Close,
+            None => BodyFraming::Chunked,
+        };
+        self.ends_with_connection = framing == BodyFraming::Close && !is_tunnel;
+        last |= framing == BodyFraming::Close;
+        // Not later than the date of the message (RFC 9110 §8.8.2.1).
+        fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
+        let wire = Wire {
+            connection: match (last, is_http10) {
+                _ if is_tunnel => ConnectionOption::Upgrade,
+                (true, _) => ConnectionOption::Close,
+                (false, true) => ConnectionOption::KeepAlive,
+                (false, false) => ConnectionOption::Unsaid,
+            },
+            chunked: framing == BodyFraming::Chunked,
+        };
+        let mut bytes = Vec::new();
+        write::response_head(fields, &cx.date, wire, &mut bytes);
+        self.stream.push(Piece::Bytes(bytes));
+        let body_at = self.stream.promised();
+        if is_head {
+            self.end_response(record, body_at);
+        } else {
+            let (parts, trailers) = (body.into_iter(), FieldSection::EMPTY);
+            self.push_parts(Sending { parts, framing, trailers, record, body_at });
+        }
+        last
+    }
+
+    /// Begins the entry of a request, if it is recorded. The position of its body is set later.
+    #[inline]
+    fn begin_record(
+        &self,
+        cx: &Context,
+        head: Option<&Head<'_>>,
+        status: Status,
+        terms: &Terms,
+    ) -> Option<Box<Record>> {
+        let recording = Rc::clone(terms.recording.as_ref()?);
+        // What could not be understood has no head, and is answered at once.
+        let at = if head.is_some() { self.asked.at } else { cx.now };
+        let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
+        let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
+        let mut record = Record::new(recording, head, status, began);
+        record.client = terms.client;
+        Some(record)
+    }
+
+    /// Adds `Server-Timing` (W3C): what is known now, in milliseconds.
+    #[cold]
+    fn add_timing(&self, cx: &Context, response: &mut Response<'_>) {
+        let terms = &response.terms;
+        let disk = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
+        let [disk, find] =
+            [disk, cx.now.since(self.asked.at)].map(|time| time.as_secs_f64() * 1000.0);
+        let value = format!("disk;dur={disk:.3}, find;dur={find:.3}");
+        response.made().head.extra.push(b"Server-Timing", value.as_bytes());
+    }
+
+    /// Decides with the status of a response whether the tunnel begins that its request may have asked
+    /// for.
+    fn switch(&mut self, status: Status) -> bool {
+        let Some(incoming) = &mut self.incoming else { return false };
+        if incoming.form != Form::Offered || !self.exchanges.is_empty() {
+            return false;
+        }
+        if status == Status::SwitchingProtocols {
+            incoming.form = Form::Tunnel;
+            return true;
+        }
+        self.incoming = None;
+        false
+    }
+
+    /// Puts parts of a body into the stream, up to the first that has to be made.
+    #[inline]
+    fn push_parts(&mut self, mut body: Sending) {
+        while let Some(part) = body.parts.next() {
+            match part {
+                // A chunk without bytes would be the last.
+                Part::Piece(piece) if piece.len() == 0 => {}
+                Part::File(_, range, _) if range.is_empty() => {}
+                Part::Piece(piece) => {
+                    let length = piece.len();
+                    body.framing.begin(length, &mut self.stream);
+                    self.stream.push(piece);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::File(file, range, policy) => {
+                    body.framing.begin(range.end - range.start, &mut self.stream);
+                    self.stream.push_file(&file, range, policy);
+                    body.framing.end(&mut self.stream);
+                }
+                Part::Producer(producer) => {
+                    self.producing = Some(Producing { producer, body, is_new: true });
+                    return;
+                }
+            }
+        }
+        if body.framing == BodyFraming::Chunked {
+            self.stream.push(if body.trailers.as_bytes().is_empty() {
+                Piece::Static(write::LAST_CHUNK)
+            } else {
+                let mut bytes = Vec::new();
+                write::last_chunk(&body.trailers, &mut bytes);
+                Piece::Bytes(bytes)
+            });
+        }
+        self.end_response(body.record, body.body_at);
+    }
+
+    /// Has the producer make more of its bytes.
+    pub(super) fn produce(&mut self, turn: u64) -> Produced {
+        let Some(Producing { mut producer, mut body, .. }) = self.producing.take() else {
+            return Produced::Ended;
+        };
+        let before = self.stream.promised();
+        let mut sink = Sink { stream: &mut self.stream, framing: &mut body.framing };
+        let mut produced = producer.poll(PRODUCED_BYTES_MAX, &mut sink);
+        let (last, bytes) = self.produced;
+        let made = self.stream.promised() - before;
+        self.produced = (turn, if last == turn { bytes + made } else { made });
+        if body.framing.is_broken(produced) {
+            produced = Produced::Failed;
+        }
+        match produced {
+            Produced::More | Produced::Waiting => {
+                self.producing = Some(Producing { producer, body, is_new: false });
+            }
+            Produced::Ended => {
+                body.trailers = producer.trailers();
+                self.push_parts(body);
+            }
+            Produced::Failed => {
+                self.stream.abort(Failure::Unfinished);
+                self.producing = Some(Producing { producer, body, is_new: false });
+            }
+        }
+        produced
+    }
+
+    /// A response ends where the stream ends now.
+    #[inline]
+    fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
+        let at = self.stream.promised();
+        if self.receives_body() && self.exchanges.is_empty() {
+            self.incoming = None;
+        }
+        if let Some(record) = &mut record {
+            record.body_at = body_at;
+            record.body_bytes = at - body_at;
+        }
+        self.ends.push(End { at, record });
+    }
+}
