@@ -1,19 +1,22 @@
 //! One client: its transport, its session and the work between them. Nothing is decided here.
 
+mod respond;
+mod work;
+
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroU64;
 use core::time::Duration;
 use std::io;
 
-use http::{Head, Method, Status};
+use http::{Head, Status};
 use outq::OutQ;
 use ring::Time;
 use sendfile::{Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
 use crate::context::{Context, Removed};
-use crate::handler::{Consumer, Found, Handler, Interim, Request, Response, Ticket};
+use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use crate::log::{Began, Cut, Record};
 use crate::metrics::Stats;
 use crate::network::Origin;
@@ -21,9 +24,10 @@ use crate::proxy_protocol::{self, Header, Invalid};
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::{Complaint, Shell};
 use crate::wheel::Tick;
+use respond::respond;
+pub(super) use work::Spare;
+use work::Work;
 
-/// Memory of an idle connection's input buffer that is kept for the next one.
-const INPUT_BYTES_KEPT: usize = 4 * 1024;
 /// The status in the log of a request whose client has left, as nginx writes it.
 const CLIENT_LEFT: Status = Status::from_code(499).expect("a code of three digits");
 /// Works that are kept for connections that have something to do next: a batch of completions.
@@ -52,25 +56,6 @@ struct Opening {
     /// Some exactly until its header of the PROXY protocol has come, if it may send one.
     header: Option<proxy_protocol::Reader>,
 }
-
-/// What a connection needs while a request is being received or answered.
-struct Work<W, A> {
-    session: W,
-    /// Received and not taken by the session.
-    input: Vec<u8>,
-    /// Some exactly if a response has begun since the last pump: bytes per second at which it is to be
-    /// sent.
-    rate: Option<Option<NonZeroU64>>,
-    /// Answers that were found before their turn, by request.
-    answers: Vec<(u32, A)>,
-    /// Whether it stands in the worker's line for another turn.
-    queued: bool,
-    /// Requests that the worker counts as active.
-    active_requests: u32,
-}
-
-/// Works that connections have given back for the next one that has something to do.
-pub(super) struct Spare<S: Session, A>(Vec<Box<Work<S::Work, A>>>);
 
 /// What a connection acts through.
 pub(super) struct Tools<'a, S: Session, H: Handler> {
@@ -679,62 +664,6 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
     }
 }
 
-/// Begins the response that an answer comes to. Returns the rate at which it is to be sent.
-#[inline]
-#[expect(clippy::too_many_arguments, reason = "the parts of a connection, and a request")]
-fn respond<S: Session, H: Handler>(
-    session: &mut S,
-    tools: &mut Tools<'_, impl Session, H>,
-    work: &mut S::Work,
-    request: u32,
-    head: &Head<'_>,
-    origin: &Origin,
-    takes: Takes,
-    answer: &H::Answer,
-) -> Option<NonZeroU64> {
-    let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
-    let other;
-    if tools.shell.disk.may_refuse()
-        && would_fail(tools.shell, head, &response, takes)
-        && let Some(unavailable) = unavailable(tools, head, takes, answer)
-    {
-        other = unavailable;
-        response = tools.handler.response(&mut tools.shell.cx, head, &other);
-    }
-    let cx = &mut tools.shell.cx;
-    if cx.logs && !cx.serving.snapshot.proxies().is_empty() {
-        response.terms.client = forwarded(cx, origin, head);
-    }
-    let rate = response.terms.rate;
-    session.respond(work, cx, request, head, response);
-    rate
-}
-
-/// Returns whether a response would end behind its head, because a disk does not answer.
-#[cold]
-fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
-    let Some((file, range)) = response.first_range() else { return false };
-    head.method != Method::Head
-        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, response.tries())
-}
-
-/// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
-/// the error without that page.
-#[cold]
-fn unavailable<H: Handler>(
-    tools: &mut Tools<'_, impl Session, H>,
-    head: &Head<'_>,
-    takes: Takes,
-    answer: &H::Answer,
-) -> Option<H::Answer> {
-    let other = tools.handler.unavailable(tools.shell, answer)?;
-    let fails = {
-        let response = tools.handler.response(&mut tools.shell.cx, head, &other);
-        would_fail(tools.shell, head, &response, takes)
-    };
-    if fails { tools.handler.unavailable(tools.shell, &other) } else { Some(other) }
-}
-
 /// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.
 #[cold]
 fn forwarded(cx: &Context, origin: &Origin, head: &Head<'_>) -> Option<IpAddr> {
@@ -783,50 +712,6 @@ fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
         Failure::NoMemory(errno) | Failure::Unexpected(errno) => {
             shell.note(&format!("a response could not be sent: {}; {outcome}", error(errno)));
         }
-    }
-}
-
-impl<W: Outgoing, A> Work<W, A> {
-    /// Returns whether everything was answered and sent. The connection may still stand in the worker's line.
-    fn is_done(&self) -> bool {
-        self.session.is_idle() && self.input.is_empty()
-    }
-
-    /// Returns whether nothing refers to it any more, so that it can serve another connection.
-    fn is_idle(&self) -> bool {
-        self.is_done() && !self.queued
-    }
-
-    /// Notes how many requests the worker counts as active from now on.
-    fn count_requests(&mut self, stats: &mut Stats, active: u32) {
-        let before = core::mem::replace(&mut self.active_requests, active);
-        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
-    }
-
-    fn take_answer(&mut self, request: u32) -> Option<A> {
-        let place = self.answers.iter().position(|(other, _)| *other == request)?;
-        Some(self.answers.remove(place).1)
-    }
-
-    /// Nothing is left to do: what is kept serves another connection, of which it must know nothing.
-    fn restart(&mut self) {
-        self.session.restart();
-        self.answers.clear();
-        self.rate = None;
-        self.input.shrink_to(INPUT_BYTES_KEPT);
-    }
-}
-
-impl<W: Default, A> Default for Work<W, A> {
-    fn default() -> Self {
-        let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
-        Self { session, input, rate: None, answers, queued: false, active_requests: 0 }
-    }
-}
-
-impl<S: Session, A> Default for Spare<S, A> {
-    fn default() -> Self {
-        Self(Vec::new())
     }
 }
 

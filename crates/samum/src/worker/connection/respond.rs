@@ -1,0 +1,68 @@
+//! The response to a request: that of its answer, or another one if the disk of that does not answer.
+
+use core::num::NonZeroU64;
+
+use http::{Head, Method};
+use sendfile::Takes;
+
+use super::{Tools, forwarded};
+use crate::handler::{Handler, Response};
+use crate::network::Origin;
+use crate::session::Session;
+use crate::shell::Shell;
+
+/// Begins the response that an answer comes to. Returns the rate at which it is to be sent.
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "the parts of a connection, and a request")]
+pub(super) fn respond<S: Session, H: Handler>(
+    session: &mut S,
+    tools: &mut Tools<'_, impl Session, H>,
+    work: &mut S::Work,
+    request: u32,
+    head: &Head<'_>,
+    origin: &Origin,
+    takes: Takes,
+    answer: &H::Answer,
+) -> Option<NonZeroU64> {
+    let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
+    let other;
+    if tools.shell.disk.may_refuse()
+        && would_fail(tools.shell, head, &response, takes)
+        && let Some(unavailable) = unavailable(tools, head, takes, answer)
+    {
+        other = unavailable;
+        response = tools.handler.response(&mut tools.shell.cx, head, &other);
+    }
+    let cx = &mut tools.shell.cx;
+    if cx.logs && !cx.serving.snapshot.proxies().is_empty() {
+        response.terms.client = forwarded(cx, origin, head);
+    }
+    let rate = response.terms.rate;
+    session.respond(work, cx, request, head, response);
+    rate
+}
+
+/// Returns whether a response would end behind its head, because a disk does not answer.
+#[cold]
+fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
+    let Some((file, range)) = response.first_range() else { return false };
+    head.method != Method::Head
+        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, response.tries())
+}
+
+/// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
+/// the error without that page.
+#[cold]
+fn unavailable<H: Handler>(
+    tools: &mut Tools<'_, impl Session, H>,
+    head: &Head<'_>,
+    takes: Takes,
+    answer: &H::Answer,
+) -> Option<H::Answer> {
+    let other = tools.handler.unavailable(tools.shell, answer)?;
+    let fails = {
+        let response = tools.handler.response(&mut tools.shell.cx, head, &other);
+        would_fail(tools.shell, head, &response, takes)
+    };
+    if fails { tools.handler.unavailable(tools.shell, &other) } else { Some(other) }
+}

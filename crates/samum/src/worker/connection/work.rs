@@ -1,0 +1,72 @@
+//! What a connection has only while a request is being received or answered.
+
+use core::num::NonZeroU64;
+
+use crate::metrics::Stats;
+use crate::session::{Outgoing, Session};
+
+/// Memory of an idle connection's input buffer that is kept for the next one.
+const INPUT_BYTES_KEPT: usize = 4 * 1024;
+
+/// What a connection needs while a request is being received or answered.
+pub(super) struct Work<W, A> {
+    pub(super) session: W,
+    /// Received and not taken by the session.
+    pub(super) input: Vec<u8>,
+    /// Some exactly if a response has begun since the last pump: bytes per second at which it is to be
+    /// sent.
+    pub(super) rate: Option<Option<NonZeroU64>>,
+    /// Answers that were found before their turn, by request.
+    pub(super) answers: Vec<(u32, A)>,
+    /// Whether it stands in the worker's line for another turn.
+    pub(super) queued: bool,
+    /// Requests that the worker counts as active.
+    pub(super) active_requests: u32,
+}
+
+/// Works that connections have given back for the next one that has something to do.
+pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<Work<S::Work, A>>>);
+
+impl<W: Outgoing, A> Work<W, A> {
+    /// Returns whether everything was answered and sent. The connection may still stand in the worker's line.
+    pub(super) fn is_done(&self) -> bool {
+        self.session.is_idle() && self.input.is_empty()
+    }
+
+    /// Returns whether nothing refers to it any more, so that it can serve another connection.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_done() && !self.queued
+    }
+
+    /// Notes how many requests the worker counts as active from now on.
+    pub(super) fn count_requests(&mut self, stats: &mut Stats, active: u32) {
+        let before = core::mem::replace(&mut self.active_requests, active);
+        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
+    }
+
+    pub(super) fn take_answer(&mut self, request: u32) -> Option<A> {
+        let place = self.answers.iter().position(|(other, _)| *other == request)?;
+        Some(self.answers.remove(place).1)
+    }
+
+    /// Nothing is left to do: what is kept serves another connection, of which it must know nothing.
+    pub(super) fn restart(&mut self) {
+        self.session.restart();
+        self.answers.clear();
+        self.rate = None;
+        self.input.shrink_to(INPUT_BYTES_KEPT);
+    }
+}
+
+impl<W: Default, A> Default for Work<W, A> {
+    fn default() -> Self {
+        let (session, input, answers) = (W::default(), Vec::new(), Vec::new());
+        Self { session, input, rate: None, answers, queued: false, active_requests: 0 }
+    }
+}
+
+impl<S: Session, A> Default for Spare<S, A> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
