@@ -2,7 +2,7 @@
 //! `raw.csv` holds every number. All else is made from these two.
 
 use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, ErrorKind};
+use std::io::{BufWriter, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -228,6 +228,8 @@ struct Row<'a> {
 
 const META: &str = "meta.json";
 const RAW: &str = "raw.csv";
+/// The first line of raw.csv: the fields of a [`Row`].
+const HEAD: [&str; 6] = ["test", "system", "series", "step", "value", "unit"];
 /// Runs that begin in the same minute and have the same parent directory.
 const SAME_NAME_MAX: u32 = 100;
 
@@ -287,8 +289,7 @@ impl Run {
         let mut csv =
             csv::Writer::from_writer(BufWriter::new(File::create(&new).map_err(|e| failed(&e))?));
         if self.series.iter().all(|series| series.points.is_empty()) {
-            csv.write_record(["test", "system", "series", "step", "value", "unit"])
-                .map_err(|e| failed(&e))?;
+            csv.write_record(HEAD).map_err(|e| failed(&e))?;
         }
         for Series { test, system, series, unit, points } in &self.series {
             for &(step, value) in points {
@@ -303,45 +304,101 @@ impl Run {
     /// Reads a run from its directory.
     ///
     /// # Errors
-    /// When a file is missing or is not what [`save`](Self::save) writes; says which and where.
+    /// When the directory holds no run, or a damaged one: a file is missing, empty, cut off, or is not what
+    /// [`save`](Self::save) writes. Says which run, which file, what is wrong, and what to do.
     pub fn load(dir: &Path) -> Result<Self, Error> {
-        let failed = |file: &str, error: &dyn core::fmt::Display| {
-            format!("{} is not the directory of a run: {file}: {error}", dir.display())
-        };
-        let text = fs::read(dir.join(META)).map_err(|error| failed(META, &error))?;
-        let meta: Meta = serde_json::from_slice(&text).map_err(|error| failed(META, &error))?;
-        let file = File::open(dir.join(RAW)).map_err(|error| failed(RAW, &error))?;
-        let mut csv = csv::Reader::from_reader(BufReader::new(file));
-        let headers = csv.headers().map_err(|error| failed(RAW, &error))?.clone();
-        let mut series = Vec::<Series>::new();
-        let mut record = csv::StringRecord::new();
-        while csv.read_record(&mut record).map_err(|error| failed(RAW, &error))? {
-            let row: Row<'_> =
-                record.deserialize(Some(&headers)).map_err(|error| failed(RAW, &error))?;
-            let is_it = |s: &Series| {
-                s.test == row.test
-                    && s.system == row.system
-                    && s.series == row.series
-                    && s.unit == row.unit
-            };
-            // Rows of a series stand together, so the last is nearly always the one.
-            let at = match series.iter().rposition(is_it) {
-                Some(at) => at,
-                None => {
-                    series.push(Series {
-                        test: row.test.to_owned(),
-                        system: row.system.to_owned(),
-                        series: row.series.to_owned(),
-                        unit: row.unit,
-                        points: Vec::new(),
-                    });
-                    series.len() - 1
-                }
-            };
-            series[at].points.push((row.step, row.value));
-        }
+        let text = fs::read(dir.join(META)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => format!(
+                "{} is not the directory of a run: {META}: {error}; give a directory that samum-bench has written",
+                dir.display()
+            ),
+            _ => format!("cannot read {META} of the run {}: {error}", dir.display()),
+        })?;
+        let meta = read_meta(&text).map_err(|what| damaged(dir, META, &what))?;
+        let text = fs::read(dir.join(RAW)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => damaged(dir, RAW, "is missing"),
+            _ => format!("cannot read {RAW} of the run {}: {error}", dir.display()),
+        })?;
+        let series = read_raw(&text, &meta).map_err(|what| damaged(dir, RAW, &what))?;
         Ok(Self { meta, series })
     }
+}
+
+fn damaged(dir: &Path, file: &str, what: &str) -> Error {
+    format!(
+        "the run {} is damaged: {file} {what}: restore the file, or measure again",
+        dir.display()
+    )
+}
+
+/// Parses meta.json. The error continues a sentence that begins with the name of the file.
+fn read_meta(text: &[u8]) -> Result<Meta, String> {
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    let meta: Meta = serde_json::from_slice(text)
+        .map_err(|error| format!("is not what was written ({error})"))?;
+    // A run is written for the first time when its first test has ended.
+    if meta.tests.is_empty() { Err("names no test".to_owned()) } else { Ok(meta) }
+}
+
+/// Parses raw.csv of the run with this description. The error continues a sentence that begins with the name of the file.
+fn read_raw(text: &[u8], meta: &Meta) -> Result<Vec<Series>, String> {
+    let failed = |error: csv::Error| format!("is not what was written ({error})");
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    // A number or a unit without its end may still be one.
+    if !text.ends_with(b"\n") {
+        return Err("is cut off: its last line has no end".to_owned());
+    }
+    let mut csv = csv::Reader::from_reader(text);
+    let headers = csv.headers().map_err(failed)?.clone();
+    if !headers.iter().eq(HEAD) {
+        return Err(format!("does not begin with the line {}", HEAD.join(",")));
+    }
+    let mut series = Vec::<Series>::new();
+    let mut record = csv::StringRecord::new();
+    while csv.read_record(&mut record).map_err(failed)? {
+        let row: Row<'_> = record.deserialize(Some(&headers)).map_err(failed)?;
+        // Values may be infinite: the cost of each of no requests.
+        if !row.step.is_finite() {
+            return Err(format!("has a row of {} at the step {}", row.test, row.step));
+        }
+        let is_it = |s: &Series| {
+            s.test == row.test
+                && s.system == row.system
+                && s.series == row.series
+                && s.unit == row.unit
+        };
+        // Rows of a series stand together, so the last is nearly always the one.
+        let at = match series.iter().rposition(is_it) {
+            Some(at) => at,
+            None => {
+                if !meta.tests.iter().any(|ran| ran.about.name == row.test) {
+                    return Err(format!(
+                        "has rows of '{}', a test that {META} does not name",
+                        row.test
+                    ));
+                }
+                series.push(Series {
+                    test: row.test.to_owned(),
+                    system: row.system.to_owned(),
+                    series: row.series.to_owned(),
+                    unit: row.unit,
+                    points: Vec::new(),
+                });
+                series.len() - 1
+            }
+        };
+        series[at].points.push((row.step, row.value));
+    }
+    // Without any row, each test has a reason for it.
+    let has_reason = |ran: &Ran| !ran.skipped.is_empty();
+    if series.is_empty() && !meta.interrupted && !meta.tests.iter().all(has_reason) {
+        return Err(format!("has no rows, and {META} has no reason for that"));
+    }
+    Ok(series)
 }
 
 /// Writes a file so that it appears whole or not at all.

@@ -229,6 +229,52 @@ fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn damaged_runs_are_named_with_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = bench(dir.path(), &["os", "open", "--quick", "--out", "whole"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |file: &str| fs::read_to_string(dir.path().join("whole").join(file)).unwrap();
+    let (meta, raw) = (read("meta.json"), read("raw.csv"));
+    let head = "test,system,series,step,value,unit\n";
+    let mut other: serde_json::Value = serde_json::from_str(&meta).unwrap();
+    other["tests"] = serde_json::json!([]);
+    fs::create_dir(dir.path().join("run")).unwrap();
+    for (meta, raw, wrong) in [
+        ("", &raw[..], "meta.json is empty"),
+        ("{}", &raw, "meta.json is not what was written (missing field"),
+        (&other.to_string(), &raw, "meta.json names no test"),
+        (&meta[..meta.len() / 2], &raw, "meta.json is not what was written (EOF"),
+        (&meta, "", "raw.csv is empty"),
+        (&meta, "hello\n", "raw.csv does not begin with the line test,system"),
+        (&meta, head, "raw.csv has no rows, and meta.json has no reason"),
+        (&meta, &raw[..raw.len() - 2], "raw.csv is cut off"),
+        (&meta, &format!("{head}open,a,b,1,fast,ns\n"), "raw.csv is not what was written (CSV"),
+        (&meta, &format!("{head}open,a,b,NaN,1,ns\n"), "raw.csv has a row of open at the step NaN"),
+        (&meta, &format!("{head}fork,a,b,1,1,ns\n"), "raw.csv has rows of 'fork', a test that"),
+    ] {
+        fs::write(dir.path().join("run/meta.json"), meta).unwrap();
+        fs::write(dir.path().join("run/raw.csv"), raw).unwrap();
+        for arguments in [
+            &["report", "run"][..],
+            &["report", "whole", "run"],
+            &["compare", "whole", "run"],
+            &["readme", "run"],
+        ] {
+            let output = bench(dir.path(), arguments);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}, {wrong}: {said}");
+            assert!(said.contains("the run run is damaged: "), "{said}");
+            assert!(said.contains(wrong) && said.contains("or measure again"), "{wrong}: {said}");
+        }
+    }
+    assert!(!dir.path().join("report.html").exists());
+    fs::remove_file(dir.path().join("run/raw.csv")).unwrap();
+    fs::write(dir.path().join("run/meta.json"), meta).unwrap();
+    let said = text(&bench(dir.path(), &["report", "run"]).stderr);
+    assert!(said.contains("the run run is damaged: raw.csv is missing"), "{said}");
+}
+
+#[test]
 fn several_runs_are_overlaid_and_compared() {
     let dir = tempfile::tempdir().unwrap();
     for run in ["one", "two"] {
