@@ -126,6 +126,13 @@ fn readme(dirs: &[std::path::PathBuf], into: Option<&std::path::Path>) -> Result
     let names: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
     let kept = names.iter().zip(&runs).map(|(dir, run)| readme::Kept { dir, run });
     let blocks = readme::blocks(&kept.collect::<Vec<_>>());
+    if blocks.iter().all(|(_, block)| block.is_empty()) {
+        return Err(Stop::Failed(format!(
+            "no table of README.md is of {}: they show servers of samum-bench league, without what the rounds do not \
+             tell apart; give other runs",
+            names.join(", ")
+        )));
+    }
     let Some(path) = into else {
         let text: String = blocks.iter().map(|(name, block)| readme::block(name, block)).collect();
         return Ok(print(&text)?);

@@ -275,6 +275,23 @@ fn damaged_runs_are_named_with_what_is_wrong() {
 }
 
 #[test]
+fn a_run_without_tables_of_the_readme_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(bench(dir.path(), &["os", "open", "--quick", "--out", "one"]).status.success());
+    let file = dir.path().join("README.md");
+    fs::write(&file, "kept").unwrap();
+    for arguments in [&["readme", "one"][..], &["readme", "one", "--into", "README.md"]] {
+        let output = bench(dir.path(), arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(text(&output.stdout), "");
+        let said = text(&output.stderr);
+        assert!(said.contains("no table of README.md is of one"), "{said}");
+        assert!(said.contains("samum-bench league"), "{said}");
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), "kept");
+}
+
+#[test]
 fn several_runs_are_overlaid_and_compared() {
     let dir = tempfile::tempdir().unwrap();
     for run in ["one", "two"] {
