@@ -490,6 +490,7 @@ fn wrong_command_lines_are_answered_with_a_sentence() {
         (&["league", "--root", "/no/such"], "/no/such is not a directory"),
         (&["http"], "<URL>"),
         (&["http", "localhost"], "'localhost'"),
+        (&["http", "https://127.0.0.1/"], "TLS is not supported; give the http:// URL"),
         (&["http", "http://127.0.0.1/", "--slow-path", "x"], "begins with /"),
     ] {
         let output = bench(args);

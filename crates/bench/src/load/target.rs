@@ -26,11 +26,18 @@ impl Url {
     /// Parses a URL and asks for its host's address.
     ///
     /// # Errors
-    /// A sentence, when it is no `http` URL or the host is not known.
+    /// A sentence, when it is no `http` URL (of one that needs TLS, says so) or the host is not known.
     pub fn parse(text: &str) -> Result<Self, String> {
         let uri: http::Uri =
             text.parse().map_err(|error| format!("'{text}' is not a URL: {error}"))?;
-        let (Some("http"), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        let is_scheme =
+            |name: &str| uri.scheme_str().is_some_and(|it| it.eq_ignore_ascii_case(name));
+        if is_scheme("https") {
+            return Err(format!(
+                "'{text}': TLS is not supported; give the http:// URL of a listener without TLS of that server"
+            ));
+        }
+        let (true, Some(authority)) = (is_scheme("http"), uri.authority()) else {
             return Err(format!("'{text}' does not begin with http://HOST"));
         };
         if authority.port().is_none() && authority.as_str() != authority.host() {
@@ -166,9 +173,14 @@ mod tests {
         );
         assert_eq!(url("http://127.0.0.1"), is("127.0.0.1:80", "127.0.0.1", "/"));
         assert_eq!(url("http://[::1]:81/"), is("[::1]:81", "[::1]:81", "/"));
-        for wrong in ["", "/x", "https://127.0.0.1/", "http://", "http://127.0.0.1:99999/"] {
+        assert_eq!(url("HTTP://127.0.0.1:81/"), is("127.0.0.1:81", "127.0.0.1:81", "/"));
+        for wrong in ["", "/x", "ftp://127.0.0.1/", "http://", "http://127.0.0.1:99999/"] {
             let error = url(wrong).unwrap_err();
-            assert!(error.contains(&format!("'{wrong}'")), "{error}");
+            assert!(error.contains(&format!("'{wrong}'")) && !error.contains("TLS"), "{error}");
+        }
+        for secure in ["https://127.0.0.1/", "HTTPS://127.0.0.1:8443/"] {
+            let error = url(secure).unwrap_err();
+            assert!(error.contains(&format!("'{secure}': TLS is not supported; give the http://")));
         }
     }
 
