@@ -467,14 +467,15 @@ fn http_measures_a_server_that_closes() {
     });
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    let args = ["http", &url, "--quick", "--secs", "0.2", "--test", "maximum", "--out"];
+    let args = ["http", &url, "--quick", "--secs", "0.2", "--test", "maximum,connections", "--out"];
     let output = bench(&[&args[..], &[out.to_str().unwrap()]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert!(row.series == "one request each" && row.value > 100.0, "{row:?}");
-    let [(_, why)] = &skipped[..] else { panic!("{skipped:?}") };
-    assert_eq!(why, "kept: the server does not keep connections");
+    let [(_, connections), (_, maximum)] = &skipped[..] else { panic!("{skipped:?}") };
+    assert_eq!(connections, "the server does not keep connections");
+    assert_eq!(maximum, "kept: the server does not keep connections");
 }
 
 #[test]
@@ -492,6 +493,7 @@ fn wrong_command_lines_are_answered_with_a_sentence() {
         (&["http", "localhost"], "'localhost'"),
         (&["http", "https://127.0.0.1/"], "TLS is not supported; give the http:// URL"),
         (&["http", "http://127.0.0.1/", "--slow-path", "x"], "begins with /"),
+        (&["http", "http://127.0.0.1/", "--test", "maximum,rate"], "no test is called 'rate'"),
     ] {
         let output = bench(args);
         let said = String::from_utf8_lossy(&output.stderr);

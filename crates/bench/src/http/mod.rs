@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// Tests to run: connections, maximum, latency [default: all]
-    #[arg(long = "test", value_name = "TEST")]
+    #[arg(long = "test", value_name = "TEST,...", value_delimiter = ',')]
     pub tests: Vec<String>,
     /// connections: the number to open [default: 15000, quick 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
