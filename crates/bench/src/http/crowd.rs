@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::io::{self, Error, Read as _, Write as _};
+use std::io::{self, Error, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -37,6 +37,17 @@ pub struct Step {
     pub request: f64,
 }
 
+/// Why a crowd grows no more.
+#[derive(Debug)]
+pub enum End {
+    /// It has the connections that were asked for, or was told to stop.
+    Enough,
+    /// Its time is over.
+    Late,
+    /// As [`Crowd::grow`].
+    Failed(io::Error),
+}
+
 impl Crowd {
     /// An empty crowd. The thread that uses it runs on `cpu` from then on.
     #[must_use]
@@ -63,11 +74,34 @@ impl Crowd {
         self.connections.is_empty()
     }
 
+    /// Opens connections until there are `count`, and tells `seen` of each how many are open and its times; stops
+    /// when `seen` returns false. Behind `limit` none is begun: the last one may take as long as [`grow`](Self::grow)
+    /// does.
+    pub fn grow_to(
+        &mut self,
+        count: usize,
+        limit: Option<Duration>,
+        mut seen: impl FnMut(usize, Step) -> bool,
+    ) -> End {
+        let start = Instant::now();
+        while self.len() < count {
+            if limit.is_some_and(|limit| start.elapsed() >= limit) {
+                return End::Late;
+            }
+            match self.grow() {
+                Ok(step) if seen(self.len(), step) => {}
+                Ok(_) => break,
+                Err(error) => return End::Failed(error),
+            }
+        }
+        End::Enough
+    }
+
     /// Opens one more and uses it once.
     ///
     /// # Errors
     /// As connect(2): among others when ports or descriptors run out; or when the answer is not one
-    /// with status 200 within [`LIMIT`].
+    /// with status 200. After [`LIMIT`] for the connection, and twice that for the answer, at most.
     pub fn grow(&mut self) -> io::Result<Step> {
         pin(self.cpu)?;
         let start = Instant::now();
@@ -80,7 +114,7 @@ impl Crowd {
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(LIMIT))?;
-        let request = exchange(&mut stream, &self.request, &mut self.buffer)?;
+        let request = exchange(&mut stream, &self.request, &mut self.buffer, LIMIT)?;
         self.connections.push(stream);
         Ok(Step { connect, request })
     }
@@ -95,25 +129,35 @@ impl Crowd {
             // A stride without a common divisor with most numbers of connections.
             let nth = i * STRIDE % self.connections.len().max(1);
             let Some(stream) = self.connections.get_mut(nth) else { break };
-            times.push(exchange(stream, &self.request, &mut self.buffer)?);
+            times.push(exchange(stream, &self.request, &mut self.buffer, LIMIT)?);
         }
         Ok(stats::median(times))
     }
 }
 
-/// One request and its answer, in nanoseconds.
-fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> io::Result<f64> {
+/// One request and its answer, in nanoseconds. Behind `limit` nothing more is received, though the last receive may
+/// have waited as long.
+fn exchange(
+    stream: &mut TcpStream,
+    request: &[u8],
+    buffer: &mut [u8],
+    limit: Duration,
+) -> io::Result<f64> {
     let start = Instant::now();
     stream.write_all(request)?;
     let mut parser = Parser::default();
     loop {
-        let n = stream.read(buffer).map_err(|error| in_words(error, LIMIT))?;
+        let n = stream.read(buffer).map_err(|error| in_words(error, limit))?;
         let done = match n {
             0 => parser.end().map(|()| true),
             n => parser.feed(&buffer[..n], |_| ()),
         };
         if done.map_err(|error| Error::other(error.to_string()))? {
             break;
+        }
+        if start.elapsed() >= limit {
+            let what = format!("no whole answer within {} s", limit.as_secs_f64());
+            return Err(Error::new(ErrorKind::TimedOut, what));
         }
     }
     let time = nanoseconds(start);
@@ -124,8 +168,11 @@ fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> io::Re
     }
 }
 
-/// To connect, and for each receive.
+/// To connect, for each receive, and for all receives of an answer.
 pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// In a quick run a crowd grows for so long: such a run is to take less than a minute.
+pub const QUICK_LIMIT: Duration = Duration::from_secs(15);
 
 /// Bytes received at once.
 const BUFFER: usize = 64 << 10;
@@ -134,3 +181,62 @@ const BUFFER: usize = 64 << 10;
 pub const SAMPLES: usize = 400;
 
 const STRIDE: usize = 7919;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// A server that sends its answers in parts, with a pause in front of each. Its connections stay open.
+    fn serve(parts: &'static [&'static [u8]], pause: Duration) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut open = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _head = stream.read(&mut [0; 1024]).unwrap();
+                for part in parts {
+                    thread::sleep(pause);
+                    // That a client goes away is its right.
+                    let _ = stream.write_all(part);
+                }
+                open.push(stream);
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_crowd_stops_growing_when_its_time_is_over() {
+        let answer: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"];
+        let address = serve(answer, Duration::from_millis(20));
+        let mut crowd = Crowd::new(address, "h", &Target::new("/"), Sources::Any, None);
+        let mut seen = Vec::new();
+        let end = crowd.grow_to(1_000_000, Some(Duration::from_millis(100)), |open, step| {
+            seen.push(open);
+            step.request > 0.0
+        });
+        assert!(matches!(end, End::Late), "{end:?}");
+        // At least one, however late; each takes a fifth of the time.
+        assert!((1..=5).contains(&crowd.len()), "{}", crowd.len());
+        assert_eq!(seen, (1..=crowd.len()).collect::<Vec<_>>());
+        let open = crowd.len();
+        let end = crowd.grow_to(open + 2, None, |_, _| true);
+        assert!(matches!(end, End::Enough) && crowd.len() == open + 2, "{end:?}");
+        let end = crowd.grow_to(1_000_000, None, |_, _| false);
+        assert!(matches!(end, End::Enough) && crowd.len() == open + 3, "{end:?}");
+    }
+
+    #[test]
+    fn an_answer_that_trickles_has_an_end() {
+        let answer: &[&[u8]] = &[b"HTTP/1.1 200 OK\r\n", b"A: b\r\n", b"C: d\r\n", b"E: f\r\n"];
+        let address = serve(answer, Duration::from_millis(30));
+        let mut stream = TcpStream::connect(address).unwrap();
+        let limit = Duration::from_millis(40);
+        let error = exchange(&mut stream, b"x", &mut [0; 1024], limit).unwrap_err();
+        assert_eq!(error.to_string(), "no whole answer within 0.04 s");
+    }
+}

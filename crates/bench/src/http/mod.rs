@@ -22,7 +22,7 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 pub mod crowd;
 pub(crate) mod figures;
 
-use crowd::Crowd;
+use crowd::{Crowd, End, QUICK_LIMIT};
 
 /// The command line of `samum-bench http`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
     /// Tests to run: connections, maximum, latency [default: all]
     #[arg(long = "test", value_name = "TEST,...", value_delimiter = ',')]
     pub tests: Vec<String>,
-    /// connections: the number to open [default: 15000, quick 500]
+    /// connections: the number to open [default: 15000, quick 500, and none after 15 s]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
     pub count: Option<u32>,
     /// maximum, latency: connections
@@ -150,31 +150,34 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
 fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let count = recorder.steps_within_descriptors(1);
     for (i, (name, url)) in http.urls.iter().enumerate() {
+        if recorder.is_stopped() {
+            break;
+        }
         let connect = recorder.series(name, CONNECT, Unit::Nanoseconds, count);
         let request = recorder.series(name, REQUEST, Unit::Nanoseconds, count);
         let sources = Sources::enough_for(count, url.address);
         let target = Target::new(&url.path);
         let mut crowd = Crowd::new(url.address, &url.host, &target, sources, http.cpu);
         let mut server = Server::at(url);
-        while crowd.len() < count && !recorder.is_stopped() {
-            match crowd.grow() {
-                Ok(step) => {
-                    let x = float(crowd.len());
-                    recorder.push(connect, x, step.connect);
-                    recorder.push(request, x, step.request);
-                }
-                Err(error) if crowd.is_empty() => {
-                    recorder.skip(name, error.to_string());
-                    break;
-                }
-                Err(error) => {
-                    recorder
-                        .note(format!("{name}: stopped at {} connections: {error}", crowd.len()));
-                    break;
-                }
+        let limit = recorder.is_quick().then_some(QUICK_LIMIT);
+        let end = crowd.grow_to(count, limit, |open, step| {
+            let x = float(open);
+            recorder.push(connect, x, step.connect);
+            recorder.push(request, x, step.request);
+            recorder.progress((float(i) + x / float(count)) / float(http.urls.len()));
+            !recorder.is_stopped()
+        });
+        match end {
+            End::Enough => {}
+            End::Late => recorder.note(format!(
+                "{name}: stopped at {} of {count} connections: a quick run opens none after {} s",
+                crowd.len(),
+                QUICK_LIMIT.as_secs()
+            )),
+            End::Failed(error) if crowd.is_empty() => recorder.skip(name, error.to_string()),
+            End::Failed(error) => {
+                recorder.note(format!("{name}: stopped at {} connections: {error}", crowd.len()));
             }
-            let part = float(crowd.len()) / float(count);
-            recorder.progress((float(i) + part) / float(http.urls.len()));
         }
         server.used(recorder);
     }

@@ -11,7 +11,7 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::{Dropped, League, in_turn};
-use crate::http::crowd::Crowd;
+use crate::http::crowd::{Crowd, End, QUICK_LIMIT};
 use crate::load::{Sources, Target};
 use crate::machine;
 use crate::run::{Figure, Table};
@@ -126,21 +126,21 @@ fn fill(
         [CONNECT, REQUEST].map(|what| recorder.series(&name, what, Unit::Nanoseconds, count))
     });
     let mut remarks = Vec::new();
-    while crowd.len() < count && !recorder.is_stopped() {
-        match crowd.grow() {
-            Ok(step) => {
-                let x = float(crowd.len());
-                for (series, value) in
-                    series.into_iter().flatten().zip([step.connect, step.request])
-                {
-                    recorder.push(series, x, value);
-                }
-            }
-            Err(error) => {
-                remarks.push(format!("stopped at {}: {error}", crowd.len()));
-                break;
-            }
+    let limit = league.quick.then_some(QUICK_LIMIT);
+    let end = crowd.grow_to(count, limit, |open, step| {
+        for (series, value) in series.into_iter().flatten().zip([step.connect, step.request]) {
+            recorder.push(series, float(open), value);
         }
+        !recorder.is_stopped()
+    });
+    match end {
+        End::Enough => {}
+        End::Late => remarks.push(format!(
+            "stopped at {}: a quick run opens none after {} s",
+            crowd.len(),
+            QUICK_LIMIT.as_secs()
+        )),
+        End::Failed(error) => remarks.push(format!("stopped at {}: {error}", crowd.len())),
     }
     thread::sleep(SETTLE);
     let more = float(crowd.len() as u64 - 1).max(1.0);
