@@ -412,6 +412,31 @@ fn http_measures_any_server() {
     assert!((0.5..5000.0).contains(&cpu), "{kept}");
 }
 
+#[test]
+fn a_low_rate_is_shown_as_it_is() {
+    let tree = Tree::new().file("f", "hello");
+    let root = tree.path().to_str().unwrap();
+    let server = Server::start(samum(), ["serve", root, "--listen", "127.0.0.1:0"]).unwrap();
+    let Address::Tcp(address) = server.address() else { panic!("asked for TCP") };
+    let url = format!("http://{address}/f");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let args =
+        ["http", &url, "--test", "latency", "--even", "--rates", "0.001,2.5", "--secs", "0.8"];
+    let output =
+        bench(&[&args[..], &["--slow-readers", "0", "--out", out.to_str().unwrap()]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rows, skipped) = read(&out);
+    assert_eq!(skipped, [(url, "0.001/s: no request was due within 0.8 s".to_owned())]);
+    assert!(rows.iter().all(|row| row.series == "2.5/s") && !rows.is_empty(), "{rows:?}");
+    let summary = fs::read_to_string(out.join("summary.md")).unwrap();
+    // One or two requests within the window.
+    assert!(
+        summary.contains("| 2.5/s | 1.25 |") || summary.contains("| 2.5/s | 2.5 |"),
+        "{summary}"
+    );
+}
+
 /// Takes part like the others until its bytes have been compared, and then answers nothing but 404.
 const FAILING: &str = "\
 import http.server, os, sys

@@ -79,7 +79,7 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
     site.evict(&names)?;
     site.warm(&names)?;
     recorder.note(format!(
-        "{} downloads at once of {count} files of {}, each once; {:.0} hot requests a second beside them; {}. CPU \
+        "{} downloads at once of {count} files of {}, each once; {} hot requests a second beside them; {}. CPU \
          is that of all threads of the sender, for hot requests as well, without the kernel's own threads. What is \
          asked of the disk and kept in the page cache may be more than clients have got when the time is over: the \
          kernel and samum read ahead",

@@ -49,9 +49,50 @@ pub(crate) fn show_percentile(account: &Account, q: f64) -> String {
     shown.map_or_else(String::new, |value| value.show(|ns| Unit::Nanoseconds.show(ns)))
 }
 
+/// Requests per second: whole ones from 100 on, and three digits of fewer, so that few are not shown as none.
+pub(crate) fn show_rate(rate: f64) -> String {
+    rounded(rate).to_string()
+}
+
+/// A rate without digits that say nothing.
+pub(crate) fn rounded(rate: f64) -> f64 {
+    /// Digits that are kept, at least.
+    const DIGITS: i32 = 3;
+    if rate <= 0.0 || !rate.is_finite() {
+        return rate;
+    }
+    #[allow(clippy::cast_possible_truncation, reason = "of a number below 1e308")]
+    let digits_in_front = rate.log10().floor() as i32 + 1;
+    let scale = 10_f64.powi((DIGITS - digits_in_front).max(0));
+    (rate * scale).round() / scale
+}
+
 /// The x axis of percentile curves.
 pub(crate) const ONE_IN: &str = "one request in so many is slower";
 
 /// Points of a [`curve`] per factor of ten, and up to which.
 const PER_DECADE: u32 = 10;
 const DECADES: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_rates_are_not_shown_as_none() {
+        for (rate, shown) in [
+            (0.0, "0"),
+            (0.1, "0.1"),
+            (0.001_234_9, "0.00123"),
+            (1.0 / 3.0, "0.333"),
+            (2.0, "2"),
+            (49.96, "50"),
+            (12.34, "12.3"),
+            (99.96, "100"),
+            (1234.5678, "1235"),
+            (1e6, "1000000"),
+        ] {
+            assert_eq!(show_rate(rate), shown, "{rate}");
+        }
+    }
+}

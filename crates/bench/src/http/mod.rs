@@ -207,7 +207,7 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     let x = float(http.connections);
                     recorder.record(name, kind, Unit::PerSecond, x, account.rate());
                     let mut row =
-                        vec![name.clone(), kind.to_owned(), format!("{:.0}", account.rate())];
+                        vec![name.clone(), kind.to_owned(), figures::show_rate(account.rate())];
                     row.push(format!("{}/s", Unit::Bytes.show(account.bytes_rate())));
                     row.extend(figures(&account, cpu, &[]));
                     rows.push(row);
@@ -234,7 +234,12 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let rates = match http.rates.is_empty() {
             false => http.rates.clone(),
             true => match measure(&http.plan(url)) {
-                Ok(account) => PARTS.map(|part| part * account.rate()).to_vec(),
+                Ok(account) if account.answered == 0 => {
+                    let failures = account.failures();
+                    recorder.skip(name, format!("no answer in a closed loop: {failures}"));
+                    continue;
+                }
+                Ok(account) => PARTS.map(|part| figures::rounded(part * account.rate())).to_vec(),
                 Err(error) => {
                     recorder.skip(name, error.to_string());
                     continue;
@@ -262,12 +267,23 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let ended = readers.map(SlowReaders::stop).transpose();
             let words =
                 if slow { format!(", {} slow readers", http.slow_readers) } else { String::new() };
-            let kind = format!("{rate:.0}/s{words}");
+            // As it was given: two rates may differ by little.
+            let kind = format!("{rate}/s{words}");
             match (measured, ended) {
+                // A low rate and a short window, or failures alone.
+                (Ok(account), Ok(_)) if account.latency.is_empty() => {
+                    let failures = account.failures();
+                    let why = if failures.is_empty() {
+                        format!("no request was due within {} s", http.length.as_secs_f64())
+                    } else {
+                        failures
+                    };
+                    recorder.skip(name, format!("{kind}: {why}"));
+                }
                 (Ok(account), Ok(again)) => {
                     figures::curve(recorder, name, &kind, &account.latency);
                     let mut row =
-                        vec![name.clone(), kind.clone(), format!("{:.0}", account.rate())];
+                        vec![name.clone(), kind.clone(), figures::show_rate(account.rate())];
                     row.extend(figures(&account, cpu, &PERCENTILES));
                     rows.push(row);
                     if again.is_some_and(|again| again > 0) {

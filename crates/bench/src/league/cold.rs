@@ -68,7 +68,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let requests = league.requests.unwrap_or(REQUESTS);
     recorder.note(format!(
         "disk slowed down to {}; {} downloads; hot file of {HOT_BYTES} bytes over {CONNECTIONS} connections; \
-         by the clock {requests:.0} requests a second",
+         by the clock {requests} requests a second",
         Unit::BytesPerSecond.show(float(league.rate)),
         league.readers,
     ));
@@ -121,7 +121,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         ])
     });
     let rows: Vec<_> = rows.collect();
-    let by_the_clock = |what: &str| format!("{what} at {requests:.0}/s");
+    let by_the_clock = |what: &str| format!("{what} at {requests}/s");
     let head = [
         "server",
         "hot alone, req/s",
