@@ -158,10 +158,10 @@ impl Plan {
             Host { root: site.root(), files: &[], cpu, throttle, origin: None, network: None };
         match Server::start(&peer, host) {
             Ok(server) => Ok(Some(server)),
-            Err(why) => {
+            Err(absent) => {
                 // ctrl-C may have come before the sender was ready.
                 if !recorder.is_stopped() {
-                    recorder.skip(&strategy, why);
+                    recorder.skip(&strategy, absent.why());
                 }
                 Ok(None)
             }

@@ -45,7 +45,7 @@ pub enum End {
     /// Its time is over.
     Late,
     /// As [`Crowd::grow`].
-    Failed(io::Error),
+    Failed(Error),
 }
 
 impl Crowd {

@@ -6,6 +6,7 @@
 //! | `maximum` | how many requests a second can be had, on connections kept and not |
 //! | `latency` | how long they take at rates below that, by the clock; and beside slow readers |
 
+use core::cell::OnceCell;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::rc::Rc;
@@ -79,7 +80,7 @@ impl Args {
 /// The parameters of all tests.
 #[derive(Debug)]
 struct Http {
-    urls: Vec<(String, Url)>,
+    urls: Vec<Named>,
     connections: usize,
     length: Duration,
     rates: Vec<f64>,
@@ -89,7 +90,12 @@ struct Http {
     slow_path: Option<String>,
     copy: bool,
     cpu: Option<usize>,
+    /// For each URL, whether its server answers, or why it takes no part; empty until they have been asked.
+    asked: OnceCell<Vec<Result<(), String>>>,
 }
+
+/// A URL as it was given, and what it means.
+type Named = (String, Url);
 
 /// The tests.
 ///
@@ -113,13 +119,14 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         slow_path: args.slow_path.clone(),
         copy: args.copy,
         cpu: args.client_cpu,
+        asked: OnceCell::new(),
     });
     let count = |n| index(args.count.unwrap_or(n));
-    let test = |name, title, body: fn(&Http, &mut Recorder<'_>) -> Result<(), Fault>| {
+    let test = |name, title, body: Body| {
         let http = Rc::clone(&http);
         Test::new(name, title, move |recorder| {
-            http.answers()?;
-            body(&http, recorder)
+            let urls = http.answering(recorder)?;
+            body(&http, &urls, recorder)
         })
     };
     let dots = |series| Figure::of(Unit::Nanoseconds).titled(series).only(&[series]).log_y(true);
@@ -147,9 +154,12 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
     ])
 }
 
-fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+/// Measures the servers at these URLs.
+type Body = fn(&Http, &[&Named], &mut Recorder<'_>) -> Result<(), Fault>;
+
+fn connections(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let count = recorder.steps_within_descriptors(1);
-    for (i, (name, url)) in http.urls.iter().enumerate() {
+    for (i, (name, url)) in urls.iter().enumerate() {
         if recorder.is_stopped() {
             break;
         }
@@ -164,7 +174,7 @@ fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let x = float(open);
             recorder.push(connect, x, step.connect);
             recorder.push(request, x, step.request);
-            recorder.progress((float(i) + x / float(count)) / float(http.urls.len()));
+            recorder.progress((float(i) + x / float(count)) / float(urls.len()));
             !recorder.is_stopped()
         });
         match end {
@@ -184,9 +194,9 @@ fn connections(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+fn maximum(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rows = Vec::new();
-    for (name, url) in &http.urls {
+    for (name, url) in urls {
         for (kind, keep_alive) in [(KEPT, true), (NOT_KEPT, false)] {
             if recorder.is_stopped() {
                 break;
@@ -227,9 +237,9 @@ fn maximum(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
+fn latency(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let mut rows = Vec::new();
-    for (name, url) in &http.urls {
+    for (name, url) in urls {
         let mut server = Server::at(url);
         let rates = match http.rates.is_empty() {
             false => http.rates.clone(),
@@ -312,17 +322,34 @@ fn latency(http: &Http, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 impl Http {
-    /// A server that does not answer is a row that says so, unless it is the only one.
-    fn answers(&self) -> Result<(), Fault> {
-        let mut refused = String::new();
-        for (name, url) in &self.urls {
-            // Whether it keeps connections is asked by the tests that need it.
-            match each_part(url.address, &url.host, &url.path, crowd::LIMIT, |_| ()) {
-                Ok(()) => return Ok(()),
-                Err(error) => refused = format!("{name} does not answer with status 200: {error}"),
+    /// The URLs whose servers answer. Each server is asked once a run, because one that says nothing costs as long as
+    /// its time limit; one that does not answer is a row of each test.
+    ///
+    /// # Errors
+    /// When none of them answers.
+    fn answering(&self, recorder: &mut Recorder<'_>) -> Result<Vec<&Named>, Fault> {
+        // Whether it keeps connections is asked by the tests that need it.
+        let ask = |(_, url): &Named| {
+            each_part(url.address, &url.host, &url.path, crowd::LIMIT, |_| ())
+                .map_err(|error| format!("does not answer with status 200: {error}"))
+        };
+        let asked = self.asked.get_or_init(|| self.urls.iter().map(ask).collect());
+        let mut answering = Vec::new();
+        let mut silent = Vec::new();
+        for (named, answer) in self.urls.iter().zip(asked) {
+            match answer {
+                Ok(()) => answering.push(named),
+                Err(why) => silent.push((&named.0, why)),
             }
         }
-        Err(Fault::Failed(refused))
+        if answering.is_empty() {
+            let all = silent.iter().map(|(name, why)| format!("{name} {why}"));
+            return Err(Fault::Failed(all.collect::<Vec<_>>().join("; ")));
+        }
+        for (name, why) in silent {
+            recorder.skip(name, format!("{why}; it was asked once, and is left out of all tests"));
+        }
+        Ok(answering)
     }
 
     fn plan(&self, url: &Url) -> Plan {

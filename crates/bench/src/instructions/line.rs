@@ -14,7 +14,7 @@ use super::tracer::{Count, Tracer};
 use super::{Stop, calls, table};
 use crate::league::network::Network;
 use crate::league::peers::Peer;
-use crate::league::server::{Host, Server};
+use crate::league::server::{Absent, Host, Server};
 use crate::league::site::Site;
 use crate::load::response::Parser;
 use crate::load::target::connect;
@@ -168,7 +168,8 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop
     // On one CPU the stepped thread and this one take turns, so no race influences the counts.
     let cpu = machine::two_cpus().map(|cpus| cpus.0);
     crate::load::pin(cpu)?;
-    let files = Server::start(&serving(DRIVERS[0], "none")?, host(&site, cpu))?;
+    let files =
+        Server::start(&serving(DRIVERS[0], "none")?, host(&site, cpu)).map_err(Absent::why)?;
     let mut table = Table::default();
     let mut links = None;
     for line in LINES.iter().filter(|line| line.name.contains(wanted)) {
@@ -208,7 +209,7 @@ fn link(cpu: Option<usize>) -> Result<Network, String> {
 
 fn start(line: &Line, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
     if let Some(frames) = line.frames {
-        return Ok(Server::start(&on_own_stack(driver, frames)?, host)?);
+        return Ok(Server::start(&on_own_stack(driver, frames)?, host).map_err(Absent::why)?);
     }
     let mut peer = serving(driver, if line.is_logged { "{dir}/access.log" } else { "none" })?;
     if line.is_seen || line.is_proxied {
@@ -217,7 +218,7 @@ fn start(line: &Line, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
         peer.command =
             command.into_iter().chain(["--driver", name(driver)]).map(str::to_owned).collect();
     }
-    Ok(Server::start(&peer, host)?)
+    Ok(Server::start(&peer, host).map_err(Absent::why)?)
 }
 
 /// A server of files.

@@ -56,7 +56,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     };
     let mut servers = Vec::new();
     for peer in &peers {
-        let started = League::start_checked(recorder, peer, host, check);
+        let started = league.start_checked(recorder, peer, host, |server| Ok(check(server)?));
         if peer.has_own_stack() && started.is_some() {
             network.pin_polling(cpu);
         }

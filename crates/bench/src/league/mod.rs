@@ -25,7 +25,7 @@
 //! | [`idle`] | the cost of idle connections |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -63,7 +63,7 @@ pub mod wire_idle;
 
 use peers::Peer;
 use rounds::Rounds;
-use server::{Host, Server};
+use server::{Absent, Host, Server};
 use site::Site;
 use throttle::Throttle;
 
@@ -164,6 +164,7 @@ pub struct League {
     hung: usize,
     server_cpu: Option<usize>,
     client_cpu: Option<usize>,
+    silent: Silent,
 }
 
 /// The tests of a league, in the order of the table above.
@@ -225,6 +226,7 @@ pub fn tests(args: &Args) -> Result<Vec<Test>, String> {
         hung: index(args.count.unwrap_or(if quick { 500 } else { 10_000 })),
         server_cpu: args.server_cpu.or_else(|| two_cpus.map(|cpus| cpus.0)),
         client_cpu: args.client_cpu.or_else(|| two_cpus.map(|cpus| cpus.1)),
+        silent: Silent::default(),
     });
     let rounds = |test: Test| test.steps(rounds_or(3), rounds_or(1));
     let count = |n| index(args.count.unwrap_or(n));
@@ -296,11 +298,12 @@ impl League {
     ) -> Option<Server> {
         let cpu = self.server_cpu;
         let host = Host { root: site.root(), files, cpu, throttle, origin: None, network: None };
-        Self::start_on(recorder, peer, site, host)
+        self.start_on(recorder, peer, site, host)
     }
 
     /// The same on a given host.
     fn start_on(
+        &self,
         recorder: &mut Recorder<'_>,
         peer: &Peer,
         site: &Site,
@@ -311,23 +314,25 @@ impl League {
             return None;
         }
         let checked = &host.files[..host.files.len().min(CHECKED)];
-        Self::start_checked(recorder, peer, host, |server| {
+        self.start_checked(recorder, peer, host, |server| {
             checked.iter().try_for_each(|file| server.check(site.root(), file))
         })
     }
 
-    /// Starts a peer and checks it. One that cannot take part becomes a row that says why.
+    /// Starts a peer and checks it. One that cannot take part becomes a row that says why; one that has kept
+    /// silent is not started again.
     fn start_checked(
+        &self,
         recorder: &mut Recorder<'_>,
         peer: &Peer,
         host: Host<'_>,
-        check: impl FnOnce(&Server) -> Result<(), String>,
+        check: impl FnOnce(&Server) -> Result<(), Absent>,
     ) -> Option<Server> {
         for (name, path) in peer.binaries().iter().filter(|(_, path)| path.exists()) {
             recorder.binary(name, path);
         }
-        let started = Server::start(peer, host).and_then(|server| check(&server).map(|()| server));
-        match started {
+        let start = || Server::start(peer, host).and_then(|server| check(&server).map(|()| server));
+        match self.silent.unless(&peer.name, start) {
             Ok(server) => Some(server),
             Err(why) => {
                 // ctrl-C may have come before the server was ready.
@@ -351,13 +356,14 @@ impl League {
 
     /// A server that answers at `path` with the bytes of a file; one that does not becomes a row that says so.
     fn compared(
+        &self,
         recorder: &mut Recorder<'_>,
         server: Option<Server>,
         path: &str,
         file: &Path,
     ) -> Option<Server> {
         let server = server?;
-        match server.check_path(path, file) {
+        match self.silent.unless(server.name(), || server.check_path(path, file)) {
             Ok(()) => Some(server),
             Err(why) => {
                 recorder.skip(server.name(), why);
@@ -522,6 +528,29 @@ fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |nth| if round.is_multiple_of(2) { nth } else { count - 1 - nth })
 }
 
+/// Servers that said nothing until a time limit, and the sentence that says so. They are asked once a run: each time
+/// would take as long.
+#[derive(Debug, Default)]
+struct Silent(RefCell<Vec<(String, String)>>);
+
+impl Silent {
+    /// Asks something of a server, unless it has kept silent before.
+    fn unless<T>(&self, name: &str, ask: impl FnOnce() -> Result<T, Absent>) -> Result<T, String> {
+        if let Some((_, why)) = self.0.borrow().iter().find(|(silent, _)| silent == name) {
+            return Err(why.clone());
+        }
+        ask().map_err(|absent| match absent {
+            Absent::Silent(why) => {
+                let why =
+                    format!("{why}; it was asked once, and is left out of the rest of the league");
+                self.0.borrow_mut().push((name.to_owned(), why.clone()));
+                why
+            }
+            Absent::Failed(why) => why,
+        })
+    }
+}
+
 /// Peers that have no further turns, and why.
 #[derive(Debug, Default)]
 struct Dropped(Vec<(String, Fault)>);
@@ -575,6 +604,27 @@ mod tests {
         assert!(in_turn(3, 0).eq([0, 1, 2]));
         assert!(in_turn(3, 1).eq([2, 1, 0]));
         assert!(in_turn(1, 7).eq([0]));
+    }
+
+    #[test]
+    fn a_server_that_keeps_silent_is_asked_once() {
+        let (silent, asked) = (Silent::default(), Cell::new(0));
+        let ask = |name: &str, answer: Result<(), Absent>| {
+            silent.unless(name, || {
+                asked.set(asked.get() + 1);
+                answer
+            })
+        };
+        let why = "nothing; it was asked once, and is left out of the rest of the league";
+        for _ in 0..2 {
+            assert_eq!(ask("a", Err(Absent::Silent("nothing".into()))).unwrap_err(), why);
+            assert_eq!(ask("a", Ok(())).unwrap_err(), why);
+            assert_eq!(asked.get(), 1);
+        }
+        // What fails at once, and what answers, may be asked as often as one likes.
+        assert_eq!(ask("b", Err(Absent::Failed("no".into()))).unwrap_err(), "no");
+        assert_eq!(ask("b", Ok(())), Ok(()));
+        assert_eq!(asked.get(), 3);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -40,6 +40,30 @@ pub struct Server {
     dir: tempfile::TempDir,
 }
 
+/// The reason why a server takes no part: a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It runs, and said nothing until a time limit: to ask it again takes as long.
+    Silent(String),
+    /// It is not there, has ended, or answers something else. Elsewhere that may be otherwise.
+    Failed(String),
+}
+
+impl Absent {
+    /// The sentence.
+    #[must_use]
+    pub fn why(self) -> String {
+        let (Self::Silent(why) | Self::Failed(why)) = self;
+        why
+    }
+}
+
+impl From<String> for Absent {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
 /// Where and with what a server runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
@@ -62,8 +86,13 @@ impl Server {
     /// Starts a peer and waits until it accepts connections.
     ///
     /// # Errors
-    /// A sentence, when it does not: not installed, or what it said.
-    pub fn start(peer: &Peer, host: Host<'_>) -> Result<Self, String> {
+    /// When it does not: not installed, or what it said.
+    pub fn start(peer: &Peer, host: Host<'_>) -> Result<Self, Absent> {
+        Self::start_within(peer, host, START_LIMIT)
+    }
+
+    /// The same with a time limit for the first connection.
+    fn start_within(peer: &Peer, host: Host<'_>, limit: Duration) -> Result<Self, Absent> {
         let program = peer.program()?;
         let failed = |error: std::io::Error| format!("{} did not start: {error}", peer.name);
         let dir = tempfile::Builder::new().prefix("samum-bench-").tempdir().map_err(failed)?;
@@ -74,7 +103,7 @@ impl Server {
         let address = match host.network {
             Some(network) => network.servers().enter().and_then(|_inside| free_address(end.ip)),
             None if peer.has_own_stack() => {
-                return Err("needs an interface of its own, as wire has".to_owned());
+                return Err("needs an interface of its own, as wire has".to_owned().into());
             }
             None => free_address(Ipv4Addr::LOCALHOST),
         };
@@ -115,13 +144,18 @@ impl Server {
         let child = spawn_on(command, host.cpu).map_err(failed)?;
         let name = peer.name.clone();
         let mut server = Self { name, address, child, times: CpuTimes::default(), dir };
-        if server.is_ready() {
-            Ok(server)
-        } else {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
-            Err(format!("{} did not start: {said}", peer.name))
+        if server.is_ready(limit) {
+            return Ok(server);
         }
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        let (name, runs) = (&peer.name, matches!(server.child.try_wait(), Ok(None)));
+        Err(if runs && !interrupt::is_set() {
+            let limit = limit.as_secs_f64();
+            Absent::Silent(format!("{name} accepts no connection within {limit} s: {said}"))
+        } else {
+            Absent::Failed(format!("{name} did not start: {said}"))
+        })
     }
 
     /// Its name.
@@ -145,8 +179,8 @@ impl Server {
     /// Compares what it serves with the file.
     ///
     /// # Errors
-    /// A sentence, when it cannot be had or differs.
-    pub fn check(&self, root: &Path, file: &str) -> Result<(), String> {
+    /// When it cannot be had or differs.
+    pub fn check(&self, root: &Path, file: &str) -> Result<(), Absent> {
         self.check_path(&format!("/{file}"), &root.join(file))
     }
 
@@ -154,7 +188,7 @@ impl Server {
     ///
     /// # Errors
     /// The same.
-    pub fn check_path(&self, path: &str, file: &Path) -> Result<(), String> {
+    pub fn check_path(&self, path: &str, file: &Path) -> Result<(), Absent> {
         let failed = |error: std::io::Error| format!("{path}: {error}");
         let want = File::open(file).map_err(failed)?;
         // We read what the server has sent and no further: what was cold for it stays so.
@@ -167,11 +201,15 @@ impl Server {
             same &= want.read_exact(&mut part).is_ok() && part == got;
         };
         fetch::each_part(self.address, &self.address.to_string(), path, FETCH_LIMIT, compare)
-            .map_err(|error| format!("{} does not serve {path}: {error}", self.name))?;
+            .map_err(|error| {
+                let why = format!("{} does not serve {path}: {error}", self.name);
+                let is_silent = error.kind() == ErrorKind::TimedOut;
+                if is_silent { Absent::Silent(why) } else { Absent::Failed(why) }
+            })?;
         if same && want.fill_buf().map_err(failed)?.is_empty() {
             Ok(())
         } else {
-            Err(format!("{} serves other bytes at {path} than the file has", self.name))
+            Err(format!("{} serves other bytes at {path} than the file has", self.name).into())
         }
     }
 
@@ -224,8 +262,8 @@ impl Server {
         files.collect::<BTreeMap<_, _>>().into_values().sum::<u64>() * BLOCK
     }
 
-    fn is_ready(&mut self) -> bool {
-        let end = Instant::now() + START_LIMIT;
+    fn is_ready(&mut self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
         let goes_on = || Instant::now() < end && !interrupt::is_set();
         while goes_on() && matches!(self.child.try_wait(), Ok(None)) {
             if TcpStream::connect_timeout(&self.address, POLL).is_ok() {
@@ -336,3 +374,37 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// For each receive of a file that is compared.
 const FETCH_LIMIT: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_told_from_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let start = |command: &str| {
+            let peer = Peer::added(&format!("it={command}")).unwrap();
+            let host = Host {
+                root: dir.path(),
+                files: &[],
+                cpu: None,
+                throttle: None,
+                origin: None,
+                network: None,
+            };
+            Server::start_within(&peer, host, Duration::from_millis(300)).unwrap_err()
+        };
+        assert_eq!(
+            start("sh -c 'echo soon; exec sleep 60' {port}"),
+            Absent::Silent("it accepts no connection within 0.3 s: soon".into())
+        );
+        assert_eq!(
+            start("sh -c 'echo no; exit 1' {port}"),
+            Absent::Failed("it did not start: no".into())
+        );
+        assert_eq!(
+            start("no-such-program {port}"),
+            Absent::Failed("no-such-program is not installed".into())
+        );
+    }
+}

@@ -68,7 +68,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>, keep_alive: bool) -> Result
             origin: None,
             network: Some(&network),
         };
-        let server = League::start_on(recorder, peer, &site, host);
+        let server = league.start_on(recorder, peer, &site, host);
         if peer.has_own_stack() && server.is_some() {
             network.pin_polling(cpu);
         }

@@ -158,7 +158,7 @@ impl Stage<'_> {
             origin: None,
             network: Some(self.network),
         };
-        let Some(mut server) = League::start_on(recorder, peer, self.site, host) else {
+        let Some(mut server) = self.league.start_on(recorder, peer, self.site, host) else {
             return Ok(None);
         };
         if peer.has_own_stack() {

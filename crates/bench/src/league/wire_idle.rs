@@ -57,7 +57,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         if recorder.is_stopped() {
             break;
         }
-        let Some(server) = League::start_on(recorder, &peers[0], &site, host) else { break };
+        let Some(server) = league.start_on(recorder, &peers[0], &site, host) else { break };
         network.pin_polling(cpu);
         let args = crowd::Args {
             interface: network::CLIENT.to_owned(),

@@ -39,13 +39,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         origin: None,
         network: None,
     };
-    let application = Server::start(&php, host).map_err(Fault::Skip)?;
+    let start = || Server::start(&php, host);
+    let application = league.silent.unless(PHP_FPM, start).map_err(Fault::Skip)?;
     let body = site.root().join("body");
     let mut servers: Vec<Server> = Vec::new();
     for peer in &peers {
         let host = Host { cpu: league.server_cpu, ..host };
-        let server = League::start_on(recorder, peer, &site, host);
-        servers.extend(League::compared(recorder, server, "/page.php", &body));
+        let server = league.start_on(recorder, peer, &site, host);
+        servers.extend(league.compared(recorder, server, "/page.php", &body));
     }
     let target = Target { len: Some(BYTES), ..Target::new("/page.php") };
     let plan = |server: &Server| Plan {

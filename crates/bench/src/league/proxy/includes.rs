@@ -42,12 +42,13 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         origin: None,
         network: None,
     };
-    let origin = Server::start(&origin, host).map_err(Fault::Skip)?;
+    let start = || Server::start(&origin, host);
+    let origin = league.silent.unless(ORIGIN, start).map_err(Fault::Skip)?;
     let mut servers: Vec<Server> = Vec::new();
     for peer in &peers {
         let host = Host { cpu: league.server_cpu, origin: Some(origin.address()), ..host };
-        let server = League::start_on(recorder, peer, &site, host);
-        servers.extend(League::compared(recorder, server, "/page.html", &expected));
+        let server = league.start_on(recorder, peer, &site, host);
+        servers.extend(league.compared(recorder, server, "/page.html", &expected));
     }
     let target = Target { len: Some(whole.len() as u64), ..Target::new("/page.html") };
     let plan = |server: &Server| Plan {

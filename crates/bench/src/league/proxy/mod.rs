@@ -46,7 +46,8 @@ impl<'a> Stage<'a> {
             origin: None,
             network: None,
         };
-        let origin = Server::start(&peer, host).map_err(Fault::Skip)?;
+        let start = || Server::start(&peer, host);
+        let origin = league.silent.unless(ORIGIN, start).map_err(Fault::Skip)?;
         Ok(Self { league, site, files, origin })
     }
 
@@ -60,7 +61,7 @@ impl<'a> Stage<'a> {
             origin: Some(self.origin.address()),
             network: None,
         };
-        League::start_on(recorder, peer, self.site, host)
+        self.league.start_on(recorder, peer, self.site, host)
     }
 
     /// Says on what the proxies ran, and with which configurations.

@@ -52,7 +52,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             origin: Some(origin.address),
             network: None,
         };
-        let Some(mut server) = League::start_on(recorder, peer, &site, host) else { continue };
+        let Some(mut server) = league.start_on(recorder, peer, &site, host) else { continue };
         for window in 0..windows {
             if recorder.is_stopped() {
                 break;
