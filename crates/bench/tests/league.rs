@@ -24,7 +24,10 @@ fn bench(args: &[&str]) -> Output {
 /// samum and its library, which the league looks for beside samum-bench.
 fn samum() -> &'static Path {
     static SAMUM: LazyLock<PathBuf> = LazyLock::new(|| {
-        built(&["--package", "samum", "--package", "samum-preload"]).join("samum")
+        let _ = built(&["--package", "samum-preload"]);
+        // With the features that all packages together ask of their dependencies, as `cargo test --workspace` has them:
+        // else samum and half of its dependencies would be compiled once more.
+        built(&["--workspace", "--bin", "samum"]).join("samum")
     });
     &SAMUM
 }
@@ -322,7 +325,7 @@ fn requests_beside_stalled_ones_are_measured() {
 #[test]
 fn tests_of_disks_and_links_measure_or_say_why_not() {
     // The DNS server.
-    let _ = built(&["--package", "netdev", "--examples"]);
+    let _ = built(&["--workspace", "--example", "dns"]);
     let dir = tempfile::tempdir().unwrap();
     let small =
         ["--quick", "--secs", "0.1", "--bytes", "4194304", "--readers", "2", "--count", "100"];
