@@ -118,14 +118,14 @@ pub(super) struct Measured {
     account: Account,
 }
 
-/// Downloads a file again and again on one connection, [`BYTES`] altogether.
+/// Downloads a file again and again on one connection, as often as [`times`] says.
 pub(super) fn download(
     league: &League,
     started: &mut Started,
     size: u64,
 ) -> Result<Measured, Fault> {
     let Started { server, idle_memory } = started;
-    let times = (BYTES / size).clamp(1, TIMES_MAX);
+    let times = times(size, league.quick);
     let target = Target { len: Some(size), ..Target::new(format!("/{}", name(size))) };
     let count = usize::try_from(times).unwrap_or(1);
     let plan = Plan {
@@ -160,6 +160,12 @@ pub(super) fn download(
         float(files),
     ];
     Ok(Measured { values, account })
+}
+
+/// How often a file of this size is downloaded in a measurement.
+fn times(size: u64, quick: bool) -> u64 {
+    let bytes = if quick { BYTES_QUICK } else { BYTES };
+    (bytes / size).clamp(1, TIMES_MAX)
 }
 
 /// A row for each server: medians, and those of one size in relation to others.
@@ -244,6 +250,9 @@ pub(super) const FIGURES: [(&str, Unit); 5] = [
 /// Bytes downloaded in each measurement, at least one file.
 const BYTES: u64 = 1 << 30;
 
+/// The same of a quick run, which is to take less than a minute with fourteen servers.
+const BYTES_QUICK: u64 = 64 << 20;
+
 /// Downloads in each measurement at most.
 const TIMES_MAX: u64 = 1000;
 
@@ -258,3 +267,17 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// For each measurement.
 const LIMIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_downloads_less() {
+        assert_eq!(times(1 << 20, false), 1024.min(TIMES_MAX));
+        assert_eq!(times(64 << 20, false), 16);
+        assert_eq!([1 << 20, 64 << 20, 1 << 30].map(|size| times(size, true)), [64, 1, 1]);
+        assert_eq!(times(4 << 30, false), 1, "at least once");
+        assert_eq!(times(1, true), TIMES_MAX);
+    }
+}
