@@ -15,6 +15,7 @@ use crate::league::peers::{CROWDED, DNS};
 use crate::league::proxy::{download as proxied, requests, slow};
 use crate::league::rounds::Rounds;
 use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_cold, wire_idle};
+use crate::load;
 use crate::run::{Ran, Run};
 use crate::spread::Spread;
 use crate::summary;
@@ -299,7 +300,11 @@ fn servers(
         columns: columns.iter().map(column).collect(),
         rows: rows(&rounds),
         keeps_all: false,
-        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
+        notes: receives(kept.run, test)
+            .into_iter()
+            .chain(limits(ran))
+            .chain(doubts(kept.run))
+            .collect(),
     })
 }
 
@@ -332,6 +337,43 @@ fn doubts(run: &Run) -> Option<String> {
     let doubts: Vec<String> = doubts.into_iter().flatten().collect();
     (!doubts.is_empty()).then(|| format!("Measure again: {}.", doubts.join("; ")))
 }
+
+/// What the clients of a test do with the bodies that they receive, where that is in its figures: a sentence. Runs that
+/// were made before their tables said it are among those that are kept, so it is taken from their command.
+fn receives(run: &Run, test: &str) -> Option<String> {
+    let words = load::receives(copies(run, test)?);
+    let (first, rest) = words.split_at(1);
+    Some(format!("{}{rest}.", first.to_uppercase()))
+}
+
+/// The same of a table of two tests, which may be of two runs.
+fn received(runs: &[Kept<'_>], tests: [&str; 2]) -> Vec<String> {
+    let found = tests.iter().filter_map(|test| {
+        let (kept, _, _) = find(runs, test)?;
+        Some((*test, receives(kept.run, test)?))
+    });
+    let found: Vec<_> = found.collect();
+    match &found[..] {
+        [(_, one), (_, other)] if one != other => {
+            found.iter().map(|(test, words)| format!("In `{test}`: {words}")).collect()
+        }
+        _ => found.into_iter().map(|(_, words)| words).take(1).collect(),
+    }
+}
+
+/// Tells whether the client of a test copied what came; `None` if it made no difference, because all of it came with
+/// heads.
+fn copies(run: &Run, test: &str) -> Option<bool> {
+    let (by_option, never) = (BY_OPTION.contains(&test), NEVER_COPIED.contains(&test));
+    (by_option || never).then(|| by_option && run.meta.command.iter().any(|word| word == "--copy"))
+}
+
+/// Tests in which `--copy` decides.
+const BY_OPTION: [&str; 9] =
+    ["warm", wire::KEPT, wire::CLOSED, "cold", "mixed", "hung", "proxied", "fastcgi", "includes"];
+
+/// Tests in which the client never copies.
+const NEVER_COPIED: [&str; 5] = ["disk", "download", "asleep", "wire-cold", "proxied-slow"];
 
 /// Where the load generator set a figure and not the server, by the remarks of the test's table.
 fn limits(ran: &Ran) -> Option<String> {
@@ -386,7 +428,7 @@ fn warm_table(runs: &[Kept<'_>]) -> Option<Comparison> {
         columns: warm_columns(kept.run),
         rows: Vec::new(),
         keeps_all: false,
-        notes: doubts(kept.run).into_iter().collect(),
+        notes: receives(kept.run, "warm").into_iter().chain(doubts(kept.run)).collect(),
     };
     comparison.rows = rows(&comparison.columns.first()?.rounds);
     Some(comparison)
@@ -480,7 +522,11 @@ fn by_size(
         columns: figures.iter().map(column).collect(),
         rows: sizes.iter().flat_map(|&size| rows(&rounds, &bytes(size))).collect(),
         keeps_all: true,
-        notes: limits(ran).into_iter().chain(doubts(kept.run)).collect(),
+        notes: receives(kept.run, test)
+            .into_iter()
+            .chain(limits(ran))
+            .chain(doubts(kept.run))
+            .collect(),
     })
 }
 
@@ -732,7 +778,10 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
     }
     dirs.dedup();
     let of_these = runs.iter().filter(|kept| dirs.iter().any(|dir| dir == kept.dir));
-    let notes = of_these.filter_map(|kept| doubts(kept.run)).collect();
+    let notes = received(runs, ["cold", "mixed"])
+        .into_iter()
+        .chain(of_these.filter_map(|kept| doubts(kept.run)))
+        .collect();
     let brings = Comparison {
         title: "What the library brings.".to_owned(),
         about: "The first columns are of the small file beside eight downloads, those called \"site\" of the site \
@@ -751,7 +800,7 @@ fn preload_tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
         columns: warm_columns(kept.run),
         rows: preload_rows(),
         keeps_all: true,
-        notes: doubts(kept.run).into_iter().collect(),
+        notes: receives(kept.run, "warm").into_iter().chain(doubts(kept.run)).collect(),
     });
     core::iter::once(brings).chain(costs).collect()
 }
@@ -913,6 +962,51 @@ mod tests {
         let text = comparison.markdown();
         assert!(text.contains("(10–≥ 13) |"), "{text}");
         assert!(text.contains("3 to 4 rounds") && text.contains("≥: requests"), "{text}");
+    }
+
+    /// A run of a table of servers, and of one whose bodies all come with their heads.
+    fn run_of(command: &[&str]) -> Run {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runs/2026-11-26-gateways");
+        let mut run = Run::load(std::path::Path::new(path)).unwrap();
+        run.meta.command = command.iter().map(|word| (*word).to_owned()).collect();
+        run
+    }
+
+    #[test]
+    fn tables_say_what_the_client_does_with_bodies() {
+        let discards = "The client discards what comes, in the kernel.";
+        let copies = "The client copies what comes.";
+        for (command, words, other) in [
+            (&["samum-bench", "league"][..], discards, copies),
+            (&["samum-bench", "league", "--copy"], copies, discards),
+        ] {
+            let run = run_of(command);
+            let runs = [Kept { dir: "docs/run", run: &run }];
+            let table = |gateway| gateway_table(&runs, gateway).unwrap().markdown();
+            for (gateway, depends) in GATEWAYS.iter().zip([false, true, true]) {
+                let text = table(gateway);
+                assert_eq!(text.contains(words), depends, "{text}");
+                assert!(!text.contains(other), "{text}");
+            }
+            let aims = aims::table(&runs);
+            let clients = words.replacen("The client discards", "Clients discard", 1);
+            let clients = clients.replacen("The client copies", "Clients copy", 1);
+            assert!(aims.contains(&clients), "{aims}");
+        }
+        // It never copies in these, whatever the command says.
+        assert_eq!(receives(&run_of(&["--copy"]), "download").unwrap(), discards);
+        assert_eq!(receives(&run_of(&["--copy"]), "idle"), None);
+    }
+
+    #[test]
+    fn tests_that_say_so_exist() {
+        use clap::Parser as _;
+        let cli = crate::cli::Cli::try_parse_from(["samum-bench", "league"]).unwrap();
+        let crate::cli::Command::League(args) = cli.command else { panic!("league") };
+        let tests = crate::league::tests(&args).unwrap();
+        for name in BY_OPTION.iter().chain(&NEVER_COPIED) {
+            assert!(tests.iter().any(|test| test.about().name == *name), "{name}");
+        }
     }
 
     #[test]

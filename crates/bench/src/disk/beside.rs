@@ -119,8 +119,10 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         .iter()
         .filter_map(|scene| Some(row(&scene.name, &rounds, accounts.get(&scene.name)?)));
     let mut table = Table {
-        title: "Medians (least–greatest) of rounds; latencies by the clock, ≥ where requests were cut off"
-            .to_owned(),
+        title: format!(
+            "Medians (least–greatest) of rounds; latencies by the clock, ≥ where requests were cut off; {}",
+            load::receives(COPIES)
+        ),
         head: HEAD.map(str::to_owned).to_vec(),
         rows: rows.collect(),
     };
@@ -314,6 +316,7 @@ impl Stage<'_> {
             warmup: Duration::ZERO,
             duration,
             timeout: Duration::from_secs(3600),
+            copy: COPIES,
             cpu: self.plan.client_cpu,
             ..load::Plan::new(server.address(), targets)
         }
@@ -433,6 +436,9 @@ const CPU_PER_GB: &str = "CPU per GB";
 const READ: &str = "read";
 const LEFT: &str = "left";
 const MEMORY: &str = "memory";
+
+/// Whether the clients copy what comes: if they did, they would be measured.
+const COPIES: bool = false;
 
 /// The interval of samples of speed and CPU.
 const SAMPLE: Duration = Duration::from_millis(100);

@@ -229,7 +229,11 @@ fn maximum(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<
     let head = ["URL", "connections", "requests/s", "bodies"];
     recorder.table(table(
         // How long requests take in it says how many there are, and nothing more.
-        &format!("Closed loop over {} connections: no latencies", http.connections),
+        &format!(
+            "Closed loop over {} connections: no latencies; {}",
+            http.connections,
+            load::receives(http.copy)
+        ),
         &head,
         &[],
         rows,
@@ -312,7 +316,8 @@ fn latency(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<
     let distances = if http.even { "even" } else { "those of independent users" };
     recorder.table(table(
         &format!(
-            "Open loop, distances {distances}; latency from when a request was meant to leave"
+            "Open loop, distances {distances}; latency from when a request was meant to leave; {}",
+            load::receives(http.copy)
         ),
         &["URL", "meant", "requests/s"],
         &PERCENTILES,

@@ -22,7 +22,7 @@ use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
-use super::{Dropped, League};
+use super::{AT_ONCE_RECEIVES, Dropped, League};
 use crate::load::fetch::fetch;
 use crate::load::{Arrival, Background, Plan, Target};
 use crate::machine::{of_ticks, read};
@@ -139,10 +139,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     });
     recorder.table(Table {
         title: format!(
-            "{FILES} files of {} in pieces of {}, from a disk slowed down to {}: medians (least–greatest)",
+            "{FILES} files of {} in pieces of {}, from a disk slowed down to {}: medians (least–greatest); {}",
             Unit::Bytes.show(float(bytes)),
             Unit::Bytes.show(float(super::image::PIECE)),
             Unit::BytesPerSecond.show(float(league.rate * RATE_TIMES)),
+            AT_ONCE_RECEIVES,
         ),
         head: [
             "server",

@@ -137,9 +137,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         "remarks",
     ];
     recorder.table(Table {
-        title: "Hot requests beside cold downloads: median (least–greatest) of rounds. Requests per second, their \
-                CPU and what is kept are of a closed loop, latencies by the clock; ≥ where requests were cut off"
-            .into(),
+        title: format!(
+            "Hot requests beside cold downloads: median (least–greatest) of rounds. Requests per second, their CPU \
+             and what is kept are of a closed loop, latencies by the clock; ≥ where requests were cut off; {}",
+            league.receives()
+        ),
         head: head.map(str::to_owned).to_vec(),
         rows,
     });

@@ -113,7 +113,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         "CPU per GiB of both",
     ];
     recorder.table(Table {
-        title: "Site beside a crawler: median (least–greatest) of rounds".into(),
+        title: format!(
+            "Site beside a crawler: median (least–greatest) of rounds; {}",
+            league.receives()
+        ),
         head: head.map(str::to_owned).to_vec(),
         rows,
     });

@@ -15,7 +15,7 @@ use super::peers::Peer;
 use super::rounds::Rounds;
 use super::server::Server;
 use super::site::Site;
-use super::{Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
 use crate::run::{Figure, Table};
 use crate::stats::float;
 use crate::unit::{Limit, NOTHING};
@@ -30,8 +30,7 @@ pub fn test(league: &Rc<League>) -> Test {
         .scales("less CPU than threads that sleep in each read, at the same speed")
         .x("round")
         .warm_up(
-            "none: a server's first requests are measured; files are put out of memory before each download; \
-             the client discards what comes, in the kernel",
+            "none: a server's first requests are measured; files are put out of memory before each download",
         )
         .tabled()
         .figure(Figure::of(Unit::Nanoseconds).titled("CPU per GiB"))
@@ -145,8 +144,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     }
     recorder.table(Table {
         title: format!(
-            "{} from the disk, as one file or as {PARALLEL}: ratios of medians, and medians (least–greatest)",
-            Unit::Bytes.show(float(league.bytes))
+            "{} from the disk, as one file or as {PARALLEL}: ratios of medians, and medians (least–greatest); {}",
+            Unit::Bytes.show(float(league.bytes)),
+            AT_ONCE_RECEIVES
         ),
         head: ["what", "compared", "ratio", "bar", "ours", "theirs"].map(str::to_owned).to_vec(),
         rows: COMPARISONS.iter().flat_map(|it| rows(it, &rounds)).collect(),

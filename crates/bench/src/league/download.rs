@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::peers::Peer;
 use super::rounds::Rounds;
 use super::site::Site;
-use super::{Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
 use crate::http::figures::remarks;
 use crate::load::{Account, pin};
 use crate::run::{Figure, Table};
@@ -28,7 +28,7 @@ pub fn test(league: &Rc<League>) -> Test {
     .x("round")
     .warm_up(
         "files are read once and put out of memory again, for the sake of caches in the disk itself; \
-         each server has sent 16 MiB from it before it is measured; the client discards what comes, in the kernel",
+         each server has sent 16 MiB from it before it is measured",
     )
     .tabled()
     .figure(Figure::of(Unit::BytesPerSecond).titled("one file").only(&[ONE]))
@@ -124,8 +124,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ];
     recorder.table(Table {
         title: format!(
-            "{} as one file and as {PARALLEL}, from the disk: median (least–greatest)",
-            Unit::Bytes.show(float(league.bytes))
+            "{} as one file and as {PARALLEL}, from the disk: median (least–greatest); {}",
+            Unit::Bytes.show(float(league.bytes)),
+            AT_ONCE_RECEIVES
         ),
         head: head.map(str::to_owned).to_vec(),
         rows: rows.collect(),

@@ -121,7 +121,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     recorder.table(Table {
         title: format!(
             "{requests} requests for {HUNG_FILES} files of a device that does not answer: medians (least–greatest) \
-             of {windows} windows each"
+             of {windows} windows each; {}",
+            league.receives()
         ),
         head: head.map(str::to_owned).to_vec(),
         rows: table,

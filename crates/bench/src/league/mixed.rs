@@ -136,9 +136,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         "remarks",
     ];
     recorder.table(Table {
-        title: "Small files, asked for by the clock, beside large ones: median (least–greatest) of rounds; ≥ where \
-                requests were cut off"
-            .into(),
+        title: format!(
+            "Small files, asked for by the clock, beside large ones: median (least–greatest) of rounds; ≥ where \
+             requests were cut off; {}",
+            league.receives()
+        ),
         head: head.map(str::to_owned).to_vec(),
         rows,
     });

@@ -286,6 +286,12 @@ impl League {
         }
     }
 
+    /// The words for tables of loads of [`Self::plan`], where bodies are so large that not all of them come with their
+    /// heads.
+    fn receives(&self) -> &'static str {
+        load::receives(self.copy)
+    }
+
     /// Starts a peer and compares its bytes. A peer that cannot take part becomes a row that says
     /// why, once.
     fn start(
@@ -419,7 +425,7 @@ impl League {
             duration: AT_ONCE_LIMIT,
             timeout: AT_ONCE_LIMIT,
             // A client that copies would be measured, not the servers.
-            copy: false,
+            copy: AT_ONCE_COPIES,
             ..self.plan(server, files.iter().map(target).collect())
         }
     }
@@ -581,6 +587,10 @@ impl Dropped {
 
 /// Downloads that start at once, and each of them.
 const AT_ONCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Whether their client copies what comes, and the words for their tables.
+const AT_ONCE_COPIES: bool = false;
+const AT_ONCE_RECEIVES: &str = load::receives(AT_ONCE_COPIES);
 
 /// Files per concurrent download: a client that is done with one takes another that is still cold.
 const FILES_PER_READER: usize = 2;

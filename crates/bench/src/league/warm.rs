@@ -55,7 +55,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     for peer in &league.peers {
         servers.extend(league.start(recorder, peer, &site, &files, None));
     }
-    let title = format!("closed loop over {} connections", league.connections);
+    let title =
+        format!("closed loop over {} connections; {}", league.connections, league.receives());
     let taken = sizes::take_turns(
         recorder,
         &mut servers,

@@ -75,7 +75,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>, keep_alive: bool) -> Result
         servers.extend(server);
     }
     let how = if keep_alive { "" } else { ", each for one request" };
-    let title = format!("closed loop over {} connections{how}", league.connections);
+    let title =
+        format!("closed loop over {} connections{how}; {}", league.connections, league.receives());
     let figures = Figures { columns: &COLUMNS, ratio: TO_FLOOR };
     let taken = sizes::take_turns(
         recorder,

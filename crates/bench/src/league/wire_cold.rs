@@ -15,7 +15,7 @@ use super::peers::Peer;
 use super::rounds::Rounds;
 use super::server::{Host, Server};
 use super::site::Site;
-use super::{Dropped, League, in_turn};
+use super::{AT_ONCE_RECEIVES, Dropped, League, in_turn};
 use crate::load::pin;
 use crate::machine::busy;
 use crate::run::{Figure, Table};
@@ -89,8 +89,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ];
     recorder.table(Table {
         title: format!(
-            "{PARALLEL} files of {} at once, from the disk: median (least–greatest)",
-            Unit::Bytes.show(float(bytes))
+            "{PARALLEL} files of {} at once, from the disk: median (least–greatest); {}",
+            Unit::Bytes.show(float(bytes)),
+            AT_ONCE_RECEIVES
         ),
         head: head.map(str::to_owned).to_vec(),
         rows,

@@ -98,6 +98,16 @@ impl Plan {
     }
 }
 
+/// The words for tables whose figures depend on [`Plan::copy`].
+#[must_use]
+pub const fn receives(copy: bool) -> &'static str {
+    if copy {
+        "the client copies what comes"
+    } else {
+        "the client discards what comes, in the kernel"
+    }
+}
+
 /// Runs a load on a thread of its own and waits for it, so that this thread stays where it is.
 ///
 /// # Errors

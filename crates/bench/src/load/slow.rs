@@ -116,6 +116,9 @@ fn share(rate: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, SHARE_MAX)
 }
 
+/// Whether slow readers copy what comes ([`Plan::copy`]).
+pub(crate) const COPIES: bool = false;
+
 /// How often each reader reads.
 pub const TICK: Duration = Duration::from_millis(100);
 

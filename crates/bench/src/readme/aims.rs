@@ -1,9 +1,10 @@
 //! The table of aims: what the project set out to reach, each beside what a run has measured. Pure.
 
 use core::fmt::Write as _;
+use std::collections::BTreeSet;
 
 use super::{
-    Kept, Show, at_size, find, hundredths, mebibytes, megabytes, precise_microseconds,
+    Kept, Show, at_size, copies, find, hundredths, mebibytes, megabytes, precise_microseconds,
     rounds_by_size, tenths, whole,
 };
 use crate::league::peers::{CROWDED, DNS, METERED, STALLED};
@@ -109,8 +110,36 @@ pub(super) fn table(runs: &[Kept<'_>]) -> String {
     let head = ["what", "compared", "measured", "aim", "run"].map(str::to_owned).to_vec();
     let table = summary::table(&Table { title: String::new(), head, rows });
     let about = "Ratios are of medians, in one run. ≈: rounds of the two overlap, so their order is not known.";
-    let _ = write!(text, "\n**Aims.** {about}\n\n{table}");
+    let _ = write!(text, "\n**Aims.** {about}{}\n\n{table}", clients(runs));
     text
+}
+
+/// What the clients of these runs do with the bodies that they receive, where that is in a figure.
+fn clients(runs: &[Kept<'_>]) -> String {
+    let aims = aims();
+    let measured = aims.iter().filter(|aim| aim.row(runs).is_some());
+    let of_runs = measured.filter_map(|aim| {
+        let (kept, _, _) = find(runs, aim.test)?;
+        Some((kept.dir.rsplit('/').next().unwrap_or_default(), copies(kept.run, aim.test)?))
+    });
+    let (mut copying, mut discards) = (BTreeSet::new(), false);
+    for (run, copies) in of_runs {
+        if copies {
+            copying.insert(format!("`{run}`"));
+        } else {
+            discards = true;
+        }
+    }
+    let copying: Vec<String> = copying.into_iter().collect();
+    match (discards, copying.is_empty()) {
+        (false, true) => String::new(),
+        (false, false) => " Clients copy what comes.".to_owned(),
+        (true, true) => " Clients discard what comes, in the kernel.".to_owned(),
+        (true, false) => format!(
+            " Clients discard what comes, in the kernel; those of {} copy it.",
+            copying.join(", ")
+        ),
+    }
 }
 
 fn aims() -> Vec<Aim> {

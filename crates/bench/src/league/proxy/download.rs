@@ -85,7 +85,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     }
     let names: Vec<&str> = servers.iter().map(|started| started.server.name()).collect();
     for &size in &sizes {
-        show(recorder, &rounds, &accounts, &names, size);
+        show(recorder, &rounds, &accounts, &names, (size, league.receives()));
     }
     if let Some(noisy) = rounds.too_noisy(&[SPEED, CPU]) {
         recorder.note(noisy);
@@ -174,7 +174,7 @@ fn show(
     rounds: &Rounds,
     accounts: &[(String, u64, Account)],
     names: &[&str],
-    size: u64,
+    (size, receives): (u64, &str),
 ) {
     for name in names {
         for (what, unit) in FIGURES {
@@ -218,7 +218,7 @@ fn show(
     ];
     recorder.table(Table {
         title: format!(
-            "A download of {} at a time: median (least–greatest); ratios in parentheses: not ranked",
+            "A download of {} at a time; {receives}: median (least–greatest); ratios in parentheses: not ranked",
             Unit::Bytes.show(float(size))
         ),
         head: head.map(str::to_owned).to_vec(),

@@ -53,7 +53,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         connections: CONNECTIONS,
         ..league.plan(server, vec![target.clone()])
     };
-    let title = format!("{BYTES} bytes of a script, closed loop over {CONNECTIONS} connections");
+    let title = format!(
+        "{BYTES} bytes of a script, closed loop over {CONNECTIONS} connections; {}",
+        league.receives()
+    );
     let taken = requests::take_turns(league, recorder, &mut servers, &COMPARED_TO, &title, plan);
     drop(application);
     recorder.note("php-fpm shares the CPU of the load generator");

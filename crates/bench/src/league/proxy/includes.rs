@@ -56,8 +56,9 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         ..league.plan(server, vec![target.clone()])
     };
     let title = format!(
-        "a page of {} bytes with {PARTS} parts, closed loop over {CONNECTIONS} connections",
-        whole.len()
+        "a page of {} bytes with {PARTS} parts, closed loop over {CONNECTIONS} connections; {}",
+        whole.len(),
+        league.receives()
     );
     let taken = requests::take_turns(league, recorder, &mut servers, &COMPARED_TO, &title, plan);
     recorder.note("the origin shares the CPU of the load generator");

@@ -13,8 +13,8 @@ use super::super::rounds::Rounds;
 use super::super::site::Site;
 use super::super::{Dropped, in_turn};
 use super::Stage;
-use crate::load::slow::SlowReaders;
-use crate::load::{Plan, Target};
+use crate::load::slow::{self, SlowReaders};
+use crate::load::{self, Plan, Target};
 use crate::machine::read;
 use crate::run::{Figure, Table};
 use crate::stats::float;
@@ -95,10 +95,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     ];
     recorder.table(Table {
         title: format!(
-            "{} clients that receive {}/s each of {}: the most at any time, median (least–greatest) of rounds",
+            "{} clients that receive {}/s each of {}: the most at any time, median (least–greatest) of rounds; {}",
             league.clients,
             Unit::Bytes.show(float(RATE)),
-            Unit::Bytes.show(float(size))
+            Unit::Bytes.show(float(size)),
+            load::receives(slow::COPIES)
         ),
         head: head.map(str::to_owned).to_vec(),
         rows,

@@ -72,7 +72,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         }
     }
     for (way, _) in WAYS {
-        show(recorder, &rounds, way);
+        show(recorder, &rounds, way, league.receives());
     }
     recorder.note(format!("downloads of {}", Unit::Bytes.show(float(size))));
     stage.describe(recorder, &[peer(UNITS[0], true)?]);
@@ -80,7 +80,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 /// A row for each unit: medians.
-fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str) {
+fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str, receives: &str) {
     for unit in UNITS {
         for (what, kind) in FIGURES {
             let median = rounds.median(way, &of_size(what, unit));
@@ -102,7 +102,7 @@ fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str) {
     let head =
         ["received at once", "MB/s", "CPU, ms per GiB", "first byte, µs", "memory over idle, MiB"];
     recorder.table(Table {
-        title: format!("samum as a proxy, {way}: median (least–greatest)"),
+        title: format!("samum as a proxy, {way}; {receives}: median (least–greatest)"),
         head: head.map(str::to_owned).to_vec(),
         rows: rows.to_vec(),
     });
