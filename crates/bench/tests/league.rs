@@ -479,6 +479,64 @@ fn a_server_that_fails_does_not_end_the_league() {
     assert!(fs::read_to_string(out.join("summary.md")).unwrap().contains("128 bytes"));
 }
 
+/// The same in the place of samum, with its configuration.
+const FAILING_SAMUM: &str = r#"#!/usr/bin/env python3
+import http.server, os, re, sys
+if '--version' in sys.argv:
+    sys.exit()
+configuration = open(sys.argv[3]).read()
+host, port = re.search(r'listen = \["(.*):(.*)"\]', configuration).groups()
+os.chdir(re.search(r'files = "(.*)"', configuration)[1])
+answered = 0
+class Handler(http.server.SimpleHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def log_message(self, *_): pass
+    def do_GET(self):
+        global answered
+        answered += 1
+        if answered > 1:
+            self.send_response(404)
+            self.send_header('Content-Length', '0')
+            self.end_headers()
+        else:
+            super().do_GET()
+http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
+"#;
+
+#[test]
+fn a_server_that_fails_beside_stalled_or_hung_requests_does_not_end_the_test() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        skip!("there is no python3");
+    }
+    let samum = samum();
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("failing.py");
+    fs::write(&script, FAILING_SAMUM).unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // nginx waits for a device that hangs, and samum does not.
+    for (test, samum, servers) in [
+        ("stalled", &*script, ["samum-stalled", "nginx-stalled"]),
+        ("hung", samum, ["nginx", "samum"]),
+    ] {
+        let out = dir.path().join(test);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
+        command.env("SAMUM", samum).args(["league", test, "--quick", "--secs", "0.1"]);
+        command.args(["--count", "50", "--servers", &servers.join(","), "--out"]).arg(&out);
+        let output = command.output().unwrap();
+        let (rows, skipped) = read(&out);
+        if let Some((system, why)) = skipped.iter().find(|(_, why)| !why.starts_with("dropped")) {
+            reasons::accept(&format!("{test} {system}"), why);
+            continue;
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let [(system, why)] = &skipped[..] else { panic!("{test}: {skipped:?}") };
+        assert!(system == servers[0], "{test}: {system}");
+        assert!(why.starts_with("dropped in round 1: "), "{test}: {why}");
+        let measured: BTreeSet<_> = rows.iter().map(|row| row.system.clone()).collect();
+        assert_eq!(measured, [servers[1].to_owned()].into(), "{test}");
+    }
+}
+
 /// A server that knows nothing but to answer once and close.
 #[test]
 fn http_measures_a_server_that_closes() {

@@ -96,8 +96,14 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             throttle.limit(None)?;
             let delay = delay(pid).saturating_sub(delay_before);
             let turn = longest_turn(&server);
-            let latency = requests.close()?;
-            let account = measured?.account;
+            let latency = requests.close().map_err(Fault::from);
+            let (latency, account) = match (latency, measured) {
+                (Ok(latency), Ok(measured)) => (latency, measured.account),
+                (Err(fault), _) | (_, Err(fault)) => {
+                    dropped.add(recorder, name, round, fault);
+                    continue;
+                }
+            };
             if account.answered_ever < FILES as u64 {
                 let why = format!("not all files were downloaded: {}", account.failures());
                 dropped.add(recorder, name, round, Fault::Failed(why));

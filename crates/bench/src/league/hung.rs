@@ -16,7 +16,7 @@ use super::rounds::{Rounds, in_windows};
 use super::server::Server;
 use super::site::Site;
 use super::throttle::Throttle;
-use super::{League, Measured};
+use super::{Dropped, League, Measured};
 use crate::load::{Arrival, Background, Order, Plan, Sources, Target};
 use crate::run::Table;
 use crate::stats::float;
@@ -64,7 +64,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let root = site.root().join("hung");
     let image = Image::new(league.root.as_deref(), len, root, write)?;
     let mut table = Vec::new();
-    for name in league.only.clone().unwrap_or_else(|| vec!["samum".to_owned()]) {
+    let mut dropped = Dropped::default();
+    let names = league.only.clone().unwrap_or_else(|| vec!["samum".to_owned()]);
+    let count = names.len();
+    for name in names {
         let peer = Peer::named(&name).map_err(Fault::Failed)?;
         image.remount()?;
         let throttle = Throttle::new(&site.root().join("hung")).map_err(Fault::Skip)?;
@@ -80,17 +83,23 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 break;
             }
             let x = float(window + 1);
-            let alone = stage.window()?;
-            alone.record(recorder, &mut rounds, &name, ALONE, x);
-            let hung = stage.hang(&directory(window), requests);
-            thread::sleep(HEAD_START);
-            let beside = stage.window();
-            // However the window went: a server that waits for the device cannot be ended.
-            let recovered = stage.recover(hung, requests);
-            beside?.record(recorder, &mut rounds, &name, BESIDE, x);
-            let recovered = recovered?;
-            rounds.record(recorder, &name, RECOVERY, Unit::Nanoseconds, x, recovered);
+            match stage.windows(&directory(window), requests) {
+                Ok(([alone, beside], recovered)) => {
+                    alone.record(recorder, &mut rounds, &name, ALONE, x);
+                    beside.record(recorder, &mut rounds, &name, BESIDE, x);
+                    rounds.record(recorder, &name, RECOVERY, Unit::Nanoseconds, x, recovered);
+                }
+                Err(fault) => {
+                    dropped.add(recorder, &name, window + 1, fault);
+                    break;
+                }
+            }
             recorder.progress(x / float(windows));
+        }
+        // The server must end before its cgroup and its files go.
+        drop(stage);
+        if rounds.spread(&name, RECOVERY).is_none() {
+            continue;
         }
         for (what, bar) in
             [("p99 of a hot file", 1.5), ("p50 of cold files", 1.5), ("p99 of cold files", 1.5)]
@@ -114,8 +123,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         row.push(rounds.cell(&name, RECOVERY, |ns| Unit::Nanoseconds.show(ns)));
         row.push(String::new());
         table.push(row);
-        // The server must end before its cgroup and its files go.
-        drop(stage);
     }
     let head = ["server", "what", "ratio", "bar", "beside hung requests", "without"];
     recorder.table(Table {
@@ -127,7 +134,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         head: head.map(str::to_owned).to_vec(),
         rows: table,
     });
-    Ok(())
+    dropped.result(count)
 }
 
 struct Stage<'a> {
@@ -166,6 +173,17 @@ impl Window {
 }
 
 impl Stage<'_> {
+    /// A window alone and one beside hung requests, and the nanoseconds until those were answered.
+    fn windows(&mut self, directory: &str, requests: usize) -> Result<([Window; 2], f64), Fault> {
+        let alone = self.window()?;
+        let hung = self.hang(directory, requests);
+        thread::sleep(HEAD_START);
+        let beside = self.window();
+        // However the window went: a server that waits for the device cannot be ended.
+        let recovered = self.recover(hung, requests);
+        Ok(([alone, beside?], recovered?))
+    }
+
     /// Requests the hot file, and after it cold files of the healthy disk, both by the clock.
     fn window(&mut self) -> Result<Window, Fault> {
         let target =

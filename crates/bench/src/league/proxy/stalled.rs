@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use super::super::League;
 use super::super::peers::STALLED;
 use super::super::rounds::{Rounds, in_windows};
 use super::super::server::{Host, Server};
 use super::super::site::Site;
+use super::super::{Dropped, League};
 use crate::load::{Arrival, Background, Order, Plan, Target};
 use crate::run::Table;
 use crate::stats::float;
@@ -43,6 +43,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     site.warm(&files)?;
     let origin = Origin::start()?;
     let mut rounds = Rounds::default();
+    let mut dropped = Dropped::default();
     for (nth, peer) in peers.iter().enumerate() {
         let host = Host {
             root: site.root(),
@@ -58,17 +59,20 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 break;
             }
             let x = float(window + 1);
-            look(league, &mut server)?.record(recorder, &mut rounds, &peer.name, ALONE, x);
-            let stalled = stall(league, &server, &origin)?;
-            let beside = look(league, &mut server);
-            let waiting = origin.waiting.load(Ordering::Relaxed);
-            stalled.stop()?;
-            origin.end_window()?;
-            if waiting != REQUESTS {
-                let text = format!("{waiting} of {REQUESTS} requests were stalled to the end");
-                return Err(Fault::Failed(format!("{}: {text}", peer.name)));
+            match windows_of(league, &mut server, &origin) {
+                Ok(both) => {
+                    for (kind, of_kind) in [ALONE, BESIDE].into_iter().zip(both) {
+                        of_kind.record(recorder, &mut rounds, &peer.name, kind, x);
+                    }
+                }
+                Err(fault) => {
+                    dropped.add(recorder, &peer.name, window + 1, fault);
+                    // Its stalled requests end with it at the latest.
+                    drop(server);
+                    origin.end_window()?;
+                    break;
+                }
             }
-            beside?.record(recorder, &mut rounds, &peer.name, BESIDE, x);
             let done = nth * windows + window + 1;
             recorder.progress(float(done) / float(peers.len() * windows));
         }
@@ -113,7 +117,22 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     });
     recorder.note("the stalled server shares the CPU of the load generator");
     league.describe_these(recorder, &peers);
-    Ok(())
+    dropped.result(peers.len())
+}
+
+/// A window without stalled requests, and one beside them.
+fn windows_of(league: &League, server: &mut Server, origin: &Origin) -> Result<[Window; 2], Fault> {
+    let alone = look(league, server)?;
+    let stalled = stall(league, server, origin)?;
+    let beside = look(league, server);
+    let waiting = origin.waiting.load(Ordering::Relaxed);
+    stalled.stop()?;
+    origin.end_window()?;
+    if waiting != REQUESTS {
+        let text = format!("{waiting} of {REQUESTS} requests were stalled to the end");
+        return Err(Fault::Failed(text));
+    }
+    Ok([alone, beside?])
 }
 
 /// The figures of a window.
