@@ -7,6 +7,7 @@ use std::hash::DefaultHasher;
 use std::sync::Arc;
 
 use http::Status;
+use http1::Framing;
 use ring::Time;
 
 use crate::config::{Access, Permitted, Route};
@@ -21,6 +22,8 @@ pub(crate) struct Guard {
     connections: Option<u32>,
     /// The requests of a client: the number of the limit, and its buckets.
     requests: Option<(u64, Refill)>,
+    /// Bytes that the body of a request may have.
+    body_bytes_max: Option<u64>,
     /// Bytes per second that a connection is sent.
     pub(crate) rate: Option<NonZeroU64>,
 }
@@ -36,6 +39,8 @@ pub(crate) enum Refusal {
     Requests(NonZeroU64),
     /// The fields of the request name different clients.
     Conflict,
+    /// Its body is too long. The connection is to be closed, because the body will not be read.
+    BodyTooLong,
 }
 
 impl Refusal {
@@ -45,6 +50,7 @@ impl Refusal {
             Self::Forbidden => Status::Forbidden,
             Self::Connections | Self::Requests(_) => Status::TooManyRequests,
             Self::Conflict => Status::BadRequest,
+            Self::BodyTooLong => Status::ContentTooLarge,
         }
     }
 }
@@ -70,10 +76,12 @@ impl Guards {
             permitted: self.permitted(&route.access),
             connections: limits.connections,
             requests,
+            body_bytes_max: route.max_body,
             rate,
         };
         let is_open = guard.permitted.is_none() && guard.connections.is_none();
-        (!is_open || requests.is_some() || rate.is_some()).then_some(guard)
+        let is_unlimited = requests.is_none() && rate.is_none() && route.max_body.is_none();
+        (!is_open || !is_unlimited).then_some(guard)
     }
 
     fn permitted(&mut self, access: &Access) -> Option<Arc<Permitted>> {
@@ -112,6 +120,14 @@ impl Guard {
             Some((limit, refill)) if !again => {
                 limiter.take(limit, refill, ClientKey::new(client), now).map_err(Refusal::Requests)
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the body of a request pass or refuses it, by the length that is announced.
+    pub(crate) fn admit_body(&self, framing: Framing) -> Result<(), Refusal> {
+        match (framing, self.body_bytes_max) {
+            (Framing::Length(length), Some(max)) if length > max => Err(Refusal::BodyTooLong),
             _ => Ok(()),
         }
     }

@@ -92,6 +92,9 @@ pub(super) struct Shared {
     pub(super) errors: BTreeMap<u16, (String, Place)>,
     pub(super) server_timing: bool,
     pub(super) half_close: bool,
+    pub(super) max_body: Option<u64>,
+    /// The place at which that is said.
+    pub(super) max_body_place: Option<Place>,
     pub(super) files: FileRules,
     /// The place at which the fallback of files is named.
     pub(super) fallback_place: Option<Place>,

@@ -201,6 +201,9 @@ pub struct Route {
     /// True if a client may end its side of the connection and still wait for the answer of a server or a
     /// program.
     pub half_close: bool,
+    /// Bytes that the body of a request may have, if the action takes bodies; a longer one is refused with 413. By
+    /// default any number.
+    pub max_body: Option<u64>,
     /// The action.
     pub action: Action,
 }
@@ -229,6 +232,7 @@ impl Default for Route {
             errors: BTreeMap::new(),
             server_timing: false,
             half_close: false,
+            max_body: None,
             action: Action::Files(files),
         }
     }

@@ -107,6 +107,7 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         errors: pages_of(shared.errors),
         server_timing: shared.server_timing,
         half_close: shared.half_close,
+        max_body: shared.max_body.filter(|_| action.is_gateway()),
         action,
     })
 }
@@ -200,6 +201,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
             "the site has no route: add `[[site.route]]` with `files = \"DIR\"`",
         );
     }
+    check_bodies(site, notes);
     let mut seen: HashMap<(&str, Option<&str>), Place> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
@@ -235,6 +237,29 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
                 *place,
                 format!("no path of the route, whose `path` is `{path}`, can match"),
             );
+        }
+    }
+}
+
+/// Checks that a limit for bodies is said where bodies are taken.
+fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
+    const TAKES: &str = "`proxy`, `fastcgi` or `cgi`";
+    let takes_bodies = |route: &RouteDraft| {
+        route.fastcgi.is_some() || route.actions.iter().any(|(action, _)| action.is_gateway())
+    };
+    let of_site = site.shared.max_body_place;
+    if let Some(place) = of_site
+        && !site.routes.iter().any(takes_bodies)
+    {
+        let text = format!("no route of the site takes bodies: none has {TAKES}");
+        notes.error(place, text);
+    }
+    for route in site.routes.iter().filter(|route| !takes_bodies(route)) {
+        if let Some(place) =
+            route.shared.max_body_place.filter(|_| route.shared.max_body_place != of_site)
+        {
+            let text = format!("the route takes no bodies: only routes with {TAKES} do");
+            notes.error(place, text);
         }
     }
 }

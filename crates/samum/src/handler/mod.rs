@@ -412,7 +412,7 @@ pub trait Producer: fmt::Debug {
 /// It is dropped without [`end`](Self::end) if the rest will not come, or is not wanted any more because
 /// the response has ended before.
 pub trait Consumer: fmt::Debug {
-    /// Bytes that a body may have; a longer one is refused with 413.
+    /// Bytes of content that a body may have; a longer one is refused with 413.
     fn bytes_max(&self) -> u64;
 
     /// Bytes that can be taken now. A body waits while it is less than [`CONSUMER_ROOM_MIN`]; the
@@ -427,6 +427,12 @@ pub trait Consumer: fmt::Debug {
 
     /// That was all.
     fn end(&mut self);
+
+    /// The body has more than [`bytes_max`](Self::bytes_max), and the rest will not come. Returns whether the handler
+    /// answers the request for that reason; if not, the session does. Called while the answer is looked for.
+    fn handle_excess(&mut self) -> bool {
+        false
+    }
 
     /// Bytes of memory that the consumer keeps for the client.
     fn weight(&self) -> u64;

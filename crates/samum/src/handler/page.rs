@@ -67,6 +67,7 @@ const fn explanation(status: Status) -> &'static str {
         Status::NotFound => "There is nothing by this name.",
         Status::MethodNotAllowed => "This address does not take the method of the request.",
         Status::PreconditionFailed => "The file does not meet the condition of the request.",
+        Status::ContentTooLarge => "The body of the request is too long.",
         Status::UriTooLong => "The address is too long.",
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
         Status::InternalServerError => "The server cannot do this: it has met an error.",

@@ -129,12 +129,13 @@ impl Handler for Router {
             self.admitted = Some((request.ticket, admitted));
             admitted.ok()?;
         }
+        let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
         if is_passed_on {
             let is_fastcgi = serving.scripts(route).is_some();
             let taker = if is_fastcgi { Taker::Program } else { Taker::Server };
-            return self.proxy.consumer(request, taker);
+            return self.proxy.consumer(request, taker, bytes_max);
         }
-        self.programs.consumer(request)
+        self.programs.consumer(request, bytes_max)
     }
 
     #[inline]

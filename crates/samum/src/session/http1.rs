@@ -238,7 +238,8 @@ impl Session for Http1 {
         head: &Head<'_>,
         mut response: Response<'_>,
     ) {
-        if work.asked.expect_continue {
+        // The body of a request that is refused for good stays unread (RFC 9110 §10.1.1).
+        if work.asked.expect_continue && !response.terms.is_last {
             work.stream.push(Piece::Static(CONTINUE));
         }
         let last = work.asked.last || response.terms.is_last;
@@ -681,7 +682,10 @@ impl Http1 {
                             work.incoming = None;
                         }
                         Event::Rejected(reject) if work.body_is_outstanding() => {
-                            self.refuse(work, cx, reject);
+                            let is_too_long = reject.status == Status::ContentTooLarge;
+                            if !is_too_long || !self.hand_back(work) {
+                                self.refuse(work, cx, reject);
+                            }
                         }
                         Event::Rejected(_) => {
                             work.incoming = None;
@@ -705,6 +709,23 @@ impl Http1 {
             *since = cx.now;
         }
         at
+    }
+
+    /// Has the handler answer the request whose body has turned out to be too long, as the last of the connection. Returns
+    /// false if it has answered already, or leaves that to the session.
+    fn hand_back(&mut self, work: &mut Work) -> bool {
+        let (Some(incoming), Some(Exchange::Asked { asked, lookup: Lookup::Pending(_), .. })) =
+            (&mut work.incoming, work.exchanges.back_mut())
+        else {
+            return false;
+        };
+        if !incoming.consumer.handle_excess() {
+            return false;
+        }
+        (asked.last, asked.expect_continue) = (true, false);
+        work.incoming = None;
+        self.take_no_more();
+        true
     }
 
     /// So many bytes of a body were dropped: it is read to its end only if it is not too long.

@@ -232,6 +232,27 @@ fn a_body_that_fits_into_memory_is_collected_first() {
 }
 
 #[test]
+fn a_program_is_not_started_for_a_body_that_is_longer_than_its_route_allows() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n%s:' \"$CONTENT_LENGTH\"; cat");
+        let stage = Stage::new(driver, &tree);
+        assert_eq!(text(&stage.post("POST /short/cat", b"hello")), "5:hello");
+        assert_eq!(stage.post("POST /short/cat", b"hello!").status, 413);
+        let chunked = "POST /short/cat\nTransfer-Encoding: chunked";
+        let mut client = stage.connect();
+        client.send(request(chunked) + "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n").unwrap();
+        assert_eq!(text(&client.response().unwrap()), "5:hello");
+        client.send(request(chunked) + "2\r\nhe\r\n").unwrap();
+        client.send("4\r\nllo!\r\n0\r\n\r\n").unwrap();
+        let response = client.response().unwrap();
+        assert_eq!((response.status, response.header("Connection")), (413, Some("close")));
+        assert_eq!(client.read_to_end().unwrap(), b"");
+        stage.expect(Counts { started: 2, ..Counts::default() });
+    });
+}
+
+#[test]
 fn the_body_of_a_request_that_is_refused_takes_no_place() {
     on_both_drivers(|driver| {
         let tree = tree();

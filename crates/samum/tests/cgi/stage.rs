@@ -1,4 +1,5 @@
-//! A server with programs at `/tool/`, the same at `/closed/` for other clients, and files at `/`.
+//! A server with programs at `/tool/`, the same at `/closed/` for other clients and at `/short/` for short bodies, and
+//! files at `/`.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -67,6 +68,7 @@ impl Stage {
              [[site.route]]\nfiles = '{root}/www'\n\
              [[site.route]]\npath = '/tool/'\ncgi = {{ {cgi} }}\n\
              [[site.route]]\npath = '/closed/'\ncgi = '{root}/cgi'\nallow = ['192.0.2.1']\n\
+             [[site.route]]\npath = '/short/'\ncgi = '{root}/cgi'\nmax-body = 5\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );
         tree.write("samum.toml", config.as_str());

@@ -138,6 +138,17 @@ fn a_route_inherits_from_its_site() {
 }
 
 #[test]
+fn a_limit_for_bodies_is_inherited_by_the_routes_that_take_bodies() {
+    let config = config(
+        "[[site]]\nmax-body = '1k'\n[[site.route]]\nfiles = 'x'\n[[site.route]]\npath = '/a/'\ncgi = 'x'\n\
+         [[site.route]]\npath = '/b/'\nproxy = 'unix:s'\nmax-body = 5\n\
+         [[site.route]]\npath = '/c/'\nfiles = 'x'\nfastcgi = 'unix:s'\nmax-body = 'none'\n",
+    );
+    let limits = config.sites[0].routes.iter().map(|route| route.max_body);
+    assert_eq!(limits.collect::<Vec<_>>(), [None, Some(1024), Some(5), None]);
+}
+
+#[test]
 fn included_files_are_read_in_the_order_of_their_names() {
     let site =
         |host: &str| format!("[[site]]\nhosts = ['{host}']\n[[site.route]]\nfiles = 'www'\n");
@@ -392,6 +403,15 @@ fn mistakes_are_explained() {
         (routes("path = '/a'\nredirect = '/a/$0'"), "leads to itself"),
         (routes("path = '/a/'\nredirect = '/x/../%61/b?c'"), "leads to itself"),
         (routes("match = '/a/*'\nredirect = '/a/b/$1'"), "leads to itself"),
+        (
+            routes("max-body = '1m'\nredirect = '/x'"),
+            "5:12: error: the route takes no bodies: only routes with `proxy`, `fastcgi` or `cgi` do",
+        ),
+        (routes("max-body = 'none'\npath = '/a'\nfiles = 'x'"), "the route takes no bodies"),
+        (site("max-body = '1m'"), "2:12: error: no route of the site takes bodies"),
+        (routes("max-body = 0\ncgi = 'x'"), "1 byte at least; without a limit it is \"none\""),
+        (routes("max-body = 'much'\ncgi = 'x'"), "expected a number of bytes"),
+        (site("client_max_body_size = '1m'"), "unknown key `client_max_body_size`; use `max-body`"),
         (routes("cgi = { processes = 1 }"), "`cgi` needs the key `directory`"),
         (routes("cgi = { directory = 'x', processes = 0 }"), "expected a whole number from 1 to"),
         (
@@ -564,8 +584,8 @@ fn an_address_says_whether_proxies_send_headers() {
     assert_eq!(read(&printed).sites, config.sites);
 }
 
-/// The keys that only routes to other servers have.
-const GATEWAY: [&str; 15] = [
+/// The keys that only routes to other servers have, or need them.
+const GATEWAY: [&str; 16] = [
     "balance",
     "buffer",
     "buffer-dir",
@@ -573,6 +593,7 @@ const GATEWAY: [&str; 15] = [
     "check-interval",
     "fail-timeout",
     "hash-by",
+    "max-body",
     "max-fails",
     "receive-max",
     "retries",
@@ -839,7 +860,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 fn route() -> impl Strategy<Value = Route> {
     let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
-    let flags = any::<(bool, bool, bool)>();
+    let flags = (any::<(bool, bool, bool)>(), option::of(1..u64::MAX));
     let peers = || {
         (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
             let prefixes = prefixes.into_iter().map(Peers::Prefix);
@@ -850,7 +871,7 @@ fn route() -> impl Strategy<Value = Route> {
     let which = (path(), option::of(pattern()), flags);
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
-            (path, pattern, (is_internal, server_timing, half_close)),
+            (path, pattern, ((is_internal, server_timing, half_close), max_body)),
             access,
             limits,
             headers,
@@ -868,6 +889,7 @@ fn route() -> impl Strategy<Value = Route> {
                 server_timing,
                 // It is written where something else than files answers.
                 half_close: half_close && action.is_gateway(),
+                max_body: max_body.filter(|_| action.is_gateway()),
                 action,
             }
         },

@@ -369,6 +369,32 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         write: |route| route.action.is_gateway().then(|| route.half_close.to_string()),
     },
     Key {
+        name: "max-body",
+        kind: "bytes, or `none`",
+        default: "`\"none\"`",
+        example: r#""10MiB""#,
+        doc: "Bytes that the body of a request may have, for routes with `proxy`, `fastcgi` or `cgi`; other routes take no \
+              bodies, so the key is an error there. By default there is no limit. A request whose `Content-Length` says \
+              more is answered 413 before anything else hears of it, and without a `100 Continue`. One in chunks that turns \
+              out to be longer is answered 413, unless its response has begun, and the connection to its server is cut. The \
+              client's connection is closed in either case. What comes through a tunnel (`Upgrade`) is no body.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes, notes);
+            shared.max_body_place = Some(node.place);
+            match unless_none(node, notes, read) {
+                Some(Some(0)) => {
+                    let text = "a body may have 1 byte at least; without a limit it is \"none\"";
+                    notes.error(node.place, text);
+                }
+                bytes => set(&mut shared.max_body, bytes),
+            }
+        },
+        write: |route| {
+            let text = || route.max_body.map_or_else(|| quoted("none"), bytes_text);
+            route.action.is_gateway().then(text)
+        },
+    },
+    Key {
         name: "timeout-connect",
         kind: SECONDS,
         default: "`5`",

@@ -97,13 +97,17 @@ pub(super) struct Reached {
 }
 
 impl Programs {
-    /// Takes the body of a request for a program. The request is found next.
-    pub(super) fn consumer(&mut self, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
+    /// Takes the body of a request for a program, of `bytes_max` bytes at most. The request is found next.
+    pub(super) fn consumer(
+        &mut self,
+        request: &Request<'_>,
+        bytes_max: u64,
+    ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
         if framing == Framing::None {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, Taker::Program, &self.news)
+        self.bodies.offer(request.ticket, framing, Taker::Program, bytes_max, &self.news)
     }
 
     /// Finds the answer to a request for a program.

@@ -114,6 +114,12 @@ impl Program {
         let is_over = matches!(self.reply, Progress::Over);
         match &mut self.stage {
             Stage::Collecting(_) if is_over => true,
+            Stage::Collecting(_)
+                if self.input.as_ref().is_some_and(|input| input.borrow().is_too_long()) =>
+            {
+                self.fail(tools.answers, Status::ContentTooLarge);
+                true
+            }
             Stage::Collecting(order) => {
                 let length = self.input.as_ref().and_then(|input| input.borrow().length());
                 let Some(length) = length else { return false };

@@ -50,12 +50,14 @@ pub(in crate::handler) struct Refused;
 impl Bodies {
     /// Offers the body of a request, which is found next; `None` if it were to be collected, and there is no room.
     ///
-    /// A program gets a body in chunks once all of it has come, and any other that fits into memory.
+    /// A program gets a body in chunks once all of it has come, and any other that fits into memory. A body has
+    /// `bytes_max` bytes at most.
     pub(in crate::handler) fn offer(
         &mut self,
         ticket: Ticket,
         framing: Framing,
         taker: Taker,
+        bytes_max: u64,
         news: &Rc<RefCell<News>>,
     ) -> Option<Box<dyn Consumer>> {
         let fits = |length| length <= COLLECTED_BYTES_MAX;
@@ -72,7 +74,7 @@ impl Bodies {
             self.collected.push_back(Rc::downgrade(&input));
         }
         self.offered = Some((ticket, Ok(Rc::clone(&input))));
-        Some(Box::new(InputConsumer(input)))
+        Some(Box::new(InputConsumer { input, bytes_max }))
     }
 
     /// Takes the body of a request, if one was offered.
@@ -147,7 +149,7 @@ mod tests {
             (Framing::Length(1), Taker::Server, false),
             (Framing::Chunked, Taker::Server, false),
         ] {
-            let consumer = bodies.offer(ticket(1), framing, taker, &news);
+            let consumer = bodies.offer(ticket(1), framing, taker, u64::MAX, &news);
             let input = bodies.take(ticket(1)).unwrap().expect("offered");
             assert_eq!(input.borrow().is_collected(), is_collected, "{framing:?} {taker:?}");
             drop(consumer);
@@ -158,7 +160,7 @@ mod tests {
     fn a_body_is_taken_once_by_its_request() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
         for taker in [Taker::Program, Taker::Server] {
-            assert!(bodies.offer(ticket(1), CHUNKED, taker, &news).is_some());
+            assert!(bodies.offer(ticket(1), CHUNKED, taker, u64::MAX, &news).is_some());
             assert!(bodies.take(ticket(2)).unwrap().is_none());
             assert!(bodies.take(ticket(1)).unwrap().is_some());
             assert!(bodies.take(ticket(1)).unwrap().is_none());
@@ -172,7 +174,8 @@ mod tests {
         let mut keys = ring::Slab::new();
         let mut offered = Vec::new();
         let mut offer = |bodies: &mut Bodies, request, length: u64| {
-            let mut consumer = bodies.offer(ticket(request), CHUNKED, Taker::Program, &news)?;
+            let mut consumer =
+                bodies.offer(ticket(request), CHUNKED, Taker::Program, u64::MAX, &news)?;
             let input = bodies.take(ticket(request)).unwrap().expect("offered");
             let key = keys.insert(());
             input.borrow_mut().set_key(key);
@@ -200,24 +203,24 @@ mod tests {
         for (_, consumer, _) in &mut offered {
             consumer.end();
         }
-        assert!(bodies.offer(ticket(200), CHUNKED, Taker::Program, &news).is_none());
+        assert!(bodies.offer(ticket(200), CHUNKED, Taker::Program, u64::MAX, &news).is_none());
         assert!(bodies.take(ticket(200)).is_err());
         // A server that has a body may take long to answer.
         offered[100].2.borrow_mut().release();
-        assert!(bodies.offer(ticket(203), CHUNKED, Taker::Program, &news).is_some());
+        assert!(bodies.offer(ticket(203), CHUNKED, Taker::Program, u64::MAX, &news).is_some());
         assert_eq!(bodies.bytes.get(), BYTES_MAX - COLLECTED_BYTES_MAX);
         // One that is passed on while it comes takes no memory, and one that has gone gives its own back.
-        assert!(bodies.offer(ticket(201), CHUNKED, Taker::Server, &news).is_some());
+        assert!(bodies.offer(ticket(201), CHUNKED, Taker::Server, u64::MAX, &news).is_some());
         drop(offered.pop());
-        assert!(bodies.offer(ticket(202), CHUNKED, Taker::Program, &news).is_some());
+        assert!(bodies.offer(ticket(202), CHUNKED, Taker::Program, u64::MAX, &news).is_some());
     }
 
     #[test]
     fn bodies_that_have_gone_are_forgotten() {
         let (mut bodies, news) = (Bodies::default(), Rc::default());
-        let first = bodies.offer(ticket(0), CHUNKED, Taker::Program, &news);
+        let first = bodies.offer(ticket(0), CHUNKED, Taker::Program, u64::MAX, &news);
         for request in 1..1000 {
-            drop(bodies.offer(ticket(request), CHUNKED, Taker::Program, &news));
+            drop(bodies.offer(ticket(request), CHUNKED, Taker::Program, u64::MAX, &news));
         }
         assert!(bodies.collected.len() <= 16, "{}", bodies.collected.len());
         drop(first);

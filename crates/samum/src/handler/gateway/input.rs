@@ -42,6 +42,8 @@ enum Rest {
     BrokenOff,
     /// Nothing takes it. What had come is dropped, and so is what comes.
     Unwanted,
+    /// The same, because there is more than there may be.
+    TooLong,
 }
 
 /// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
@@ -53,7 +55,11 @@ pub(in crate::handler) struct Collected {
 
 /// Takes the body of a request.
 #[derive(Debug)]
-pub(in crate::handler) struct InputConsumer(pub(in crate::handler) Rc<RefCell<Input>>);
+pub(in crate::handler) struct InputConsumer {
+    pub(in crate::handler) input: Rc<RefCell<Input>>,
+    /// Bytes that the body may have.
+    pub(in crate::handler) bytes_max: u64,
+}
 
 impl Collected {
     pub(in crate::handler) const fn new(of_all: Rc<Cell<u64>>) -> Self {
@@ -122,6 +128,11 @@ impl Input {
         matches!(self.rest, Rest::BrokenOff)
     }
 
+    /// Returns whether it has more bytes than it may have.
+    pub(in crate::handler) const fn is_too_long(&self) -> bool {
+        matches!(self.rest, Rest::TooLong)
+    }
+
     /// The name of what it is for, once that is known.
     pub(in crate::handler) const fn key(&self) -> Option<Key> {
         self.key
@@ -161,15 +172,16 @@ impl Input {
 
 impl Consumer for InputConsumer {
     fn bytes_max(&self) -> u64 {
-        if self.0.borrow().is_collected() { COLLECTED_BYTES_MAX } else { u64::MAX }
+        let is_collected = self.input.borrow().is_collected();
+        self.bytes_max.min(if is_collected { COLLECTED_BYTES_MAX } else { u64::MAX })
     }
 
     fn room(&self) -> u64 {
-        self.0.borrow().room()
+        self.input.borrow().room()
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let mut input = self.0.borrow_mut();
+        let mut input = self.input.borrow_mut();
         if input.rest == Rest::Coming {
             input.waiting.extend(bytes);
             if let Some(collected) = &mut input.collected {
@@ -180,29 +192,37 @@ impl Consumer for InputConsumer {
     }
 
     fn trailer(&mut self, name: &[u8], value: &[u8]) {
-        let mut input = self.0.borrow_mut();
+        let mut input = self.input.borrow_mut();
         if input.rest == Rest::Coming {
             input.trailers.push(name, value);
         }
     }
 
     fn end(&mut self) {
-        let mut input = self.0.borrow_mut();
+        let mut input = self.input.borrow_mut();
         if input.rest == Rest::Coming {
             input.rest = Rest::None;
         }
         input.touch();
     }
 
+    fn handle_excess(&mut self) -> bool {
+        let mut input = self.input.borrow_mut();
+        input.rest = Rest::TooLong;
+        input.release();
+        input.touch();
+        true
+    }
+
     fn weight(&self) -> u64 {
-        let input = self.0.borrow();
+        let input = self.input.borrow();
         (input.waiting.len() + input.trailers.as_bytes().len()) as u64
     }
 }
 
 impl Drop for InputConsumer {
     fn drop(&mut self) {
-        let mut input = self.0.borrow_mut();
+        let mut input = self.input.borrow_mut();
         // The client has gone, or has its response.
         if input.rest == Rest::Coming {
             input.rest = Rest::BrokenOff;
@@ -221,7 +241,7 @@ mod tests {
         let news = Rc::new(RefCell::new(News::default()));
         let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
         input.borrow_mut().set_key(Key::NONE);
-        let mut consumer = InputConsumer(Rc::clone(&input));
+        let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.room(), STREAMED_BYTES_MAX as u64 - 1000);
         assert_eq!((consumer.weight(), news.borrow().touched.len()), (1000, 1));
@@ -238,7 +258,7 @@ mod tests {
         let news = Rc::new(RefCell::new(News::default()));
         for is_whole in [true, false] {
             let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
-            let mut consumer = InputConsumer(Rc::clone(&input));
+            let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
             consumer.push(b"body");
             assert!(!input.borrow().is_whole() && !input.borrow().is_broken_off());
             if is_whole {

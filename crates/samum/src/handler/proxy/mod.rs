@@ -162,19 +162,20 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// Takes the body of a request, or what follows one that asks for another protocol. The request is
-    /// found next.
+    /// Takes the body of a request, of `bytes_max` bytes at most, or what follows one that asks for another
+    /// protocol. The request is found next.
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
         taker: Taker,
+        bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
         let is_tunnel = || taker == Taker::Server && request::upgrade(request.head).is_some();
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, taker, &self.news)
+        self.bodies.offer(request.ticket, framing, taker, bytes_max, &self.news)
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
@@ -207,7 +208,9 @@ impl Proxy {
         };
         let is_too_much =
             self.exchanges.len() >= EXCHANGES_MAX || (wire.has_body() && input.is_none());
+        let is_too_long = input.as_ref().is_some_and(|input| input.borrow().is_too_long());
         let refusal = request::refusal(request.head)
+            .or_else(|| is_too_long.then_some(Status::ContentTooLarge))
             .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
         let (None, Some(interest)) = (refusal, interest) else {
             if let Some(input) = input {

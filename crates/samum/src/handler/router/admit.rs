@@ -6,7 +6,7 @@ use super::Router;
 use crate::config::Address;
 use crate::forwarded::Conflict;
 use crate::guard::{Guard, Refusal};
-use crate::handler::Request;
+use crate::handler::{Request, gateway};
 use crate::programs::environment::Circumstances;
 use crate::serving::Serving;
 use crate::shell::Shell;
@@ -45,7 +45,8 @@ pub(super) fn admit(
         .and_then(|client| {
             let counted = origin.client().and_then(|client| client.counted.as_ref());
             guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
-        });
+        })
+        .and_then(|()| guard.admit_body(gateway::framing(request.head)));
     let stats = &mut shell.cx.stats;
     match client {
         Ok(()) => {}
@@ -53,6 +54,7 @@ pub(super) fn admit(
         Err(Refusal::Connections) => stats.limited_connections += 1,
         Err(Refusal::Requests(_)) => stats.limited_requests += 1,
         Err(Refusal::Conflict) => stats.forged_clients += 1,
+        Err(Refusal::BodyTooLong) => {}
     }
     client
 }

@@ -235,6 +235,7 @@ fn refused(refusal: Refusal) -> Response<'static> {
         Refusal::Conflict => ("Forwarded and X-Forwarded-For name different clients", None),
         Refusal::Connections => ("this address has too many connections", Some(1)),
         Refusal::Requests(seconds) => ("this address asks too often", Some(seconds.get())),
+        Refusal::BodyTooLong => ("its body is too long", None),
     };
     let status = refusal.status();
     let mut head = bare(status);
@@ -242,7 +243,7 @@ fn refused(refusal: Refusal) -> Response<'static> {
         head.extra.push(b"Retry-After", seconds.to_string().as_bytes());
     }
     let mut response = page::refused(Reject { status, reason }, head);
-    response.terms.is_last = refusal == Refusal::Connections;
+    response.terms.is_last = matches!(refusal, Refusal::Connections | Refusal::BodyTooLong);
     response
 }
 

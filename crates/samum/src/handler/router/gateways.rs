@@ -196,7 +196,9 @@ impl Router {
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         };
         let place = Place { route: Some(page.route), ..place };
-        let head = &asked.head.as_head();
+        // Its body was for another route.
+        let head = includes::bodiless(&asked.head.as_head());
+        let head = &head.as_head();
         let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
         if let Some(guard) = serving.guard(page.route)
             && let Err(refusal) = admit(shell, request, &serving, guard)

@@ -149,8 +149,13 @@ impl Exchange {
 
     /// The client or the link has made room, or has something more.
     pub(in crate::handler::proxy) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
-        if self.stage == Stage::Collecting {
-            return self.collect(tools);
+        match self.stage {
+            // The server never gets the end of a body that is cut off here.
+            Stage::Collecting | Stage::Connecting | Stage::Asking if self.upload.is_too_long() => {
+                return self.fail(tools, Status::ContentTooLarge);
+            }
+            Stage::Collecting => return self.collect(tools),
+            _ => {}
         }
         self.send(tools);
         self.spool(tools);

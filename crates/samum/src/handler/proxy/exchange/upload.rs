@@ -45,6 +45,11 @@ impl Upload {
         !self.has_sent_all && !self.input.as_ref().is_some_and(is_broken_off)
     }
 
+    /// Returns whether it has more bytes than it may have.
+    pub(super) fn is_too_long(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| input.borrow().is_too_long())
+    }
+
     /// No more of it is taken.
     pub(super) fn drop_rest(&self) {
         if let Some(input) = &self.input {
