@@ -122,7 +122,11 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             }
             Action::Cgi(cgi) => Some(Thing::Directory(cgi.root.clone())),
             Action::Redirects(path) => Some(Thing::Redirects(path.clone())),
-            Action::Redirect(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => None,
+            Action::Redirect(_)
+            | Action::Proxy(_)
+            | Action::Fastcgi(_)
+            | Action::Metrics
+            | Action::Status(_) => None,
         });
         let of_buffers = site.routes.iter().filter_map(|route| match &route.action {
             Action::Proxy(upstream) | Action::Fastcgi(Fastcgi { upstream, .. }) => {
@@ -132,7 +136,8 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             | Action::Redirect(_)
             | Action::Redirects(_)
             | Action::Cgi(_)
-            | Action::Metrics => None,
+            | Action::Metrics
+            | Action::Status(_) => None,
         });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
         addresses.chain(log).chain(of_routes).chain(of_buffers)

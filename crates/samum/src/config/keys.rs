@@ -21,6 +21,7 @@ mod server;
 mod servers;
 mod shared;
 mod site;
+mod status;
 mod text;
 mod top;
 
@@ -42,6 +43,7 @@ use route::ROUTE;
 use server::SERVER;
 use shared::{SHARED, errors_text};
 use site::SITE;
+use status::STATUS;
 use top::TOP;
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -129,10 +131,16 @@ fn unknown(
     };
     let advice = match (suggest::nearest(name, names.iter().copied()), elsewhere::word(name)) {
         (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, Some(Word::Key(key))) if names.contains(&key) => format!("use `{key}`"),
-        (None, Some(Word::Key(key))) => {
-            let title = home(key).map_or(ROUTE_TITLE, |home| home.title);
-            format!("use `{key}` in {title}")
+        (None, Some(Word::Keys(keys))) => {
+            let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+            let all = all.join(" or ");
+            match keys.first().filter(|key| !names.contains(key)) {
+                None => format!("use {all}"),
+                Some(key) => {
+                    let title = home(key).map_or(ROUTE_TITLE, |home| home.title);
+                    format!("use {all} in {title}")
+                }
+            }
         }
         (None, Some(Word::Missing(sentence))) => sentence.to_owned(),
         (None, None) => match home(name) {
@@ -238,6 +246,7 @@ pub(super) fn sections() -> Vec<Section> {
         section("limits", "The table `limits`.", rows(LIMITS)),
         section("headers", "An element of `headers`.", rows(HEADER)),
         section("redirect", "The table `redirect`.", rows(REDIRECT)),
+        section("status", "The table `status`.", rows(STATUS)),
         section("cgi", "The table `cgi`.", rows(CGI)),
         section("fastcgi", "The table `fastcgi`.", rows(FASTCGI)),
     ]

@@ -21,6 +21,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use http::Status;
 use ring::Choice;
 use sendfile::Policy;
 
@@ -265,6 +266,8 @@ pub enum Action {
     Fastcgi(Fastcgi),
     /// The response has the counters of the server.
     Metrics,
+    /// The response is always the same.
+    Status(FixedStatus),
 }
 
 impl Action {
@@ -368,6 +371,41 @@ pub struct Redirect {
     pub to: String,
     /// The status: 301, 302, 303, 307 or 308.
     pub status: u16,
+}
+
+/// A response that is always the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedStatus {
+    /// The status: from 200 to 599, and not 304.
+    pub code: u16,
+    /// The content, of [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) at most. Without one an error has its page, and other
+    /// responses have no content.
+    pub text: Option<String>,
+}
+
+impl FixedStatus {
+    /// Bytes of a text. Each response has a copy of it; what is longer belongs into a file.
+    pub const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+    /// Checks the status.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub(crate) fn check_code(code: u16) -> Result<Status, String> {
+        match Status::from_code(code) {
+            Some(Status::NotModified) => {
+                Err("304 only answers the condition of a request".to_owned())
+            }
+            Some(status) if code >= 200 => Ok(status),
+            _ => Err("expected a status from 200 to 599".to_owned()),
+        }
+    }
+
+    /// Returns whether a response with this status can have a text (RFC 9110 §15.3.5, §15.3.6).
+    pub(crate) const fn has_content(code: u16) -> bool {
+        !matches!(code, 204 | 205)
+    }
 }
 
 /// The programs of a directory.

@@ -45,9 +45,11 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
             Action::Files(files) => Thing::Directory(files.root.clone()),
             Action::Cgi(cgi) => Thing::Directory(cgi.root.clone()),
             Action::Redirects(path) => Thing::Redirects(path.clone()),
-            Action::Redirect(_) | Action::Proxy(_) | Action::Fastcgi(_) | Action::Metrics => {
-                continue;
-            }
+            Action::Redirect(_)
+            | Action::Proxy(_)
+            | Action::Fastcgi(_)
+            | Action::Metrics
+            | Action::Status(_) => continue,
         };
         places.entry(thing).or_insert(*place);
     }
@@ -95,7 +97,11 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
             upstream.rules = shared.gateway;
             files.iter_mut().for_each(|files| files.rules = shared.files.clone());
         }
-        Action::Redirect(_) | Action::Redirects(_) | Action::Cgi(_) | Action::Metrics => {}
+        Action::Redirect(_)
+        | Action::Redirects(_)
+        | Action::Cgi(_)
+        | Action::Metrics
+        | Action::Status(_) => {}
     }
     Some(Route {
         path: path.0,
@@ -208,7 +214,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
             [] if route.fastcgi.is_some() => {}
             [] => {
                 let text = "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, \
-                            `cgi` or `metrics`";
+                            `status`, `cgi` or `metrics`";
                 notes.error(route.place, text);
             }
             [_] => {}
@@ -220,6 +226,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
         }
         check_scripts(site, route, notes);
         check_buffer(route, notes);
+        check_status(route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
             continue;
@@ -271,6 +278,18 @@ fn check_buffer(route: &RouteDraft, notes: &mut Notes) {
         route.fastcgi.is_some() || matches!(route.actions.first(), Some((Action::Proxy(_), _)));
     if has_buffer && rules.buffer_dir.is_some() && rules.buffer < GatewayRules::BUFFER_FILE_MIN {
         notes.error(route.place, "with `buffer-dir`, a `buffer` has 4 MiB at least");
+    }
+}
+
+/// Checks that a fixed status which sends the client elsewhere says where.
+fn check_status(route: &RouteDraft, notes: &mut Notes) {
+    let [(Action::Status(fixed), place)] = &route.actions[..] else { return };
+    let mut names = route.shared.headers.iter().flat_map(|rule| &rule.set).map(|(name, _)| name);
+    if matches!(fixed.code, 301..=303 | 307 | 308)
+        && !names.any(|name| name.eq_ignore_ascii_case("Location"))
+    {
+        let text = format!("a {} without `Location` leads nowhere: use `redirect`", fixed.code);
+        notes.warning(*place, text);
     }
 }
 

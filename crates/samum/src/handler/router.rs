@@ -38,7 +38,7 @@ use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
-use answer::{Outcome, add_fields, refusal_of};
+use answer::{Outcome, add_fields, fixed, refusal_of};
 use moved::{cleaned, redirected};
 use place::{is_hidden, name_of, place_of};
 use steps::Step;
@@ -457,6 +457,7 @@ impl Router {
             (_, Served::Proxy(_)) => {
                 return self.pass_on(shell, request, Routed { serving, place, route: id, path });
             }
+            (_, Served::Status(status)) => fixed(*status, &entry.route, id),
             (Method::Get | Method::Head, Served::Metrics) => Outcome::Metrics,
             (Method::Options, _) => Outcome::Options,
             (method, Served::Redirect) if method.is_known() => {

@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::Status;
+
 use super::redirects::read_redirects;
 use crate::client::Proxies;
 use crate::config::{
-    self, Action, Address, Config, FileRules, Files, Log, LogTarget, Pattern, Route, Site, Tuning,
-    rule,
+    self, Action, Address, Config, FileRules, Files, FixedStatus, Log, LogTarget, Pattern, Route,
+    Site, Tuning, rule,
 };
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
@@ -93,6 +95,8 @@ pub(crate) enum Served {
     /// One address, or those of a list.
     Redirect,
     Metrics,
+    /// Always the same.
+    Status(Status),
 }
 
 /// The position of a tree among those of a snapshot.
@@ -127,7 +131,11 @@ impl Served {
         match self {
             Self::Files { tree, .. } => Some(*tree),
             Self::Scripts { tree, .. } => *tree,
-            Self::Programs(_) | Self::Proxy(_) | Self::Redirect | Self::Metrics => None,
+            Self::Programs(_)
+            | Self::Proxy(_)
+            | Self::Redirect
+            | Self::Metrics
+            | Self::Status(_) => None,
         }
     }
 
@@ -141,14 +149,22 @@ impl Served {
     pub(super) const fn upstream(&self) -> Option<&Arc<Upstream>> {
         match self {
             Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
-            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+            Self::Files { .. }
+            | Self::Programs(_)
+            | Self::Redirect
+            | Self::Metrics
+            | Self::Status(_) => None,
         }
     }
 
     const fn upstream_mut(&mut self) -> Option<&mut Arc<Upstream>> {
         match self {
             Self::Scripts { upstream, .. } | Self::Proxy(upstream) => Some(upstream),
-            Self::Files { .. } | Self::Programs(_) | Self::Redirect | Self::Metrics => None,
+            Self::Files { .. }
+            | Self::Programs(_)
+            | Self::Redirect
+            | Self::Metrics
+            | Self::Status(_) => None,
         }
     }
 }
@@ -276,6 +292,7 @@ impl Snapshot {
                 Served::Redirect
             }
             Action::Metrics => Served::Metrics,
+            Action::Status(fixed) => Served::Status(FixedStatus::check_code(fixed.code)?),
         };
         let (route, pages) = (route.clone(), BTreeMap::new());
         let (guard, fallback) = (None, None);

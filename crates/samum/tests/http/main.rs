@@ -11,6 +11,7 @@ mod conditions;
 mod costs;
 mod curl;
 mod files;
+mod fixed;
 mod images;
 mod loads;
 mod messages;

@@ -12,9 +12,9 @@ use super::*;
 use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
-    Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log, LogFormat,
-    LogTarget, Peers, Protocol, Rate, Redirect, Route, ServerAddress, ServerUrl, Site, Symlinks,
-    Tags, Tuning, UnixSocket, Upstream,
+    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log,
+    LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, Route, ServerAddress, ServerUrl, Site,
+    Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -357,7 +357,7 @@ fn mistakes_are_explained() {
         ("[[site]]\nroute = []\n".to_owned(), "the site has no route"),
         (
             with_route(""),
-            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `cgi` or `metrics`",
+            "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, `status`, `cgi` or `metrics`",
         ),
         (with_route("metrics = false"), "the route has no action"),
         (
@@ -393,6 +393,22 @@ fn mistakes_are_explained() {
             "has the status 301, 302, 303, 307 or 308",
         ),
         (routes("redirect = { status = 301 }"), "`redirect` needs the key `to`"),
+        (routes("status = 199"), "5:10: error: expected a status from 200 to 599"),
+        (routes("status = 600"), "expected a status from 200 to 599"),
+        (routes("status = 304"), "304 only answers the condition of a request"),
+        (routes("status = '404'"), "expected a whole number from 0 to 999, found a string"),
+        (routes("status = { text = 'x' }"), "`status` needs the key `code`"),
+        (routes("status = { code = 204, text = '' }"), "a 204 has no content, so no `text`"),
+        (routes("status = { code = 205, text = 'x' }"), "a 205 has no content"),
+        (routes("status = { code = 200, body = 'x' }"), "status has code, text"),
+        (
+            routes(&format!("status = {{ code = 200, text = '{}' }}", "x".repeat((64 << 10) + 1))),
+            "a text has 64 KiB at most",
+        ),
+        (routes("status = 403\nfiles = 'x'"), "the route has another action already"),
+        (routes("return = 403"), "unknown key `return`; use `redirect` or `status`"),
+        (site("return = 403"), "use `redirect` or `status` in [[site.route]]"),
+        (routes("respond = 403"), "unknown key `respond`; use `status`"),
         (routes("redirect = 'x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '//x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '/a b'"), "visible ASCII characters only"),
@@ -512,6 +528,8 @@ fn what_is_only_unusual_is_no_error() {
         two("match = '*.php'\nredirect = '/b$1'"),
         two("match = '/*.htm'\nredirect = '/$1.html'"),
         two("files = 'ä'\nerrors = { 404 = '/ä/404.html' }\npath = '/ä'"),
+        two("status = 301\nheaders = [{ set = { location = '/b/' } }]"),
+        two("status = { code = 200, text = '' }"),
     ] {
         assert_eq!(warnings(&text), "", "{text}");
     }
@@ -536,6 +554,7 @@ fn probable_mistakes_are_warnings() {
         (two("", "path = '/img/'\nmatch = '/im'"), "can match"),
         (two("", "path = '/img'\nmatch = '/imgx'"), "can match"),
         (two("", "match = 'x*'"), "can match"),
+        (with_route("status = 308"), "3:10: warning: a 308 without `Location` leads nowhere: use `redirect`"),
         (
             "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\n[[site.route]]\nfiles = 'y'\n".to_owned(),
             "4:1: warning: no request reaches this site",
@@ -621,8 +640,8 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
             format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
         }
         "[[site.route]]" => {
-            let is_action = ["files", "proxy", "redirect", "redirects", "cgi"].contains(&name)
-                || line == "metrics = true";
+            let actions = ["files", "proxy", "redirect", "redirects", "status", "cgi"];
+            let is_action = actions.contains(&name) || line == "metrics = true";
             let path = if name == "redirect" { "path = '/old/'" } else { "" };
             with_route(&format!("{line}\n{}\n{path}", if is_action { "" } else { "files = 'x'" }))
         }
@@ -650,6 +669,7 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "limits" => with_route(&format!("limits = {{ {line} }}\nfiles = 'x'")),
         "headers" => with_route(&format!("headers = [{{ {line} }}]\nfiles = 'x'")),
         "redirect" => inline("path = '/old/'\nredirect", &needed("to", "to = '/new/'")),
+        "status" => inline("status", &needed("code", "code = 200")),
         "cgi" => inline("cgi", &needed("directory", "directory = 'x'")),
         "fastcgi" => with_route(&format!(
             "files = 'x'\nfastcgi = {{ {}{line} }}",
@@ -777,6 +797,12 @@ fn action() -> impl Strategy<Value = Action> {
         ),
         upstream().prop_map(Action::Proxy),
         Just(Action::Metrics),
+        (200..304_u16, option::of(text()))
+            .prop_filter("content", |(code, text)| text.is_none()
+                || FixedStatus::has_content(*code))
+            .prop_map(|(code, text)| Action::Status(FixedStatus { code, text })),
+        (305..600_u16, option::of(text()))
+            .prop_map(|(code, text)| Action::Status(FixedStatus { code, text })),
     ]
 }
 

@@ -3,39 +3,40 @@
 /// The counterpart of a word of nginx or Caddy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// This key does the same.
-    Key(&'static str),
+    /// One of these keys does the same.
+    Keys(&'static [&'static str]),
     /// Nothing, as this sentence says.
     Missing(&'static str),
 }
 
-const KEYS: &[(&str, &str)] = &[
-    ("access_log", "log"),
-    ("add_header", "headers"),
-    ("alias", "files"),
-    ("autoindex", "listing"),
-    ("browse", "listing"),
-    ("client_max_body_size", "max-body"),
-    ("default_server", "default"),
-    ("error_page", "errors"),
-    ("fastcgi_pass", "fastcgi"),
-    ("file_server", "files"),
-    ("location", "path"),
-    ("max_size", "max-body"),
-    ("php_fastcgi", "fastcgi"),
-    ("proxy_connect_timeout", "timeout-connect"),
-    ("proxy_pass", "proxy"),
-    ("proxy_read_timeout", "timeout-upstream"),
-    ("proxy_send_timeout", "timeout-upstream-send"),
-    ("request_body", "max-body"),
-    ("return", "redirect"),
-    ("reverse_proxy", "proxy"),
-    ("rewrite", "redirect"),
-    ("root", "files"),
-    ("server_name", "hosts"),
-    ("ssi", "includes"),
-    ("try_files", "fallback"),
-    ("upstream", "proxy"),
+const KEYS: &[(&str, &[&str])] = &[
+    ("access_log", &["log"]),
+    ("add_header", &["headers"]),
+    ("alias", &["files"]),
+    ("autoindex", &["listing"]),
+    ("browse", &["listing"]),
+    ("client_max_body_size", &["max-body"]),
+    ("default_server", &["default"]),
+    ("error_page", &["errors"]),
+    ("fastcgi_pass", &["fastcgi"]),
+    ("file_server", &["files"]),
+    ("location", &["path"]),
+    ("max_size", &["max-body"]),
+    ("php_fastcgi", &["fastcgi"]),
+    ("proxy_connect_timeout", &["timeout-connect"]),
+    ("proxy_pass", &["proxy"]),
+    ("proxy_read_timeout", &["timeout-upstream"]),
+    ("proxy_send_timeout", &["timeout-upstream-send"]),
+    ("request_body", &["max-body"]),
+    ("respond", &["status"]),
+    ("return", &["redirect", "status"]),
+    ("reverse_proxy", &["proxy"]),
+    ("rewrite", &["redirect"]),
+    ("root", &["files"]),
+    ("server_name", &["hosts"]),
+    ("ssi", &["includes"]),
+    ("try_files", &["fallback"]),
+    ("upstream", &["proxy"]),
 ];
 
 const AUTHENTICATION: &str = "there is no authentication yet";
@@ -57,10 +58,12 @@ const MISSING: &[(&str, &str)] = &[
 
 /// Looks a word up.
 pub(super) fn word(name: &str) -> Option<Word> {
-    let find = |list: &[(&str, &'static str)]| {
-        list.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
-    };
-    find(KEYS).map(Word::Key).or_else(|| find(MISSING).map(Word::Missing))
+    let keys = find(KEYS, name).map(Word::Keys);
+    keys.or_else(|| find(MISSING, name).map(Word::Missing))
+}
+
+fn find<T: Copy>(list: &[(&str, T)], name: &str) -> Option<T> {
+    list.iter().find(|(theirs, _)| *theirs == name).map(|(_, ours)| *ours)
 }
 
 #[cfg(test)]
@@ -74,8 +77,8 @@ mod tests {
             sections.iter().any(|section| section.rows.iter().any(|row| row.name == name))
         };
         for (theirs, ours) in KEYS {
-            assert!(is_key(ours), "{theirs}: {ours}");
-            assert_eq!(word(theirs), Some(Word::Key(ours)));
+            assert!(!ours.is_empty() && ours.iter().all(|key| is_key(key)), "{theirs}: {ours:?}");
+            assert_eq!(word(theirs), Some(Word::Keys(ours)));
         }
         assert_eq!(word("tls"), Some(Word::Missing(TLS)));
         assert_eq!(word("files"), None);

@@ -7,6 +7,7 @@ use super::fastcgi::FASTCGI;
 use super::redirect::REDIRECT;
 use super::servers::{read_applications, read_servers};
 use super::shared::{SHARED, files};
+use super::status::{STATUS, read_code};
 use super::text::{list_text, path_text};
 use super::{FLAG, Key, ROUTE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
 use crate::config::draft::RouteDraft;
@@ -14,7 +15,8 @@ use crate::config::message::Notes;
 use crate::config::node::Table;
 use crate::config::value::{self, quoted};
 use crate::config::{
-    Action, Cgi, Fastcgi, FileRules, Files, GatewayRules, Redirect, Route, Upstream, upstream,
+    Action, Cgi, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Redirect, Route, Upstream,
+    upstream,
 };
 
 /// The keys of `[[site.route]]` that its site does not have.
@@ -110,6 +112,34 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         },
         write: |route| match &route.action {
             Action::Redirects(path) => Some(path_text(path)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "status",
+        kind: "number, or table",
+        default: "none",
+        example: r#"{ code = 200, text = "ok\n" }"#,
+        doc: "An action: answer with this status, from 200 to 599 but not 304, whatever the method. Without a text, one \
+              from 400 on has its page of `errors`, or that of the server, and others have no content. For 301, 302, 303, \
+              307 and 308 there is `redirect`.",
+        read: |route, node, notes| {
+            let mut fixed = FixedStatus { code: 200, text: None };
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut fixed, STATUS, "status", table, notes);
+                require(table, "code", "status", notes);
+            } else {
+                set(&mut fixed.code, read_code(node, notes));
+            }
+            if fixed.text.is_some() && !FixedStatus::has_content(fixed.code) {
+                notes.error(node.place, format!("a {} has no content, so no `text`", fixed.code));
+            }
+            route.actions.push((Action::Status(fixed), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Status(fixed) if fixed.text.is_none() => Some(fixed.code.to_string()),
+            Action::Status(fixed) => Some(inline_text(STATUS, fixed)),
             _ => None,
         },
     },

@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use http::{FieldSection, Head, Method, Reject, ResponseHead, Status, Target};
+use sendfile::Piece;
 
 use super::Router;
 use super::place::name_of;
+use crate::config::{Action, Route};
 use crate::content::{self, Kind};
 use crate::context::Context;
 use crate::fields;
@@ -14,7 +16,7 @@ use crate::handler::cgi::{self, Programs};
 use crate::handler::files::{self, bare};
 use crate::handler::page::{self, ALLOW, ALLOW_REDIRECTED};
 use crate::handler::proxy::{self, Proxy};
-use crate::handler::{AnswerSize, Response, includes, metrics};
+use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Served, Serving};
 
@@ -47,6 +49,8 @@ pub(super) enum Outcome {
     Options,
     /// The numbers of all workers.
     Metrics,
+    /// The fixed response of this route: one that is no error, or has a text.
+    Fixed(RouteId),
     /// A page for this status.
     Error(Status),
     /// A refusal by the conditions of the route.
@@ -106,6 +110,7 @@ impl Answer {
             | Outcome::Moved(_)
             | Outcome::Options
             | Outcome::Metrics
+            | Outcome::Fixed(_)
             | Outcome::Error(_)
             | Outcome::Refused(_) => AnswerSize::default(),
         }
@@ -151,7 +156,16 @@ impl Router {
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
-            Outcome::Error(status) => page::error(bare(*status)),
+            Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
+            Outcome::Error(status) => {
+                let mut response = page::error(bare(*status));
+                let served = place.route.map(|id| &serving.entry(id).served);
+                // The page names the methods of files; this route takes none (RFC 9110 §10.2.1).
+                if let (Status::MethodNotAllowed, Some(Served::Status(_))) = (status, served) {
+                    response.made().head.allow = Some(b"".into());
+                }
+                response
+            }
             Outcome::Refused(refusal) => refused(*refusal),
             Outcome::Paged(paged) => self.paged(cx, head, serving, place, paged),
         }
@@ -226,6 +240,28 @@ pub(super) fn add_fields(
     if name_of(path, &mut name).is_ok() {
         fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
     }
+}
+
+/// The outcome of a route with a fixed status: an error with its page, unless the route has a text.
+pub(super) fn fixed(status: Status, route: &Route, id: RouteId) -> Outcome {
+    let has_text = matches!(&route.action, Action::Status(fixed) if fixed.text.is_some());
+    if status.code() >= 400 && !has_text { Outcome::Error(status) } else { Outcome::Fixed(id) }
+}
+
+/// Makes the response of a route with a fixed status.
+fn fixed_response(entry: &RouteEntry) -> Response<'static> {
+    let (Served::Status(status), Action::Status(fixed)) = (&entry.served, &entry.route.action)
+    else {
+        unreachable!("a fixed response is of a route with a status")
+    };
+    let Some(text) = &fixed.text else { return Response::bare(bare(*status)) };
+    let head = ResponseHead {
+        content_type: Some(b"text/plain; charset=utf-8".into()),
+        content_length: Some(text.len() as u64),
+        nosniff: true,
+        ..bare(*status)
+    };
+    Response::new(head, Body::from(Part::Piece(Piece::Bytes(text.clone().into_bytes()))))
 }
 
 /// Makes the response to a request that the conditions of its route refuse.

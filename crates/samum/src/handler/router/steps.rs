@@ -62,6 +62,7 @@ impl Outcome {
             | Self::Moved(_)
             | Self::Options
             | Self::Metrics
+            | Self::Fixed(_)
             | Self::Paged(_) => None,
         }
     }
