@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::message::Place;
 use super::{
     Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Log, Pattern,
-    Server, UnixSocket,
+    RequestHeader, Server, UnixSocket,
 };
 
 /// The contents of all files.
@@ -95,6 +95,9 @@ pub(super) struct Shared {
     pub(super) max_body: Option<u64>,
     /// The place at which that is said.
     pub(super) max_body_place: Option<Place>,
+    pub(super) request_headers: Vec<RequestHeader>,
+    /// The place at which these are named.
+    pub(super) request_headers_place: Option<Place>,
     pub(super) files: FileRules,
     /// The place at which the fallback of files is named.
     pub(super) fallback_place: Option<Place>,

@@ -16,6 +16,7 @@ mod listen;
 mod log;
 mod pcap;
 mod redirect;
+mod request_headers;
 mod route;
 mod server;
 mod servers;

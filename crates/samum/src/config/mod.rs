@@ -10,6 +10,7 @@ mod message;
 mod node;
 pub mod print;
 pub mod reference;
+mod request_header;
 mod resolve;
 pub mod rule;
 mod suggest;
@@ -20,6 +21,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use http::Status;
 use ring::Choice;
@@ -34,6 +36,8 @@ pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use machine::Machine;
 pub(crate) use machine::read_regular;
 pub use message::Message;
+pub use request_header::RequestHeader;
+pub(crate) use request_header::{Piece, Variable};
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
 };
@@ -205,6 +209,9 @@ pub struct Route {
     /// Bytes that the body of a request may have, if the action takes bodies; a longer one is refused with 413. By
     /// default any number.
     pub max_body: Option<u64>,
+    /// The fields that servers get in place of those of the client with the same names, if the action is
+    /// [`Proxy`](Action::Proxy). By default none.
+    pub request_headers: Arc<[RequestHeader]>,
     /// The action.
     pub action: Action,
 }
@@ -234,6 +241,7 @@ impl Default for Route {
             server_timing: false,
             half_close: false,
             max_body: None,
+            request_headers: Arc::default(),
             action: Action::Files(files),
         }
     }

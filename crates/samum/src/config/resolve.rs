@@ -1,6 +1,7 @@
 //! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
@@ -114,6 +115,10 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
         server_timing: shared.server_timing,
         half_close: shared.half_close,
         max_body: shared.max_body.filter(|_| action.is_gateway()),
+        request_headers: match &action {
+            Action::Proxy(_) => shared.request_headers.into(),
+            _ => Arc::default(),
+        },
         action,
     })
 }
@@ -208,6 +213,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
         );
     }
     check_bodies(site, notes);
+    check_request_headers(site, notes);
     let mut seen: HashMap<(&str, Option<&str>), Place> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
@@ -268,6 +274,27 @@ fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
             let text = format!("the route takes no bodies: only routes with {TAKES} do");
             notes.error(place, text);
         }
+    }
+}
+
+/// Checks that fields for servers are said where there are servers that get them.
+fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
+    let is_proxy = |route: &RouteDraft| {
+        route.actions.iter().any(|(action, _)| matches!(action, Action::Proxy(_)))
+    };
+    let of_site = site.shared.request_headers_place;
+    if let Some(place) = of_site
+        && !site.routes.iter().any(is_proxy)
+    {
+        notes.error(place, "no route of the site sends fields to a server: none has `proxy`");
+    }
+    for route in site.routes.iter().filter(|route| !is_proxy(route)) {
+        let own = route.shared.request_headers_place.filter(|place| Some(*place) != of_site);
+        let Some(place) = own else { continue };
+        let has_environment = route.fastcgi.is_some()
+            || route.actions.iter().any(|(action, _)| matches!(action, Action::Cgi(_)));
+        let hint = if has_environment { "; `environment` sets variables" } else { "" };
+        notes.error(place, format!("only routes with `proxy` send fields to servers{hint}"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! `max-body`: what a server sees of bodies that are as long as they may be, or longer.
 
+use core::net::SocketAddr;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -9,18 +10,22 @@ use testkit::{Client, Server, Tree, request};
 use super::common::{SAMUM, SOON, on_both_drivers, wait_until};
 
 /// A server of a proxy, whose requests the test answers.
-struct Origin(TcpListener);
+pub(crate) struct Origin(TcpListener);
 
 impl Origin {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("an address");
         listener.set_nonblocking(true).expect("a flag");
         Self(listener)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.local_addr().expect("bound")
+    }
+
     /// The next connection.
     #[track_caller]
-    fn accept(&self) -> TcpStream {
+    pub(crate) fn accept(&self) -> TcpStream {
         let mut found = None;
         wait_until(SOON, || {
             found = self.0.accept().ok();
@@ -41,7 +46,7 @@ impl Origin {
 
 /// Reads until this has come; returns what came.
 #[track_caller]
-fn read_until(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = String::new();
     while !text.ends_with(end) {
         let mut byte = [0];
@@ -60,7 +65,7 @@ fn read_rest(stream: &mut TcpStream) -> String {
 
 /// A site whose route to the origin takes bodies of 10 bytes, with a page for those that are longer.
 fn serve(driver: &str, tree: &Tree, origin: &Origin) -> Server {
-    let (root, url) = (tree.path().display(), origin.0.local_addr().expect("bound"));
+    let (root, url) = (tree.path().display(), origin.address());
     let config = format!(
         "[server]\nthreads = 1\ndriver = '{driver}'\n\
          [[site]]\nlisten = ['127.0.0.1:0']\nerrors = {{ 413 = '/too-long.html' }}\nmax-body = 10\n\

@@ -5,6 +5,7 @@ mod common;
 
 mod bodies;
 mod exact;
+mod fields;
 mod transfers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

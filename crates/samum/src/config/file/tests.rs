@@ -13,8 +13,8 @@ use crate::config::print::to_toml;
 use crate::config::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
     FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log,
-    LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, Route, ServerAddress, ServerUrl, Site,
-    Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route, ServerAddress,
+    ServerUrl, Site, Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -146,6 +146,20 @@ fn a_limit_for_bodies_is_inherited_by_the_routes_that_take_bodies() {
     );
     let limits = config.sites[0].routes.iter().map(|route| route.max_body);
     assert_eq!(limits.collect::<Vec<_>>(), [None, Some(1024), Some(5), None]);
+}
+
+#[test]
+fn a_route_has_its_own_fields_for_servers_or_those_of_its_site() {
+    let config = config(
+        "[[site]]\nrequest-headers = { A = '1', B = '' }\n[[site.route]]\nproxy = 'unix:s'\n[[site.route]]\n\
+         path = '/a/'\nfiles = 'x'\n[[site.route]]\npath = '/b/'\nproxy = 'unix:s'\nrequest-headers = { C = '$host' }\n",
+    );
+    let fields = config.sites[0].routes.iter().map(|route| {
+        let fields = route.request_headers.iter();
+        fields.map(|field| (field.name(), field.text())).collect::<Vec<_>>()
+    });
+    let expected = [vec![("A", "1"), ("B", "")], vec![], vec![("C", "$host")]];
+    assert_eq!(fields.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -409,6 +423,38 @@ fn mistakes_are_explained() {
         (routes("return = 403"), "unknown key `return`; use `redirect` or `status`"),
         (site("return = 403"), "use `redirect` or `status` in [[site.route]]"),
         (routes("respond = 403"), "unknown key `respond`; use `status`"),
+        (
+            routes("proxy = 'unix:s'\nrequest-headers = { Transfer-Encoding = 'x' }"),
+            "6:21: error: Transfer-Encoding: only the server itself writes this field",
+        ),
+        (
+            routes("proxy = 'unix:s'\nrequest-headers = { X-A = '1', x_a = '2' }"),
+            "6:32: error: `X-A` is the same field for a server",
+        ),
+        (
+            routes("proxy = 'unix:s'\nrequest-headers = { X-A = '$clinet' }"),
+            "6:27: error: unknown variable `$clinet`; did you mean `$client`? there are `$client`, `$host`, \
+             `$method`, `$path`, `$peer`, `$query`",
+        ),
+        (
+            routes("proxy = 'unix:s'\nrequest-headers = { X-A = \"a\\nb\" }"),
+            "a value has neither line ends nor control characters",
+        ),
+        (routes("proxy = 'unix:s'\nrequest-headers = { Host = '' }"), "a request has a `Host`"),
+        (routes("proxy = 'unix:s'\nrequest-headers = { X-A = 1 }"), "expected a string"),
+        (
+            routes("cgi = 'x'\nrequest-headers = { A = 'b' }"),
+            "only routes with `proxy` send fields to servers; `environment` sets variables",
+        ),
+        (
+            routes("status = 403\nrequest-headers = {}"),
+            "only routes with `proxy` send fields to servers",
+        ),
+        (
+            site("request-headers = {}"),
+            "2:19: error: no route of the site sends fields to a server",
+        ),
+        (site("proxy_set_header = 'x'"), "unknown key `proxy_set_header`; use `request-headers`"),
         (routes("redirect = 'x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '//x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '/a b'"), "visible ASCII characters only"),
@@ -604,7 +650,7 @@ fn an_address_says_whether_proxies_send_headers() {
 }
 
 /// The keys that only routes to other servers have, or need them.
-const GATEWAY: [&str; 16] = [
+const GATEWAY: [&str; 17] = [
     "balance",
     "buffer",
     "buffer-dir",
@@ -615,6 +661,7 @@ const GATEWAY: [&str; 16] = [
     "max-body",
     "max-fails",
     "receive-max",
+    "request-headers",
     "retries",
     "slow-start",
     "splice",
@@ -886,7 +933,16 @@ fn limits() -> impl Strategy<Value = Limits> {
 fn route() -> impl Strategy<Value = Route> {
     let errors = proptest::collection::btree_map(417..600_u16, path(), 0..3);
     let headers = proptest::collection::vec(header_rule(), 0..3);
-    let flags = (any::<(bool, bool, bool)>(), option::of(1..u64::MAX));
+    let fields = proptest::collection::btree_map(
+        "[XY]-[a-z]{1,4}",
+        "([!-#%-~]{1,5}|[$]{2}|[$][{]host[}]){0,3}",
+        0..3,
+    );
+    let fields = fields.prop_map(|fields| {
+        fields.iter().map(|(name, text)| RequestHeader::new(name, text).unwrap()).collect()
+    });
+    let fields = fields.prop_map(|fields: Vec<_>| -> Arc<[RequestHeader]> { fields.into() });
+    let flags = (any::<(bool, bool, bool)>(), option::of(1..u64::MAX), fields);
     let peers = || {
         (prefixes(), any::<bool>()).prop_map(|(prefixes, unix)| {
             let prefixes = prefixes.into_iter().map(Peers::Prefix);
@@ -897,7 +953,7 @@ fn route() -> impl Strategy<Value = Route> {
     let which = (path(), option::of(pattern()), flags);
     (which, access, limits(), headers, errors, action()).prop_map(
         |(
-            (path, pattern, ((is_internal, server_timing, half_close), max_body)),
+            (path, pattern, ((is_internal, server_timing, half_close), max_body, fields)),
             access,
             limits,
             headers,
@@ -916,6 +972,10 @@ fn route() -> impl Strategy<Value = Route> {
                 // It is written where something else than files answers.
                 half_close: half_close && action.is_gateway(),
                 max_body: max_body.filter(|_| action.is_gateway()),
+                request_headers: match action {
+                    Action::Proxy(_) => fields,
+                    _ => Arc::default(),
+                },
                 action,
             }
         },

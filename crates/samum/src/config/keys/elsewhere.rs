@@ -20,6 +20,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("error_page", &["errors"]),
     ("fastcgi_pass", &["fastcgi"]),
     ("file_server", &["files"]),
+    ("header_up", &["request-headers"]),
     ("location", &["path"]),
     ("max_size", &["max-body"]),
     ("php_fastcgi", &["fastcgi"]),
@@ -27,6 +28,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("proxy_pass", &["proxy"]),
     ("proxy_read_timeout", &["timeout-upstream"]),
     ("proxy_send_timeout", &["timeout-upstream-send"]),
+    ("proxy_set_header", &["request-headers"]),
     ("request_body", &["max-body"]),
     ("respond", &["status"]),
     ("return", &["redirect", "status"]),
@@ -51,7 +53,6 @@ const MISSING: &[(&str, &str)] = &[
     ("encode", COMPRESSION),
     ("gzip", COMPRESSION),
     ("proxy_redirect", "the `Location` of a server is passed on as it is"),
-    ("proxy_set_header", "fields for other servers cannot be set yet"),
     ("ssl_certificate", TLS),
     ("tls", TLS),
 ];

@@ -6,6 +6,7 @@ use sendfile::Window;
 
 use super::headers::HEADER;
 use super::limits::LIMITS;
+use super::request_headers::{read_request_headers, request_headers_text};
 use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
 use super::{BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, set, unless_none};
 use crate::config::draft::Shared;
@@ -393,6 +394,26 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             let text = || route.max_body.map_or_else(|| quoted("none"), bytes_text);
             route.action.is_gateway().then(text)
         },
+    },
+    Key {
+        name: "request-headers",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ X-Real-IP = "$client", Host = "$host", X-Key = "secret", Cookie = "" }"#,
+        doc: "Fields that the servers of a route with `proxy` get, in place of those of the client and of samum with the \
+              same names, where `_` is the same as `-`. A field whose value is empty is left out. In a value `$client` stands for the address of the \
+              client, `$peer` for that of the other end of its connection (both are `unknown` on a Unix socket), `$host` for the host that it \
+              has asked for, `$method`, `$path` and `$query` for these parts of the request as the client has sent them, `${client}x` for a \
+              variable with letters behind it, and `$$` for a dollar. \
+              `Host` is a host without variables, or `$host`, which is what servers get without this key. Fields that frame a \
+              request or belong to one connection (`Connection`, `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, \
+              `Upgrade`, `Proxy` and all that begin with it), `Max-Forwards` and `Via` cannot be changed. The questions of `check` have none of \
+              the fields. 64 fields at most, each with 4,096 bytes and 8 variables at most.",
+        read: |shared, node, notes| {
+            shared.request_headers_place = Some(node.place);
+            read_request_headers(&mut shared.request_headers, node, notes);
+        },
+        write: |route| request_headers_text(&route.request_headers),
     },
     Key {
         name: "timeout-connect",

@@ -15,10 +15,12 @@
 //! | `Via` | continued |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
 //! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
+//! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
 //! | fields with other characters in their names than letters, digits and `-` | not at all: to many programs `X_Real_IP` is the same as `X-Real-IP` |
 
 use core::net::IpAddr;
 use core::ops::Range;
+use std::sync::Arc;
 
 use http::bytes;
 use http::{ConnectionOptions, Field, Fields, Head, Method, Status, Target, Version};
@@ -26,6 +28,7 @@ use http::{path, push_line};
 use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestStart};
 
+use crate::config::{Piece, RequestHeader, Variable};
 use crate::forwarded;
 use crate::handler::gateway::framing;
 use crate::handler::gateway::names::imitates_framing;
@@ -50,6 +53,19 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) client: Option<IpAddr>,
     /// True if the peer is a trusted proxy.
     pub(crate) is_trusted: bool,
+    /// The fields that the route sets or leaves out, if there are some.
+    pub(crate) fields: Option<&'a Arc<[RequestHeader]>>,
+}
+
+impl<'a> Forwarding<'a> {
+    fn fields(&self) -> impl Iterator<Item = &'a RequestHeader> {
+        self.fields.into_iter().flat_map(|fields| &**fields)
+    }
+
+    /// Returns whether the route sets a field, or leaves it out.
+    fn replaces(&self, name: &[u8]) -> bool {
+        self.fields().any(|field| field.is_named(name))
+    }
 }
 
 /// Returns the status with which a request is answered that is passed on to no server.
@@ -121,7 +137,7 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) -> 
     let start = RequestStart {
         method: head.method,
         target: Target::Origin { path: &resolved, query },
-        host: head.host().unwrap_or(how.authority),
+        host: host_for(head, how),
         framing: framing(head),
     };
     write::request_start(&start, to);
@@ -149,8 +165,61 @@ pub(crate) fn write(head: &Head<'_>, to: &mut Vec<u8>, how: &Forwarding<'_>) -> 
     }
     push_line(to, b"Via", via(head.version).as_bytes());
     push_origin(head, how, to);
+    push_own(head, how, to);
     write::request_end(connection, to);
     prefix
+}
+
+/// The host that the server is asked for.
+fn host_for<'a>(head: &Head<'a>, how: &Forwarding<'a>) -> &'a [u8] {
+    let field = how.fields().find(|field| field.is_named(b"Host"));
+    match field.map(|field| field.pieces()) {
+        Some([Piece::Text(host)]) => host.as_bytes(),
+        _ => head.host().unwrap_or(how.authority),
+    }
+}
+
+/// Adds the fields of the route, but for `Host`, which is there already.
+fn push_own(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
+    for field in how.fields().filter(|field| !field.is_named(b"Host")) {
+        let line_at = to.len();
+        to.extend_from_slice(field.name().as_bytes());
+        to.extend_from_slice(b": ");
+        let value_at = to.len();
+        field.pieces().iter().for_each(|piece| push_piece(piece, head, how, to));
+        let value = &to[value_at..];
+        debug_assert!(
+            value.iter().all(|&byte| bytes::is(byte, bytes::VALUE)),
+            "no value ends its line"
+        );
+        if value.trim_ascii().is_empty() {
+            to.truncate(line_at);
+        } else {
+            to.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
+    let (path, query) = match head.target {
+        Target::Origin { path, query } => (path, query.unwrap_or_default()),
+        Target::Asterisk | Target::Authority => (&b""[..], &b""[..]),
+    };
+    let address = |address: Option<IpAddr>, to: &mut Vec<u8>| match address {
+        Some(address) => push_address(address, to),
+        None => to.extend_from_slice(b"unknown"),
+    };
+    match piece {
+        Piece::Text(text) => to.extend_from_slice(text.as_bytes()),
+        Piece::Variable(variable) => match variable {
+            Variable::Client => address(how.client, to),
+            Variable::Peer => address(how.peer, to),
+            Variable::Host => to.extend_from_slice(head.host().unwrap_or(how.authority)),
+            Variable::Method => to.extend_from_slice(head.method.as_bytes()),
+            Variable::Path => to.extend_from_slice(path),
+            Variable::Query => to.extend_from_slice(query),
+        },
+    }
 }
 
 /// A [written](fn@write) head for a server whose URL has the path `base`, in place of the path of the route, which is
@@ -215,6 +284,7 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
     is_plain
         && (how.is_trusted || !is_by_proxies)
         && !WRITTEN.iter().any(|written| written.eq_ignore_ascii_case(name))
+        && !how.replaces(name)
 }
 
 /// Adds the fields that tell where a request comes from.
@@ -238,6 +308,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
 
     let client = how.client.filter(|client| Some(*client) != how.peer);
 
+    let line_at = to.len();
     to.extend_from_slice(b"X-Forwarded-For: ");
     let list_at = to.len();
     for value in lines_of(b"X-Forwarded-For").filter(|value| !value.is_empty()) {
@@ -253,11 +324,19 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         None => to.extend_from_slice(b"unknown"),
     }
     to.extend_from_slice(b"\r\n");
-    if let Some(host) = host {
+    if how.replaces(b"X-Forwarded-For") {
+        to.truncate(line_at);
+    }
+    if let Some(host) = host.filter(|_| !how.replaces(b"X-Forwarded-Host")) {
         push_line(to, b"X-Forwarded-Host", host);
     }
-    push_line(to, b"X-Forwarded-Proto", scheme);
+    if !how.replaces(b"X-Forwarded-Proto") {
+        push_line(to, b"X-Forwarded-Proto", scheme);
+    }
 
+    if how.replaces(b"Forwarded") {
+        return;
+    }
     to.extend_from_slice(b"Forwarded: ");
     let list_at = to.len();
     let is_sound = |value: &&[u8]| !value.is_empty() && forwarded::is_sound(value);

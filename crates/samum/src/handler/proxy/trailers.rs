@@ -4,10 +4,14 @@
 
 use http::{ConnectionOptions, FieldSection};
 
-/// The trailers among these fields that are passed on.
-pub(super) fn passed_on(fields: &FieldSection<'_>) -> FieldSection<'static> {
+use crate::config::RequestHeader;
+
+/// The trailers of a request that are passed on. `own` are the fields that the route sets in its head: a client cannot
+/// say them anew.
+pub(super) fn passed_on(fields: &FieldSection<'_>, own: &[RequestHeader]) -> FieldSection<'static> {
     let mut section = FieldSection::EMPTY;
-    let passed = fields.fields().filter(|(name, _)| passes(name));
+    let is_own = |name: &[u8]| own.iter().any(|field| field.is_named(name));
+    let passed = fields.fields().filter(|(name, _)| passes(name) && !is_own(name));
     passed.for_each(|(name, value)| section.push_checked(name, value));
     section
 }
@@ -101,6 +105,9 @@ mod tests {
             fields.push(name.as_bytes(), b"x");
         }
         let expected = passed.map(|name| format!("{name}: x\r\n")).concat();
-        assert_eq!(passed_on(&fields).as_bytes(), expected.as_bytes());
+        assert_eq!(passed_on(&fields, &[]).as_bytes(), expected.as_bytes());
+        // The route says it in the head.
+        let own = passed.map(|name| RequestHeader::new(name, "y").expect("a field"));
+        assert_eq!(passed_on(&fields, &own[1..]).as_bytes(), b"Server-Timing: x\r\n");
     }
 }

@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{FieldSection, Head, Method};
 use http1::client::{self, Event};
@@ -11,6 +12,7 @@ use sendfile::Piece;
 use super::request::{self, Forwarding};
 use super::response::{self, Asked, Meaning, Now};
 use super::trailers;
+use crate::config::RequestHeader;
 use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
 use crate::handler::gateway;
@@ -37,6 +39,8 @@ struct Http {
     head: Rc<Vec<u8>>,
     /// The path of the route in it.
     prefix: Range<usize>,
+    /// The fields of the route in it, if there are some.
+    fields: Option<Arc<[RequestHeader]>>,
     is_head: bool,
     asked: Asked,
     client: client::Connection,
@@ -78,6 +82,7 @@ impl Wire {
         let protocol = Protocol::Http(Box::new(Http {
             head: Rc::new(text),
             prefix,
+            fields: how.fields.cloned(),
             is_head: head.method == Method::Head,
             asked: Asked::of(head),
             client: client::Connection::new(),
@@ -162,9 +167,10 @@ impl Wire {
     pub(super) fn push_body_end(&self, link: &mut Link, trailers: &FieldSection<'_>) {
         match (&self.protocol, self.framing) {
             (Protocol::Fastcgi(_), _) => link.push(fastcgi::body_end()),
-            (Protocol::Http(_), Framing::Chunked) => {
+            (Protocol::Http(http), Framing::Chunked) => {
                 let mut end = Vec::new();
-                write::last_chunk(&trailers::passed_on(trailers), &mut end);
+                let own = http.fields.as_deref().unwrap_or_default();
+                write::last_chunk(&trailers::passed_on(trailers, own), &mut end);
                 link.push(end);
             }
             (Protocol::Http(_), Framing::None | Framing::Length(_)) => {}

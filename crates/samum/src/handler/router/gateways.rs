@@ -95,6 +95,7 @@ impl Router {
             peer,
             client,
             is_trusted: proxies.trusts(peer),
+            fields: Some(&serving.route(id).request_headers).filter(|fields| !fields.is_empty()),
         };
         let wire = Wire::http(request.head, &how, self.proxy.text());
         let affinity = upstream.key(client, path);

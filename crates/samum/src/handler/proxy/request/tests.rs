@@ -11,6 +11,7 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     peer: Some(PEER),
     client: Some(PEER),
     is_trusted: false,
+    fields: None,
 };
 
 /// The head that is sent for one that was received.
@@ -52,6 +53,48 @@ fn a_request_is_written_anew() {
                     Via: 1.1 samum\r\nX-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Host: h\r\n\
                     X-Forwarded-Proto: http\r\nForwarded: for=192.0.2.7;host=h;proto=http\r\n\r\n";
     assert_eq!(sent(received, &HOW), expected);
+}
+
+/// Fields of a route.
+pub(in super::super) fn fields(list: &[(&str, &str)]) -> Arc<[RequestHeader]> {
+    list.iter().map(|(name, text)| RequestHeader::new(name, text).expect("a field")).collect()
+}
+
+#[test]
+fn the_fields_of_a_route_take_the_place_of_others() {
+    let all = fields(&[
+        ("X-Real-IP", "$client"),
+        ("x-key", "secret"),
+        ("Cookie", ""),
+        ("X-From", "${peer}|$method|$host|$path|$query|$$"),
+        ("X-Empty", "$query"),
+        ("X_Under", "own"),
+        ("X-Forwarded-For", "$client"),
+        ("x-forwarded-host", ""),
+        ("Forwarded", ""),
+    ]);
+    let client: IpAddr = "2001:db8::1".parse().unwrap();
+    let how = Forwarding { fields: Some(&all), client: Some(client), is_trusted: true, ..HOW };
+    let received = "GET /a%20b/../c HTTP/1.1\r\nHost: h:1\r\nX-Key: forged\r\nX-KEY: again\r\nCookie: a\r\n\
+                    X-Real-IP: 1.1.1.1\r\nX-Under: forged\r\nConnection: x-key, X-From\r\n\
+                    X-Forwarded-For: 2001:db8::1\r\nForwarded: for=_x\r\nX-Other: 1\r\n\r\n";
+    let expected = "GET /c HTTP/1.1\r\nHost: h:1\r\nX-Other: 1\r\nVia: 1.1 samum\r\nX-Forwarded-Proto: http\r\n\
+                    X-Real-IP: 2001:db8::1\r\nx-key: secret\r\nX-From: 192.0.2.7|GET|h:1|/a%20b/../c||$\r\n\
+                    X_Under: own\r\nX-Forwarded-For: 2001:db8::1\r\n\r\n";
+    assert_eq!(sent(received, &how), expected);
+    // On a Unix socket there is no address; a host takes the place of that of the client.
+    let all = fields(&[("host", "b.org:81"), ("X-A", "$client $peer $host ?$query")]);
+    let how = Forwarding { fields: Some(&all), client: None, peer: None, ..HOW };
+    let head = sent("GET /?a=$b HTTP/1.1\r\nHost: h\r\n\r\n", &how);
+    assert!(head.starts_with("GET /?a=$b HTTP/1.1\r\nHost: b.org:81\r\nVia"), "{head}");
+    assert!(head.ends_with("\r\nX-A: unknown unknown h ?a=$b\r\n\r\n"), "{head}");
+    assert_eq!(values_of(&head, "X-Forwarded-Host"), ["h"]);
+    // Without a host of its own a request has that of the server.
+    let all = fields(&[("Host", "$host"), ("X-A", "$host")]);
+    let how = Forwarding { fields: Some(&all), ..HOW };
+    let head = sent("GET / HTTP/1.0\r\n\r\n", &how);
+    let hosts = (values_of(&head, "Host"), values_of(&head, "X-A"));
+    assert_eq!(hosts, (vec!["server:9000".to_owned()], vec!["server:9000".to_owned()]));
 }
 
 #[test]

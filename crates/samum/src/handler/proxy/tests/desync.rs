@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::handler::proxy::request::tests::HOW;
+use crate::handler::proxy::request::tests::{HOW, fields};
 use crate::handler::proxy::request::{self, Forwarding};
 use crate::handler::proxy::response::tests::PLAIN;
 use crate::handler::proxy::response::{self, Meaning};
@@ -309,6 +309,31 @@ proptest! {
             let mut sent = Vec::new();
             request::write(&request.head, &mut sent, &how);
             check_same(&request, &sent);
+        }
+    }
+
+    #[test]
+    fn the_fields_of_a_route_are_there_once_whatever_the_client_sends(received in received(), is_trusted: bool) {
+        if let Ok(Some((request, _))) = http1::parse(received.as_bytes(), &Limits::DEFAULT) {
+            let own = fields(&[
+                ("Host", "own:1"),
+                ("X-A", "a$path$query$host$method"),
+                ("Cookie", ""),
+                ("X-Forwarded-For", "$client"),
+            ]);
+            let how = Forwarding { is_trusted, fields: Some(&own), ..HOW };
+            let mut sent = Vec::new();
+            request::write(&request.head, &mut sent, &how);
+            let text = sent.escape_ascii();
+            let Ok(Some((again, len))) = http1::parse(&sent, &Limits::DEFAULT) else { panic!("{text}") };
+            prop_assert_eq!((len, again.framing), (sent.len(), request.framing), "{}", text);
+            prop_assert_eq!(again.head.host(), Some(&b"own:1"[..]), "{}", text);
+            let count = |wanted: &str| {
+                let is_it = |name: &[u8]| name.eq_ignore_ascii_case(wanted.as_bytes());
+                again.head.fields().filter(|(name, _)| is_it(name)).count()
+            };
+            let counts = ["Host", "X-A", "Cookie", "X-Forwarded-For", "X_A"].map(count);
+            prop_assert_eq!(counts, [1, 1, 0, 1, 0], "{}", text);
         }
     }
 }

@@ -1,0 +1,42 @@
+//! `request-headers`: the fields that a server gets.
+
+use std::io::Write as _;
+
+use testkit::{Client, Tree, request};
+
+use super::bodies::{Origin, read_until};
+use super::common::{SOON, on_both_drivers};
+use super::{configure, serve};
+
+#[test]
+fn a_server_gets_the_fields_of_its_route() {
+    on_both_drivers(|driver| {
+        let (tree, origin) = (Tree::new(), Origin::new());
+        let keys = "request-headers = { X-Real-IP = '$client', Host = 'app.internal:81', X-Key = 'secret', \
+                    Cookie = '', X-Asked = '${method} $host$path?$query' }";
+        configure(&tree, driver, &[format!("http://{}", origin.address())], keys);
+        let server = serve(&tree);
+        let mut client = Client::connect(&server.address()).expect("the server accepts");
+        client.set_limit(SOON);
+        let head = "PUT /a?b=c\nCookie: a=b\nX-Key: forged\nX-Real-IP: 1.2.3.4\nConnection: X-Key\n\
+                    Transfer-Encoding: chunked\nTrailer: X-Key";
+        let body = "1\r\nx\r\n0\r\nX-Key: forged\r\nX-Sum: 1\r\n\r\n";
+        client.send(request(head) + body).expect("the server receives");
+        let mut link = origin.accept();
+        let head = read_until(&mut link, "\r\n\r\n");
+        for line in [
+            "\r\nHost: app.internal:81\r\n",
+            "\r\nX-Real-IP: 127.0.0.1\r\n",
+            "\r\nX-Key: secret\r\n",
+            "\r\nX-Forwarded-For: 127.0.0.1\r\n",
+        ] {
+            assert_eq!(head.matches(line).count(), 1, "{line}{head}");
+        }
+        assert!(head.contains("\r\nX-Asked: PUT "), "{head}");
+        assert!(head.contains("/a?b=c\r\n") && !head.contains("Cookie"), "{head}");
+        assert!(!head.contains("forged") && head.matches("\r\nHost: ").count() == 1, "{head}");
+        assert_eq!(read_until(&mut link, "\r\n\r\n"), "1\r\nx\r\n0\r\nX-Sum: 1\r\n\r\n");
+        link.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the server receives");
+        assert_eq!(client.response().expect("a response").status, 204);
+    });
+}
