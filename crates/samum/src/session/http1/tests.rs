@@ -866,11 +866,12 @@ enum Do {
 #[derive(Debug)]
 struct Taker {
     is_held: Rc<Cell<bool>>,
+    bytes_max: u64,
 }
 
 impl Consumer for Taker {
     fn bytes_max(&self) -> u64 {
-        u64::MAX
+        self.bytes_max
     }
 
     fn room(&self) -> u64 {
@@ -882,6 +883,10 @@ impl Consumer for Taker {
     }
 
     fn end(&mut self) {}
+
+    fn handle_excess(&mut self) -> bool {
+        true
+    }
 
     fn weight(&self) -> u64 {
         0
@@ -1323,7 +1328,8 @@ impl Requests for Rig<'_> {
     fn consumer(&mut self, _request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = head.target else { panic!("a path") };
         let is_held = Rc::clone(&self.is_held);
-        path.ends_with(b"t").then(|| Box::new(Taker { is_held }) as _)
+        let bytes_max = if path.ends_with(b"mt") { 4 } else { u64::MAX };
+        path.ends_with(b"t").then(|| Box::new(Taker { is_held, bytes_max }) as _)
     }
 
     fn handle_request<S: Session>(
@@ -1438,11 +1444,14 @@ fn request() -> impl Strategy<Value = String> {
         2 => Just(("POST", "1.1", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
         1 => Just(("POST", "1.1", "Transfer-Encoding: chunked\r\n\r\n3\r\nabcdefg")),
         2 => Just(("POST", "1.1",
+            "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")),
+        2 => Just(("POST", "1.1",
             "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n3\r\nabc\r\n0\r\n\r\n")),
     ];
-    (form, path, proptest::bool::ANY).prop_map(|((method, version, rest), path, is_taken)| {
+    let taken = prop_oneof![2 => Just(""), 2 => Just("t"), 1 => Just("mt")];
+    (form, path, taken).prop_map(|((method, version, rest), path, taken)| {
         // A consumer would take what follows, too.
-        let taken = if is_taken && !rest.contains("9999999") { "t" } else { "" };
+        let taken = if rest.contains("9999999") { "" } else { taken };
         let end = if rest.contains("\r\n\r\n") { "" } else { "\r\n" };
         format!("{method} {path}{taken} HTTP/{version}\r\nHost: h\r\n{rest}{end}")
     })
@@ -1497,6 +1506,30 @@ fn what_a_dropped_request_sends_is_taken_by_nobody() {
     }
     assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
     assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
+}
+
+/// The handler answers it, as the last request of the connection; the rest of the body and what follows are dropped.
+#[test]
+fn a_request_whose_body_grows_too_long_has_its_answer() {
+    let rows = RefCell::default();
+    let mut rig = Rig::new(&rows);
+    let head = "POST /l-bmt HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n";
+    for what in [
+        Do::Take(1 << 40),
+        Do::Write(format!("{head}3\r\nabc\r\n")),
+        Do::Deliver(usize::MAX),
+        Do::Write("2\r\nde\r\n0\r\n\r\nGET /n-e HTTP/1.1\r\nHost: h\r\n\r\n".to_owned()),
+        Do::Deliver(usize::MAX),
+    ] {
+        rig.step(&what);
+    }
+    assert_eq!((row(&rig.session, &rig.work), rig.later.len()), ("Last Source, requests", 1));
+    assert!(rig.work.incoming.is_none() && rig.input.is_empty(), "{rig:?}");
+    rig.step(&Do::Answer(0));
+    let sent = responses(&rig.out, &rig.asked);
+    assert!(matches!(&sent[..], [Sent { number: Some(0), closes: true, is_whole: true, .. }]));
+    assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
+    assert_eq!(rig.out.windows(12).filter(|part| part == b"HTTP/1.1 100").count(), 1);
 }
 
 #[test]
