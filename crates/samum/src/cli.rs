@@ -186,9 +186,9 @@ pub struct Serve {
     #[command(flatten)]
     pub server: ServerFlags,
 
-    /// The file that is served for its directory
+    /// The file that is served for its directory; given several times, the first of them that there is
     #[arg(long, value_name = "NAME", default_value = "index.html", value_parser = value::index)]
-    pub index: String,
+    pub index: Vec<String>,
 
     /// List directories that have no such file (HTML, or JSON for clients that prefer it)
     #[arg(long)]

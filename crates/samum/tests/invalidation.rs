@@ -28,7 +28,13 @@ struct Warm {
 impl Warm {
     #[track_caller]
     fn new(driver: &str, dir: &Path, paths: &[&str]) -> Self {
-        let server = serve(driver, dir, &["--listing"]);
+        Self::with(driver, dir, &["--listing"], paths)
+    }
+
+    /// The same with other options.
+    #[track_caller]
+    fn with(driver: &str, dir: &Path, options: &[&str], paths: &[&str]) -> Self {
+        let server = serve(driver, dir, options);
         let mut client = connect(&server);
         for path in paths {
             // Once from the disk, and once from the cache.
@@ -251,6 +257,42 @@ fn an_index_comes_and_goes_and_a_listing_follows() {
         fs::remove_file(tree.path().join("d/index.html")).unwrap();
         std::thread::sleep(BY_EVENT);
         assert!(lists(&mut warm, "a.txt"));
+    });
+}
+
+#[test]
+fn the_first_name_of_an_index_that_is_there_wins() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("d/b.html", "second").file("d/b.html.gz", "zipped");
+        let options = ["--index", "a.txt", "--index", "b.html", "--index", "c.html"];
+        let mut warm = Warm::with(driver, tree.path(), &options, &["/d/"]);
+        let path = |name: &str| tree.path().join("d").join(name);
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "second");
+        let encoded = ask_on(&mut warm.client, "GET /d/\nAccept-Encoding: gzip");
+        assert_eq!(encoded.body, b"zipped");
+        tree.write("d/a.txt", "first");
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "first");
+        let first = ask_on(&mut warm.client, "GET /d/\nAccept-Encoding: gzip");
+        assert_eq!(first.header("Content-Type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(first.header("Content-Encoding"), None);
+        // What comes behind it changes nothing.
+        tree.write("d/c.html", "third");
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "first");
+        fs::remove_file(path("a.txt")).unwrap();
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "second");
+        // The same file under the first name is another index.
+        fs::rename(path("b.html"), path("a.txt")).unwrap();
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "second");
+        let renamed = ask_on(&mut warm.client, "GET /d/");
+        assert_eq!(renamed.header("Content-Type"), Some("text/plain; charset=utf-8"));
+        fs::remove_file(path("a.txt")).unwrap();
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "third");
+        fs::remove_file(path("c.html")).unwrap();
+        warm.assert_soon("GET /d/", BY_EVENT, 404, "");
+        // A directory in the place of a name is passed over.
+        fs::create_dir(path("a.txt")).unwrap();
+        tree.write("d/c.html", "again");
+        warm.assert_soon("GET /d/", BY_EVENT, 200, "again");
     });
 }
 

@@ -316,9 +316,10 @@ pub struct Files {
 /// The rules by which files are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRules {
-    /// The name of the file that is served for its directory.
-    pub index: String,
-    /// True if directories without that file are listed.
+    /// The names of files that are served for their directory: the first that it has, of
+    /// [`INDICES_MAX`](Self::INDICES_MAX) at most and one at least. By default `index.html`.
+    pub index: Vec<String>,
+    /// True if directories without such a file are listed.
     pub listing: bool,
     /// The treatment of the files that are sent.
     pub policy: Policy,
@@ -356,13 +357,16 @@ pub(crate) const SCRIPT_SUFFIX: &str = ".php";
 pub(crate) const PAGE_SUFFIX: &[u8] = b".html";
 
 impl FileRules {
+    /// The most names of an index: a directory without one costs a look at each.
+    pub const INDICES_MAX: usize = 8;
+
     /// The path that leads to a page where URLs are clean, if it is another one: that of the directory for
-    /// its index, and that without `.html` for others.
+    /// its first index, and that without `.html` for others. Other indices may not be what the directory leads to.
     pub(crate) fn clean_path<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         if !self.clean_urls {
             None
-        } else if name == self.index.as_bytes() {
+        } else if self.index.first().is_some_and(|first| name == first.as_bytes()) {
             path.strip_suffix(name)
         } else {
             path.strip_suffix(PAGE_SUFFIX).filter(|_| name.len() > PAGE_SUFFIX.len())
@@ -566,7 +570,7 @@ impl Default for Tuning {
 impl Default for FileRules {
     fn default() -> Self {
         Self {
-            index: "index.html".to_owned(),
+            index: vec!["index.html".to_owned()],
             listing: false,
             policy: Policy::default(),
             tags: Tags::Stat,
@@ -659,5 +663,10 @@ mod tests {
             assert_eq!(rules.clean_path(path.as_bytes()), expected.map(str::as_bytes), "{path}");
         }
         assert_eq!(FileRules::default().clean_path(b"a.html"), None);
+        // A directory with both leads to the first.
+        let index = ["index.php", "index.html"].map(str::to_owned).into();
+        let rules = FileRules { index, ..rules };
+        assert_eq!(rules.clean_path(b"d/index.php"), Some(&b"d/"[..]));
+        assert_eq!(rules.clean_path(b"d/index.html"), Some(&b"d/index"[..]));
     }
 }

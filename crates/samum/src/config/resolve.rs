@@ -330,8 +330,8 @@ fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
     }
     match (&route.actions[..], &route.fastcgi) {
         ([(Action::Files(_), _)], None) => {
-            let index = &route.shared.files.index;
-            if index.ends_with(SCRIPT_SUFFIX)
+            let mut names = route.shared.files.index.iter();
+            if let Some(index) = names.find(|name| name.ends_with(SCRIPT_SUFFIX))
                 && site.routes.iter().any(|route| route.fastcgi.is_some())
             {
                 let text = format!("the index `{index}` would be sent, and not run: add `fastcgi`");

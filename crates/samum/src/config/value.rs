@@ -208,6 +208,11 @@ pub fn index(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The first of these names that is there twice.
+pub(super) fn repeated(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name))
+}
+
 /// Reads a number of bytes, with k, m or g for KiB, MiB or GiB.
 ///
 /// # Errors

@@ -112,6 +112,7 @@ impl Assembled {
         Rc::new(Resource {
             tree: load.tree,
             path: Rc::clone(&load.path),
+            index: load.index(),
             kind: self.kind,
             validated: look.began.into(),
             watched: (look.way == Way::Watched).into(),

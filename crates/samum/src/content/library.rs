@@ -386,6 +386,7 @@ mod tests {
         Rc::new(Resource {
             tree,
             path: path.as_bytes().into(),
+            index: 0,
             kind: Kind::Redirect,
             validated: now.into(),
             watched: false.into(),

@@ -71,6 +71,8 @@ pub(super) struct Load<F> {
     has_tried_to_watch: bool,
     /// True if nothing has the name itself, and the page that has it with `.html` is looked for.
     is_page: bool,
+    /// Which of the names of an index is looked for, if the path is that of a directory.
+    index: usize,
     /// The number of open files reserved for it; 0 until there was room.
     reserved: usize,
     step: Step<F>,
@@ -272,6 +274,7 @@ impl<F: Clone> Load<F> {
             looks: 0,
             has_tried_to_watch: false,
             is_page: false,
+            index: 0,
             reserved: 0,
             step: Step::InLine,
         }
@@ -290,7 +293,7 @@ impl<F: Clone> Load<F> {
     /// Looks at the path, for the first time or again.
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.looks += 1;
-        self.is_page = false;
+        (self.is_page, self.index) = (false, 0);
         let step = self.find(look, tools);
         self.wait(step)
     }
@@ -364,7 +367,7 @@ impl<F: Clone> Load<F> {
             (Step::Finding { look }, Reply::Failed(error))
                 if Refusal::of(&error) == Refusal::Missing && is_directory(&self.path) =>
             {
-                self.open_directory(look, tools)
+                self.find_next_index(look, tools)
             }
             (Step::Examining { look, file }, Reply::Stat(stat)) => {
                 self.examined(look, Seen { file, stat }, tools)
@@ -419,11 +422,16 @@ impl<F: Clone> Load<F> {
     pub(super) fn file_name(&self, rules: &FileRules) -> Vec<u8> {
         let mut name = self.path.to_vec();
         if is_directory(&name) {
-            name.extend_from_slice(rules.index.as_bytes());
+            name.extend_from_slice(rules.index[self.index].as_bytes());
         } else if self.is_page {
             name.extend_from_slice(PAGE_SUFFIX);
         }
         name
+    }
+
+    /// Which of the names of an index was found, if the path is that of a directory.
+    pub(super) const fn index(&self) -> usize {
+        self.index
     }
 
     /// The path of a part, relative to the root.
@@ -438,6 +446,16 @@ impl<F: Clone> Load<F> {
     /// Returns whether the directories on the way must be watched before the load goes on.
     fn wants_watches(&self, look: &Look<F>) -> bool {
         look.way == Way::Unwatched && !self.has_tried_to_watch
+    }
+
+    /// Looks for the next name of the index. Without one the directory has no index.
+    fn find_next_index(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+        if self.index + 1 == tools.rules.index.len() {
+            return self.open_directory(look, tools);
+        }
+        self.index += 1;
+        let step = self.find(look, tools);
+        self.wait(step)
     }
 
     /// Lists the directory, which has no index, if listings are allowed.
@@ -459,7 +477,7 @@ impl<F: Clone> Load<F> {
         match plain.stat.kind {
             FileKind::Regular => {}
             FileKind::Directory if is_directory(&self.path) => {
-                return self.open_directory(look, tools);
+                return self.find_next_index(look, tools);
             }
             // A directory is no page.
             FileKind::Directory if self.is_page => return Next::End(Outcome::Missing),
@@ -557,7 +575,9 @@ impl<F: Clone> Load<F> {
 
     /// Returns the resource that was cached before, if its parts have not changed.
     fn unchanged(&self, parts: &Parts<Seen<F>>) -> Option<Rc<Resource>> {
-        let previous = self.previous.as_ref().filter(|previous| previous.settled)?;
+        let is_settled =
+            |previous: &&Rc<Resource>| previous.settled && previous.index == self.index;
+        let previous = self.previous.as_ref().filter(is_settled)?;
         let Kind::File(files) = &previous.kind else { return None };
         let now = |part: usize| parts[part].as_ref().map(|seen| &seen.stat);
         let is_same = now(0) == Some(&files.plain.stat)

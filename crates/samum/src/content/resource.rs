@@ -24,6 +24,8 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 pub(crate) struct Resource {
     pub(super) tree: TreeId,
     pub(crate) path: Path,
+    /// Which of the names of an index the file has, if the path is that of a directory.
+    pub(crate) index: usize,
     pub(crate) kind: Kind,
     /// A time at which the resource was still true; it may have been true for longer.
     pub(super) validated: Cell<Time>,

@@ -262,6 +262,9 @@ impl Snapshot {
         };
         let mut tree = |files: &Files| {
             check_types(&files.rules)?;
+            if files.rules.index.is_empty() {
+                return Err("the index of a directory has no name".to_owned());
+            }
             Ok::<_, String>(self.add_tree(files, prefix.clone(), fields.clone(), common))
         };
         let served = match &route.action {

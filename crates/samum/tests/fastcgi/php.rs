@@ -1,9 +1,11 @@
 //! php-fpm.
 
 use core::time::Duration;
+use std::fs;
 
 use testkit::{Tree, or_skip, request};
 
+use crate::common::{SOON, wait_until};
 use crate::stage::{Php, Stage, on_both_drivers, text, tree};
 
 /// Prints some variables, and a digest of the content.
@@ -115,6 +117,60 @@ fn a_body_reaches_the_script() {
         client.send(request("POST /sub/show.php\nTransfer-Encoding: chunked")).unwrap();
         let _ = client.send("200001\r\n");
         assert_eq!(client.response().unwrap().status, 413);
+    });
+}
+
+/// The first request waits for its file, and is held back while its body grows too long.
+#[test]
+fn a_script_is_not_run_for_a_body_that_is_longer_than_its_route_allows() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::with(driver, &tree, "", "max-body = 5");
+        let chunked = "POST /sub/show.php\nTransfer-Encoding: chunked";
+        for _ in 0..2 {
+            let mut client = stage.connect();
+            client.send(request(chunked) + "2\r\nhe\r\n4\r\nllo!\r\n0\r\n\r\n").unwrap();
+            assert_eq!(client.response().unwrap().status, 413);
+            assert_eq!(client.read_to_end().unwrap(), b"");
+        }
+        assert_eq!(stage.post("POST /sub/show.php", b"hello!").status, 413);
+        let mut client = stage.connect();
+        client.send(request(chunked) + "5\r\nhello\r\n0\r\n\r\n").unwrap();
+        let response = client.response().unwrap();
+        assert_eq!(value(text(&response), "CONTENT_LENGTH"), "5");
+        assert_eq!(stage.post("POST /sub/show.php", b"hello").status, 200);
+    });
+}
+
+#[test]
+fn a_directory_leads_to_the_first_index_that_it_has() {
+    on_both_drivers(|driver| {
+        let script = "<?php echo 'run ', $_SERVER['SCRIPT_NAME'];";
+        let tree = tree()
+            .file("www/plain/index.html", "plain")
+            .file("www/both/index.html", "plain")
+            .file("www/both/index.php", script);
+        let _php = or_skip!(Php::start(&tree));
+        let root = tree.path().display();
+        let route = format!(
+            "files = '{root}/www'\nindex = ['index.php', 'index.html']\nfastcgi = 'unix:{root}/php.sock'"
+        );
+        let stage = Stage::of_route(driver, &tree, &route);
+        let leads_to = |head: &str, expected: &str| {
+            assert!(wait_until(SOON, || text(&stage.ask(head)) == expected), "{head}: {expected}");
+        };
+        for _ in 0..2 {
+            leads_to("GET /plain/", "plain");
+            leads_to("GET /both/", "run /both/index.php");
+            leads_to("GET /both/index.html", "plain");
+        }
+        assert_eq!(text(&stage.post("POST /both/", b"hello")), "run /both/index.php");
+        assert_eq!(stage.post("POST /plain/", b"hello").status, 405);
+        tree.write("www/plain/index.php", script);
+        leads_to("GET /plain/", "run /plain/index.php");
+        fs::remove_file(tree.path().join("www/both/index.php")).unwrap();
+        leads_to("GET /both/", "plain");
     });
 }
 

@@ -61,7 +61,8 @@ impl Choice {
         let routes = PATHS.into_iter().zip(&self.routes);
         site.routes = routes
             .map(|(path, (directory, index))| {
-                let rules = FileRules { index: INDICES[*index].to_owned(), ..FileRules::default() };
+                let rules =
+                    FileRules { index: vec![INDICES[*index].to_owned()], ..FileRules::default() };
                 let files = Files { root: DIRECTORIES[*directory].into(), rules };
                 Route { path: path.to_owned(), action: Action::Files(files), ..Route::default() }
             })

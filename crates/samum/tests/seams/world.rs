@@ -64,7 +64,7 @@ pub(crate) fn make(config: Config, site: &Site) -> World {
 pub(crate) fn options(site: &Site) -> Options {
     let mut rules = FileRules { listing: site.listing, ..FileRules::default() };
     if let Some(index) = site.index {
-        index.clone_into(&mut rules.index);
+        rules.index = vec![index.to_owned()];
     }
     Options::from(rules)
 }

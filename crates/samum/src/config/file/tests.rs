@@ -109,7 +109,7 @@ fn a_route_inherits_from_its_site() {
         [[site.route]]
         path = "/y/"
         files = "/y"
-        index = "b"
+        index = ["b", "c"]
         listing = false
         allow = []
         deny = ["10.0.0.1"]
@@ -122,8 +122,9 @@ fn a_route_inherits_from_its_site() {
     let [x, y] = &config.sites[0].routes[..] else { unreachable!() };
     let ten = "10.0.0.0/8".parse().unwrap();
     let (Action::Files(of_x), Action::Files(of_y)) = (&x.action, &y.action) else { unreachable!() };
-    assert_eq!((&of_x.rules.index[..], of_x.rules.listing), ("a", true));
-    assert_eq!((&of_y.rules.index[..], of_y.rules.listing), ("b", false));
+    assert_eq!((&of_x.rules.index[..], of_x.rules.listing), (&["a".to_owned()][..], true));
+    let index = ["b", "c"].map(str::to_owned);
+    assert_eq!((&of_y.rules.index[..], of_y.rules.listing), (&index[..], false));
     assert_eq!(x.access, Access { allow: vec![Peers::Prefix(ten)], deny: vec![] });
     assert_eq!(y.access, Access { allow: vec![], deny: vec!["10.0.0.1".parse().unwrap()] });
     let requests = Some(Rate { per_second: 2.0, burst: 2 });
@@ -455,6 +456,29 @@ fn mistakes_are_explained() {
             "2:19: error: no route of the site sends fields to a server",
         ),
         (site("proxy_set_header = 'x'"), "unknown key `proxy_set_header`; use `request-headers`"),
+        (routes("path = '/a'\nfiles = 'x'\nindex = []"), "7:9: error: expected at least one name"),
+        (
+            routes("path = '/a'\nfiles = 'x'\nindex = ['a', 'b/c']"),
+            "7:15: error: expected the name of a file in",
+        ),
+        (
+            routes("path = '/a'\nfiles = 'x'\nindex = ['a', 'b', 'a']"),
+            "7:9: error: `a` is listed twice",
+        ),
+        (routes("path = '/a'\nfiles = 'x'\nindex = 1"), "expected a list in brackets"),
+        (
+            routes(
+                "path = '/a'\nfiles = 'x'\nindex = ['1', '2', '3', '4', '5', '6', '7', '8', '9']",
+            ),
+            "an index has 8 names at most",
+        ),
+        (
+            routes(
+                "path = '/a'\nfiles = 'x'\nfastcgi = 'unix:s'\n[[site.route]]\npath = '/b'\nfiles = 'x'\n\
+                    index = ['index.html', 'index.php']",
+            ),
+            "the index `index.php` would be sent, and not run: add `fastcgi`",
+        ),
         (routes("redirect = 'x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '//x'"), "expected a path such as `/new/`, or a URL"),
         (routes("redirect = '/a b'"), "visible ASCII characters only"),
@@ -803,16 +827,20 @@ fn rules() -> impl Strategy<Value = FileRules> {
     let symlinks = prop_oneof![Just(Symlinks::Beneath), Just(Symlinks::Never)];
     let types =
         proptest::collection::btree_map("[a-z\"]{1,3}[.]?[a-z]", "[a-z]/[a-z]{1,3}(; a=b)?", 0..3);
+    let index = proptest::collection::vec(text(), 1..4);
     let texts =
-        (text(), option::of(Just("/fallback".to_owned())), types, option::of("[a-z]{1,3}-8"));
+        (index, option::of(Just("/fallback".to_owned())), types, option::of("[a-z]{1,3}-8"));
     let choices = (caching, tags, symlinks, any::<[bool; 5]>(), 0..u64::from(u32::MAX));
     let include_types = proptest::collection::vec("[a-z]{1,4}/[a-z+]{1,4}", 0..3);
     (texts, choices, include_types).prop_map(
         |(texts, (caching, tags, symlinks, flags, window), include_types)| {
             let (index, fallback, types, charset) = texts;
+            let index = index.into_iter().map(|name| name.replace(['/', '.'], "a"));
+            let index: Vec<_> =
+                index.collect::<std::collections::BTreeSet<_>>().into_iter().collect();
             let [listing, clean_urls, dotfiles, precompressed, includes] = flags;
             FileRules {
-                index: index.replace(['/', '.'], "a"),
+                index,
                 listing,
                 policy: Policy { caching, window: Window::of(window) },
                 tags,

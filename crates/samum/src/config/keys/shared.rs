@@ -14,7 +14,7 @@ use crate::config::message::Notes;
 use crate::config::node::Node;
 use crate::config::value::{self, quoted};
 use crate::config::{
-    Balance, Files, GatewayRules, HashBy, HeaderRule, Limits, Route, Symlinks, rule,
+    Balance, FileRules, Files, GatewayRules, HashBy, HeaderRule, Limits, Route, Symlinks, rule,
 };
 
 /// The keys of `[[site]]` that its routes have, too, and inherit.
@@ -116,12 +116,30 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
     },
     Key {
         name: "index",
-        kind: "name of a file",
-        default: "`\"index.html\"`",
-        example: r#""start.html""#,
-        doc: "The file that is served for its directory.",
-        read: |shared, node, notes| set(&mut shared.files.index, node.text(value::index, notes)),
-        write: |route| files(route).map(|files| quoted(&files.rules.index)),
+        kind: "name of a file, or list of names",
+        default: "`[\"index.html\"]`",
+        example: r#"["index.php", "index.html"]"#,
+        doc: "The files that are served for their directory: the first of these that it has, 8 at most. A directory in \
+              place of one is passed over. With `clean-urls` only the first name redirects to its directory.",
+        read: |shared, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| node.text(value::index, notes);
+            let names = match node.as_text() {
+                Some(_) => read(node, notes).map(|name| vec![name]),
+                None => node.list(notes, read),
+            };
+            let Some(names) = names else { return };
+            if node.is_empty_list() {
+                notes.error(node.place, "expected at least one name");
+            } else if names.len() > FileRules::INDICES_MAX {
+                let most = FileRules::INDICES_MAX;
+                notes.error(node.place, format!("an index has {most} names at most"));
+            } else if let Some(name) = value::repeated(&names) {
+                notes.error(node.place, format!("`{name}` is listed twice"));
+            } else if !names.is_empty() {
+                shared.files.index = names;
+            }
+        },
+        write: |route| files(route).map(|files| list_text(&files.rules.index)),
     },
     Key {
         name: "listing",

@@ -33,7 +33,7 @@ const SMALL_MAX: u64 = 32 * 1024;
 impl World {
     fn new() -> Self {
         let size = usize::try_from(SMALL_MAX).unwrap();
-        let index = "index.html".to_owned();
+        let index = vec!["index.html".to_owned()];
         Self {
             rules: FileRules { index, listing: true, ..FileRules::default() },
             has_proc: true,
@@ -274,6 +274,52 @@ fn a_path_is_found_without_links_and_then_through_them() {
     assert_eq!(world.asked(), ["0: find a/index.html through links"]);
     assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
     assert_eq!(world.asked(), ["0: open a"], "links in a circle: there is no index");
+}
+
+#[test]
+fn the_names_of_an_index_are_looked_for_in_their_order() {
+    let world = &mut World::new();
+    world.rules.index = ["a.php", "b.html", "c"].map(str::to_owned).into();
+    let mut load = world.begin("d/", Way::Watched);
+    assert_eq!(world.asked(), ["0: find d/a.php"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
+    assert_eq!(world.asked(), ["0: find d/b.html"]);
+    // A directory is no index.
+    let file = Reply::Opened(world.open());
+    assert_eq!(end(world.reply(&mut load, 0, file)), "goes on");
+    let directory = Stat { kind: FileKind::Directory, ..stat(0) };
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(directory))), "goes on");
+    assert_eq!(world.asked(), ["0: find d/c"]);
+    // Behind a link that leads nowhere the next names are looked for through links.
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["0: find d/c through links"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
+    assert_eq!(world.asked(), ["0: open d"]);
+    // Another look begins anew.
+    let look = world.look(Way::Watched);
+    world.asks.clear();
+    world.look_with(&mut load, look);
+    assert_eq!(world.asked(), ["0: find d/a.php"]);
+    // What cannot be opened hides the names behind it.
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::ACCESS))), "failed");
+}
+
+#[test]
+fn a_file_that_was_found_by_another_name_of_the_index_is_not_the_same() {
+    for (index, expected) in [(0, "unchanged"), (1, "goes on")] {
+        let world = &mut World::new();
+        world.rules.index = ["a.png", "b.png"].map(str::to_owned).into();
+        world.rules.precompressed = false;
+        let mut previous = Rc::into_inner(cached(stat(7), true)).expect("the only one");
+        previous.index = index;
+        let mut load =
+            Load::new(TreeId::new(0), b"".as_slice().into(), Some(Rc::new(previous)), None);
+        let look = world.look(Way::Watched);
+        world.look_with(&mut load, look);
+        let file = Reply::Opened(world.open());
+        assert_eq!(end(world.reply(&mut load, 0, file)), "goes on");
+        assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), expected);
+    }
 }
 
 #[test]
@@ -631,6 +677,7 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
     Rc::new(Resource {
         tree: TreeId::new(0),
         path: (*b"a.png").into(),
+        index: 0,
         kind: Kind::File(files),
         validated: Time::from_nanos(0).into(),
         watched: true.into(),

@@ -30,28 +30,33 @@ fn is_script(name: &[u8]) -> bool {
     name.ends_with(SCRIPT_SUFFIX.as_bytes())
 }
 
-/// The name of the script at a path: that of the index if it is the path of a directory.
-pub(super) fn script_of(serving: &Serving, id: RouteId, path: &[u8]) -> Vec<u8> {
-    let index = match serving.route(id).action.files() {
-        Some(files) => &files.rules.index[..],
-        None => INDEX,
-    };
+/// The name of the script at a path that only the application knows: that of its index if it is the path of a
+/// directory.
+pub(super) fn script_of(path: &[u8]) -> Vec<u8> {
+    name_at(path, INDEX)
+}
+
+/// The name of the file at a path: that of the index if it is the path of a directory.
+fn name_at(path: &[u8], index: &str) -> Vec<u8> {
     let is_directory = matches!(path, [] | [.., b'/']);
     [path, if is_directory { index.as_bytes() } else { b"" }].concat()
 }
 
-/// Returns whether a page is a script of its site. Its source is not sent.
+/// Returns whether a page is a script of its site, or may be one, because an index of its directory is. Its source is
+/// not sent.
 pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
-    let name = script_of(serving, page.route, &page.path);
-    let files = serving.route(page.route).action.files().filter(|_| is_script(&name));
-    let path = files.and_then(|files| std::path::absolute(&files.root).ok());
-    path.is_some_and(|root| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
+    let Some(files) = serving.route(page.route).action.files() else { return false };
+    let names = files.rules.index.iter().map(|index| name_at(&page.path, index));
+    let Ok(root) = std::path::absolute(&files.root) else { return false };
+    let mut scripts = names.filter(|name| is_script(name));
+    scripts.any(|name| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
 }
 
 /// The name of the script that a resource is, if it is one.
 pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     serving.scripts(id)?;
     let Kind::File(_) = &resource.kind else { return None };
-    let name = script_of(serving, id, &resource.path);
+    let index = &serving.route(id).action.files()?.rules.index[resource.index];
+    let name = name_at(&resource.path, index);
     is_script(&name).then_some(name)
 }

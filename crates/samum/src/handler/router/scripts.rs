@@ -63,7 +63,7 @@ impl Router {
         };
         let name = &rest[..directory_len + script_len(&rest[directory_len..])];
         let Some(tree) = serving.tree(id) else {
-            let script = script_of(&serving, id, name);
+            let script = script_of(name);
             return self.run(shell, request, (serving, place), id, &script, held);
         };
         match self.files.find(shell, tree, name, request.ticket) {

@@ -190,7 +190,7 @@ mod tests {
         let site = &mut config.sites[0];
         site.listen = listen.to_vec();
         let route = |(number, (root, index)): (usize, &(&str, &str))| {
-            let rules = FileRules { index: (*index).to_owned(), ..FileRules::default() };
+            let rules = FileRules { index: vec![(*index).to_owned()], ..FileRules::default() };
             let files = Files { root: root.into(), rules };
             Route { path: format!("/{number}/"), action: Action::Files(files), ..Route::default() }
         };
