@@ -194,6 +194,11 @@ impl Serving {
         all.filter(move |(spec, _)| spec.root == root).map(|(_, tree)| *tree)
     }
 
+    /// Returns whether programs, other servers or FastCGI applications make the answers of a route.
+    pub(crate) fn is_gateway(&self, id: RouteId) -> bool {
+        self.programs(id).is_some() || self.upstream(id).is_some()
+    }
+
     /// The programs of a route that has some.
     pub(crate) fn programs(&self, id: RouteId) -> Option<&Arc<Directory>> {
         self.snapshot.routes[id.index()].served.programs()

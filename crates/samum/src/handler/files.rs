@@ -152,7 +152,7 @@ pub(super) fn response<'a>(
             Kind::File(files) => file(cx, head, policy, files),
             Kind::Redirect => {
                 let to = [&resource.path, &b"/"[..]].concat();
-                let response = redirect(head, prefix, &to);
+                let response = redirect(Status::MovedPermanently, head, prefix, &to);
                 obeying(rules, prefix, resource, response)
             }
             Kind::Directory(entries) => {
@@ -317,7 +317,12 @@ fn expected(layout: &Layout, offset: u64) -> Option<u64> {
 }
 
 /// Redirects a request to a path of its tree; an empty one is the tree itself.
-pub(super) fn redirect<'a>(head: &Head<'_>, prefix: &[u8], to: &[u8]) -> Response<'a> {
+pub(super) fn redirect<'a>(
+    status: Status,
+    head: &Head<'_>,
+    prefix: &[u8],
+    to: &[u8],
+) -> Response<'a> {
     let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
     path::encode(prefix, &mut location);
     path::encode(to, &mut location);
@@ -325,10 +330,7 @@ pub(super) fn redirect<'a>(head: &Head<'_>, prefix: &[u8], to: &[u8]) -> Respons
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    page::explained(ResponseHead {
-        location: Some(location.into()),
-        ..bare(Status::MovedPermanently)
-    })
+    page::explained(ResponseHead { location: Some(location.into()), ..bare(status) })
 }
 
 fn listing<'a>(

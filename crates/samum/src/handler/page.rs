@@ -61,7 +61,7 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
 /// The meaning of a status, for the user of a browser.
 const fn explanation(status: Status) -> &'static str {
     match status {
-        Status::MovedPermanently => "The address ends in a slash.",
+        Status::MovedPermanently | Status::PermanentRedirect => "The address ends in a slash.",
         Status::BadRequest => "The address or a field of the request is not valid.",
         Status::Forbidden => "Access to this is not permitted.",
         Status::NotFound => "There is nothing by this name.",

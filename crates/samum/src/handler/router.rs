@@ -39,7 +39,7 @@ use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, fixed, refusal_of};
-use moved::{cleaned, redirected};
+use moved::{cleaned, redirected, refused_at};
 use place::{is_hidden, name_of, place_of};
 use steps::Step;
 
@@ -463,7 +463,7 @@ impl Router {
             (method, Served::Redirect) if method.is_known() => {
                 redirected(shell, request, &serving, id, path)
             }
-            (method, _) => Outcome::Error(refusal_of(method)),
+            (method, _) => refused_at(&serving, place.site, path, method),
         };
         if let Outcome::Error(_) = outcome {
             return self.settle_refused(shell, request.ticket, (serving, place), outcome);

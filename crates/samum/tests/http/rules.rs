@@ -483,6 +483,51 @@ fn the_path_of_a_route_without_its_slash_is_redirected() {
     });
 }
 
+/// Clients turn a POST that is answered with 301 into a GET, and a 405 tells them nothing of the other path.
+#[test]
+fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
+    let tree = tree().file("api", "a file").directory("cgi");
+    on_both_drivers(|driver| {
+        let gateways = r#"
+            [[site.route]]
+            path = "/api/"
+            proxy = "unix:DIR/none"
+            [[site.route]]
+            path = "/php/"
+            fastcgi = { server = "unix:DIR/none", root = "DIR" }
+            [[site.route]]
+            path = "/tool/"
+            cgi = "DIR/cgi"
+            "#;
+        let files = r#"
+            [[site.route]]
+            files = "DIR"
+            [[site.route]]
+            path = "/p/"
+            files = "DIR/sub"
+            "#;
+        let server = serve_config(driver, &tree, &format!("{files}{gateways}"));
+        let only = serve_config(driver, &tree, gateways);
+        for name in ["api", "php", "tool"] {
+            let to = format!("/{name}/?q");
+            for method in ["POST", "PUT", "DELETE", "PATCH", "BREW"] {
+                let head = format!("{method} /{name}?q");
+                assert_eq!(location(&server, &head), moved(308, &to), "{head}");
+                assert_eq!(location(&only, &head), moved(308, &to), "{head}");
+            }
+            for method in ["GET", "HEAD"] {
+                let head = format!("{method} /{name}?q");
+                assert_eq!(location(&only, &head), moved(301, &to), "{head}");
+            }
+        }
+        expect(&server, "GET /api", 200, "a file");
+        assert_eq!(location(&server, "GET /php"), moved(301, "/php/"));
+        assert_eq!(location(&server, "POST /p"), moved(405, "none"));
+        assert_eq!(location(&server, "POST /apis"), moved(405, "none"));
+        assert_eq!(ask(&server, "OPTIONS /api").status, 204);
+    });
+}
+
 #[test]
 fn pages_may_be_files_of_routes_that_no_request_reaches() {
     let tree = tree().file("pages/404.html", "internal 404");

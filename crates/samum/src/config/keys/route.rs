@@ -28,7 +28,9 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         example: r#""/pages/""#,
         doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the \
               route has all paths below it; if not, it has itself and the paths below it. The longest path \
-              that a request has wins.",
+              that a request has wins. A request for a path that lacks only the slash at its end is sent there: \
+              with 301, and with 308 if it would change something (`POST`) and the route has `proxy`, `fastcgi` or \
+              `cgi`. A file of another route with this name is served to `GET`.",
         read: |route, node, notes| {
             if let Some(path) = node.text(value::path, notes) {
                 route.path = (path, node.place);

@@ -140,7 +140,16 @@ impl Router {
             Outcome::Program(answer) => cgi::response(head, answer),
             Outcome::Passed(answer) => proxy::response(answer, cx.unix),
             Outcome::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
-            Outcome::Directory(id) => files::redirect(head, serving.prefix(*id), b""),
+            Outcome::Directory(id) => {
+                // A client that is sent there with a 301 may change POST to GET (RFC 9110 §15.4.2).
+                let keeps_method =
+                    serving.is_gateway(*id) && !matches!(head.method, Method::Get | Method::Head);
+                let status = match keeps_method {
+                    true => Status::PermanentRedirect,
+                    false => Status::MovedPermanently,
+                };
+                files::redirect(status, head, serving.prefix(*id), b"")
+            }
             Outcome::Moved(moved) => page::moved(ResponseHead {
                 location: Some((&moved.location[..]).into()),
                 ..bare(moved.status)

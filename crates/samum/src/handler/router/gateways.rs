@@ -311,11 +311,7 @@ impl Router {
             let outcome = Outcome::Error(Status::NotFound);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
-        let is_made = |id: &RouteId| {
-            let id = *id;
-            serving.programs(id).is_some() || serving.upstream(id).is_some()
-        };
-        let Some(id) = place.route.filter(is_made) else {
+        let Some(id) = place.route.filter(|id| serving.is_gateway(*id)) else {
             let page = place
                 .route
                 .and_then(|id| serving.page_at(id, path.get(serving.prefix(id).len()..)?));

@@ -1,14 +1,15 @@
 //! Requests that are sent to another address.
 
-use http::{Status, Target, path};
+use http::{Method, Status, Target, path};
 
-use super::answer::{Moved, Outcome};
+use super::answer::{Moved, Outcome, refusal_of};
 use crate::config::Action;
 use crate::handler::Request;
 use crate::redirect;
 use crate::route::RouteId;
 use crate::serving::Serving;
 use crate::shell::{Complaint, Shell};
+use crate::site::SiteId;
 
 /// Sends a request for a path of a tree to the clean path.
 #[inline(never)]
@@ -29,6 +30,21 @@ pub(super) fn cleaned(
         location.extend_from_slice(query);
     }
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
+}
+
+/// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if a gateway has
+/// that.
+#[inline(never)]
+pub(super) fn refused_at(
+    serving: &Serving,
+    site: SiteId,
+    path: &[u8],
+    method: &Method<'_>,
+) -> Outcome {
+    match serving.directory(site, path).filter(|id| serving.is_gateway(*id)) {
+        Some(id) => Outcome::Directory(id),
+        None => Outcome::Error(refusal_of(method)),
+    }
 }
 
 /// Finds out where a request is sent.
