@@ -13,7 +13,7 @@ macro_rules! statuses {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Status {
             $($(#[$doc])* #[doc = concat!(stringify!($code), " ", $phrase)] $name,)*
-            /// Any other code from 100 to 599, as other servers send them: see
+            /// Any other code from 100 to 999, as other servers send them: see
             /// [`from_code`](Self::from_code).
             Other(OtherCode),
         }
@@ -34,11 +34,12 @@ macro_rules! statuses {
                 match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
             }
 
-            /// The status of a code from 100 to 599, which are all that are valid.
+            /// The status of a code from 100 to 999. Those from 600 on are not valid, but servers send them, and
+            /// nginx and HAProxy pass them on; a client takes them for a 5xx (RFC 9110 §15).
             pub const fn from_code(code: u16) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
-                    100..=599 => Some(Self::Other(OtherCode(code))),
+                    100..=999 => Some(Self::Other(OtherCode(code))),
                     _ => None,
                 }
             }
@@ -84,7 +85,7 @@ statuses! {
     InsufficientStorage = 507 "Insufficient Storage",
 }
 
-/// A code from 100 to 599 that has no name in [`Status`]. Only [`Status::from_code`] makes one, so
+/// A code from 100 to 999 that has no name in [`Status`]. Only [`Status::from_code`] makes one, so
 /// that equal codes are equal statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OtherCode(u16);
@@ -163,9 +164,9 @@ mod tests {
     fn a_valid_code_without_a_name_is_a_status() {
         let status = Status::from_code(299).expect("valid");
         assert_eq!((status.code(), status.phrase()), (299, ""));
-        for code in 0..1000 {
+        for code in 0..2000 {
             let status = Status::from_code(code);
-            assert_eq!(status.map(Status::code), (100..600).contains(&code).then_some(code));
+            assert_eq!(status.map(Status::code), (100..1000).contains(&code).then_some(code));
         }
     }
 

@@ -83,6 +83,9 @@ fn rfc9112_4_status_lines() {
         ("HTTP/1.1 200", 200, Version::Http11),
         ("HTTP/1.1 299 \tn\u{f6}n ", 299, Version::Http11),
         ("HTTP/1.1 599 x", 599, Version::Http11),
+        // RFC 9110 §15: not valid, and taken for a 5xx.
+        ("HTTP/1.1 600 x", 600, Version::Http11),
+        ("HTTP/1.1 999 x", 999, Version::Http11),
     ] {
         let input = format!("{line}\r\n\r\n");
         let response = accept(&input);
@@ -108,7 +111,7 @@ fn rfc9112_4_status_lines() {
         "HTTP/1.1 200 OK\rx",
         "HTTP/1.1 200 \0",
         "HTTP/1.1 099 ",
-        "HTTP/1.1 600 ",
+        "HTTP/1.1 000 ",
     ] {
         refuse(input);
     }

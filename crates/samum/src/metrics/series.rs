@@ -180,8 +180,12 @@ impl StatusLabel {
     /// The label of a status.
     #[inline]
     pub(crate) const fn of(status: Status) -> Self {
-        let code = status.code();
-        Self(if matches!(status, Status::Other(_)) { code / 100 } else { code })
+        // What is not valid is taken for a 5xx (RFC 9110 §15).
+        let class = match status.code() / 100 {
+            class @ 0..=5 => class,
+            _ => 5,
+        };
+        Self(if matches!(status, Status::Other(_)) { class } else { status.code() })
     }
 
     /// The value of the label: `200`, or `2xx` for those without a name.
@@ -217,8 +221,11 @@ mod tests {
         }
         assert_eq!(MethodLabel::NONE.text(), "_OTHER");
         let text = |code| StatusLabel::of(Status::from_code(code).unwrap()).text();
-        assert_eq!([200, 299, 404, 418, 599].map(text), ["200", "2xx", "404", "4xx", "5xx"]);
-        let all: std::collections::BTreeSet<_> = (100..600).map(text).collect();
+        assert_eq!(
+            [200, 299, 404, 418, 599, 999].map(text),
+            ["200", "2xx", "404", "4xx", "5xx", "5xx"]
+        );
+        let all: std::collections::BTreeSet<_> = (100..1000).map(text).collect();
         assert_eq!(all.len(), Status::ALL.len() + 5);
     }
 

@@ -719,6 +719,28 @@ fn what_is_at_fault_is_answered_counted_and_told() {
     });
 }
 
+/// RFC 9110 §15: the client takes it for a 5xx. So do nginx and HAProxy, and some applications say by such a code what
+/// only their own clients understand.
+#[test]
+fn a_status_beyond_599_is_passed_on() {
+    in_worlds(2, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let mut server = None;
+        for (code, expected) in [(600, 600), (999, 999)] {
+            client.peer.send(GET);
+            let server = server.get_or_insert_with(|| stage.accept());
+            stage.request(server);
+            let answer = format!("HTTP/1.1 {code} x\r\nContent-Length: 2\r\n\r\nok");
+            server.send(answer.as_bytes());
+            let response = stage.response(&mut client);
+            assert_eq!((response.status, &response.body[..]), (expected, &b"ok"[..]));
+        }
+        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+        stage.check_nothing_is_left(vec![client], server.into_iter().collect());
+    });
+}
+
 /// A link that is kept is closed when its server sends something that nothing has asked for.
 #[test]
 fn bytes_behind_a_response_are_told_also_when_they_come_later() {

@@ -47,6 +47,7 @@ fn rfc3875_6_3_3_status() {
         ("Status: 200", 200),
         ("status:404 Not Found", 404),
         ("STATUS: 599\tx", 599),
+        ("Status: 999", 999),
         ("Status: 299 ", 299),
         ("Status: 204 No Content", 204),
     ] {
@@ -61,7 +62,7 @@ fn rfc3875_6_3_3_status() {
         "Status: 100",
         "Status: 101 x",
         "Status: 199",
-        "Status: 600",
+        "Status: 1000",
         "Status: 000",
         "Status: -20",
         "Status: +20",

@@ -138,7 +138,7 @@ fn contradictions_are_faults() {
         // Versions and lines, RFC 9112 §2.3, §4, §5
         "200 \r\nX : 1\r\n",
         "200 \r\n folded\r\n",
-        "600 \r\n",
+        "1000 \r\n",
     ] {
         let meaning = meaning(http::Method::Get, &format!("HTTP/1.1 {received}\r\n"), &PLAIN);
         assert!(meaning.is_err(), "{received:?}: {meaning:?}");
