@@ -162,7 +162,9 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
         }
     }
     check_names(lines.iter().map(|(name, _)| *name))?;
-    if let Some(hand_over) = hand_over(status, lines)? {
+    if status != Status::SwitchingProtocols
+        && let Some(hand_over) = hand_over(lines)?
+    {
         return Ok(Meaning::HandOver(hand_over));
     }
     let mut passed = Passed {
@@ -213,7 +215,7 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     fields.fields().for_each(|(name, value)| all.push(name, value));
     let lines: Vec<_> = all.fields().collect();
     let lines = &lines[..];
-    if let Some(hand_over) = hand_over(status, lines)? {
+    if let Some(hand_over) = hand_over(lines)? {
         return Ok((Meaning::HandOver(hand_over), false));
     }
     let content_length = content_length.filter(|_| has_content);
@@ -229,12 +231,10 @@ fn check_names<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> Result<(), Faul
     }
 }
 
-/// The file to which a response with this status and these fields hands its request over, if it does.
-fn hand_over(status: Status, lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
-    let is_success = (200..300).contains(&status.code());
-    let Some(to) = (if is_success { target(lines)? } else { None }) else {
-        return Ok(None);
-    };
+/// The file to which a response with these fields hands its request over, if it does. Like with nginx, its status does
+/// not matter: the file has one of its own.
+fn hand_over(lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
+    let Some(to) = target(lines)? else { return Ok(None) };
     let is_kept =
         |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
     let fields = collected(end_to_end(lines).filter(is_kept));

@@ -44,7 +44,13 @@ fn hand_over(
     client.peer.send(request.as_bytes());
     let server = server.get_or_insert_with(|| stage.accept());
     stage.request(server);
-    server.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 7\r\n\r\nignored").as_bytes());
+    let fields = fields.strip_prefix("HTTP/1.1 ").unwrap_or(fields);
+    let (status, fields) = fields.split_once(" OK\r\n").unwrap_or(("200", fields));
+    let content = match status {
+        "204" | "304" => "\r\n",
+        _ => "Content-Length: 7\r\n\r\nignored",
+    };
+    server.send(format!("HTTP/1.1 {status} OK\r\n{fields}{content}").as_bytes());
     let response = stage.response(client);
     assert!(!response.head.contains("X-Accel") && !response.head.contains("X-Sendfile"));
     response
@@ -112,6 +118,26 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
         assert_eq!(stage.response(&mut client).status, 404);
         assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
         stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+/// nginx does so, too: the application may say by its status what it likes, and the client gets that of the file.
+#[test]
+fn a_response_of_any_status_hands_over() {
+    in_worlds(3, |sim| {
+        let mut stage = stage(SimConfig { faults: Faults::default(), ..sim });
+        let (mut client, mut server) = (stage.client(), None);
+        for status in [201, 204, 206, 302, 304, 401, 403, 404, 500, 503, 999] {
+            let head = format!("HTTP/1.1 {status} OK\r\nX-Accel-Redirect: /internal/a.txt\r\n");
+            let response = hand_over(&mut stage, (&mut client, &mut server), &get(""), &head);
+            assert_eq!((response.status, &response.body[..]), (200, FILE), "{status}");
+        }
+        let head = "HTTP/1.1 404 OK\r\nX-Sendfile: /srv/files/a.txt\r\n";
+        let range = get("Range: bytes=2-4\r\n");
+        let response = hand_over(&mut stage, (&mut client, &mut server), &range, head);
+        assert_eq!((response.status, &response.body[..]), (206, &b"234"[..]));
+        assert_eq!((stage.stats().proxy_failed, stage.notes()), (0, String::new()));
+        stage.check_nothing_is_left(vec![client], server.into_iter().collect());
     });
 }
 
