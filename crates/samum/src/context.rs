@@ -1,6 +1,7 @@
 //! The clock, the limits, the configuration and the counters of a worker.
 
 use core::hash::BuildHasher as _;
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -120,6 +121,18 @@ impl Context {
     /// The serving of the connections of a listener.
     pub(crate) fn serving_at(&self, listener: u32) -> &Rc<Serving> {
         self.removed.get(&listener).map_or(&self.serving, |removed| &removed.serving)
+    }
+
+    /// The client of a request for the log, if there is one and a proxy that is believed names the client. `own` is the
+    /// address of the connection's client. What is forged names nothing.
+    #[inline]
+    pub(crate) fn forwarded(
+        &self,
+        own: impl FnOnce() -> Option<IpAddr>,
+        head: &Head<'_>,
+    ) -> Option<IpAddr> {
+        let proxies = self.serving.snapshot.proxies();
+        if !self.logs || proxies.is_empty() { None } else { proxies.client_of(own(), head).ok()? }
     }
 
     /// The place where requests that cannot be understood are recorded: that of the default site of their listener.

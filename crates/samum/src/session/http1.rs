@@ -217,7 +217,9 @@ impl Session for Http1 {
                     let found = matches!(lookup, Lookup::Found(_));
                     return Some(Turn { request, head, found });
                 }
-                Exchange::Refused(reject) => self.respond_to_refused(work, cx, reject),
+                Exchange::Refused(reject, request) => {
+                    self.respond_to_refused(work, cx, reject, request);
+                }
             }
         }
         None
@@ -319,11 +321,9 @@ impl Session for Http1 {
     }
 
     fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
-        match work.exchanges.pop_front()? {
-            Exchange::Asked { head, asked, .. } => Some((head, asked.at)),
-            // It is the last.
-            Exchange::Refused(_) => None,
-        }
+        // One whose head could not be understood is the last.
+        let (head, asked) = work.exchanges.pop_front()?.into_request()?;
+        Some((head, asked.at))
     }
 
     #[inline]
@@ -604,7 +604,8 @@ impl Http1 {
             && let Some(consumer) = requests.consumer(number, &request.head)
             && let Err(reject) = self.accept_body(work, request, consumer)
         {
-            return self.refuse(work, requests.cx(), reject);
+            let refused = Some((request.head.to_owned(), work.asked));
+            return self.refuse_request(work, requests.cx(), reject, refused);
         }
         requests.handle_request(self, work, number, &request.head, work.is_next());
     }
@@ -770,25 +771,51 @@ impl Http1 {
     /// Refuses what cannot be understood; in its turn, if others are being answered.
     #[cold]
     fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
-        self.take_no_more();
         // It takes the place of the answer to the request that has the faulty body.
-        if work.body_is_outstanding() {
-            work.exchanges.pop_back();
-        }
+        let is_of_body = work.body_is_outstanding();
+        let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
+        self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
+    }
+
+    /// The same for the last request, which is none of those that wait, unless its head cannot be understood.
+    #[cold]
+    fn refuse_request(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        reject: Reject,
+        request: Option<(HeadBuf, Asked)>,
+    ) {
+        self.take_no_more();
         work.incoming = None;
         if work.exchanges.is_empty() && work.producing.is_none() {
-            self.respond_to_refused(work, cx, reject);
+            self.respond_to_refused(work, cx, reject, request);
         } else {
-            work.exchanges.push_back(Exchange::Refused(reject));
+            work.exchanges.push_back(Exchange::Refused(reject, request));
         }
     }
 
-    fn respond_to_refused(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+    fn respond_to_refused(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        reject: Reject,
+        request: Option<(HeadBuf, Asked)>,
+    ) {
         let bare =
             ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
         let mut response = page::refused(reject, bare);
-        response.terms.recording = cx.default_recording(work.listener);
-        work.begin_response(cx, None, &mut response, true);
+        let Some((head, asked)) = request else {
+            response.terms.recording = cx.default_recording(work.listener);
+            work.begin_response(cx, None, &mut response, true);
+            return;
+        };
+        let head = &head.as_head();
+        let (serving, site) = cx.serving_of(work.listener, head);
+        response.terms.recording = serving.recording(site);
+        response.terms.client = cx.forwarded(|| work.client, head);
+        work.asked = asked;
+        work.begin_response(cx, Some(head), &mut response, true);
     }
 
     /// All that was promised is with the transport. The first of these that applies: make more of the

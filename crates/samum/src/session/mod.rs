@@ -14,6 +14,8 @@
 
 mod http1;
 
+use core::net::IpAddr;
+
 use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
@@ -124,7 +126,7 @@ pub trait Session: core::fmt::Debug {
     fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 
     /// The next request whose response has not begun, and when its head was complete, for the log: the connection
-    /// is closed now, because its client has left.
+    /// is closed now.
     fn next_unanswered(&mut self, _work: &mut Self::Work) -> Option<(HeadBuf, Time)> {
         None
     }
@@ -287,8 +289,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport takes. By default all that is made is memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection. By default that makes no difference.
-    fn set_listener(&mut self, _listener: u32) {}
+    /// Says which listener accepted the connection, and the address of its client, if that is known. By default that
+    /// makes no difference.
+    fn set_origin(&mut self, _listener: u32, _client: Option<IpAddr>) {}
 
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

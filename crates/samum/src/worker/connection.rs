@@ -360,8 +360,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Logs what has been sent of unfinished responses, and the requests that a client has not waited for; lets go
-    /// of everything.
+    /// Logs what has been sent of unfinished responses, and the requests whose responses have not begun; lets go of
+    /// everything.
     pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
         let is_done = self.is_done();
         if let Some(mut work) = self.work.take() {
@@ -371,10 +371,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some(left) = self.session.next_cut(&mut work.session, shell.cx.now) {
                 self.record(shell, &left, Some(cut));
             }
-            if cut == Cut::Client {
-                while let Some((head, at)) = self.session.next_unanswered(&mut work.session) {
-                    self.record_unanswered(shell, &head.as_head(), at);
-                }
+            while let Some((head, at)) = self.session.next_unanswered(&mut work.session) {
+                self.record_unanswered(shell, &head.as_head(), at, cut);
             }
             work.count_requests(&mut shell.cx.stats, 0);
         }
@@ -402,7 +400,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.work.take().unwrap_or_else(|| {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
-            work.session.set_listener(self.origin.listener);
+            work.session.set_origin(self.origin.listener, self.client_address());
             work
         })
     }
@@ -580,15 +578,21 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Logs and counts a request whose client has left before its response began.
-    fn record_unanswered(&self, shell: &mut Shell, head: &Head<'_>, at: Time) {
+    /// Logs and counts a request whose response has not begun and never will: its client has left, or the server ends.
+    fn record_unanswered(&self, shell: &mut Shell, head: &Head<'_>, at: Time, cut: Cut) {
         let cx = &shell.cx;
-        let site = cx.serving.site(self.origin.listener, head);
-        let Some(recording) = site.and_then(|site| cx.serving.recording(site)) else { return };
+        let (serving, site) = cx.serving_of(self.origin.listener, head);
+        let Some(recording) = serving.recording(site) else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
-        let mut record = Record::new(recording, Some(head), CLIENT_LEFT, began);
-        record.client = forwarded(cx, &self.origin, head);
-        self.record(shell, &Left::new(record, 0), Some(Cut::Client));
+        let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
+        let mut record = Record::new(recording, Some(head), status, began);
+        record.client = cx.forwarded(|| self.client_address(), head);
+        self.record(shell, &Left::new(record, 0), Some(cut));
+    }
+
+    /// The address of the client, if it is known.
+    fn client_address(&self) -> Option<IpAddr> {
+        self.origin.client()?.address
     }
 
     /// Logs and counts a response that has left, or of which no more will leave.
@@ -662,13 +666,6 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
             }
         }
     }
-}
-
-/// The client of a request for the log, if a proxy that is believed names it. What is forged names nothing.
-#[cold]
-fn forwarded(cx: &Context, origin: &Origin, head: &Head<'_>) -> Option<IpAddr> {
-    let own = origin.client()?.address;
-    cx.serving.snapshot.proxies().client_of(own, head).ok()?
 }
 
 /// The session wants the connection closed: the operator is told why if responses are missing.

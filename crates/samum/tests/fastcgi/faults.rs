@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::fs;
 use std::time::Instant;
 
-use testkit::request;
+use testkit::{Signal, request};
 
 use crate::application::{Act, Seen, application, application_of_tcp, end, output, record};
-use crate::common::{SOON, wait_until};
+use crate::common::{SOON, on_both_drivers_at_once, wait_until};
 use crate::stage::{Stage, on_both_drivers, text, tree};
 
 const PROXIED: &str = "samum_proxy_requests_total";
@@ -312,6 +312,59 @@ fn a_client_that_leaves_before_its_response_is_in_the_log() {
         let requests = "http_server_request_duration_seconds_count";
         assert_eq!(stage.count(requests, &[("http_response_status_code", "4xx")]), 1);
         assert_eq!(stage.count(PROXIED, &[("event", "client-left")]), 1);
+    });
+}
+
+/// A 413 is the server's own: the application has not heard of the request. Other lines have the request, too.
+#[test]
+fn a_body_that_is_too_long_is_logged_with_its_request() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let stage = Stage::new(driver, &tree);
+        let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+        let mut client = stage.connect();
+        client.send(request("PUT /a/path?b\nUser-Agent: it\nTransfer-Encoding: chunked")).unwrap();
+        client.send("200000\r\n").unwrap();
+        assert_eq!(client.response().unwrap().status, 413);
+        assert!(wait_until(SOON, || log().ends_with('\n')), "{}", log());
+        for member in [
+            "\"method\":\"PUT\"",
+            "\"path\":\"/a/path\"",
+            "\"request\":\"PUT /a/path?b HTTP/1.1\"",
+            "\"status\":413",
+            "\"user_agent\":\"it\"",
+        ] {
+            assert!(log().contains(member), "no {member}: {}", log());
+        }
+        let requests = "http_server_request_duration_seconds_count";
+        let labels = [("http_request_method", "PUT"), ("http_response_status_code", "413")];
+        assert_eq!(stage.count(requests, &labels), 1);
+    });
+}
+
+#[test]
+fn a_request_that_the_shutdown_cuts_off_is_in_the_log() {
+    on_both_drivers_at_once(|driver| {
+        let tree = scripts();
+        let seen = application(&tree.path().join("php.sock"), vec![Act::Wait(Vec::new())]);
+        let mut stage = Stage::new(driver, &tree);
+        let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+        let mut client = stage.connect();
+        client.send(request("GET /a/path?b\nUser-Agent: it")).unwrap();
+        assert!(matches!(seen.recv_timeout(SOON), Ok(Seen::Request(..))));
+        stage.server.signal(Signal::TERM).unwrap();
+        // For as long as the server waits for what is under way.
+        assert!(stage.server.wait(Duration::from_secs(40)).unwrap().success());
+        for member in [
+            "\"path\":\"/a/path\"",
+            "\"status\":503",
+            "\"bytes\":0",
+            "\"user_agent\":\"it\"",
+            "\"cut\":\"server\"",
+        ] {
+            assert!(log().contains(member), "no {member}: {}", log());
+        }
+        assert_eq!(log().lines().count(), 1, "{}", log());
     });
 }
 

@@ -46,8 +46,8 @@ impl Asked {
 pub(super) enum Exchange {
     /// Nothing is wrong with it so far.
     Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
-    /// It was refused.
-    Refused(Reject),
+    /// It was refused, for this reason. Its head, unless that could not be understood.
+    Refused(Reject, Option<(HeadBuf, Asked)>),
 }
 
 /// How far the answer to a request has been found.
@@ -68,14 +68,19 @@ impl Exchange {
             Self::Asked { asked, lookup, .. } => {
                 !matches!(lookup, Lookup::Pending(_)) && !asked.skips_body_first
             }
-            Self::Refused(_) => true,
+            Self::Refused(..) => true,
         }
     }
 
     pub(super) fn weight(&self) -> Weight {
         let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
-        if let Self::Asked { head, lookup, .. } = self {
-            weight.own += head.memory() as u64;
+        match self {
+            Self::Asked { head, .. } | Self::Refused(_, Some((head, _))) => {
+                weight.own += head.memory() as u64;
+            }
+            Self::Refused(_, None) => {}
+        }
+        if let Self::Asked { lookup, .. } = self {
             match lookup {
                 Lookup::Found(size) => weight.shared += size.shared,
                 Lookup::Pending(Some(search)) => weight.own += search.weight(),
@@ -83,5 +88,13 @@ impl Exchange {
             }
         }
         weight
+    }
+
+    /// The request, unless its head could not be understood.
+    pub(super) fn into_request(self) -> Option<(HeadBuf, Asked)> {
+        match self {
+            Self::Asked { head, asked, .. } => Some((head, asked)),
+            Self::Refused(_, request) => request,
+        }
     }
 }

@@ -128,7 +128,7 @@ fn last_waiting_for_peer() -> State {
     unsent(state(Phase::Last(Wait::Peer(START))))
 }
 fn refused() -> Exchange {
-    Exchange::Refused(Reject { status: Status::BadRequest, reason: "it is garbage" })
+    Exchange::Refused(Reject { status: Status::BadRequest, reason: "it is garbage" }, None)
 }
 /// A refusal waits for the answer to the request in front of it.
 fn last_with_refused() -> State {
@@ -270,7 +270,7 @@ fn waiting(work: &mut Work) -> String {
             Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
             Exchange::Asked { lookup: Lookup::Found(_), .. } => "found ",
             Exchange::Asked { lookup: Lookup::Postponed, .. } => "postponed ",
-            Exchange::Refused(_) => "refused ",
+            Exchange::Refused(..) => "refused ",
         });
     }
     if work.producing.is_some() {

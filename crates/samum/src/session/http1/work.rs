@@ -1,5 +1,6 @@
 //! Requests and responses of one connection, in order.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -42,6 +43,8 @@ pub struct Work {
     pub(super) reader: server::Connection,
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
+    /// The address of the client, if it is known.
+    pub(super) client: Option<IpAddr>,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: VecDeque<Exchange>,
@@ -113,8 +116,8 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_listener(&mut self, listener: u32) {
-        self.listener = listener;
+    fn set_origin(&mut self, listener: u32, client: Option<IpAddr>) {
+        (self.listener, self.client) = (listener, client);
     }
 
     fn handle_read(&mut self, done: ReadDone) {
@@ -199,7 +202,7 @@ impl Work {
                         matches!(lookup, Lookup::Found(size) if size.holds_files && !size.unique);
                     assert!(is_front || !keeps_files, "only the next response keeps files open");
                 }
-                Exchange::Refused(_) => assert!(is_back && !is_open, "nothing follows a refusal"),
+                Exchange::Refused(..) => assert!(is_back && !is_open, "nothing follows a refusal"),
             }
         }
     }

@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use http::{Head, Method};
 use sendfile::Takes;
 
-use super::{Tools, forwarded};
+use super::Tools;
 use crate::handler::{Handler, Response};
 use crate::network::Origin;
 use crate::session::Session;
@@ -34,9 +34,7 @@ pub(super) fn respond<S: Session, H: Handler>(
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
     }
     let cx = &mut tools.shell.cx;
-    if cx.logs && !cx.serving.snapshot.proxies().is_empty() {
-        response.terms.client = forwarded(cx, origin, head);
-    }
+    response.terms.client = cx.forwarded(|| origin.client()?.address, head);
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);
     rate
