@@ -1434,6 +1434,35 @@ fn a_server_that_waits_for_a_slow_upload_is_not_late() {
     });
 }
 
+/// It may wait for the rest of the body with the rest of its content, however that is received.
+#[test]
+fn a_server_that_has_begun_its_content_waits_for_a_slow_upload() {
+    for length in [4, 300_000] {
+        in_worlds(3, |sim| {
+            let mut stage = Stage::new(sim);
+            let mut client = stage.client();
+            client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 12000\r\n\r\n");
+            let body = content(12, 12_000);
+            client.peer.send(&body[..6000]);
+            let server = stage.accept();
+            let whole = content(13, length);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            server.send(&[head.as_bytes(), &whole[..length / 2]].concat());
+            stage.pass(2 * TIMEOUT);
+            client.peer.send(&body[6000..]);
+            // The whole time for the rest begins with the last byte of the body.
+            stage.pass(TIMEOUT - Duration::from_millis(500));
+            server.send(&whole[length / 2..]);
+            let response = stage.response(&mut client);
+            assert!(response.whole && response.body == whole, "{length}: {}", response.head);
+            assert_eq!((stage.stats().proxy_timeouts, stage.notes()), (0, String::new()));
+            let (_, sent) = stage.request(&server);
+            assert!(sent == body);
+            stage.check_nothing_is_left(vec![client], vec![server]);
+        });
+    }
+}
+
 #[test]
 fn a_server_that_takes_slowly_or_answers_without_the_body_is_not_late() {
     const LEN: usize = 4_000_000;

@@ -44,8 +44,6 @@ struct Facts {
     has_unsent: bool,
     /// True if the client has to send more of its body.
     is_body_owed: bool,
-    /// True if what the server sends is pulled.
-    is_pulled: bool,
     /// True if the next bytes of the server would be received at once.
     is_awaited: bool,
 }
@@ -74,9 +72,8 @@ impl Facts {
         }
         // A server whose response waits for the client may take nothing meanwhile.
         let owes_body = self.stage != Stage::Tunnel && !self.has_unsent && self.is_body_owed;
-        // A server whose content is pulled goes on with it, whatever the client owes.
-        let is_servers = !owes_body || self.is_pulled && self.stage == Stage::Content;
-        (self.is_awaited && is_servers).then_some(Duty::Give)
+        // A server may go on with its content when it has more of the body. The session judges a client that owes it.
+        (self.is_awaited && !owes_body).then_some(Duty::Give)
     }
 }
 
@@ -161,7 +158,6 @@ impl Exchange {
             stage: self.stage,
             has_unsent: link.unsent() > 0,
             is_body_owed: self.upload.is_owed(),
-            is_pulled,
             is_awaited: if is_pulled { link.waits_for_more() } else { !self.is_full() },
         };
         facts.duty()
@@ -176,15 +172,8 @@ mod tests {
     use super::*;
 
     /// The duty of a server of which something is awaited, and of one of which nothing is.
-    fn duties(
-        stage: Stage,
-        has_unsent: bool,
-        is_body_owed: bool,
-        is_pulled: bool,
-    ) -> [Option<Duty>; 2] {
-        [true, false].map(|is_awaited| {
-            Facts { stage, has_unsent, is_body_owed, is_pulled, is_awaited }.duty()
-        })
+    fn duties(stage: Stage, has_unsent: bool, is_body_owed: bool) -> [Option<Duty>; 2] {
+        [true, false].map(|is_awaited| Facts { stage, has_unsent, is_body_owed, is_awaited }.duty())
     }
 
     #[test]
@@ -200,19 +189,16 @@ mod tests {
             (Content, true, false, [Some(Give), None]),
             (Content, true, true, [Some(Give), None]),
             (Content, false, false, [Some(Give), None]),
+            // It may wait for the rest of the body.
+            (Content, false, true, [None; 2]),
             (Tunnel, true, false, [Some(Give); 2]),
             (Tunnel, true, true, [Some(Give); 2]),
             // Either end of a tunnel may be silent.
             (Tunnel, false, false, [Some(Give), None]),
             (Tunnel, false, true, [Some(Give), None]),
         ] {
-            for is_pulled in [false, true] {
-                let duties = duties(stage, has_unsent, is_body_owed, is_pulled);
-                assert_eq!(duties, expected, "{stage:?} {has_unsent} {is_body_owed} {is_pulled}");
-            }
+            let duties = duties(stage, has_unsent, is_body_owed);
+            assert_eq!(duties, expected, "{stage:?} {has_unsent} {is_body_owed}");
         }
-        // The only case in which it matters how the response is received.
-        assert_eq!(duties(Content, false, true, false), [None; 2]);
-        assert_eq!(duties(Content, false, true, true), [Some(Give), None]);
     }
 }
