@@ -21,6 +21,8 @@ pub(crate) enum Act {
     Drip(Vec<Vec<u8>>),
     /// Answer this number of requests with these bytes each, and close it.
     Keep(usize, Vec<u8>),
+    /// Answer a request with each of these, and wait until the server closes the connection.
+    Turns(Vec<Vec<u8>>),
     /// Close it at once.
     Refuse,
     /// Read nothing for longer than a test takes.
@@ -85,8 +87,15 @@ fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>)
                         answer(&bytes);
                     }
                 }
-                Act::Wait(bytes) => {
-                    answer(&bytes);
+                Act::Wait(_) | Act::Turns(_) => {
+                    let turns = match act {
+                        Act::Turns(turns) => turns,
+                        Act::Wait(bytes) => vec![bytes],
+                        _ => unreachable!("it is one of these"),
+                    };
+                    for bytes in turns {
+                        answer(&bytes);
+                    }
                     let mut rest = Vec::new();
                     let _ = stream.read_to_end(&mut rest);
                     let _ = sender.send(Seen::Rest(rest));

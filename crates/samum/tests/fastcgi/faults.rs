@@ -216,6 +216,37 @@ fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
     });
 }
 
+/// All requests of a connection have the same id, so a response that nothing has asked for would be that to the next one.
+#[test]
+fn what_is_behind_a_response_is_not_for_the_next_request() {
+    // As much as is received at once: what follows is in the socket when the end is understood.
+    const RECEIVED: usize = 20 * 1024;
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response =
+            |text: &str| [output(&format!("Content-Type: a/b\r\n\r\n{text}")), end(0)].concat();
+        let long = "x".repeat(RECEIVED - response("").len());
+        let surplus = [response(&long), response("evil")].concat();
+        let acts = vec![Act::Turns(vec![response("hello"), surplus]), Act::Wait(response("good"))];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        let mut client = stage.connect();
+        let post = [request("POST /\nContent-Length: 1").as_bytes(), b"x"].concat();
+        client.send([request("GET /").as_bytes(), &post].concat()).unwrap();
+        assert_eq!(text(&client.response().unwrap()), long);
+        assert_eq!(text(&client.response().unwrap()), "good");
+        stage.wait_for_log("it sent bytes behind its response");
+        assert_eq!(stage.count(PROXIED, &[("event", "surplus")]), 1);
+        drop(client);
+        let contents: Vec<_> = seen.iter().take(4).collect();
+        let [_, _, Seen::Rest(rest), Seen::Request(_, content)] = &contents[..] else {
+            panic!("{contents:?}")
+        };
+        assert_eq!((&rest[..], &content[..]), (&b""[..], &b"x"[..]));
+    });
+}
+
 #[test]
 fn a_post_is_not_sent_twice() {
     on_both_drivers(|driver| {

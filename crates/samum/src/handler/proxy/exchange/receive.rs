@@ -210,10 +210,11 @@ impl Exchange {
         self.stage = Stage::Over;
     }
 
-    /// Returns whether the socket is empty behind a response that was pulled. The next request on the link would take
-    /// bytes that are there already for its response.
+    /// Returns whether the socket is empty behind a response that was pulled, or any of an application. The next request
+    /// on the link would take bytes that are there already for its response: all requests of a FastCGI connection have
+    /// the same id.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
-        if !self.reception.way.is_pulled() {
+        if !self.reception.way.is_pulled() && !self.wire.pulls_all() {
             return true;
         }
         let Some(link) = tools.links.get_mut(key) else { return true };
