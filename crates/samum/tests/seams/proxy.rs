@@ -856,6 +856,84 @@ fn a_request_is_tried_again_only_where_that_is_safe() {
     }
 }
 
+/// A `PUT` has the same effect twice (RFC 9110 §9.2.2), and what was sent of its body is held, up to 64 KiB.
+#[test]
+fn a_body_is_sent_again_if_all_of_it_is_held_and_the_method_is_idempotent() {
+    const HELD: usize = 64 * 1024;
+    for (method, length, is_chunked, is_repeated) in [
+        ("PUT", 4, false, true),
+        ("PUT", 1000, true, true),
+        ("DELETE", HELD, false, true),
+        ("PUT", HELD + 1, false, false),
+        ("POST", 4, false, false),
+        ("PATCH", 1000, true, false),
+    ] {
+        in_worlds(10, |sim| {
+            let mut stage = Stage::new(SimConfig { faults: Faults::default(), ..sim });
+            let mut client = stage.client();
+            let server = stage.ask(&client, GET);
+            server.send(OK);
+            assert_eq!(stage.response(&mut client).body, b"ok");
+            let body = content(3, length);
+            let head =
+                |framing: String| format!("{method} /a HTTP/1.1\r\nHost: a\r\n{framing}\r\n");
+            let (head, framed) = match is_chunked {
+                false => (head(format!("Content-Length: {length}\r\n")), body.clone()),
+                true => {
+                    let head = head("Transfer-Encoding: chunked\r\n".to_owned());
+                    let size = format!("{length:x}\r\n").into_bytes();
+                    (head, [&size, &body[..], b"\r\n0\r\n\r\n"].concat())
+                }
+            };
+            client.peer.send(head.as_bytes());
+            client.peer.send(&framed);
+            // The server closes the link when it has taken all.
+            run_until(&mut stage.worker, || server.received().len() >= framed.len() + 20);
+            stage.pass(Duration::from_millis(50));
+            server.reset();
+            let mut next = None;
+            if is_repeated {
+                let server = next.insert(stage.accept());
+                let (_, again) = stage.request(server);
+                assert!(again == framed, "{method} {length}: another body");
+                server.send(OK);
+                assert_eq!(stage.response(&mut client).status, 200);
+                assert_eq!((stage.stats().proxy_retries, stage.stats().proxy_failed), (1, 0));
+            } else {
+                assert_eq!(stage.response(&mut client).status, 502, "{method} {length}");
+                assert!(!stage.has_connected(), "{method} {length}: sent twice");
+                stage.check_told("");
+            }
+            let servers = [server].into_iter().chain(next).collect();
+            stage.check_nothing_is_left(vec![client], servers);
+        });
+    }
+}
+
+/// The rest comes when its beginning is sent again.
+#[test]
+fn a_body_that_still_comes_is_sent_again_from_its_beginning_on() {
+    in_worlds(10, |sim| {
+        let mut stage = Stage::new(SimConfig { faults: Faults::default(), ..sim });
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        client.peer.send(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
+        stage.pass(Duration::from_millis(50));
+        assert!(server.received().ends_with(b"01234"));
+        server.close();
+        let next = stage.accept();
+        stage.pass(Duration::from_millis(50));
+        client.peer.send(b"56789");
+        assert_eq!(stage.request(&next).1, b"0123456789");
+        next.send(OK);
+        assert_eq!(stage.response(&mut client).status, 200);
+        assert_eq!((stage.stats().proxy_retries, stage.stats().proxy_failed), (1, 0));
+        stage.check_nothing_is_left(vec![client], vec![server, next]);
+    });
+}
+
 #[test]
 fn an_answer_before_the_end_of_the_request_is_passed_on() {
     in_worlds(20, |sim| {

@@ -503,8 +503,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         example: "0",
         doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
               failed with it. That is done if no byte of it was sent, or it is `GET`, `HEAD`, `OPTIONS`, `PUT`, \
-              `DELETE` or `TRACE` and nothing of a response has come, and its body was not sent yet. A connection that \
-              was kept and that the server has closed meanwhile does not count. All others are a fifth of the \
+              `DELETE` or `TRACE` and nothing of a response has come, and no more than 64 KiB of its body were sent: \
+              so much is held. A `POST` or `PATCH` is never sent twice. A connection that was kept and that the server has closed meanwhile does not count. All others are a fifth of the \
               requests at most, and 10 per second and worker.",
         read: |shared, node, notes| {
             let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);

@@ -103,7 +103,8 @@ impl Exchange {
         wire: Wire,
     ) -> Self {
         let method = &request.head.method;
-        let upload = Upload::new(input, wire.has_body());
+        let is_idempotent = is_idempotent(method);
+        let upload = Upload::new(input, wire.has_body(), is_idempotent);
         Self {
             ticket: request.ticket,
             key: Key::NONE,
@@ -111,7 +112,7 @@ impl Exchange {
             interest: Weak::new(),
             wire,
             stage: Stage::Connecting,
-            tries: Tries::new(affinity, is_idempotent(method)),
+            tries: Tries::new(affinity, is_idempotent),
             upload,
             reception: Reception::new(),
             delivery: Delivery::new(*method == Method::Head),

@@ -111,7 +111,7 @@ impl Exchange {
     pub(super) fn attempt(&mut self, tools: &mut Tools<'_>, chosen: Chosen, may_be_kept: bool) {
         self.tries.count += 1;
         self.tries.has_heard = false;
-        self.upload.has_sent_all = !self.wire.has_body();
+        self.upload.rewind(self.wire.has_body());
         self.clock.since = tools.shell.cx.now;
         let server = Arc::clone(&chosen.server);
         self.tries.chosen = Some(chosen);

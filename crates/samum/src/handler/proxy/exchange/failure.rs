@@ -82,7 +82,7 @@ impl Exchange {
         let attempt = Attempt {
             is_idempotent: self.tries.is_idempotent,
             reached,
-            is_body_consumed: self.upload.has_sent_bytes,
+            is_body_consumed: self.upload.is_consumed(),
             tries: self.tries.count,
         };
         let is_last = self.tries.chosen.as_ref().is_some_and(|chosen| chosen.is_last);

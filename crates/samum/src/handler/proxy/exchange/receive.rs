@@ -132,6 +132,7 @@ impl Exchange {
         let now = tools.shell.cx.now;
         let change = self.tries.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
+        self.upload.let_go();
         // The client has left in the same turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
@@ -242,12 +243,14 @@ impl Exchange {
         }
     }
 
-    /// Charges the client's connection after each step for what has come of a head that is not complete.
+    /// Charges the client's connection after each step for what has come of a head that is not complete, and for what
+    /// is held of the body.
     pub(in crate::handler::proxy) fn charge_head(&mut self, tools: &mut Tools<'_>) {
         if self.stage != Stage::Asking {
             return;
         }
-        let kept = self.reception.unread.capacity() + self.wire.head_bytes();
+        let held = self.upload.held_bytes();
+        let kept = self.reception.unread.capacity() + self.wire.head_bytes() + held;
         if core::mem::replace(&mut self.reception.charged, kept) != kept
             && let Some(interest) = self.interest.upgrade()
         {

@@ -11,19 +11,95 @@ use crate::handler::gateway::input::Input;
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
 
+/// Bytes of a body that are held after they were given to a link, so that the request can be sent again. A longer body
+/// can be sent once.
+const HELD_BYTES_MAX: usize = 64 * 1024;
+
 /// The body of a request, or what the client sends into a tunnel.
 #[derive(Debug)]
 pub(super) struct Upload {
     input: Option<Rc<RefCell<Input>>>,
-    /// True once bytes of it were given to a link.
-    pub(super) has_sent_bytes: bool,
-    /// True once its end was, or if there is none.
+    given: Given,
+    /// True once its end was given to a link, or if there is none.
     pub(super) has_sent_all: bool,
 }
 
+/// The bytes of a body that were given to links.
+#[derive(Debug)]
+struct Given {
+    /// True once there are some.
+    has_any: bool,
+    /// All of them, as long as the request can be sent again.
+    held: Option<Vec<u8>>,
+    /// The number of them that the link has which is used now.
+    at: usize,
+}
+
+impl Given {
+    /// None so far.
+    const fn new(is_idempotent: bool) -> Self {
+        let held = if is_idempotent { Some(Vec::new()) } else { None };
+        Self { has_any: false, held, at: 0 }
+    }
+
+    /// Another link is used from now on.
+    const fn rewind(&mut self) {
+        self.at = 0;
+    }
+
+    /// Takes the bytes that another link had and that this one is to be given before all others.
+    fn again(&mut self) -> Option<Vec<u8>> {
+        let bytes = self.held.as_ref()?.get(self.at..).filter(|bytes| !bytes.is_empty())?;
+        self.at += bytes.len();
+        Some(bytes.to_vec())
+    }
+
+    /// These bytes are given to the link.
+    fn push(&mut self, bytes: &[u8]) {
+        self.has_any |= !bytes.is_empty();
+        if let Some(held) = self.held.take_if(|held| held.len() + bytes.len() <= HELD_BYTES_MAX) {
+            let held = self.held.insert(held);
+            held.extend_from_slice(bytes);
+            self.at = held.len();
+        } else {
+            self.held = None;
+        }
+    }
+
+    /// Returns whether some of them are not held any more.
+    const fn is_consumed(&self) -> bool {
+        self.has_any && self.held.is_none()
+    }
+}
+
 impl Upload {
-    pub(super) const fn new(input: Option<Rc<RefCell<Input>>>, has_body: bool) -> Self {
-        Self { input, has_sent_bytes: false, has_sent_all: !has_body }
+    pub(super) const fn new(
+        input: Option<Rc<RefCell<Input>>>,
+        has_body: bool,
+        is_idempotent: bool,
+    ) -> Self {
+        Self { input, given: Given::new(is_idempotent), has_sent_all: !has_body }
+    }
+
+    /// It is sent through another link from its beginning on.
+    pub(super) const fn rewind(&mut self, has_body: bool) {
+        self.given.rewind();
+        self.has_sent_all = !has_body;
+    }
+
+    /// Returns whether a part of it was given to a link and is not held any more.
+    pub(super) const fn is_consumed(&self) -> bool {
+        self.given.is_consumed()
+    }
+
+    /// It will not be sent again.
+    pub(super) fn let_go(&mut self) {
+        self.given.held = None;
+    }
+
+    /// Bytes of memory of what is held to be sent again.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.given.held.as_ref().map_or(0, Vec::capacity)
     }
 
     /// Tells its input the name of the exchange. Returns true if nothing of it may be sent before all has come.
@@ -75,18 +151,24 @@ impl Exchange {
             && link.unsent() < UNSENT_BYTES_MAX
         {
             let mut input = input.borrow_mut();
-            let bytes = Vec::from(core::mem::take(&mut input.waiting));
+            let again = if is_tunnel { None } else { self.upload.given.again() };
+            let bytes = again.unwrap_or_else(|| {
+                let bytes = Vec::from(core::mem::take(&mut input.waiting));
+                if !bytes.is_empty() {
+                    tools.woken.push_back(self.ticket);
+                }
+                if !is_tunnel {
+                    self.upload.given.push(&bytes);
+                }
+                bytes
+            });
             let has_more = !bytes.is_empty();
-            if has_more {
-                self.upload.has_sent_bytes = true;
-                tools.woken.push_back(self.ticket);
-            }
             if is_tunnel {
                 link.push(bytes);
             } else {
                 self.wire.push_body(link, bytes);
             }
-            if input.is_whole() {
+            if input.is_whole() && input.waiting.is_empty() {
                 self.upload.has_sent_all = true;
                 if !is_tunnel {
                     self.wire.push_body_end(link, &input.trailers);
@@ -109,5 +191,44 @@ impl Exchange {
         }
         // The response may have come all the same: the end of what is received tells.
         self.upload.has_sent_all |= has_failed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_held_until_it_is_too_long_or_if_it_may_be_sent_once() {
+        for (is_idempotent, pieces, is_consumed) in [
+            (true, &[][..], false),
+            (true, &[1, 0, HELD_BYTES_MAX - 1], false),
+            (true, &[HELD_BYTES_MAX + 1], true),
+            (true, &[1, HELD_BYTES_MAX, 1], true),
+            (false, &[], false),
+            (false, &[0], false),
+            (false, &[1], true),
+        ] {
+            let mut given = Given::new(is_idempotent);
+            let mut all = Vec::new();
+            for (byte, length) in (1..).zip(pieces) {
+                let bytes = vec![byte; *length];
+                given.push(&bytes);
+                all.extend(bytes);
+                assert_eq!(given.again(), None, "the link has them");
+            }
+            assert_eq!(given.is_consumed(), is_consumed, "{is_idempotent} {pieces:?}");
+            given.rewind();
+            let held = (!is_consumed && !all.is_empty()).then_some(all);
+            assert!(given.again() == held, "{is_idempotent} {pieces:?}");
+            assert_eq!(given.again(), None);
+            // What comes then is held, too.
+            given.push(b"more");
+            given.rewind();
+            let held = held.unwrap_or_default().len() + b"more".len();
+            let again = given.again().map_or(0, |bytes| bytes.len());
+            let fits = is_idempotent && !is_consumed && held <= HELD_BYTES_MAX;
+            assert_eq!(again, if fits { held } else { 0 }, "{is_idempotent} {pieces:?}");
+        }
     }
 }
