@@ -409,7 +409,7 @@ impl FixedStatus {
             Some(Status::NotModified) => {
                 Err("304 only answers the condition of a request".to_owned())
             }
-            Some(status) if code >= 200 => Ok(status),
+            Some(status) if (200..=599).contains(&code) => Ok(status),
             _ => Err("expected a status from 200 to 599".to_owned()),
         }
     }
