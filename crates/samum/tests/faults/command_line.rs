@@ -180,7 +180,7 @@ fn a_command_that_cannot_be_preloaded_exits_with_1_and_the_reason() {
     for (library, command, advice) in [
         (&path("missing.so"), "/bin/true".to_owned(), "there is no library"),
         (&library, "no-such-command".to_owned(), "there is no command no-such-command in PATH"),
-        (&library, path("missing"), "No such file"),
+        (&library, path("missing"), "no such file"),
         (&library, path("plain"), "not an executable file"),
         (&library, path("static"), "statically linked"),
         (&library, path("foreign"), "another machine"),

@@ -280,7 +280,7 @@ fn a_log_that_cannot_be_reopened_stays_open() {
         fs::rename(logs.path().join("d"), logs.path().join("moved")).unwrap();
         server.signal(Signal::HUP).unwrap();
         let message = server.wait_for_stderr("logging continues to the old file", SOON);
-        assert!(message.is_some_and(|line| line.contains("No such file")), "{:?}", server.stderr());
+        assert!(message.is_some_and(|line| line.contains("no such file")), "{:?}", server.stderr());
         ask(&server, "GET /a.txt");
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         let lines = fs::read_to_string(logs.path().join("moved/access.log")).unwrap();
