@@ -338,7 +338,7 @@ fn doubts(run: &Run) -> Option<String> {
     (!doubts.is_empty()).then(|| format!("Measure again: {}.", doubts.join("; ")))
 }
 
-/// What the clients of a test do with the bodies that they receive, where that is in its figures: a sentence. Runs that
+/// Says what the clients of a test do with the bodies that they receive, where that is in its figures. Runs that
 /// were made before their tables said it are among those that are kept, so it is taken from their command.
 fn receives(run: &Run, test: &str) -> Option<String> {
     let words = load::receives(copies(run, test)?);

@@ -124,15 +124,20 @@ impl Context {
     }
 
     /// The client of a request for the log, if there is one and a proxy that is believed names the client. `own` is the
-    /// address of the connection's client. What is forged names nothing.
+    /// address of the connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for.
+    /// What is forged names nothing.
     #[inline]
     pub(crate) fn forwarded(
         &self,
-        own: impl FnOnce() -> Option<IpAddr>,
+        own: impl FnOnce() -> Option<Option<IpAddr>>,
         head: &Head<'_>,
     ) -> Option<IpAddr> {
         let proxies = self.serving.snapshot.proxies();
-        if !self.logs || proxies.is_empty() { None } else { proxies.client_of(own(), head).ok()? }
+        if !self.logs || proxies.is_empty() {
+            None
+        } else {
+            proxies.client_of(own()?, head).ok()?
+        }
     }
 
     /// The place where requests that cannot be understood are recorded: that of the default site of their listener.

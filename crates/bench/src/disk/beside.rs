@@ -437,7 +437,7 @@ const READ: &str = "read";
 const LEFT: &str = "left";
 const MEMORY: &str = "memory";
 
-/// Whether the clients copy what comes: if they did, they would be measured.
+/// The clients do not copy what comes: if they did, they would be measured.
 const COPIES: bool = false;
 
 /// The interval of samples of speed and CPU.

@@ -333,7 +333,7 @@ impl Http {
     /// # Errors
     /// When none of them answers.
     fn answering(&self, recorder: &mut Recorder<'_>) -> Result<Vec<&Named>, Fault> {
-        // Whether it keeps connections is asked by the tests that need it.
+        // The tests that need kept connections ask for them.
         let ask = |(_, url): &Named| {
             each_part(url.address, &url.host, &url.path, crowd::LIMIT, |_| ())
                 .map_err(|error| format!("does not answer with status 200: {error}"))

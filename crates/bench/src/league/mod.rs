@@ -588,7 +588,7 @@ impl Dropped {
 /// Downloads that start at once, and each of them.
 const AT_ONCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether their client copies what comes, and the words for their tables.
+/// The client does not copy what comes, and the tables say so.
 const AT_ONCE_COPIES: bool = false;
 const AT_ONCE_RECEIVES: &str = load::receives(AT_ONCE_COPIES);
 
@@ -631,7 +631,7 @@ mod tests {
             assert_eq!(ask("a", Ok(())).unwrap_err(), why);
             assert_eq!(asked.get(), 1);
         }
-        // What fails at once, and what answers, may be asked as often as one likes.
+        // A server that answers, or fails at once, costs no time when it is asked again.
         assert_eq!(ask("b", Err(Absent::Failed("no".into()))).unwrap_err(), "no");
         assert_eq!(ask("b", Ok(())), Ok(()));
         assert_eq!(asked.get(), 3);

@@ -116,7 +116,7 @@ fn share(rate: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, SHARE_MAX)
 }
 
-/// Whether slow readers copy what comes ([`Plan::copy`]).
+/// Slow readers do not copy what comes ([`Plan::copy`]).
 pub(crate) const COPIES: bool = false;
 
 /// How often each reader reads.

@@ -114,7 +114,7 @@ pub(super) fn table(runs: &[Kept<'_>]) -> String {
     text
 }
 
-/// What the clients of these runs do with the bodies that they receive, where that is in a figure.
+/// Says what the clients of these runs do with the bodies that they receive, where that is in a figure.
 fn clients(runs: &[Kept<'_>]) -> String {
     let aims = aims();
     let measured = aims.iter().filter(|aim| aim.row(runs).is_some());

@@ -289,9 +289,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport takes. By default all that is made is memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection, and the address of its client, if that is known. By default that
-    /// makes no difference.
-    fn set_origin(&mut self, _listener: u32, _client: Option<IpAddr>) {}
+    /// Says which listener accepted the connection, and the address of its client: `Some(None)` on a Unix socket, `None`
+    /// if it was not asked for. By default that makes no difference.
+    fn set_origin(&mut self, _listener: u32, _client: Option<Option<IpAddr>>) {}
 
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

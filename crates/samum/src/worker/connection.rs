@@ -590,9 +590,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.record(shell, &Left::new(record, 0), Some(cut));
     }
 
-    /// The address of the client, if it is known.
-    fn client_address(&self) -> Option<IpAddr> {
-        self.origin.client()?.address
+    /// The address of the client, `Some(None)` on a Unix socket; `None` if it was not asked for.
+    fn client_address(&self) -> Option<Option<IpAddr>> {
+        Some(self.origin.client()?.address)
     }
 
     /// Logs and counts a response that has left, or of which no more will leave.

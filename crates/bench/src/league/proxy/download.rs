@@ -162,7 +162,7 @@ pub(super) fn download(
     Ok(Measured { values, account })
 }
 
-/// How often a file of this size is downloaded in a measurement.
+/// Returns how often a measurement downloads a file of this size.
 fn times(size: u64, quick: bool) -> u64 {
     let bytes = if quick { BYTES_QUICK } else { BYTES };
     (bytes / size).clamp(1, TIMES_MAX)

@@ -43,8 +43,8 @@ pub struct Work {
     pub(super) reader: server::Connection,
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
-    /// The address of the client, if it is known.
-    pub(super) client: Option<IpAddr>,
+    /// The address of the client, `Some(None)` on a Unix socket; `None` if it was not asked for.
+    pub(super) client: Option<Option<IpAddr>>,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
     pub(super) exchanges: VecDeque<Exchange>,
@@ -116,7 +116,7 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, client: Option<IpAddr>) {
+    fn set_origin(&mut self, listener: u32, client: Option<Option<IpAddr>>) {
         (self.listener, self.client) = (listener, client);
     }
 

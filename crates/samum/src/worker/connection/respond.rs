@@ -34,7 +34,7 @@ pub(super) fn respond<S: Session, H: Handler>(
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
     }
     let cx = &mut tools.shell.cx;
-    response.terms.client = cx.forwarded(|| origin.client()?.address, head);
+    response.terms.client = cx.forwarded(|| Some(origin.client()?.address), head);
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);
     rate
