@@ -177,17 +177,7 @@ impl Session for Http1 {
         // If it is large or holds open files, only the answer of the next response is kept: requests
         // that wait for such an answer could keep it from being found.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
-        for (place, exchange) in work.exchanges.iter_mut().enumerate() {
-            if let Exchange::Asked { request: other, asked, lookup, .. } = exchange
-                && *other == request
-            {
-                asked.found += cx.now.since(asked.since);
-                let keep = place == 0 || may_wait;
-                *lookup = if keep { Lookup::Found(size) } else { Lookup::Postponed };
-                return keep;
-            }
-        }
-        false
+        work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }
 
     /// It is sent if nothing else is. Only the first of the requests that wait can have one: the client could not tell
@@ -433,7 +423,7 @@ impl Session for Http1 {
             return Next::Pump;
         }
         Self::close_reader(work);
-        if let Some(Exchange::Asked { asked, .. }) = work.exchanges.back_mut() {
+        if let Some(asked) = work.exchanges.back_asked() {
             asked.last = true;
             if core::mem::take(&mut asked.skips_body_first) {
                 return Next::TurnOver;
@@ -715,15 +705,17 @@ impl Http1 {
     /// Has the handler answer the request whose body has turned out to be too long, as the last of the connection. Returns
     /// false if it has answered already, or leaves that to the session.
     fn hand_back(&mut self, work: &mut Work) -> bool {
-        let (Some(incoming), Some(Exchange::Asked { asked, lookup: Lookup::Pending(_), .. })) =
-            (&mut work.incoming, work.exchanges.back_mut())
+        let (Some(incoming), Some(Exchange::Asked { lookup: Lookup::Pending(_), .. })) =
+            (&mut work.incoming, work.exchanges.back())
         else {
             return false;
         };
         if !incoming.consumer.handle_excess() {
             return false;
         }
-        (asked.last, asked.expect_continue) = (true, false);
+        if let Some(asked) = work.exchanges.back_asked() {
+            (asked.last, asked.expect_continue) = (true, false);
+        }
         work.incoming = None;
         self.take_no_more();
         true

@@ -1,6 +1,7 @@
-//! The requests whose responses have not begun.
+//! The requests of one connection whose responses have not begun.
 
 use core::time::Duration;
+use std::collections::{VecDeque, vec_deque};
 
 use http::{HeadBuf, Reject};
 use http1::Framing;
@@ -61,6 +62,130 @@ pub(super) enum Lookup {
     Postponed,
 }
 
+/// The requests that wait for their responses, in order.
+///
+/// Their memory is asked for before each request, so it is counted, not summed up, but for that of searches: it changes
+/// while they go on.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    queue: VecDeque<Exchange>,
+    /// The memory of the entries, without that of searches.
+    counted: Weight,
+    /// The number of searches.
+    searches: usize,
+}
+
+impl Exchanges {
+    pub(super) fn push_back(&mut self, exchange: Exchange) {
+        self.add(&exchange);
+        self.queue.push_back(exchange);
+    }
+
+    pub(super) fn push_front(&mut self, exchange: Exchange) {
+        self.add(&exchange);
+        self.queue.push_front(exchange);
+    }
+
+    pub(super) fn pop_front(&mut self) -> Option<Exchange> {
+        let exchange = self.queue.pop_front()?;
+        self.subtract(&exchange);
+        Some(exchange)
+    }
+
+    pub(super) fn pop_back(&mut self) -> Option<Exchange> {
+        let exchange = self.queue.pop_back()?;
+        self.subtract(&exchange);
+        Some(exchange)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn front(&self) -> Option<&Exchange> {
+        self.queue.front()
+    }
+
+    pub(super) fn back(&self) -> Option<&Exchange> {
+        self.queue.back()
+    }
+
+    /// What is known of the first request, unless it was refused.
+    pub(super) fn front_asked(&mut self) -> Option<&mut Asked> {
+        self.queue.front_mut()?.asked()
+    }
+
+    /// The same of the last.
+    pub(super) fn back_asked(&mut self) -> Option<&mut Asked> {
+        self.queue.back_mut()?.asked()
+    }
+
+    /// The answer to a request has been found; `keeps` tells whether the connection keeps it, from its place in the queue.
+    /// Returns whether it does.
+    pub(super) fn settle(
+        &mut self,
+        request: u32,
+        size: AnswerSize,
+        now: Time,
+        keeps: impl FnOnce(usize) -> bool,
+    ) -> bool {
+        let found = self.queue.iter_mut().enumerate().find_map(|(place, exchange)| {
+            let is_it = matches!(exchange, Exchange::Asked { request: it, .. } if *it == request);
+            is_it.then_some((place, exchange))
+        });
+        let Some((place, exchange)) = found else { return false };
+        let keeps = keeps(place);
+        let (before, searched) = (exchange.memory(), exchange.search().is_some());
+        if let Exchange::Asked { asked, lookup, .. } = exchange {
+            asked.found += now.since(asked.since);
+            *lookup = if keeps { Lookup::Found(size) } else { Lookup::Postponed };
+        }
+        self.counted -= before;
+        self.counted += exchange.memory();
+        self.searches -= usize::from(searched);
+        keeps
+    }
+
+    pub(super) fn iter(&self) -> vec_deque::Iter<'_, Exchange> {
+        self.queue.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        let mut weight = self.counted;
+        if self.searches > 0 {
+            let searches = self.queue.iter().filter_map(Exchange::search);
+            weight.own += searches.map(|search| search.weight()).sum::<u64>();
+        }
+        weight
+    }
+
+    /// Panics unless what was counted is what there is.
+    pub(super) fn check(&self) {
+        let mut counted = Weight::default();
+        self.queue.iter().for_each(|exchange| counted += exchange.memory());
+        assert_eq!(self.counted, counted);
+        assert_eq!(self.searches, self.queue.iter().filter_map(Exchange::search).count());
+    }
+
+    fn add(&mut self, exchange: &Exchange) {
+        self.counted += exchange.memory();
+        self.searches += usize::from(exchange.search().is_some());
+    }
+
+    fn subtract(&mut self, exchange: &Exchange) {
+        self.counted -= exchange.memory();
+        self.searches -= usize::from(exchange.search().is_some());
+    }
+}
+
 impl Exchange {
     /// Whether its response can begin.
     pub(super) const fn is_ready(&self) -> bool {
@@ -72,22 +197,34 @@ impl Exchange {
         }
     }
 
-    pub(super) fn weight(&self) -> Weight {
-        let mut weight = Weight { own: size_of::<Self>() as u64, shared: 0 };
+    /// What is kept of it, without what a search keeps.
+    fn memory(&self) -> Weight {
+        let mut memory = Weight { own: size_of::<Self>() as u64, shared: 0 };
         match self {
             Self::Asked { head, .. } | Self::Refused(_, Some((head, _))) => {
-                weight.own += head.memory() as u64;
+                memory.own += head.memory() as u64;
             }
             Self::Refused(_, None) => {}
         }
-        if let Self::Asked { lookup, .. } = self {
-            match lookup {
-                Lookup::Found(size) => weight.shared += size.shared,
-                Lookup::Pending(Some(search)) => weight.own += search.weight(),
-                Lookup::Pending(None) | Lookup::Postponed => {}
-            }
+        if let Self::Asked { lookup: Lookup::Found(size), .. } = self {
+            memory.shared += size.shared;
         }
-        weight
+        memory
+    }
+
+    /// The search that its answer comes from.
+    pub(super) fn search(&self) -> Option<&dyn Search> {
+        match self {
+            Self::Asked { lookup: Lookup::Pending(search), .. } => search.as_deref(),
+            _ => None,
+        }
+    }
+
+    const fn asked(&mut self) -> Option<&mut Asked> {
+        match self {
+            Self::Asked { asked, .. } => Some(asked),
+            Self::Refused(..) => None,
+        }
     }
 
     /// The request, unless its head could not be understood.

@@ -57,7 +57,7 @@ const FOUND: Lookup = Lookup::Found(AnswerSize { shared: 0, holds_files: false, 
 const SOURCE: Wait = Wait::Source(START);
 
 fn with(mut state: State, exchanges: impl IntoIterator<Item = Exchange>) -> State {
-    state.1.exchanges.extend(exchanges);
+    exchanges.into_iter().for_each(|exchange| state.1.exchanges.push_back(exchange));
     state
 }
 
@@ -264,7 +264,7 @@ fn place(session: &Http1, work: &Work) -> String {
 /// The requests that wait, the producer, and the statuses of the responses that have not been sent.
 fn waiting(work: &mut Work) -> String {
     let mut text = String::new();
-    for exchange in &work.exchanges {
+    for exchange in work.exchanges.iter() {
         text.push_str(match exchange {
             Exchange::Asked { asked, .. } if asked.skips_body_first => "body ",
             Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
@@ -774,7 +774,7 @@ fn after_a_shutdown_the_last_response_says_so() {
 #[test]
 fn a_body_is_invited_once() {
     let expects = |mut state: State| {
-        if let Some(Exchange::Asked { asked, .. }) = state.1.exchanges.back_mut() {
+        if let Some(asked) = state.1.exchanges.back_asked() {
             asked.expect_continue = true;
         }
         state

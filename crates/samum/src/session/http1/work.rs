@@ -2,7 +2,6 @@
 
 use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use http::{Method, bytes};
 use http1::server;
@@ -12,7 +11,7 @@ use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport,
 
 use super::body::{Form, Incoming, Producing};
 use super::ends::Ends;
-use super::exchange::{Asked, Exchange, Lookup};
+use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::log::Record;
@@ -47,7 +46,7 @@ pub struct Work {
     pub(super) client: Option<Option<IpAddr>>,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
-    pub(super) exchanges: VecDeque<Exchange>,
+    pub(super) exchanges: Exchanges,
     /// The request that is to be answered or deferred next.
     pub(super) asked: Asked,
     /// The producer at the end of the stream, if it has not ended.
@@ -134,7 +133,7 @@ impl Outgoing for Work {
 
     fn weight(&self) -> Weight {
         let mut weight = self.stream.weight();
-        self.exchanges.iter().for_each(|exchange| weight += exchange.weight());
+        weight += self.exchanges.weight();
         weight += self.ends.weight();
         if let Some(incoming) = &self.incoming {
             weight.own += incoming.consumer.weight();
@@ -182,6 +181,7 @@ impl Work {
         let count = exchanges.len() + ends.len() + usize::from(self.producing.is_some());
         assert!(count <= REQUESTS_MAX + 1, "requests are bounded: {self:?}");
         assert!(self.begun.count <= TURN_REQUESTS_MAX, "so are those of one turn");
+        exchanges.check();
         ends.check(self.stream.sent(), self.stream.promised());
         let mut before = None;
         for (place, exchange) in exchanges.iter().enumerate() {
@@ -357,7 +357,7 @@ impl Work {
     /// The body of the last request that was read has been skipped.
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
-        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.back_mut() {
+        if let Some(asked) = self.exchanges.back_asked() {
             asked.skips_body_first = false;
         }
     }
@@ -365,7 +365,7 @@ impl Work {
     /// Invites the body, if its response waits for it and the client for the invitation.
     pub(super) fn invite_body(&mut self) {
         let receives_body = self.receives_body() && self.exchanges.len() == 1;
-        if let Some(Exchange::Asked { asked, .. }) = self.exchanges.front_mut()
+        if let Some(asked) = self.exchanges.front_asked()
             && (asked.skips_body_first || receives_body)
             && core::mem::take(&mut asked.expect_continue)
         {
