@@ -67,8 +67,6 @@ pub(crate) fn within<'a, T, E>(
     parse: impl FnOnce(&'a [u8]) -> Result<Option<T>, E>,
 ) -> Result<Option<T>, E> {
     let view = &input[..input.len().min(bytes_max)];
-    match parse(view) {
-        Ok(None) if view.len() == bytes_max => Err(too_long),
-        parsed => parsed,
-    }
+    let parsed = parse(view);
+    if matches!(parsed, Ok(None)) && view.len() == bytes_max { Err(too_long) } else { parsed }
 }

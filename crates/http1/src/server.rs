@@ -108,7 +108,10 @@ impl Connection {
         if let State::ExpectHead = self.state {
             return match request::parse(input, limits) {
                 Ok(None) => (0, Event::Partial),
-                Ok(Some((request, len))) => (len, self.accept(request, limits)),
+                Ok(Some((mut request, len))) => {
+                    self.accept(&mut request, limits);
+                    (len, Event::Request(request))
+                }
                 Err(reject) => (input.len(), self.reject(reject)),
             };
         }
@@ -220,9 +223,9 @@ impl Connection {
         }
     }
 
-    /// Delivers a request and prepares for its body to be skipped.
+    /// Prepares for the body of a request to be skipped.
     #[inline]
-    fn accept<'a>(&mut self, mut request: Request<'a>, limits: &Limits) -> Event<'a> {
+    fn accept(&mut self, request: &mut Request<'_>, limits: &Limits) {
         self.state = match decoder(request.framing, limits.body_bytes_max) {
             Ok(body) if request.keep_alive => body.map_or(State::ExpectHead, State::SkipBody),
             // The last request, or one whose body is too long to be skipped.
@@ -233,7 +236,6 @@ impl Connection {
             // The body stays unread, so nothing is gained by inviting it (RFC 9110 §10.1.1).
             request.expect_continue = false;
         }
-        Event::Request(request)
     }
 
     #[cold]

@@ -119,12 +119,13 @@ impl Session for Http1 {
                 break;
             }
             let was_idle = work.reader.is_idle();
-            let (taken, mut event) = work.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
-            at += taken;
-            match &mut event {
+            // By reference: a request is large.
+            let (taken, event) = &mut work.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
+            at += *taken;
+            match event {
                 Event::Partial => break,
                 // Its response has ended.
-                Event::Body(_) | Event::Trailer(..) => self.drop_body(work, taken),
+                Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
