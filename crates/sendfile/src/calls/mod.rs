@@ -5,27 +5,25 @@
 //! queue of events); that a send of a cold file holds up nothing is FreeBSD's `sendfile(2)` (Smirnoff
 //! 2014).
 
+mod acknowledgement;
+mod operations;
 mod parts;
 #[cfg(test)]
 mod tests;
 
-use core::time::Duration;
 use std::collections::VecDeque;
-use std::ffi::CString;
 use std::io;
-use std::rc::Rc;
 
-use ring::{
-    Address, Completion, Event, Fault, Fd, FileKind, Key, Left, Op, OpenHow, Ring, Slab, Time,
-    Token, Waker,
-};
+use ring::{Completion, Fault, Fd, Key, Left, Op, Ring, Slab, Time, Token, Waker};
 
 use crate::disk::{Disk, DiskConfig, Owner};
 use crate::failure::Failure;
-use crate::file::File;
 use crate::stream::{Progress, Stream};
 use crate::tcp::KernelTcp;
 use crate::transport::Transport as _;
+
+use acknowledgement::Acknowledgements;
+use operations::Kind;
 
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
@@ -51,10 +49,6 @@ const NOTICE: Token = 5 << 56;
 const LOOK: Token = 6 << 56;
 const KIND: Token = 0xff << 56;
 
-/// The time between two looks at what a peer has acknowledged, while a call waits for it: for sockets
-/// that do not tell, bytes from before the first call, and messages for which the kernel had no memory.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
-
 /// One queue for all that a program waits for: sends, receives, files to be opened and watched,
 /// directories to be listed, connections, timers, signals, child processes, and every other operation of a
 /// [`Ring`].
@@ -65,7 +59,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 /// | [`receive_into`](Self::receive_into) memory | a [`Socket`] | [`Outcome::Received`] |
 /// | [`acknowledgement`](Self::acknowledgement) of what was sent | a [`Socket`] | [`Outcome::Acknowledged`] |
 /// | [`accept`](Self::accept) connections | a listening [`Fd`] | [`Outcome::Accepted`], for each |
-/// | [`connect`](Self::connect) | an [`Address`] | [`Outcome::Connected`] |
+/// | [`connect`](Self::connect) | an [`Address`](ring::Address) | [`Outcome::Connected`] |
 /// | [`open`](Self::open) a file to be sent | a directory's [`Fd`] | [`Outcome::Opened`] |
 /// | [`list`](Self::list) a directory | a directory's [`Fd`] | [`Outcome::Listed`] |
 /// | [`watch_file`](Self::watch_file) | a directory's [`Fd`] | [`Outcome::Watching`], then [`Outcome::Changed`] for each change |
@@ -173,18 +167,6 @@ enum Work {
     },
 }
 
-/// What is told of a call that is one operation.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Accept,
-    Child,
-    Connect,
-    Other,
-    Signal,
-    Timer,
-    WatchFile,
-}
-
 #[derive(Debug)]
 struct Send {
     socket: Socket,
@@ -215,16 +197,6 @@ struct Lines {
     is_unread: bool,
     /// Some once a call has waited for acknowledgements.
     acknowledgements: Option<Box<Acknowledgements>>,
-}
-
-/// The calls that wait for acknowledgements of a socket.
-#[derive(Debug)]
-struct Acknowledgements {
-    calls: Vec<Call>,
-    /// Some if the kernel tells of them.
-    notices: Option<Key>,
-    /// Some exactly while a call waits.
-    look: Option<Key>,
 }
 
 impl Calls {
@@ -406,259 +378,6 @@ impl Calls {
         Ok(call)
     }
 
-    /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`); of a Unix socket
-    /// about those that it has read, and if it has left without reading all, those that it was known to have read.
-    /// 0 if the socket was closed.
-    ///
-    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it
-    /// has read them, so a file that is written then changes what the peer reads. What was sent from
-    /// memory is a copy.
-    #[must_use]
-    pub fn acknowledged(&mut self, socket: Socket) -> u64 {
-        let Some(lines) = self.sockets.get(socket.0) else { return 0 };
-        let count = self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()));
-        // Looked at behind the count: the kernel drops what is queued after it has said that the peer leaves it unread.
-        let left = self.left(lines);
-        let Some(lines) = self.sockets.get_mut(socket.0) else { return 0 };
-        if left != Some(Left::Unread) {
-            lines.acknowledged = count;
-        }
-        lines.acknowledged
-    }
-
-    /// Returns how the peer of a socket has left.
-    fn left(&self, lines: &Lines) -> Option<Left> {
-        if lines.is_unread {
-            Some(Left::Unread)
-        } else {
-            self.ring.has_left(lines.transport.socket())
-        }
-    }
-
-    /// Bytes that have left on a socket.
-    fn sent(&self, lines: &Lines) -> u64 {
-        let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
-        let current = current.map_or(0, |one| match &one.work {
-            Work::Send(send) => send.stream.sent(),
-            _ => 0,
-        });
-        lines.sent + current
-    }
-
-    /// Waits until the peer has acknowledged so many bytes of the sends on a socket, all of them counted
-    /// together: [`Outcome::Acknowledged`]. For TCP the kernel tells (`SO_TIMESTAMPING`), from the first such
-    /// call on, at the end of each piece that it has taken; else the socket is looked at 20 times a
-    /// second. It fails with [`Failure::Gone`] when the connection is gone before the peer has so many.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn acknowledgement(
-        &mut self,
-        socket: Socket,
-        bytes: u64,
-        token: Token,
-    ) -> Result<Call, Full<()>> {
-        if !self.has_room() {
-            return Err(Full(()));
-        }
-        let call = self.begin(token, Work::Acknowledgement { socket, bytes });
-        let Self { sockets, ring, .. } = self;
-        let Some(lines) = sockets.get_mut(socket.0) else {
-            self.end_acknowledgement(call, Err(Stop::Closed));
-            return Ok(call);
-        };
-        let fd = lines.transport.socket();
-        let acknowledgements = lines.acknowledgements.get_or_insert_with(|| {
-            let tells = ring.report_acknowledgements(fd).is_ok();
-            let token = NOTICE | socket.to_bits();
-            let notices = tells.then(|| ring.submit(Op::Notices(fd.clone()), token));
-            Box::new(Acknowledgements { calls: Vec::new(), notices, look: None })
-        });
-        acknowledgements.calls.push(call);
-        self.look(socket);
-        Ok(call)
-    }
-
-    /// Completes the calls that wait for what has been acknowledged.
-    fn look(&mut self, socket: Socket) {
-        let Some(lines) = self.sockets.get(socket.0) else { return };
-        let (left, sent) = (self.left(lines), self.sent(lines));
-        // Behind the look at the peer, which may acknowledge all and go between the two.
-        let acknowledged = self.acknowledged(socket);
-        let is_over = match left {
-            None => false,
-            Some(Left::Ended | Left::Unread) => true,
-            // A peer that has ended its side, as we have ours, looks as if it had left, but may still read what is queued.
-            Some(Left::Read) => acknowledged == sent,
-        };
-        let Self { sockets, calls, ring, .. } = self;
-        let Some(lines) = sockets.get_mut(socket.0) else { return };
-        let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
-        let mut ended = Vec::new();
-        acknowledgements.calls.retain(|call| {
-            let waits_for = match calls.get(call.0).map(|one| &one.work) {
-                Some(Work::Acknowledgement { bytes, .. }) => *bytes,
-                _ => unreachable!("a call leaves the line when it ends"),
-            };
-            let is_there = waits_for <= acknowledged;
-            let ends = is_there || is_over;
-            if ends {
-                let failed = Err(Stop::Failed(Failure::Gone));
-                ended.push((*call, if is_there { Ok(acknowledged) } else { failed }));
-            }
-            !ends
-        });
-        if !acknowledgements.calls.is_empty() && acknowledgements.look.is_none() {
-            let at = ring.now() + LOOK_PAUSE;
-            acknowledgements.look = Some(ring.submit(Op::Timer(at), LOOK | socket.to_bits()));
-        }
-        for (call, end) in ended {
-            self.end_acknowledgement(call, end);
-        }
-    }
-
-    fn end_acknowledgement(&mut self, call: Call, end: Result<u64, Stop>) {
-        let Some(InFlight { token, work: Work::Acknowledgement { socket, .. } }) =
-            self.calls.remove(call.0)
-        else {
-            unreachable!("a call ends once")
-        };
-        if let Some(lines) = self.sockets.get_mut(socket.0)
-            && let Some(acknowledgements) = lines.acknowledgements.as_deref_mut()
-        {
-            acknowledgements.calls.retain(|other| *other != call);
-        }
-        self.complete(call, token, Outcome::Acknowledged(end), false);
-    }
-
-    /// Opens a regular file for [`Part::File`], beneath a directory ([`OpenHow::BENEATH`]) and not on
-    /// this thread: [`Outcome::Opened`], with what `statx(2)` says of it.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn open(&mut self, dir: &Fd, path: CString, token: Token) -> Result<Call, Full<CString>> {
-        if !self.has_room() {
-            return Err(Full(path));
-        }
-        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
-        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
-    }
-
-    /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), at most so
-    /// many entries of it, and not on this thread: [`Outcome::Listed`].
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn list(
-        &mut self,
-        dir: &Fd,
-        path: CString,
-        entries_max: usize,
-        token: Token,
-    ) -> Result<Call, Full<CString>> {
-        if !self.has_room() {
-            return Err(Full(path));
-        }
-        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::DIRECTORY };
-        Ok(self.begin_op(token, op, |op| Work::List { op, entries_max }))
-    }
-
-    /// Watches one file beneath a directory, which need not exist yet ([`Op::WatchFile`]), until it is
-    /// cancelled or fails: [`Outcome::Watching`] once changes are seen, then [`Outcome::Changed`] for each.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn watch_file(
-        &mut self,
-        dir: &Fd,
-        path: CString,
-        token: Token,
-    ) -> Result<Call, Full<CString>> {
-        if !self.has_room() {
-            return Err(Full(path));
-        }
-        Ok(self.begin_one(token, Op::WatchFile { root: dir.clone(), path }, Kind::WatchFile))
-    }
-
-    /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn accept(&mut self, listener: &Fd, token: Token) -> Result<Call, Full<()>> {
-        if !self.has_room() {
-            return Err(Full(()));
-        }
-        Ok(self.begin_one(token, Op::Accept(listener.clone()), Kind::Accept))
-    }
-
-    /// Makes a connection ([`Op::Connect`]): [`Outcome::Connected`] with its socket, or with an error.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn connect(&mut self, address: Address, token: Token) -> Result<Call, Full<Address>> {
-        if !self.has_room() {
-            return Err(Full(address));
-        }
-        Ok(self.begin_one(token, Op::Connect(address), Kind::Connect))
-    }
-
-    /// Waits for a time of the ring's clock: [`Outcome::Timer`].
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn timer(&mut self, at: Time, token: Token) -> Result<Call, Full<()>> {
-        if !self.has_room() {
-            return Err(Full(()));
-        }
-        Ok(self.begin_one(token, Op::Timer(at), Kind::Timer))
-    }
-
-    /// Waits for signals with this number, which the program blocks ([`Op::Signal`]), until it is
-    /// cancelled or fails: [`Outcome::Signal`] for each of them.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn signal(&mut self, number: i32, token: Token) -> Result<Call, Full<()>> {
-        if !self.has_room() {
-            return Err(Full(()));
-        }
-        Ok(self.begin_one(token, Op::Signal(number), Kind::Signal))
-    }
-
-    /// Waits for the end of a child process, by the number that [`Child::id`](std::process::Child::id)
-    /// gives, and for no other one ([`Op::Child`]): [`Outcome::Exited`], with which it has been waited for.
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn child(&mut self, id: u32, token: Token) -> Result<Call, Full<()>> {
-        if !self.has_room() {
-            return Err(Full(()));
-        }
-        Ok(self.begin_one(token, Op::Child(id), Kind::Child))
-    }
-
-    /// Begins any other operation: a watch of a directory, a write. [`Outcome::Event`] for each of its
-    /// completions. Not for a socket that was [adopted](Self::adopt).
-    ///
-    /// # Errors
-    ///
-    /// [`Full`] beyond [`CALLS_MAX`]; nothing has been done then.
-    pub fn submit(&mut self, op: Op, token: Token) -> Result<Call, Full<Op>> {
-        if !self.has_room() {
-            return Err(Full(op));
-        }
-        Ok(self.begin_one(token, op, Kind::Other))
-    }
-
     /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and uses its memory no
     /// more when this returns. Another call completes with `ECANCELED` or with what had happened
     /// before. A call that has completed is passed over.
@@ -680,7 +399,7 @@ impl Calls {
         }
     }
 
-    /// Makes what wakes this queue from another thread: [`Outcome::Event`] with [`Event::Woken`] of
+    /// Makes what wakes this queue from another thread: [`Outcome::Event`] with [`Event::Woken`](ring::Event::Woken) of
     /// no call, with the token of the first time that this was asked for.
     ///
     /// # Errors
@@ -732,17 +451,6 @@ impl Calls {
         Call(self.calls.insert(InFlight { token, work }))
     }
 
-    fn begin_one(&mut self, token: Token, op: Op, kind: Kind) -> Call {
-        self.begin_op(token, op, |op| Work::Op { op, kind })
-    }
-
-    fn begin_op(&mut self, token: Token, op: Op, work: impl FnOnce(Key) -> Work) -> Call {
-        let Self { calls, ring, .. } = self;
-        let submit =
-            |key: Key| InFlight { token, work: work(ring.submit(op, CALL | key.to_bits())) };
-        Call(calls.insert_with(submit))
-    }
-
     /// Takes a completion of the ring.
     fn handle(&mut self, completion: Completion) {
         let key = Key::from_bits(completion.token);
@@ -790,68 +498,6 @@ impl Calls {
             send.stream.handle_read(read);
             let socket = send.socket;
             self.pump(socket);
-        }
-    }
-
-    fn handle_op(&mut self, call: Call, completion: Completion) {
-        let Completion { result, more, .. } = completion;
-        let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
-        let token = *token;
-        let outcome = match (work, result) {
-            (Work::Open { op, file, .. }, Ok(Event::Opened(opened))) => {
-                *op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
-                *file = Some(opened);
-                return;
-            }
-            (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
-                let file = file.take().expect("a file is open before it is asked what it is");
-                Outcome::Opened(match stat.kind {
-                    FileKind::Regular => Ok((Rc::new(File::new(file, &stat)), stat)),
-                    FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
-                    FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
-                })
-            }
-            (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
-            (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
-                let list = Op::List { dir, entries_max: *entries_max };
-                *op = self.ring.submit(list, CALL | call.to_bits());
-                return;
-            }
-            (Work::List { .. }, Ok(Event::Listed(listing))) => Outcome::Listed(Ok(listing)),
-            (Work::List { .. }, Err(error)) => Outcome::Listed(Err(error)),
-            (Work::Op { kind, .. }, result) => {
-                let kind = *kind;
-                self.outcome(kind, result)
-            }
-            (work, result) => unreachable!("{work:?} ended with {result:?}"),
-        };
-        if !more {
-            self.calls.remove(call.0);
-        }
-        self.complete(call, token, outcome, more);
-    }
-
-    fn outcome(&mut self, kind: Kind, result: io::Result<Event>) -> Outcome {
-        match (kind, result) {
-            (Kind::Accept, Ok(Event::Accepted(socket))) => {
-                Outcome::Accepted(Ok(self.adopt(socket)))
-            }
-            (Kind::Accept, Err(error)) => Outcome::Accepted(Err(error)),
-            (Kind::Child, Ok(Event::Exited(status))) => Outcome::Exited(Ok(status)),
-            (Kind::Child, Err(error)) => Outcome::Exited(Err(error)),
-            (Kind::Connect, Ok(Event::Connected(socket))) => {
-                Outcome::Connected(Ok(self.adopt(socket)))
-            }
-            (Kind::Connect, Err(error)) => Outcome::Connected(Err(error)),
-            (Kind::Other, result) => Outcome::Event(result),
-            (Kind::Signal, Ok(Event::Signal(signal))) => Outcome::Signal(Ok(signal)),
-            (Kind::Signal, Err(error)) => Outcome::Signal(Err(error)),
-            (Kind::Timer, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
-            (Kind::Timer, Err(error)) => Outcome::Timer(Err(error)),
-            (Kind::WatchFile, Ok(Event::Watching { .. })) => Outcome::Watching,
-            (Kind::WatchFile, Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
-            (Kind::WatchFile, Err(error)) => Outcome::Changed(Err(error)),
-            (kind, result) => unreachable!("{kind:?} ended with {result:?}"),
         }
     }
 

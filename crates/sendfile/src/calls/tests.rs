@@ -4,10 +4,13 @@
 
 use core::time::Duration;
 use std::collections::HashMap;
+use std::ffi::CString;
+use std::rc::Rc;
 
 use ring::sim::{Config, Peer, World};
 
 use super::*;
+use crate::file::File;
 use crate::policy::{Caching, Policy, Window};
 use crate::random::{Random, Seed};
 

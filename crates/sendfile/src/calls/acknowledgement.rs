@@ -1,0 +1,150 @@
+//! What the peer of a socket has acknowledged, and the calls that wait for it.
+
+use core::time::Duration;
+
+use ring::{Key, Left, Op, Token};
+
+use super::{Call, Calls, Full, InFlight, LOOK, Lines, NOTICE, Outcome, Socket, Stop, Work};
+use crate::failure::Failure;
+
+/// The time between two looks at what a peer has acknowledged, while a call waits for it: for sockets
+/// that do not tell, bytes from before the first call, and messages for which the kernel had no memory.
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
+
+/// The calls that wait for acknowledgements of a socket.
+#[derive(Debug)]
+pub(super) struct Acknowledgements {
+    pub(super) calls: Vec<Call>,
+    /// Some if the kernel tells of them.
+    pub(super) notices: Option<Key>,
+    /// Some exactly while a call waits.
+    pub(super) look: Option<Key>,
+}
+
+impl Calls {
+    /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`); of a Unix socket
+    /// about those that it has read, and if it has left without reading all, those that it was known to have read.
+    /// 0 if the socket was closed.
+    ///
+    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it
+    /// has read them, so a file that is written then changes what the peer reads. What was sent from
+    /// memory is a copy.
+    #[must_use]
+    pub fn acknowledged(&mut self, socket: Socket) -> u64 {
+        let Some(lines) = self.sockets.get(socket.0) else { return 0 };
+        let count = self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()));
+        // Looked at behind the count: the kernel drops what is queued after it has said that the peer leaves it unread.
+        let left = self.left(lines);
+        let Some(lines) = self.sockets.get_mut(socket.0) else { return 0 };
+        if left != Some(Left::Unread) {
+            lines.acknowledged = count;
+        }
+        lines.acknowledged
+    }
+
+    /// Returns how the peer of a socket has left.
+    fn left(&self, lines: &Lines) -> Option<Left> {
+        if lines.is_unread {
+            Some(Left::Unread)
+        } else {
+            self.ring.has_left(lines.transport.socket())
+        }
+    }
+
+    /// Bytes that have left on a socket.
+    fn sent(&self, lines: &Lines) -> u64 {
+        let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
+        let current = current.map_or(0, |one| match &one.work {
+            Work::Send(send) => send.stream.sent(),
+            _ => 0,
+        });
+        lines.sent + current
+    }
+
+    /// Waits until the peer has acknowledged so many bytes of the sends on a socket, all of them counted
+    /// together: [`Outcome::Acknowledged`]. For TCP the kernel tells (`SO_TIMESTAMPING`), from the first such
+    /// call on, at the end of each piece that it has taken; else the socket is looked at 20 times a
+    /// second. It fails with [`Failure::Gone`] when the connection is gone before the peer has so many.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn acknowledgement(
+        &mut self,
+        socket: Socket,
+        bytes: u64,
+        token: Token,
+    ) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        let call = self.begin(token, Work::Acknowledgement { socket, bytes });
+        let Self { sockets, ring, .. } = self;
+        let Some(lines) = sockets.get_mut(socket.0) else {
+            self.end_acknowledgement(call, Err(Stop::Closed));
+            return Ok(call);
+        };
+        let fd = lines.transport.socket();
+        let acknowledgements = lines.acknowledgements.get_or_insert_with(|| {
+            let tells = ring.report_acknowledgements(fd).is_ok();
+            let token = NOTICE | socket.to_bits();
+            let notices = tells.then(|| ring.submit(Op::Notices(fd.clone()), token));
+            Box::new(Acknowledgements { calls: Vec::new(), notices, look: None })
+        });
+        acknowledgements.calls.push(call);
+        self.look(socket);
+        Ok(call)
+    }
+
+    /// Completes the calls that wait for what has been acknowledged.
+    pub(super) fn look(&mut self, socket: Socket) {
+        let Some(lines) = self.sockets.get(socket.0) else { return };
+        let (left, sent) = (self.left(lines), self.sent(lines));
+        // Behind the look at the peer, which may acknowledge all and go between the two.
+        let acknowledged = self.acknowledged(socket);
+        let is_over = match left {
+            None => false,
+            Some(Left::Ended | Left::Unread) => true,
+            // A peer that has ended its side, as we have ours, looks as if it had left, but may still read what is queued.
+            Some(Left::Read) => acknowledged == sent,
+        };
+        let Self { sockets, calls, ring, .. } = self;
+        let Some(lines) = sockets.get_mut(socket.0) else { return };
+        let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
+        let mut ended = Vec::new();
+        acknowledgements.calls.retain(|call| {
+            let waits_for = match calls.get(call.0).map(|one| &one.work) {
+                Some(Work::Acknowledgement { bytes, .. }) => *bytes,
+                _ => unreachable!("a call leaves the line when it ends"),
+            };
+            let is_there = waits_for <= acknowledged;
+            let ends = is_there || is_over;
+            if ends {
+                let failed = Err(Stop::Failed(Failure::Gone));
+                ended.push((*call, if is_there { Ok(acknowledged) } else { failed }));
+            }
+            !ends
+        });
+        if !acknowledgements.calls.is_empty() && acknowledgements.look.is_none() {
+            let at = ring.now() + LOOK_PAUSE;
+            acknowledgements.look = Some(ring.submit(Op::Timer(at), LOOK | socket.to_bits()));
+        }
+        for (call, end) in ended {
+            self.end_acknowledgement(call, end);
+        }
+    }
+
+    pub(super) fn end_acknowledgement(&mut self, call: Call, end: Result<u64, Stop>) {
+        let Some(InFlight { token, work: Work::Acknowledgement { socket, .. } }) =
+            self.calls.remove(call.0)
+        else {
+            unreachable!("a call ends once")
+        };
+        if let Some(lines) = self.sockets.get_mut(socket.0)
+            && let Some(acknowledgements) = lines.acknowledgements.as_deref_mut()
+        {
+            acknowledgements.calls.retain(|other| *other != call);
+        }
+        self.complete(call, token, Outcome::Acknowledged(end), false);
+    }
+}

@@ -1,0 +1,224 @@
+//! The calls that need no socket's line: each is one operation of the ring, or two.
+
+use std::ffi::CString;
+use std::io;
+use std::rc::Rc;
+
+use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Time, Token};
+
+use super::{CALL, Call, Calls, Full, InFlight, Outcome, Work};
+use crate::file::File;
+
+/// What is told of a call that is one operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Accept,
+    Child,
+    Connect,
+    Other,
+    Signal,
+    Timer,
+    WatchFile,
+}
+
+impl Calls {
+    /// Opens a regular file for [`Part::File`](super::Part::File), beneath a directory ([`OpenHow::BENEATH`]) and not on
+    /// this thread: [`Outcome::Opened`], with what `statx(2)` says of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn open(&mut self, dir: &Fd, path: CString, token: Token) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
+        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
+    }
+
+    /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), at most so
+    /// many entries of it, and not on this thread: [`Outcome::Listed`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn list(
+        &mut self,
+        dir: &Fd,
+        path: CString,
+        entries_max: usize,
+        token: Token,
+    ) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::DIRECTORY };
+        Ok(self.begin_op(token, op, |op| Work::List { op, entries_max }))
+    }
+
+    /// Watches one file beneath a directory, which need not exist yet ([`Op::WatchFile`]), until it is
+    /// cancelled or fails: [`Outcome::Watching`] once changes are seen, then [`Outcome::Changed`] for each.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn watch_file(
+        &mut self,
+        dir: &Fd,
+        path: CString,
+        token: Token,
+    ) -> Result<Call, Full<CString>> {
+        if !self.has_room() {
+            return Err(Full(path));
+        }
+        Ok(self.begin_one(token, Op::WatchFile { root: dir.clone(), path }, Kind::WatchFile))
+    }
+
+    /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn accept(&mut self, listener: &Fd, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_one(token, Op::Accept(listener.clone()), Kind::Accept))
+    }
+
+    /// Makes a connection ([`Op::Connect`]): [`Outcome::Connected`] with its socket, or with an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn connect(&mut self, address: Address, token: Token) -> Result<Call, Full<Address>> {
+        if !self.has_room() {
+            return Err(Full(address));
+        }
+        Ok(self.begin_one(token, Op::Connect(address), Kind::Connect))
+    }
+
+    /// Waits for a time of the ring's clock: [`Outcome::Timer`].
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn timer(&mut self, at: Time, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_one(token, Op::Timer(at), Kind::Timer))
+    }
+
+    /// Waits for signals with this number, which the program blocks ([`Op::Signal`]), until it is
+    /// cancelled or fails: [`Outcome::Signal`] for each of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn signal(&mut self, number: i32, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_one(token, Op::Signal(number), Kind::Signal))
+    }
+
+    /// Waits for the end of a child process, by the number that [`Child::id`](std::process::Child::id)
+    /// gives, and for no other one ([`Op::Child`]): [`Outcome::Exited`], with which it has been waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn child(&mut self, id: u32, token: Token) -> Result<Call, Full<()>> {
+        if !self.has_room() {
+            return Err(Full(()));
+        }
+        Ok(self.begin_one(token, Op::Child(id), Kind::Child))
+    }
+
+    /// Begins any other operation: a watch of a directory, a write. [`Outcome::Event`] for each of its
+    /// completions. Not for a socket that was [adopted](Self::adopt).
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] beyond [`CALLS_MAX`](super::CALLS_MAX); nothing has been done then.
+    pub fn submit(&mut self, op: Op, token: Token) -> Result<Call, Full<Op>> {
+        if !self.has_room() {
+            return Err(Full(op));
+        }
+        Ok(self.begin_one(token, op, Kind::Other))
+    }
+
+    fn begin_one(&mut self, token: Token, op: Op, kind: Kind) -> Call {
+        self.begin_op(token, op, |op| Work::Op { op, kind })
+    }
+
+    fn begin_op(&mut self, token: Token, op: Op, work: impl FnOnce(Key) -> Work) -> Call {
+        let Self { calls, ring, .. } = self;
+        let submit =
+            |key: Key| InFlight { token, work: work(ring.submit(op, CALL | key.to_bits())) };
+        Call(calls.insert_with(submit))
+    }
+
+    pub(super) fn handle_op(&mut self, call: Call, completion: Completion) {
+        let Completion { result, more, .. } = completion;
+        let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
+        let token = *token;
+        let outcome = match (work, result) {
+            (Work::Open { op, file, .. }, Ok(Event::Opened(opened))) => {
+                *op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
+                *file = Some(opened);
+                return;
+            }
+            (Work::Open { file, .. }, Ok(Event::Stat(stat))) => {
+                let file = file.take().expect("a file is open before it is asked what it is");
+                Outcome::Opened(match stat.kind {
+                    FileKind::Regular => Ok((Rc::new(File::new(file, &stat)), stat)),
+                    FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
+                    FileKind::Symlink | FileKind::Other => Err(io::ErrorKind::InvalidInput.into()),
+                })
+            }
+            (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
+            (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
+                let list = Op::List { dir, entries_max: *entries_max };
+                *op = self.ring.submit(list, CALL | call.to_bits());
+                return;
+            }
+            (Work::List { .. }, Ok(Event::Listed(listing))) => Outcome::Listed(Ok(listing)),
+            (Work::List { .. }, Err(error)) => Outcome::Listed(Err(error)),
+            (Work::Op { kind, .. }, result) => {
+                let kind = *kind;
+                self.outcome(kind, result)
+            }
+            (work, result) => unreachable!("{work:?} ended with {result:?}"),
+        };
+        if !more {
+            self.calls.remove(call.0);
+        }
+        self.complete(call, token, outcome, more);
+    }
+
+    fn outcome(&mut self, kind: Kind, result: io::Result<Event>) -> Outcome {
+        match (kind, result) {
+            (Kind::Accept, Ok(Event::Accepted(socket))) => {
+                Outcome::Accepted(Ok(self.adopt(socket)))
+            }
+            (Kind::Accept, Err(error)) => Outcome::Accepted(Err(error)),
+            (Kind::Child, Ok(Event::Exited(status))) => Outcome::Exited(Ok(status)),
+            (Kind::Child, Err(error)) => Outcome::Exited(Err(error)),
+            (Kind::Connect, Ok(Event::Connected(socket))) => {
+                Outcome::Connected(Ok(self.adopt(socket)))
+            }
+            (Kind::Connect, Err(error)) => Outcome::Connected(Err(error)),
+            (Kind::Other, result) => Outcome::Event(result),
+            (Kind::Signal, Ok(Event::Signal(signal))) => Outcome::Signal(Ok(signal)),
+            (Kind::Signal, Err(error)) => Outcome::Signal(Err(error)),
+            (Kind::Timer, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
+            (Kind::Timer, Err(error)) => Outcome::Timer(Err(error)),
+            (Kind::WatchFile, Ok(Event::Watching { .. })) => Outcome::Watching,
+            (Kind::WatchFile, Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
+            (Kind::WatchFile, Err(error)) => Outcome::Changed(Err(error)),
+            (kind, result) => unreachable!("{kind:?} ended with {result:?}"),
+        }
+    }
+}
