@@ -94,6 +94,9 @@ impl RequestHeader {
     pub const VALUE_BYTES_MAX: usize = 4096;
     /// Variables in a value.
     pub const VARIABLES_MAX: usize = 8;
+    /// Bytes of the names and values of all fields of one route, as they are written. A request has as much room again
+    /// in the head that is sent (64 KiB), for its own fields and its variables.
+    pub const BYTES_MAX: usize = 32 * 1024;
 
     /// Makes a field of its name and its value, which may have variables. An empty value leaves the field out.
     ///

@@ -38,7 +38,7 @@ impl Origin {
     }
 
     #[track_caller]
-    fn expect_nothing(&self) {
+    pub(crate) fn expect_nothing(&self) {
         let error = self.0.accept().expect_err("no connection");
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
     }

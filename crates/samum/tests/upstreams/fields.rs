@@ -40,3 +40,31 @@ fn a_server_gets_the_fields_of_its_route() {
         assert_eq!(client.response().expect("a response").status, 204);
     });
 }
+
+#[test]
+fn a_request_whose_head_would_be_too_long_is_answered_431() {
+    on_both_drivers(|driver| {
+        let (tree, origin) = (Tree::new(), Origin::new());
+        let paths = "$path".repeat(8);
+        let keys = format!("request-headers = {{ X-One = '{paths}', X-Two = '{paths}' }}");
+        configure(&tree, driver, &[format!("http://{}", origin.address())], &keys);
+        let mut server = serve(&tree);
+        let mut client = Client::connect(&server.address()).expect("the server accepts");
+        client.set_limit(SOON);
+        let path = "x".repeat(5000);
+        // A body that nobody takes keeps nothing waiting.
+        let head = format!("POST /{path}\nContent-Length: 100000");
+        client.send(request(&head) + &"x".repeat(100_000)).expect("the server receives");
+        assert_eq!(client.response().expect("a response").status, 431);
+        let line = "/: the head of a request would have more than 64 KiB; `X-Two` of `request-headers` does not fit";
+        assert!(server.wait_for_stderr(line, SOON).is_some());
+        origin.expect_nothing();
+        // A shorter one is passed on, with a body.
+        client.send(request("POST /y\nContent-Length: 1") + "x").expect("the server receives");
+        let mut link = origin.accept();
+        let head = read_until(&mut link, "\r\n\r\nx");
+        assert!(head.contains("\r\nX-Two: /y/y/y/y/y/y/y/y\r\n"), "{head}");
+        link.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("the server receives");
+        assert_eq!(client.response().expect("a response").status, 204);
+    });
+}

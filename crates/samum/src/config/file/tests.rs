@@ -441,6 +441,16 @@ fn mistakes_are_explained() {
             routes("proxy = 'unix:s'\nrequest-headers = { X-A = \"a\\nb\" }"),
             "a value has neither line ends nor control characters",
         ),
+        (
+            routes(&format!(
+                "proxy = 'unix:s'\nrequest-headers = {{ {} }}",
+                (0..8)
+                    .map(|n| format!("A{n} = '{}'", "x".repeat(4096)))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )),
+            "the fields of a route have 32 KiB at most",
+        ),
         (routes("proxy = 'unix:s'\nrequest-headers = { Host = '' }"), "a request has a `Host`"),
         (routes("proxy = 'unix:s'\nrequest-headers = { X-A = 1 }"), "expected a string"),
         (

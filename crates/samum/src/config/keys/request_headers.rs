@@ -21,6 +21,11 @@ pub(super) fn read_request_headers(to: &mut Vec<RequestHeader>, node: Node<'_>, 
             notes.error(place, why);
         } else {
             to.extend(node.text(|text| RequestHeader::new(name, text), notes));
+            let bytes: usize = to.iter().map(|field| field.name().len() + field.text().len()).sum();
+            if bytes > RequestHeader::BYTES_MAX {
+                notes.error(place, "the fields of a route have 32 KiB at most");
+                return;
+            }
         }
     }
 }
@@ -32,4 +37,7 @@ pub(super) fn request_headers_text(fields: &Arc<[RequestHeader]>) -> Option<Stri
     (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
 }
 
-const _: () = assert!(RequestHeader::FIELDS_MAX == 64, "the message says so");
+const _: () = assert!(
+    RequestHeader::FIELDS_MAX == 64 && RequestHeader::BYTES_MAX == 32 * 1024,
+    "the messages say so"
+);

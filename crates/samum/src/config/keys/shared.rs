@@ -426,7 +426,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               `Host` is a host without variables, or `$host`, which is what servers get without this key. Fields that frame a \
               request or belong to one connection (`Connection`, `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, \
               `Upgrade`, `Proxy` and all that begin with it), `Max-Forwards` and `Via` cannot be changed. The questions of `check` have none of \
-              the fields. 64 fields at most, each with 4,096 bytes and 8 variables at most.",
+              the fields. 64 fields at most, each with 4,096 bytes and 8 variables at most, and 32 KiB together as they are written here. \
+              A request whose head would have more than 64 KiB with them and its own fields is answered 431, and the log names the route and \
+              the field. Servers have limits of their own, often lower ones, such as 8 KiB for a line, and answer 400 or 431 then.",
         read: |shared, node, notes| {
             shared.request_headers_place = Some(node.place);
             read_request_headers(&mut shared.request_headers, node, notes);

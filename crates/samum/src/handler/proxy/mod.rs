@@ -29,6 +29,7 @@ use ring::{Completion, Key, Op, Slab, Time};
 
 use self::exchange::pull::Places;
 use self::exchange::{Exchange, SURPLUS, Tools};
+use self::request::{HEAD_BYTES_MAX, TooLong};
 use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
@@ -58,6 +59,8 @@ const TEXT_BYTES_MAX: usize = 4 * 1024;
 const TEXT_BYTES: usize = 1024;
 /// Exchanges of one worker; further requests are refused (503).
 const EXCHANGES_MAX: usize = 16_384;
+
+const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
 
 /// The exchanges of a worker with servers.
 #[derive(Debug)]
@@ -326,6 +329,23 @@ impl Proxy {
         shell.cx.stats.proxy_failed += 1;
         let text = format!("{} leads to no file of a route of the site", over.to);
         self.lines.note(shell, &server.name, &text);
+    }
+
+    /// A request is passed on to no server, because its head would be too long.
+    pub(super) fn refuse_head(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        upstream: &Upstream,
+        TooLong { field }: TooLong<'_>,
+    ) {
+        if let Ok(Some(input)) = self.bodies.take(ticket) {
+            input.borrow_mut().drop_rest();
+        }
+        let field = field.map(|name| format!("; `{name}` of `request-headers` does not fit"));
+        let field = field.unwrap_or_default();
+        let text = format!("the head of a request would have more than 64 KiB{field}");
+        self.lines.note_client(shell, &upstream.name, &text);
     }
 
     /// The next interim response that has come.

@@ -9,7 +9,7 @@ use http1::client::{self, Event};
 use http1::{Framing, write};
 use sendfile::Piece;
 
-use super::request::{self, Forwarding};
+use super::request::{self, Forwarding, TooLong};
 use super::response::{self, Asked, Meaning, Now};
 use super::trailers;
 use crate::config::RequestHeader;
@@ -73,12 +73,16 @@ pub(super) enum Heard<'a> {
 
 impl Wire {
     /// A request as it is sent to a server that speaks HTTP. Its head is written into `text`, which is empty.
-    pub(in crate::handler) fn http(
+    ///
+    /// # Errors
+    ///
+    /// [`TooLong`] if the head would be that.
+    pub(in crate::handler) fn http<'a>(
         head: &Head<'_>,
-        how: &Forwarding<'_>,
+        how: &Forwarding<'a>,
         mut text: Vec<u8>,
-    ) -> Self {
-        let prefix = request::write(head, &mut text, how);
+    ) -> Result<Self, TooLong<'a>> {
+        let prefix = request::write(head, &mut text, how)?;
         let protocol = Protocol::Http(Box::new(Http {
             head: Rc::new(text),
             prefix,
@@ -87,7 +91,7 @@ impl Wire {
             asked: Asked::of(head),
             client: client::Connection::new(),
         }));
-        Self { framing: gateway::framing(head), protocol }
+        Ok(Self { framing: gateway::framing(head), protocol })
     }
 
     /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.

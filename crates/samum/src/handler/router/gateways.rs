@@ -97,7 +97,14 @@ impl Router {
             is_trusted: proxies.trusts(peer),
             fields: Some(&serving.route(id).request_headers).filter(|fields| !fields.is_empty()),
         };
-        let wire = Wire::http(request.head, &how, self.proxy.text());
+        let wire = match Wire::http(request.head, &how, self.proxy.text()) {
+            Ok(wire) => wire,
+            Err(error) => {
+                self.proxy.refuse_head(shell, request.ticket, &upstream, error);
+                let outcome = Outcome::Error(Status::HeaderFieldsTooLarge);
+                return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+            }
+        };
         let affinity = upstream.key(client, path);
         let passing = Passing { upstream: &upstream, affinity, wire, held: None };
         self.exchange(shell, request, (serving, place), id, passing)

@@ -24,7 +24,7 @@ fn sent_to(received: &str, how: &Forwarding<'_>, base: Option<&[u8]>) -> String 
     let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
     let (request, _) = parsed.expect("accepted").expect("complete");
     let mut out = Vec::new();
-    let prefix = write(&request.head, &mut out, how);
+    let prefix = write(&request.head, &mut out, how).expect("not too long");
     let out = base.map_or_else(|| out.clone(), |base| with_base(&out, prefix, base));
     String::from_utf8(out).expect("UTF-8")
 }
@@ -95,6 +95,37 @@ fn the_fields_of_a_route_take_the_place_of_others() {
     let head = sent("GET / HTTP/1.0\r\n\r\n", &how);
     let hosts = (values_of(&head, "Host"), values_of(&head, "X-A"));
     assert_eq!(hosts, (vec!["server:9000".to_owned()], vec!["server:9000".to_owned()]));
+}
+
+#[test]
+fn a_head_has_64_kib_at_most() {
+    // The length of the head that is sent for a path and a cookie of these lengths, or the field that does not fit.
+    let outcome = |list: &[(&str, &str)], path: usize, cookie: usize| {
+        let own = fields(list);
+        let how = Forwarding { fields: Some(&own), ..HOW };
+        let (path, cookie) = ("x".repeat(path), "x".repeat(cookie));
+        let received = format!("GET /{path} HTTP/1.1\r\nHost: h\r\nCookie: {cookie}\r\n\r\n");
+        let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
+        let (request, _) = parsed.expect("accepted").expect("complete");
+        // What is there already does not count.
+        let mut out = vec![b'x'; 1000];
+        let written = write(&request.head, &mut out, &how);
+        let len = out.len() - 1000;
+        assert!(len <= HEAD_BYTES_MAX + path.len() + 1, "{len} bytes were written");
+        written.map(|_| len).map_err(|error| error.field.map(str::to_owned))
+    };
+    let paths = "$path$path$path$path$path$path$path$path";
+    let long = [("A", paths), ("B", "$path")];
+    let len = outcome(&long, 6000, 1).expect("not too long");
+    let rest = HEAD_BYTES_MAX - len;
+    assert!((1..8000).contains(&rest), "{rest}");
+    assert_eq!(outcome(&long, 6000, 1 + rest), Ok(HEAD_BYTES_MAX));
+    // The end of the head does not fit, then a field.
+    assert_eq!(outcome(&long, 6000, 2 + rest), Err(None));
+    assert_eq!(outcome(&long, 6000, 10 + rest), Err(Some("B".to_owned())));
+    let all: Vec<_> = ["A", "B", "C", "D"].iter().map(|name| (*name, paths)).collect();
+    assert_eq!(outcome(&all, 8000, 1), Err(Some("A".to_owned())));
+    assert_eq!(outcome(&all, 3000, 1), Err(Some("C".to_owned())));
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_request_is_refused_or_has_one_meaning() {
         let has_body = BODIES.contains(&&*reason) && request::is_last(&request.head);
         assert!(may_pass || has_body, "{name} passes: {head:?}");
         let mut sent = Vec::new();
-        request::write(&request.head, &mut sent, &HOW);
+        request::write(&request.head, &mut sent, &HOW).expect("not too long");
         check_same(&request, &sent);
         let verdict = HttpRequestData::analyze_raw_request(&sent);
         assert!(
@@ -307,7 +307,7 @@ proptest! {
         if let Ok(Some((request, _))) = http1::parse(received.as_bytes(), &Limits::DEFAULT) {
             let how = Forwarding { is_trusted, ..HOW };
             let mut sent = Vec::new();
-            request::write(&request.head, &mut sent, &how);
+            request::write(&request.head, &mut sent, &how).expect("not too long");
             check_same(&request, &sent);
         }
     }
@@ -323,7 +323,7 @@ proptest! {
             ]);
             let how = Forwarding { is_trusted, fields: Some(&own), ..HOW };
             let mut sent = Vec::new();
-            request::write(&request.head, &mut sent, &how);
+            request::write(&request.head, &mut sent, &how).expect("not too long");
             let text = sent.escape_ascii();
             let Ok(Some((again, len))) = http1::parse(&sent, &Limits::DEFAULT) else { panic!("{text}") };
             prop_assert_eq!((len, again.framing), (sent.len(), request.framing), "{}", text);
