@@ -13,6 +13,7 @@
 //!
 //! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
 
+use core::convert::Infallible;
 use std::rc::Rc;
 
 use http::Status;
@@ -23,7 +24,7 @@ use super::{Router, Waiting};
 use crate::content::{self, Kind};
 use crate::handler::{Found, Request, Ticket};
 use crate::route::RouteId;
-use crate::serving::{Page, Place, Serving};
+use crate::serving::{Page, Place, Serving, TreeId};
 use crate::shell::Shell;
 use crate::site::SiteId;
 
@@ -115,28 +116,24 @@ impl Router {
         shell: &mut Shell,
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
-        mut step: Step,
-        mut outcome: Outcome,
+        step: Step,
+        outcome: Outcome,
     ) -> Found<Answer> {
-        loop {
-            let (route, tree, path) = match next(&serving, place, step, outcome) {
-                Next::End(outcome) => return Found::Now(Answer { serving, place, outcome }),
-                Next::Find(page, following) => {
-                    step = following;
-                    let tree = serving.tree(page.route).expect("a page is a file of its route");
-                    (page.route, tree, &page.path)
-                }
-            };
+        let found = follow(&serving, place, step, outcome, |tree, path, step| {
             let found = match step {
                 Step::Page(_) => self.files.find_page(shell, tree, path, ticket),
                 _ => self.files.find(shell, tree, path, ticket),
             };
             match found {
-                content::Found::Now(answer) => outcome = Outcome::Content(route, answer),
-                content::Found::Later => {
-                    self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
-                    return Found::Later(None);
-                }
+                content::Found::Now(answer) => Ok(answer),
+                content::Found::Later => Err(Later),
+            }
+        });
+        match found {
+            Ok(outcome) => Found::Now(Answer { serving, place, outcome }),
+            Err((Later, route, step)) => {
+                self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
+                Found::Later(None)
             }
         }
     }
@@ -148,21 +145,14 @@ impl Router {
         (serving, place): (Rc<Serving>, Place),
         error: Outcome,
     ) -> Answer {
-        let outcome = match next(&serving, place, Step::Fallback, error) {
-            Next::End(outcome) => outcome,
-            Next::Find(page, step) => {
-                let tree = serving.tree(page.route).expect("a page is a file of its route");
-                let found = self.files.find_at_once(shell, tree, &page.path);
-                let found = found.map_or(
-                    content::Answer::Error(Status::ServiceUnavailable),
-                    content::Answer::Resource,
-                );
-                match next(&serving, place, step, Outcome::Content(page.route, found)) {
-                    Next::End(outcome) => outcome,
-                    Next::Find(..) => unreachable!("a page has no page"),
-                }
-            }
+        let find = |tree, path: &[u8], _: &Step| {
+            let found = self.files.find_at_once(shell, tree, path);
+            Ok::<_, Infallible>(found.map_or(
+                content::Answer::Error(Status::ServiceUnavailable),
+                content::Answer::Resource,
+            ))
         };
+        let Ok(outcome) = follow(&serving, place, Step::Fallback, error, find);
         Answer { serving, place, outcome }
     }
 }
@@ -174,6 +164,37 @@ enum Next<'a> {
     End(Outcome),
     /// This file is looked for.
     Find(&'a Page, Step),
+}
+
+/// A file is looked for, and will be found later.
+#[derive(Debug)]
+struct Later;
+
+/// Follows the steps of a request from one that has found `outcome` to the answer. `find` finds the file of a step.
+///
+/// # Errors
+///
+/// Those of `find`, with the route of the file and the step.
+fn follow<E>(
+    serving: &Serving,
+    place: Place,
+    mut step: Step,
+    mut outcome: Outcome,
+    mut find: impl FnMut(TreeId, &[u8], &Step) -> Result<content::Answer, E>,
+) -> Result<Outcome, (E, RouteId, Step)> {
+    loop {
+        match next(serving, place, step, outcome) {
+            Next::End(outcome) => return Ok(outcome),
+            Next::Find(page, following) => {
+                let tree = serving.tree(page.route).expect("a page is a file of its route");
+                match find(tree, &page.path, &following) {
+                    Ok(answer) => outcome = Outcome::Content(page.route, answer),
+                    Err(error) => return Err((error, page.route, following)),
+                }
+                step = following;
+            }
+        }
+    }
 }
 
 /// Decides what follows a step that has found `outcome`, for a request of a place.
