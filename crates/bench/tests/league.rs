@@ -440,10 +440,14 @@ fn a_low_rate_is_shown_as_it_is() {
     assert!((1.0..4.0).contains(&rate), "{row}");
 }
 
-/// Takes part like the others until its bytes have been compared, and then answers nothing but 404.
-const FAILING: &str = "\
-import http.server, os, sys
-os.chdir(sys.argv[1])
+/// A server in Python that takes part like the others until it has answered so many requests, and then answers nothing but
+/// 404. `begin` sets `host` and `port`, and goes to the directory of the files.
+fn failing(begin: &str, answers: u32) -> String {
+    format!(
+        "\
+#!/usr/bin/env python3
+import http.server, os, re, sys
+{begin}
 answered = 0
 class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -451,23 +455,42 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self):
         global answered
         answered += 1
-        if answered > 2:
+        if answered > {answers}:
             self.send_response(404)
             self.send_header('Content-Length', '0')
             self.end_headers()
         else:
             super().do_GET()
-http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[2])), Handler).serve_forever()
-";
+http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
+"
+    )
+}
+
+/// With the directory and the port as its arguments.
+const WITH_ARGUMENTS: &str = "\
+host, port = '127.0.0.1', sys.argv[2]
+os.chdir(sys.argv[1])";
+
+/// In the place of samum, with its configuration.
+const AS_SAMUM: &str = r#"if '--version' in sys.argv:
+    sys.exit()
+configuration = open(sys.argv[3]).read()
+host, port = re.search(r'listen = \["(.*):(.*)"\]', configuration).groups()
+os.chdir(re.search(r'files = "(.*)"', configuration)[1])"#;
+
+fn has_python() -> bool {
+    Command::new("python3").arg("--version").output().is_ok()
+}
 
 #[test]
 fn a_server_that_fails_does_not_end_the_league() {
-    if Command::new("python3").arg("--version").output().is_err() {
+    if !has_python() {
         skip!("there is no python3");
     }
     let dir = tempfile::tempdir().unwrap();
     let (out, script) = (dir.path().join("run"), dir.path().join("failing.py"));
-    fs::write(&script, FAILING).unwrap();
+    // One request compares its bytes, and one more is measured.
+    fs::write(&script, failing(WITH_ARGUMENTS, 2)).unwrap();
     let failing = format!("failing=python3 {} {{root}} {{port}}", script.display());
     let args = ["league", "warm", "--quick", "--secs", "0.2", "--servers", "samum", "--add"];
     let output = bench(&[&args[..], &[&failing, "--out", out.to_str().unwrap()]].concat());
@@ -479,39 +502,15 @@ fn a_server_that_fails_does_not_end_the_league() {
     assert!(fs::read_to_string(out.join("summary.md")).unwrap().contains("128 bytes"));
 }
 
-/// The same in the place of samum, with its configuration.
-const FAILING_SAMUM: &str = r#"#!/usr/bin/env python3
-import http.server, os, re, sys
-if '--version' in sys.argv:
-    sys.exit()
-configuration = open(sys.argv[3]).read()
-host, port = re.search(r'listen = \["(.*):(.*)"\]', configuration).groups()
-os.chdir(re.search(r'files = "(.*)"', configuration)[1])
-answered = 0
-class Handler(http.server.SimpleHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    def log_message(self, *_): pass
-    def do_GET(self):
-        global answered
-        answered += 1
-        if answered > 1:
-            self.send_response(404)
-            self.send_header('Content-Length', '0')
-            self.end_headers()
-        else:
-            super().do_GET()
-http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
-"#;
-
 #[test]
 fn a_server_that_fails_beside_stalled_or_hung_requests_does_not_end_the_test() {
-    if Command::new("python3").arg("--version").output().is_err() {
+    if !has_python() {
         skip!("there is no python3");
     }
     let samum = samum();
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("failing.py");
-    fs::write(&script, FAILING_SAMUM).unwrap();
+    fs::write(&script, failing(AS_SAMUM, 1)).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     // nginx waits for a device that hangs, and samum does not.
     for (test, samum, servers) in [
