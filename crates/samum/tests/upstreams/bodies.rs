@@ -212,3 +212,42 @@ fn a_response_that_has_begun_goes_on_when_the_body_grows_too_long() {
         assert_eq!(read_rest(&mut link), "", "no end of the body");
     });
 }
+
+/// The answer to the request has been found, and waits for that of the one before.
+#[test]
+fn a_body_that_grows_too_long_before_the_turn_of_its_answer_is_in_the_log_of_its_site() {
+    on_both_drivers(|driver| {
+        let (tree, origin) = (Tree::new().directory("www"), Origin::new());
+        let (root, url) = (tree.path().display(), origin.address());
+        let config = format!(
+            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+             [[site]]\nlisten = ['127.0.0.1:0']\nlog = '{root}/default.log'\ndefault = true\n\
+             [[site.route]]\nfiles = '{root}/www'\n\
+             [[site]]\nhosts = ['b.example']\nlisten = ['127.0.0.1:0']\nlog = '{root}/b.log'\n\
+             [[site.route]]\nproxy = 'http://{url}'\nmax-body = 10\n"
+        );
+        tree.write("samum.toml", config.as_str());
+        let mut command = std::process::Command::new(SAMUM);
+        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+        let mut server = Server::spawn(&mut command).expect("the server starts");
+        let mut client = connect(&server);
+        client.send(request("GET /first\nHost: b.example")).expect("the server receives");
+        let mut first = origin.accept();
+        read_until(&mut first, "\r\n\r\n");
+        let head = "GET /second\nHost: b.example\nTransfer-Encoding: chunked";
+        client.send(request(head) + "6\r\n012345\r\n").expect("the server receives");
+        let mut second = origin.accept();
+        read_until(&mut second, "012345\r\n");
+        second.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nearly.").expect("received");
+        thread::sleep(core::time::Duration::from_millis(200));
+        client.send("5\r\nabcde\r\n0\r\n\r\n").expect("the server receives");
+        read_rest(&mut second);
+        first.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").expect("received");
+        assert_eq!(client.response().expect("a response").status, 204);
+        assert_eq!(client.response().expect("a response").status, 413);
+        server.terminate().expect("it ends");
+        let log = |name: &str| std::fs::read_to_string(tree.path().join(name)).expect("a log");
+        assert_eq!(log("b.log").matches("\"GET /second HTTP/1.1\" 413 ").count(), 1);
+        assert_eq!(log("default.log"), "");
+    });
+}
