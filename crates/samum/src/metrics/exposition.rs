@@ -100,11 +100,12 @@ const FAMILIES: &[Family] = &[
         name: "samum_requests_refused_total",
         kind: Kind::Counter,
         help: "Requests that were refused because of their clients: not permitted (allow, deny), too many \
-               (requests-per-ip), or named differently by Forwarded and X-Forwarded-For.",
+               (requests-per-ip), named differently by Forwarded and X-Forwarded-For, or with too long a body (max-body).",
         samples: &[
             ("reason=\"forbidden\"", |stats| stats.forbidden),
             ("reason=\"rate\"", |stats| stats.limited_requests),
             ("reason=\"forged\"", |stats| stats.forged_clients),
+            ("reason=\"body\"", |stats| stats.long_bodies),
         ],
     },
     Family {

@@ -59,6 +59,8 @@ stats! {
     limited_connections,
     /// Requests refused because their fields name different clients.
     forged_clients,
+    /// Requests whose bodies were longer than they may be.
+    long_bodies,
     /// Connections closed because a header of the PROXY protocol was faulty, or came from a client that may
     /// send none.
     proxy_header_errors,

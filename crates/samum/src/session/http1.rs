@@ -673,16 +673,7 @@ impl Http1 {
                             incoming.consumer.end();
                             work.incoming = None;
                         }
-                        Event::Rejected(reject) if work.body_is_outstanding() => {
-                            let is_too_long = reject.status == Status::ContentTooLarge;
-                            if !is_too_long || !self.hand_back(work) {
-                                self.refuse(work, cx, reject);
-                            }
-                        }
-                        Event::Rejected(_) => {
-                            work.incoming = None;
-                            self.take_no_more();
-                        }
+                        Event::Rejected(reject) => self.handle_faulty_body(work, cx, reject),
                         Event::Partial => break,
                         Event::Request(_) | Event::Closed => {
                             unreachable!("the body has not ended")
@@ -701,6 +692,21 @@ impl Http1 {
             *since = cx.now;
         }
         at
+    }
+
+    /// The body that a consumer takes is no body, or is too long.
+    #[cold]
+    fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+        let is_too_long = reject.status == Status::ContentTooLarge;
+        cx.stats.long_bodies += u64::from(is_too_long);
+        if work.body_is_outstanding() {
+            if !is_too_long || !self.hand_back(work) {
+                self.refuse(work, cx, reject);
+            }
+            return;
+        }
+        work.incoming = None;
+        self.take_no_more();
     }
 
     /// Has the handler answer the request whose body has turned out to be too long, as the last of the connection. Returns

@@ -5,9 +5,10 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
-use super::common::{SAMUM, SOON, on_both_drivers, wait_until};
+use super::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
 
 /// A server of a proxy, whose requests the test answers.
 pub(crate) struct Origin(TcpListener);
@@ -72,6 +73,7 @@ fn serve(driver: &str, tree: &Tree, origin: &Origin) -> Server {
          headers = [{{ set = {{ X-Site = 'ours' }} }}]\nlog = '{root}/access.log'\n\
          [[site.route]]\npath = '/app/'\nproxy = 'http://{url}'\n\
          [[site.route]]\npath = '/any/'\nproxy = 'http://{url}'\nmax-body = 'none'\n\
+         [[site.route]]\npath = '/metrics'\nmetrics = true\n\
          [[site.route]]\nfiles = '{root}/www'\n"
     );
     tree.write("samum.toml", config.as_str());
@@ -210,6 +212,35 @@ fn a_response_that_has_begun_goes_on_when_the_body_grows_too_long() {
         let rest = client.read_to_end().expect("the connection is closed");
         assert!(rest.ends_with(b"\r\n\r\nearly."), "{}", rest.escape_ascii());
         assert_eq!(read_rest(&mut link), "", "no end of the body");
+    });
+}
+
+/// The number of requests that were refused for this reason.
+fn refused(server: &Server, reason: &str) -> f64 {
+    let text = ask(server, "GET /metrics").body;
+    let metrics = Metrics::parse(core::str::from_utf8(&text).expect("UTF-8")).expect("metrics");
+    metrics.sum("samum_requests_refused_total", &[("reason", reason)])
+}
+
+#[test]
+fn bodies_that_are_too_long_are_counted() {
+    on_both_drivers(|driver| {
+        let (tree, origin) = (Tree::new().file("www/too-long.html", "too long"), Origin::new());
+        let server = serve(driver, &tree, &origin);
+        assert_eq!(refused(&server, "body"), 0.0);
+        let mut client = connect(&server);
+        client.send(request("POST /app/x\nContent-Length: 11")).expect("the server receives");
+        expect_refusal(&mut client);
+        assert_eq!(refused(&server, "body"), 1.0);
+        let mut client = connect(&server);
+        client.send(request(CHUNKED) + "b\r\n0123456789a\r\n").expect("the server receives");
+        expect_refusal(&mut client);
+        assert_eq!(refused(&server, "body"), 2.0);
+        // The framing is at fault.
+        let mut client = connect(&server);
+        client.send(request(CHUNKED) + "x\r\n").expect("the server receives");
+        assert_eq!(client.response().expect("a response").status, 400);
+        assert_eq!(refused(&server, "body"), 2.0);
     });
 }
 

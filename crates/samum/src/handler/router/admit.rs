@@ -54,7 +54,7 @@ pub(super) fn admit(
         Err(Refusal::Connections) => stats.limited_connections += 1,
         Err(Refusal::Requests(_)) => stats.limited_requests += 1,
         Err(Refusal::Conflict) => stats.forged_clients += 1,
-        Err(Refusal::BodyTooLong) => {}
+        Err(Refusal::BodyTooLong) => stats.long_bodies += 1,
     }
     client
 }
