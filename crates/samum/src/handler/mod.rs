@@ -429,7 +429,7 @@ pub trait Consumer: fmt::Debug {
     fn end(&mut self);
 
     /// The body has more than [`bytes_max`](Self::bytes_max), and the rest will not come. Returns whether the handler
-    /// answers the request for that reason; if not, the session does. Called while the answer is looked for.
+    /// answers the request for that reason, unless it has answered it already; if not, the session does.
     fn handle_excess(&mut self) -> bool {
         false
     }

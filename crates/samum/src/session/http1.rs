@@ -699,30 +699,32 @@ impl Http1 {
     fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let is_too_long = reject.status == Status::ContentTooLarge;
         cx.stats.long_bodies += u64::from(is_too_long);
-        if work.body_is_outstanding() {
-            if !is_too_long || !self.hand_back(work) {
-                self.refuse(work, cx, reject);
-            }
+        if is_too_long && self.hand_back(work) {
             return;
+        }
+        if work.body_is_outstanding() {
+            return self.refuse(work, cx, reject);
         }
         work.incoming = None;
         self.take_no_more();
     }
 
-    /// Has the handler answer the request whose body has turned out to be too long, as the last of the connection. Returns
-    /// false if it has answered already, or leaves that to the session.
+    /// Tells the consumer that the body has turned out to be too long, and has the handler answer the request, as the last of
+    /// the connection. Returns false if it has answered already, or leaves that to the session.
     fn hand_back(&mut self, work: &mut Work) -> bool {
-        let (Some(incoming), Some(Exchange::Asked { lookup: Lookup::Pending(_), .. })) =
-            (&mut work.incoming, work.exchanges.back())
+        let is_handed_back =
+            work.incoming.as_mut().is_some_and(|incoming| incoming.consumer.handle_excess());
+        let is_outstanding = work.body_is_outstanding();
+        let is_pending = matches!(
+            work.exchanges.back(),
+            Some(Exchange::Asked { lookup: Lookup::Pending(_), .. })
+        );
+        let Some(asked) =
+            work.exchanges.back_asked().filter(|_| is_handed_back && is_outstanding && is_pending)
         else {
             return false;
         };
-        if !incoming.consumer.handle_excess() {
-            return false;
-        }
-        if let Some(asked) = work.exchanges.back_asked() {
-            (asked.last, asked.expect_continue) = (true, false);
-        }
+        (asked.last, asked.expect_continue) = (true, false);
         work.incoming = None;
         self.take_no_more();
         true

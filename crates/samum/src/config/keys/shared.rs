@@ -395,8 +395,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "Bytes that the body of a request may have, for routes with `proxy`, `fastcgi` or `cgi`; other routes take no \
               bodies, so the key is an error there. By default there is no limit. A request whose `Content-Length` says \
               more is answered 413 before anything else hears of it, and without a `100 Continue`. One in chunks that turns \
-              out to be longer is answered 413, unless its response has begun, and the connection to its server is cut. The \
-              client's connection is closed in either case. What comes through a tunnel (`Upgrade`) is no body.",
+              out to be longer is answered 413, or its response is cut off if that has begun, and the connection to its server is \
+              closed. The client's connection is closed in either case. What comes through a tunnel (`Upgrade`) is no body.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::bytes, notes);
             shared.max_body_place = Some(node.place);

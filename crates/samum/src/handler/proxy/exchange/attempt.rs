@@ -154,6 +154,8 @@ impl Exchange {
             Stage::Collecting | Stage::Connecting | Stage::Asking if self.upload.is_too_long() => {
                 return self.fail(tools, Status::ContentTooLarge);
             }
+            // It would wait for the rest, and its client gets no further request through this connection.
+            Stage::Content if self.upload.is_too_long() => return self.cut(tools),
             Stage::Collecting => return self.collect(tools),
             _ => {}
         }

@@ -150,6 +150,16 @@ impl Exchange {
         self.abort(tools);
     }
 
+    /// Cuts off a response that has begun, because the body of its request has grown too long.
+    pub(super) fn cut(&mut self, tools: &mut Tools<'_>) {
+        self.note_client(
+            tools,
+            "the body of a request is longer than `max-body`; its response is cut off",
+        );
+        self.end_output(tools, false);
+        self.abort(tools);
+    }
+
     /// Ends it here, and tells the server that the response is not wanted any more.
     pub(super) fn abort(&mut self, tools: &mut Tools<'_>) {
         if let Some(link) = self.tries.link(tools.links) {
