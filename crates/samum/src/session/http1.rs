@@ -760,9 +760,9 @@ impl Http1 {
         if incoming.form != Form::Body {
             incoming.consumer.end();
         }
-        // The request is not complete, and will not be.
+        // The request is not complete, and will not be. It has no response, but a line in the log.
         if work.body_is_outstanding() {
-            work.exchanges.pop_back();
+            work.exchanges.set_last_search(Box::new(BrokenOff));
         }
         self.take_no_more();
         work.incoming = None;
@@ -897,6 +897,20 @@ impl Http1 {
             }
             Phase::Open(_) => self.wait_for_request(cx),
         }
+    }
+}
+
+/// The search for the answer to a request of which the client has broken the body off: none.
+#[derive(Debug)]
+struct BrokenOff;
+
+impl Search for BrokenOff {
+    fn weight(&self) -> u64 {
+        0
+    }
+
+    fn ends_with_client(&self) -> bool {
+        true
     }
 }
 

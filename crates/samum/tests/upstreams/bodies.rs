@@ -245,6 +245,32 @@ fn bodies_that_are_too_long_are_counted() {
     });
 }
 
+#[test]
+fn a_request_whose_client_ends_its_side_within_the_body_is_in_the_log() {
+    on_both_drivers(|driver| {
+        let (tree, origin) = (Tree::new().directory("www"), Origin::new());
+        let server = serve(driver, &tree, &origin);
+        let log = || std::fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+        for (count, head, part) in [
+            (1, "POST /app/x\nContent-Length: 10", "01234"),
+            (2, CHUNKED, "5\r\n01234\r\n"),
+            (3, CHUNKED, ""),
+        ] {
+            let mut client = connect(&server);
+            client.send(request(head) + part).expect("the server receives");
+            // The server of the route has it.
+            let mut link = origin.accept();
+            read_until(&mut link, if part.is_empty() { "\r\n\r\n" } else { part });
+            client.shutdown_write().expect("connected");
+            assert_eq!(client.read_to_end().expect("the end"), b"");
+            read_rest(&mut link);
+            let lines = || log().matches("\"POST /app/x HTTP/1.1\" 499 0 ").count();
+            assert!(wait_until(SOON, || lines() == count), "{head}: {}", log());
+        }
+        assert_eq!(log().lines().count(), 3, "{}", log());
+    });
+}
+
 /// The answer to the request has been found, and waits for that of the one before.
 #[test]
 fn a_body_that_grows_too_long_before_the_turn_of_its_answer_is_in_the_log_of_its_site() {

@@ -98,6 +98,15 @@ impl Exchanges {
         Some(exchange)
     }
 
+    /// The answer to the last request comes from this search from now on.
+    pub(super) fn set_last_search(&mut self, search: Box<dyn Search>) {
+        let Some(mut exchange) = self.pop_back() else { return };
+        if let Exchange::Asked { lookup, .. } = &mut exchange {
+            *lookup = Lookup::Pending(Some(search));
+        }
+        self.push_back(exchange);
+    }
+
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
