@@ -463,3 +463,25 @@ fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
         assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1);
     });
 }
+
+/// nginx answers 301, with which clients repeat a POST as a GET.
+#[test]
+fn a_post_to_a_directory_without_its_slash_is_sent_there_with_its_body() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        tree.write("www/dir ectory/index.php", "");
+        let stage = Stage::new(driver, &tree);
+        for method in ["POST", "PUT", "BREW"] {
+            // Of the first the directory is not known yet.
+            for body in ["", "a body"] {
+                let response = stage.post(&format!("{method} /dir%20ectory?a=b"), body.as_bytes());
+                assert_eq!(response.status, 308, "{method}");
+                assert_eq!(response.header("Location"), Some("/dir%20ectory/?a=b"));
+            }
+        }
+        assert_eq!(stage.ask("GET /dir%20ectory").status, 301);
+        assert_eq!(stage.ask("OPTIONS /dir%20ectory").status, 204);
+        // A file takes none.
+        assert_eq!(stage.post("POST /a.txt", b"a body").status, 405);
+    });
+}

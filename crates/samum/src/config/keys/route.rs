@@ -198,7 +198,8 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         example: r#"{ server = "unix:/run/php/php-fpm.sock", keep = true }"#,
         doc: "An action: have scripts run by a FastCGI application, `HOST:PORT` or `unix:PATH`. With `files` in the \
               same route these are the files of that directory whose names end with `.php`; its `index` and its \
-              `fallback` may be scripts, and the other files are sent. What follows the name of a script in a \
+              `fallback` may be scripts, and the other files are sent. A request for a directory there without the slash at its \
+              end is sent to the path with it, with 308 if it would change something (`POST`). What follows the name of a script in a \
               path is its path info. A body of 1 MiB at most, or in chunks, has come when the application hears of \
               its request: slow uploads occupy no process. A longer one comes meanwhile, or is refused if it is in \
               chunks (413).",

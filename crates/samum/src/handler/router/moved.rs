@@ -22,9 +22,19 @@ pub(super) fn cleaned(
     let Some(files) = serving.route(id).action.files() else {
         unreachable!("content is of a route with files")
     };
+    moved_to(request, serving, id, files.rules.clean_path(path).unwrap_or(path))
+}
+
+/// Sends a request with its method and its body to a path below that of a route.
+pub(super) fn moved_to(
+    request: &Request<'_>,
+    serving: &Serving,
+    id: RouteId,
+    path: &[u8],
+) -> Outcome {
     let mut location = Vec::new();
     path::encode(serving.prefix(id), &mut location);
-    path::encode(files.rules.clean_path(path).unwrap_or(path), &mut location);
+    path::encode(path, &mut location);
     if let Target::Origin { query: Some(query), .. } = request.head.target {
         location.push(b'?');
         location.extend_from_slice(query);

@@ -20,7 +20,7 @@ use http1::Framing;
 
 use super::admit::circumstances;
 use super::answer::{Answer, Outcome, refusal_of};
-use super::moved::cleaned;
+use super::moved::{cleaned, moved_to};
 use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
@@ -131,6 +131,12 @@ impl Router {
                     }
                     Method::Options => {
                         Found::Now(Answer { serving, place, outcome: Outcome::Options })
+                    }
+                    // Its index may be a script. With 301 the client would lose the body.
+                    _ if matches!(resource.kind, Kind::Redirect) => {
+                        let to = [&resource.path, &b"/"[..]].concat();
+                        let outcome = moved_to(request, &serving, *id, &to);
+                        Found::Now(Answer { serving, place, outcome })
                     }
                     method => {
                         let outcome = Outcome::Error(refusal_of(method));
