@@ -175,6 +175,9 @@ impl FromStr for Prefix {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if ["all", "any", "*"].contains(&text) {
+            return Err(format!("{text}: all addresses are \"0.0.0.0/0\" and \"::/0\""));
+        }
         let wrong = || {
             format!("{text}: expected an address or a range such as 192.0.2.0/24 or 2001:db8::/32")
         };

@@ -176,7 +176,7 @@ pub struct Serve {
     pub config: Option<PathBuf>,
 
     /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, NAME:PORT for the first
-    /// address of a name, PORT for all IPv4 addresses, or
+    /// address of a name (127.0.0.1 for localhost), PORT for all IPv4 addresses, or
     /// unix:PATH, optionally followed by ,mode=660 and ,owner=USER:GROUP. May be repeated. With port 0
     /// the kernel chooses a port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]

@@ -130,6 +130,9 @@ fn unknown(
     let home = |name: &str| {
         sections().into_iter().find(|section| section.rows.iter().any(|row| row.name == name))
     };
+    // Such as `timeout-connect` for `timeout`.
+    let is_longer = |key: &&&str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+    let longer: Vec<_> = names.iter().filter(is_longer).map(|key| format!("`{key}`")).collect();
     let advice = match (suggest::nearest(name, names.iter().copied()), elsewhere::word(name)) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, Some(Word::Keys(keys))) => {
@@ -144,6 +147,10 @@ fn unknown(
             }
         }
         (None, Some(Word::Missing(sentence))) => sentence.to_owned(),
+        (None, None) if !longer.is_empty() => {
+            let home = home(name).map(|home| format!("; `{name}` belongs to {}", home.title));
+            format!("use {}{}", longer.join(" or "), home.unwrap_or_default())
+        }
         (None, None) => match home(name) {
             Some(home) => format!("it belongs to {}", home.title),
             None => format!("{title} has {}", names.join(", ")),

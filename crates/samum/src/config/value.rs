@@ -117,7 +117,7 @@ pub fn default_address() -> Address {
     Address::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))
 }
 
-/// Reads an address to listen on, which is no name.
+/// Reads an address to listen on, which is no name but `localhost`.
 ///
 /// # Errors
 ///
@@ -141,6 +141,13 @@ pub fn address(text: &str) -> Result<Address, String> {
     // `:80` and `80` mean all IPv4 addresses, as with other servers.
     if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
         return Ok(Address::Ip(SocketAddr::from(([0, 0, 0, 0], port))));
+    }
+    // Each machine has this name, so it needs no look-up.
+    if let Some((name, port)) = text.split_once(':')
+        && name.eq_ignore_ascii_case("localhost")
+        && let Ok(port) = port.parse::<u16>()
+    {
+        return Ok(Address::Ip((Ipv4Addr::LOCALHOST, port).into()));
     }
     Err("expected ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080, or unix:PATH".to_owned())
 }
@@ -510,7 +517,16 @@ mod tests {
         assert_eq!(address("127.0.0.1:80"), Ok(ip("127.0.0.1:80")));
         assert_eq!(address("[::1]:80"), Ok(ip("[::1]:80")));
         assert_eq!(address(":80"), Ok(ip("0.0.0.0:80")));
-        for bad in ["", "unix:", "1.2.3.4", "1.2.3.4:99999", "[::1]", "localhost:80"] {
+        for bad in [
+            "",
+            "unix:",
+            "1.2.3.4",
+            "1.2.3.4:99999",
+            "[::1]",
+            "localhost",
+            "localhost:x",
+            "a.org:80",
+        ] {
             assert!(address(bad).is_err(), "{bad}");
         }
     }

@@ -345,7 +345,13 @@ fn mistakes_are_explained() {
             "2:19: error: `a.org` is a host of 127.0.0.1:8080 already at samum/a.toml:2",
         ),
         (site("listen = []"), "expected at least one address"),
-        (site("listen = ['localhost:80']"), "expected ADDRESS:PORT"),
+        (site("listen = ['a.org:80']"), "expected ADDRESS:PORT"),
+        (site("allow = ['all']"), "all: all addresses are \"0.0.0.0/0\" and \"::/0\""),
+        (
+            routes("proxy = 'unix:s'\ntimeout = 5"),
+            "unknown key `timeout`; use `timeout-connect` or `timeout-upstream` or `timeout-upstream-send`; `timeout` \
+             belongs to",
+        ),
         (site("listen = [':80', '0.0.0.0:80']"), "0.0.0.0:80 is listed twice"),
         (site("listen = [{ mode = '660' }]"), "`listen` needs the key `unix`"),
         (site("listen = [{ unix = 's', mode = 'rw' }]"), "expected three octal digits"),
@@ -360,7 +366,10 @@ fn mistakes_are_explained() {
         (site("allow = ['192.0.2.1/24']"), "bits behind the length"),
         (site("limits = { requests-per-ip = '5 per second' }"), "expected a rate such as 100/s"),
         (site("limits = { requests-per-ip = '5/s burst 0' }"), "expected a rate such as 100/s"),
-        (site("limits = { connections = 5 }"), "limits has connections-per-ip"),
+        (
+            site("limits = { connections = 5 }"),
+            "unknown key `connections`; use `connections-per-ip`",
+        ),
         (site("route = 1"), "duplicate key"),
         (site("name = ''"), "expected a name of visible characters"),
         (
