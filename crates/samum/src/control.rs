@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError};
 use std::thread;
 use std::time::Instant;
 
@@ -37,8 +37,8 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 /// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// The time for a worker to come to a configuration that it has been given.
-const CONFIGURE_MAX: Duration = Duration::from_secs(2);
+/// The time for a worker to carry out the orders that it has been given.
+const FINISH_MAX: Duration = Duration::from_secs(2);
 
 /// An order to a worker: what to use from now on, or to say.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Workers {
         all
     }
 
-    /// Gives each worker its configuration, and waits until all serve it, at most [`CONFIGURE_MAX`]: a client that
+    /// Gives each worker its configuration, and waits until all serve it, at most [`FINISH_MAX`]: a client that
     /// comes after a reload expects the new configuration.
     ///
     /// # Errors
@@ -158,14 +158,21 @@ impl Workers {
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
         self.give(orders, ORDERS_WAIT_MAX)?;
+        self.finish();
+        Ok(())
+    }
+
+    /// Waits until all workers have carried out their orders, at most [`FINISH_MAX`]. Returns false if one may not
+    /// have.
+    pub(crate) fn finish(&self) -> bool {
         let (sender, done) = mpsc::channel();
         let marks = self.orders.iter().map(|_| Order::Mark { _done: sender.clone() });
         // A worker whose queue is full is not waited for.
-        let _ = self.give(marks, Duration::ZERO);
+        let are_all_told = self.give(marks, Duration::ZERO).is_ok();
         drop(sender);
         // It ends when the last worker has dropped its mark, or when the time is over.
-        let _ = done.recv_timeout(CONFIGURE_MAX);
-        Ok(())
+        let ended = done.recv_timeout(FINISH_MAX);
+        are_all_told && ended == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Gives each worker its order. If the queue of a worker is full, waits at most `patience`.
@@ -254,5 +261,34 @@ impl Inbox {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_finished_when_all_workers_have_carried_them_out() {
+        let (workers, inboxes) = Workers::new(2);
+        let started = Instant::now();
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            for inbox in inboxes {
+                let _mark = inbox.orders.recv();
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        assert!(workers.finish());
+        assert!(started.elapsed() >= Duration::from_millis(200), "{:?}", started.elapsed());
+        // They have ended.
+        assert!(workers.finish());
+        // One that takes no orders is not waited for.
+        let (workers, _inboxes) = Workers::new(1);
+        for _ in 0..ORDERS_MAX {
+            let (done, _) = mpsc::channel();
+            assert!(workers.give([Order::Mark { _done: done }], Duration::ZERO).is_ok());
+        }
+        assert!(!workers.finish());
     }
 }

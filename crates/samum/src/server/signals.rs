@@ -67,7 +67,7 @@ pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
         LogTarget::File(path) => Some((log, path)),
         LogTarget::None | LogTarget::Stdout => None,
     });
-    let mut count = 0;
+    let (mut count, mut told_of) = (0, Vec::new());
     for (log, path) in files {
         count += 1;
         let told = files::open(&log.target).and_then(|file| {
@@ -75,9 +75,18 @@ pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
             workers.tell(order, &file).map_err(|error| format!("cannot tell a worker: {error}"))
         });
         match told {
-            Ok(()) => say(&format!("reopened {}", path.display())),
+            Ok(()) => told_of.push(path),
             Err(error) => say(&format!("{error}; logging continues to the old file")),
         }
+    }
+    // From then on no write to an old file begins. It may be compressed.
+    if !told_of.is_empty() && !workers.finish() {
+        say(
+            "a worker is busy: it goes on with the old log files until it has time for the new ones",
+        );
+    }
+    for path in told_of {
+        say(&format!("reopened {}", path.display()));
     }
     if count == 0 && is_wanted {
         say("there is no log file to reopen");
