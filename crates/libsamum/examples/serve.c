@@ -63,7 +63,8 @@ static int proceed(struct client *client, const struct samum_completion *done) {
     case SAMUM_RECEIVED:
         client->used += (size_t)done->bytes;
         return done->bytes ? next(client) : -1; /* no bytes: the end, or an error */
-    case SAMUM_OPENED: /* an error: there is no such file, or the path leads out of the directory */
+    case SAMUM_OPENED: /* another error: there is no such file, or the path leads out of the directory */
+        if (done->error == EMFILE || done->error == ENFILE) return respond(client, "503 Service Unavailable", 0, 0);
         return respond(client, done->error ? "404 Not Found" : "200 OK", done->name, done->bytes);
     default: /* accepted, or sent */
         return done->error ? done->error : next(client);
@@ -79,8 +80,7 @@ int main(int argc, char **argv) {
     if (bind(fd, (struct sockaddr *)&address, size) || listen(fd, 4096)) check(errno, "listen");
     getsockname(fd, (struct sockaddr *)&address, &size);
     sigset_t end;
-    sigemptyset(&end);
-    sigaddset(&end, SIGTERM);
+    if (sigemptyset(&end) || sigaddset(&end, SIGTERM)) check(errno, "SIGTERM");
     sigprocmask(SIG_BLOCK, &end, NULL);
     check(samum_queue_new(&queue), "samum_queue_new");
     check(samum_directory(queue, open(argc > 1 ? argv[1] : ".", O_PATH | O_CLOEXEC), &root), "the directory");

@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 use testkit::{
-    Address, Client, assert_accepts_after_crowd, built, evict, request, skip, with_few_descriptors,
+    Address, Client, assert_accepts_after_crowd, assert_unavailable_in_crowd, built, evict,
+    request, skip, with_few_descriptors,
 };
 
 /// Where the parts of this crate are.
@@ -144,6 +145,20 @@ fn the_example_accepts_again_after_it_had_no_free_descriptor() {
     command.arg(dir.path()).arg("0").env("LD_LIBRARY_PATH", library).stdout(Stdio::piped());
     let mut server = Running(command.spawn().unwrap());
     assert_accepts_after_crowd(server.0.id(), address_of(&mut server));
+}
+
+#[test]
+fn the_example_answers_503_while_it_has_no_free_descriptor() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::write(dir.path().join("file"), "content").unwrap();
+    let (program, library) = compile(SERVE, dir.path());
+    let mut command = with_few_descriptors(program);
+    command.arg(dir.path()).arg("0").env("LD_LIBRARY_PATH", library).stdout(Stdio::piped());
+    let mut server = Running(command.spawn().unwrap());
+    assert_unavailable_in_crowd(server.0.id(), address_of(&mut server), "/file");
 }
 
 /// Runs a program that ends by itself, without an error.

@@ -10,6 +10,7 @@ use http::{ResponseHead, Status, Target, date, path};
 use http1::server::{self, Event as Http};
 use http1::{Limits, write};
 use ring::{Choice, Completion, Event, Fd, FileKind, Op, OpenHow, Ring, Token};
+use rustix::io::Errno;
 use sendfile::{
     Disk, DiskConfig, File, KernelTcp, Owner, Piece, Policy, Progress, Stream, Transport as _,
 };
@@ -99,8 +100,12 @@ impl Server {
                 }
                 _ => respond(ring, client, Status::NotFound, 0),
             },
-            // No such file; or the client has gone, which sending will find.
-            (Some(client), Err(_)) => respond(ring, client, Status::NotFound, 0),
+            // The client may have gone, which sending will find.
+            (Some(client), Err(error)) => {
+                let status =
+                    if is_shortage(&error) { Status::ServiceUnavailable } else { Status::NotFound };
+                respond(ring, client, status, 0);
+            }
             (Some(client), Ok(Event::Writable)) => client.transport.handle_writable(),
             _ => drop(self.clients.remove(&name)),
         }
@@ -133,6 +138,12 @@ impl Server {
             }
         }
     }
+}
+
+/// Returns whether something has run out: there may be such a file then.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+    shortages.iter().any(|shortage| error.raw_os_error() == Some(shortage.raw_os_error()))
 }
 
 fn respond(ring: &Ring, client: &mut Client, status: Status, size: u64) {

@@ -1,9 +1,12 @@
 //! The examples of this crate and of `ring`, as programs.
 
+use core::net::SocketAddr;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 
-use testkit::{assert_accepts_after_crowd, built, with_few_descriptors};
+use testkit::{
+    assert_accepts_after_crowd, assert_unavailable_in_crowd, built, with_few_descriptors,
+};
 
 /// A program that is ended with the test.
 struct Running(Child);
@@ -15,8 +18,8 @@ impl Drop for Running {
     }
 }
 
-/// Asserts that an example accepts connections again after it had no free descriptor.
-fn accepts_again(package: &str, example: &str, args: &[&str]) {
+/// Starts an example with few descriptors. Returns its address, too.
+fn start(package: &str, example: &str, args: &[&str]) -> (Running, SocketAddr) {
     let program = built(&["--package", package, "--example", example]).join("examples");
     let mut command = with_few_descriptors(program.join(example));
     command.args(args).stderr(Stdio::piped());
@@ -26,12 +29,27 @@ fn accepts_again(package: &str, example: &str, args: &[&str]) {
     stderr.read_line(&mut line).unwrap();
     let address = line.trim_start_matches("listening on ").split_ascii_whitespace().next();
     let address = address.and_then(|address| address.parse().ok());
-    assert_accepts_after_crowd(server.0.id(), address.unwrap_or_else(|| panic!("{line}")));
+    (server, address.unwrap_or_else(|| panic!("{line}")))
+}
+
+/// Asserts that an example accepts connections again after it had no free descriptor.
+fn accepts_again(package: &str, example: &str, args: &[&str]) {
+    let (server, address) = start(package, example, args);
+    assert_accepts_after_crowd(server.0.id(), address);
 }
 
 #[test]
 fn the_file_server_accepts_again_after_it_had_no_free_descriptor() {
     accepts_again("sendfile", "file_server", &["/", "127.0.0.1:0"]);
+}
+
+#[test]
+fn the_file_server_answers_503_while_it_has_no_free_descriptor() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "content").unwrap();
+    let args = [dir.path().to_str().unwrap(), "127.0.0.1:0"];
+    let (server, address) = start("sendfile", "file_server", &args);
+    assert_unavailable_in_crowd(server.0.id(), address, "/file");
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
+use crate::{Address, Client, request};
+
 /// Descriptors that a program with few of them may have.
 const FEW: usize = 40;
 /// Clients that are answered when the others have left.
@@ -35,16 +37,45 @@ pub fn assert_accepts_after_crowd(pid: u32, address: SocketAddr) {
         client
     };
     let mut clients: Vec<_> = (0..FEW + LATE).map(connect).collect();
-    let open = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-    let began = Instant::now();
-    while open() < FEW {
-        assert!(began.elapsed() < LIMIT, "{} descriptors are in use", open());
-        thread::sleep(Duration::from_millis(5));
-    }
+    await_crowd(pid);
     // It fails to accept the next one meanwhile.
     thread::sleep(Duration::from_millis(50));
     drop(clients.drain(..FEW));
     for client in &mut clients {
         client.read_exact(&mut [0]).expect("an answer");
+    }
+}
+
+/// Asserts that a file server with few descriptors, the process `pid`, answers 503 for a file while it has no free descriptor:
+/// there is such a file, and later it is sent.
+pub fn assert_unavailable_in_crowd(pid: u32, address: SocketAddr, path: &str) {
+    let address = Address::Tcp(address);
+    let connect = || Client::connect(&address).expect("the backlog has room");
+    let ask = |client: &mut Client| {
+        client.send(request(&format!("GET {path}"))).expect("the kernel takes it");
+        client.response().expect("a response").status
+    };
+    let mut client = connect();
+    assert_eq!(ask(&mut client), 200);
+    let clients: Vec<_> = (0..FEW).map(|_| connect()).collect();
+    await_crowd(pid);
+    assert_eq!(ask(&mut client), 503);
+    drop(clients);
+    let began = Instant::now();
+    loop {
+        match ask(&mut client) {
+            200 => return,
+            status => assert!(status == 503 && began.elapsed() < LIMIT, "{status}"),
+        }
+    }
+}
+
+/// Waits until a process has no free descriptor.
+fn await_crowd(pid: u32) {
+    let open = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    let began = Instant::now();
+    while open() < FEW {
+        assert!(began.elapsed() < LIMIT, "{} descriptors are in use", open());
+        thread::sleep(Duration::from_millis(5));
     }
 }

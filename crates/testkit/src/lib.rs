@@ -14,7 +14,7 @@
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
 //! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
-//! | [`with_few_descriptors`], [`assert_accepts_after_crowd`] | a server that has no free descriptor for a while |
+//! | [`with_few_descriptors`], [`assert_accepts_after_crowd`], [`assert_unavailable_in_crowd`] | a server that has no free descriptor for a while |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`ip()`], [`within`] | network namespaces, and what runs in one |
 //! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
@@ -44,7 +44,7 @@ mod tree;
 pub use built::built;
 pub use client::{Address, Client, get, request};
 pub use content::Content;
-pub use crowd::{assert_accepts_after_crowd, with_few_descriptors};
+pub use crowd::{assert_accepts_after_crowd, assert_unavailable_in_crowd, with_few_descriptors};
 pub use disk::{Disk, HungDisk, Image, Mounted, Subvolumes};
 pub use evict::{evict, evict_unused};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
