@@ -48,7 +48,7 @@ fn a_request_whose_head_would_be_too_long_is_answered_431() {
         let paths = "$path".repeat(8);
         let keys = format!("request-headers = {{ X-One = '{paths}', X-Two = '{paths}' }}");
         configure(&tree, driver, &[format!("http://{}", origin.address())], &keys);
-        let mut server = serve(&tree);
+        let server = serve(&tree);
         let mut client = Client::connect(&server.address()).expect("the server accepts");
         client.set_limit(SOON);
         let path = "x".repeat(5000);
