@@ -536,6 +536,29 @@ fn a_server_that_fails_beside_stalled_or_hung_requests_does_not_end_the_test() {
     }
 }
 
+#[test]
+fn a_server_that_does_not_start_has_one_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("samum");
+    fs::write(&script, "#!/bin/sh\n[ \"$1\" = --version ]\n").unwrap();
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for test in ["crawler", "asleep"] {
+        let out = dir.path().join(test);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_samum-bench"));
+        command.env("SAMUM", &script).args(["league", test, "--quick", "--secs", "0.1"]);
+        command.args(["--servers", "samum,nginx", "--out"]).arg(&out);
+        let output = command.output().unwrap();
+        let (_, skipped) = read(&out);
+        if let Some((system, why)) = skipped.iter().find(|(system, _)| system != "samum") {
+            reasons::accept(&format!("{test} {system}"), why);
+            continue;
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let [(_, why)] = &skipped[..] else { panic!("{test}: {skipped:?}") };
+        assert!(why.contains("did not start"), "{test}: {why}");
+    }
+}
+
 /// A server that knows nothing but to answer once and close.
 #[test]
 fn http_measures_a_server_that_closes() {

@@ -71,7 +71,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let known = [hot.clone()];
             let Some(mut server) = league.start(recorder, &peer, &site, &known, Some(&throttle))
             else {
-                dropped.add(recorder, name, round, Fault::Failed("it did not start".into()));
+                dropped.add_absent(recorder, name);
                 continue;
             };
             throttle.limit(Some(league.rate * RATE_TIMES))?;

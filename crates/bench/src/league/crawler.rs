@@ -92,9 +92,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                     rounds.record(recorder, &peer.name, what, unit, float(round), value);
                 }
             }
-            Ok(None) => {
-                dropped.add(recorder, &peer.name, round, Fault::Failed("it did not start".into()))
-            }
+            Ok(None) => dropped.add_absent(recorder, &peer.name),
             Err(fault) => dropped.add(recorder, &peer.name, round, fault),
         }
         recorder.progress(float(nth + 1) / float(total));

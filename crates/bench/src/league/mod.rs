@@ -575,6 +575,13 @@ impl Dropped {
         }
     }
 
+    /// The same for one that did not start. It has its row already.
+    fn add_absent(&mut self, recorder: &Recorder<'_>, name: &str) {
+        if !recorder.is_stopped() {
+            self.0.push((name.to_owned(), Fault::Failed("it did not start".into())));
+        }
+    }
+
     /// The last fault, if all of so many peers have been dropped: then it is hardly theirs.
     fn result(mut self, peers: usize) -> Result<(), Fault> {
         if self.0.len() < peers {
