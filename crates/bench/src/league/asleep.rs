@@ -2,8 +2,8 @@
 //! in pieces, with nothing in memory, not even metadata.
 //!
 //! Of the threads that have connections the kernel's own sum of such sleep is shown (`delayacct_blkio_ticks`,
-//! proc_pid_stat(5)), in ticks of 10 ms. Before Linux 6.15 it counts the waits of io_uring_enter(2), too, and of io_uring's threads
-//! it had the time since boot (Linux 6.18). So all threads are looked at every 5 ms as well: one that sleeps for a disk is in
+//! proc_pid_stat(5)), in ticks of 10 ms. Before Linux 6.15 it counts the waits of io_uring_enter(2), too. Linux 6.18 sometimes adds the
+//! time since boot, to io_uring's threads always; a sum that is longer than the measurement is left out. So all threads are looked at every 5 ms as well: one that sleeps for a disk is in
 //! the state D.
 //!
 //! samum itself says how long its longest turn was since it had started. That of another server is at most the longest
@@ -15,6 +15,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread;
+use std::time::Instant;
 
 use super::image::{Image, write_in_pieces};
 use super::peers::{METERED, METRICS, Peer};
@@ -85,7 +86,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             });
             let downloads = league.at_once(&server, &names, bytes as u64);
             let (stop, pid) = (AtomicBool::new(false), server.pid());
-            let delay_before = delay(pid);
+            let (delay_before, since) = (delay(pid), Instant::now());
             let (measured, sampled) = thread::scope(|scope| {
                 let sampler = scope.spawn(|| sample(pid, &stop));
                 let measured = league.measure(&mut server, &downloads);
@@ -95,6 +96,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let sampled = sampled.map_err(|_| Fault::Failed("the sampler panicked".into()))?;
             throttle.limit(None)?;
             let delay = delay(pid).saturating_sub(delay_before);
+            let is_sum = delay <= since.elapsed();
             let turn = longest_turn(&server);
             let latency = requests.close().map_err(Fault::from);
             let (latency, account) = match (latency, measured) {
@@ -112,7 +114,6 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             let x = float(round);
             for (what, unit, value) in [
                 (FIRST, Unit::Percent, sampled.percent(sampled.first).into()),
-                (DELAY, Unit::Nanoseconds, (delay.as_secs_f64() * 1e9).into()),
                 (OTHERS, Unit::Count, (sampled.percent(sampled.others) / 100.0).into()),
                 (KERNEL, Unit::Count, (sampled.percent(sampled.kernel) / 100.0).into()),
                 (THREADS, Unit::Count, float(sampled.kernel_threads).into()),
@@ -121,8 +122,11 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             ] {
                 rounds.record(recorder, name, what, unit, x, value);
             }
-            if let Some(turn) = turn {
-                rounds.record(recorder, name, TURN, Unit::Nanoseconds, x, turn * 1e9);
+            let delay = is_sum.then_some(delay.as_secs_f64());
+            for (what, seconds) in [(DELAY, delay), (TURN, turn)] {
+                if let Some(seconds) = seconds {
+                    rounds.record(recorder, name, what, Unit::Nanoseconds, x, seconds * 1e9);
+                }
             }
         }
         recorder.progress(float(round) / float(recorder.steps()));
