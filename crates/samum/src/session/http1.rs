@@ -24,12 +24,14 @@
 mod body;
 mod ends;
 mod exchange;
+mod receive;
+mod refuse;
 mod response;
 mod work;
 
 use core::time::Duration;
 
-use http::{Head, HeadBuf, Reject, ResponseHead, Status};
+use http::{Head, HeadBuf, Reject, Status};
 use http1::server::Event;
 use http1::{Framing, Limits, write};
 use ring::Time;
@@ -37,8 +39,8 @@ use sendfile::{Piece, Progress};
 
 use super::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use crate::context::Context;
-use crate::handler::{AnswerSize, Consumer, Found, Interim, Produced, Response, Search, page};
-use body::{Form, Incoming, Sending};
+use crate::handler::{AnswerSize, Found, Interim, Produced, Response, Search};
+use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
 use work::{CONTINUE, Work};
 
@@ -601,31 +603,6 @@ impl Http1 {
         requests.handle_request(self, work, number, &request.head, work.is_next());
     }
 
-    /// Has the body of a request given to a consumer, or what follows the request if it becomes a
-    /// tunnel.
-    fn accept_body(
-        &mut self,
-        work: &mut Work,
-        request: &mut http1::Request<'_>,
-        consumer: Box<dyn Consumer>,
-    ) -> Result<(), Reject> {
-        let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
-        if form == Form::Body {
-            work.reader.decode_body(request, consumer.bytes_max())?;
-            let last = !request.keep_alive || self.is_retiring;
-            work.asked =
-                Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.at) };
-            // A body that is too long to be skipped does not end the connection if it is taken.
-            if let Phase::Last(wait) = self.phase
-                && !last
-            {
-                self.phase = Phase::Open(wait);
-            }
-        }
-        work.incoming = Some(Incoming { consumer, form, received: 0 });
-        Ok(())
-    }
-
     /// A request was read; returns its number.
     #[inline]
     fn next_number(&mut self, work: &mut Work, cx: &Context) -> u32 {
@@ -642,181 +619,6 @@ impl Http1 {
         let request = self.next_request;
         self.next_request = request.wrapping_add(1);
         request
-    }
-
-    /// Gives the consumer what it has room for; returns how many bytes were taken.
-    #[inline(never)]
-    fn receive(&mut self, work: &mut Work, cx: &mut Context, bytes: &[u8]) -> usize {
-        let mut at = 0_usize;
-        while let Some(incoming) = &mut work.incoming {
-            let room = if incoming.has_room() { incoming.consumer.room() } else { 0 };
-            let room = usize::try_from(room).unwrap_or(usize::MAX);
-            let next = &bytes[at..bytes.len().min(at.saturating_add(room))];
-            match incoming.form {
-                Form::Offered => break,
-                Form::Tunnel | Form::HalfClosed => {
-                    if next.is_empty() {
-                        break;
-                    }
-                    incoming.consumer.push(next);
-                    at += next.len();
-                }
-                Form::Body => {
-                    // Also without bytes: the end may follow what was given last.
-                    let (taken, event) = work.reader.handle_body(next, &Limits::DEFAULT);
-                    at += taken;
-                    incoming.received += taken as u64;
-                    match event {
-                        Event::Body(content) => incoming.consumer.push(content),
-                        Event::Trailer(name, value) => incoming.consumer.trailer(name, value),
-                        Event::BodyEnd => {
-                            incoming.consumer.end();
-                            work.incoming = None;
-                        }
-                        Event::Rejected(reject) => self.handle_faulty_body(work, cx, reject),
-                        Event::Partial => break,
-                        Event::Request(_) | Event::Closed => {
-                            unreachable!("the body has not ended")
-                        }
-                    }
-                }
-            }
-        }
-        // A body is judged by its rate.
-        let is_tunnel = work.incoming.is_some() && !work.receives_body();
-        if at > 0
-            && is_tunnel
-            && let Phase::Open(Wait::Request(since)) | Phase::Last(Wait::Request(since)) =
-                &mut self.phase
-        {
-            *since = cx.now;
-        }
-        at
-    }
-
-    /// The body that a consumer takes is no body, or is too long.
-    #[cold]
-    fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
-        let is_too_long = reject.status == Status::ContentTooLarge;
-        cx.stats.long_bodies += u64::from(is_too_long);
-        if is_too_long && self.hand_back(work) {
-            return;
-        }
-        if work.body_is_outstanding() {
-            return self.refuse(work, cx, reject);
-        }
-        work.incoming = None;
-        self.take_no_more();
-    }
-
-    /// Tells the consumer that the body has turned out to be too long, and has the handler answer the request, as the last of
-    /// the connection. Returns false if it has answered already, or leaves that to the session.
-    fn hand_back(&mut self, work: &mut Work) -> bool {
-        let is_handed_back =
-            work.incoming.as_mut().is_some_and(|incoming| incoming.consumer.handle_excess());
-        let is_outstanding = work.body_is_outstanding();
-        let is_pending = matches!(
-            work.exchanges.back(),
-            Some(Exchange::Asked { lookup: Lookup::Pending(_), .. })
-        );
-        let Some(asked) =
-            work.exchanges.back_asked().filter(|_| is_handed_back && is_outstanding && is_pending)
-        else {
-            return false;
-        };
-        (asked.last, asked.expect_continue) = (true, false);
-        work.incoming = None;
-        self.take_no_more();
-        true
-    }
-
-    /// So many bytes of a body were dropped: it is read to its end only if it is not too long.
-    fn drop_body(&mut self, work: &mut Work, bytes: usize) {
-        work.dropped += bytes as u64;
-        if work.dropped > Limits::DEFAULT.body_bytes_max {
-            work.reader.close();
-            self.take_no_more();
-        }
-    }
-
-    /// No further request will be read, but the body of the last one, if a consumer takes it.
-    fn close_reader(work: &mut Work) {
-        if !work.receives_body() {
-            work.reader.close();
-        }
-    }
-
-    /// The consumer has room for what waits, or the peer will send no more.
-    fn handle_incoming(&mut self, work: &mut Work, moved: &Moved) -> Option<Next> {
-        let incoming = work.incoming.as_mut()?;
-        let has_room = incoming.has_room();
-        if moved.unread > 0 && has_room && !moved.stuck {
-            return Some(Next::Read);
-        }
-        let all_taken = moved.unread == 0 || (moved.stuck && has_room);
-        if !self.ended || !all_taken || incoming.form == Form::Offered {
-            return None;
-        }
-        if incoming.form != Form::Body {
-            incoming.consumer.end();
-        }
-        // The request is not complete, and will not be. It has no response, but a line in the log.
-        if work.body_is_outstanding() {
-            work.exchanges.set_last_search(Box::new(BrokenOff));
-        }
-        self.take_no_more();
-        work.incoming = None;
-        Some(Next::Pump)
-    }
-
-    /// Refuses what cannot be understood; in its turn, if others are being answered.
-    #[cold]
-    fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
-        // It takes the place of the answer to the request that has the faulty body.
-        let is_of_body = work.body_is_outstanding();
-        let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
-        self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
-    }
-
-    /// The same for the last request, which is none of those that wait, unless its head cannot be understood.
-    #[cold]
-    fn refuse_request(
-        &mut self,
-        work: &mut Work,
-        cx: &mut Context,
-        reject: Reject,
-        request: Option<(HeadBuf, Asked)>,
-    ) {
-        self.take_no_more();
-        work.incoming = None;
-        if work.exchanges.is_empty() && work.producing.is_none() {
-            self.respond_to_refused(work, cx, reject, request);
-        } else {
-            work.exchanges.push_back(Exchange::Refused(reject, request));
-        }
-    }
-
-    fn respond_to_refused(
-        &mut self,
-        work: &mut Work,
-        cx: &mut Context,
-        reject: Reject,
-        request: Option<(HeadBuf, Asked)>,
-    ) {
-        let bare =
-            ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
-        let mut response = page::refused(reject, bare);
-        let Some((head, asked)) = request else {
-            response.terms.recording = cx.default_recording(work.listener);
-            work.begin_response(cx, None, &mut response, true);
-            return;
-        };
-        let head = &head.as_head();
-        let (serving, site) = cx.serving_of(work.listener, head);
-        response.terms.recording = serving.recording(site);
-        response.terms.client = cx.forwarded(|| work.client, head);
-        work.asked = asked;
-        work.begin_response(cx, Some(head), &mut response, true);
     }
 
     /// All that was promised is with the transport. The first of these that applies: make more of the
@@ -897,20 +699,6 @@ impl Http1 {
             }
             Phase::Open(_) => self.wait_for_request(cx),
         }
-    }
-}
-
-/// The search for the answer to a request of which the client has broken the body off: none.
-#[derive(Debug)]
-struct BrokenOff;
-
-impl Search for BrokenOff {
-    fn weight(&self) -> u64 {
-        0
-    }
-
-    fn ends_with_client(&self) -> bool {
-        true
     }
 }
 

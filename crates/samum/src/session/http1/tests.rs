@@ -5,14 +5,14 @@ use core::fmt::Write as _;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use http::{FieldSection, Method, Target};
+use http::{FieldSection, Method, ResponseHead, Target};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Part, Producer, Terms};
+use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
 use crate::log::Recording;
 use crate::serving::Serving;
 

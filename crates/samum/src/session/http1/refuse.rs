@@ -1,0 +1,61 @@
+//! Requests that are refused before a handler has answered them.
+
+use http::{HeadBuf, Reject, ResponseHead};
+
+use super::Http1;
+use super::exchange::{Asked, Exchange};
+use super::work::Work;
+use crate::context::Context;
+use crate::handler::page;
+
+impl Http1 {
+    /// Refuses what cannot be understood; in its turn, if others are being answered.
+    #[cold]
+    pub(super) fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
+        // It takes the place of the answer to the request that has the faulty body.
+        let is_of_body = work.body_is_outstanding();
+        let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
+        self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
+    }
+
+    /// The same for the last request, which is none of those that wait, unless its head cannot be understood.
+    #[cold]
+    pub(super) fn refuse_request(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        reject: Reject,
+        request: Option<(HeadBuf, Asked)>,
+    ) {
+        self.take_no_more();
+        work.incoming = None;
+        if work.exchanges.is_empty() && work.producing.is_none() {
+            self.respond_to_refused(work, cx, reject, request);
+        } else {
+            work.exchanges.push_back(Exchange::Refused(reject, request));
+        }
+    }
+
+    pub(super) fn respond_to_refused(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        reject: Reject,
+        request: Option<(HeadBuf, Asked)>,
+    ) {
+        let bare =
+            ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
+        let mut response = page::refused(reject, bare);
+        let Some((head, asked)) = request else {
+            response.terms.recording = cx.default_recording(work.listener);
+            work.begin_response(cx, None, &mut response, true);
+            return;
+        };
+        let head = &head.as_head();
+        let (serving, site) = cx.serving_of(work.listener, head);
+        response.terms.recording = serving.recording(site);
+        response.terms.client = cx.forwarded(|| work.client, head);
+        work.asked = asked;
+        work.begin_response(cx, Some(head), &mut response, true);
+    }
+}
