@@ -196,8 +196,8 @@ impl Link {
     /// If the link is broken.
     pub(crate) fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
         let State::Open(transport) = &mut self.state else { return Ok(()) };
-        // All that is queued is a head and a body that was collected, or less: nothing bounds it further, since nothing
-        // would tell when its rest can be sent.
+        // All that is queued is a head and some of a body: nothing bounds it further, since nothing would tell when its
+        // rest can be sent.
         match transport.drain(ring, &mut self.queue, &mut { u64::MAX }) {
             Drained::Empty | Drained::Blocked => Ok(()),
             Drained::TurnOver => unreachable!("there is no budget"),

@@ -138,6 +138,17 @@ impl Input {
         self.key
     }
 
+    /// Takes the next bytes that wait, so many at most. With the last of them their memory goes, too.
+    pub(in crate::handler) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
+        if self.waiting.len() <= bytes_max {
+            return core::mem::take(&mut self.waiting).into();
+        }
+        let (first, _) = self.waiting.as_slices();
+        let bytes = first[..first.len().min(bytes_max)].to_vec();
+        self.waiting.drain(..bytes.len());
+        bytes
+    }
+
     /// Nothing more is taken.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.rest = Rest::Unwanted;
@@ -251,6 +262,27 @@ mod tests {
         assert_eq!(consumer.weight(), 0);
         drop(consumer);
         assert!(input.borrow().is_over() && !input.borrow().is_broken_off());
+    }
+
+    #[test]
+    fn a_body_is_taken_in_pieces_in_its_order() {
+        for pieces in [&[][..], &[1], &[10, 10], &[5, 4, 3, 2, 1], &[100, 1, 30]] {
+            let mut input = Input::new(None, Rc::default());
+            let (mut next, mut given, mut taken) = (0..=u8::MAX, Vec::new(), Vec::new());
+            for &piece in pieces {
+                let bytes: Vec<_> = next.by_ref().take(piece).collect();
+                input.waiting.extend(&bytes);
+                given.extend(bytes);
+                let bytes = input.take(7);
+                assert!(!bytes.is_empty() && bytes.len() <= 7);
+                taken.extend(bytes);
+            }
+            while !input.waiting.is_empty() {
+                taken.extend(input.take(7));
+            }
+            assert_eq!((taken, input.waiting.capacity()), (given, 0), "{pieces:?}");
+            assert!(input.take(7).is_empty());
+        }
     }
 
     #[test]

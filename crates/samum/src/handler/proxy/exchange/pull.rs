@@ -90,6 +90,7 @@ impl Exchange {
     /// Goes on in another turn of the worker.
     pub(in crate::handler::proxy) fn handle_turn(&mut self, tools: &mut Tools<'_>) {
         self.reception.is_queued = false;
+        self.send(tools);
         self.pull(tools);
     }
 

@@ -10,6 +10,10 @@ use crate::handler::gateway::input::Input;
 
 /// Bytes of a body that wait to be taken by a server; the client waits then.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes of a body that are given to a link at once, and the pieces that it is given in a turn of the worker; the others'
+/// turns come first then. Only a body that was collected has more.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+const TURN_PIECES_MAX: u32 = 16;
 
 /// Bytes of a body that are held after they were given to a link, so that the request can be sent again. A longer body
 /// can be sent once.
@@ -143,6 +147,7 @@ impl Exchange {
         let is_tunnel = self.stage == Stage::Tunnel;
         // A body that was not given to a link can be sent by another one.
         let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
+        let mut pieces = 0;
         // As long as the server takes all of it: nothing tells when there is room in a queue that is empty.
         while let Some(input) = &self.upload.input
             && takes
@@ -150,11 +155,19 @@ impl Exchange {
             && !has_failed
             && link.unsent() < UNSENT_BYTES_MAX
         {
+            if pieces == TURN_PIECES_MAX {
+                if !core::mem::replace(&mut self.reception.is_queued, true) {
+                    tools.again.push_back(self.key);
+                }
+                break;
+            }
+            pieces += 1;
             let mut input = input.borrow_mut();
             let again = if is_tunnel { None } else { self.upload.given.again() };
             let bytes = again.unwrap_or_else(|| {
-                let bytes = Vec::from(core::mem::take(&mut input.waiting));
-                if !bytes.is_empty() {
+                let bytes = input.take(PIECE_BYTES_MAX);
+                // As long as more waits there is no room for the client.
+                if !bytes.is_empty() && input.waiting.is_empty() {
                     tools.woken.push_back(self.ticket);
                 }
                 if !is_tunnel {
