@@ -120,6 +120,22 @@ fn a_body_reaches_the_script() {
     });
 }
 
+/// The request waits for its file, and all of its body has come when that is found to be a script.
+#[test]
+fn a_script_learns_the_length_of_a_body_in_chunks_that_has_come_before_the_file_is_found() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::new(driver, &tree);
+        let mut client = stage.connect();
+        let head = request("POST /sub/show.php\nTransfer-Encoding: chunked");
+        client.send(head + "5\r\nhello\r\n0\r\n\r\n").unwrap();
+        let response = client.response().unwrap();
+        assert_eq!(value(text(&response), "CONTENT_LENGTH"), "5");
+        assert!(text(&response).ends_with("5 5d41402abc4b2a76b9719d911017c592\n"));
+    });
+}
+
 /// The first request waits for its file, and is held back while its body grows too long.
 #[test]
 fn a_script_is_not_run_for_a_body_that_is_longer_than_its_route_allows() {

@@ -67,7 +67,7 @@ pub(super) struct Exchange {
 /// The stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The body is being collected.
+    /// Nothing has been asked; the body is perhaps being collected.
     Collecting,
     /// The connection is being made.
     Connecting,
@@ -111,7 +111,7 @@ impl Exchange {
             upstream: Arc::clone(upstream),
             interest: Weak::new(),
             wire,
-            stage: Stage::Connecting,
+            stage: Stage::Collecting,
             tries: Tries::new(affinity, is_idempotent),
             upload,
             reception: Reception::new(),
@@ -135,11 +135,8 @@ impl Exchange {
     pub(super) fn begin(&mut self, tools: &mut Tools<'_>, key: Key, interest: &Rc<Interest>) {
         self.key = key;
         self.interest = Rc::downgrade(interest);
-        if self.upload.begin(key) {
-            self.stage = Stage::Collecting;
-        } else {
-            self.start(tools);
-        }
+        self.upload.begin(key);
+        self.collect(tools);
     }
 
     /// The exchange with the server has ended.

@@ -68,10 +68,13 @@ impl Tries {
 impl Exchange {
     /// Begins once the whole body has come, if its length must be told.
     pub(super) fn collect(&mut self, tools: &mut Tools<'_>) {
+        if self.upload.is_collected() {
+            return;
+        }
         if let Some(length) = self.upload.length() {
             self.wire.set_content_length(length);
-            self.start(tools);
         }
+        self.start(tools);
     }
 
     /// Gives the request up, whose body has been coming for longest: all of them together take too much memory.
@@ -86,7 +89,7 @@ impl Exchange {
     }
 
     /// Tries the first server.
-    pub(super) fn start(&mut self, tools: &mut Tools<'_>) {
+    fn start(&mut self, tools: &mut Tools<'_>) {
         match self.choose(tools, Cost::First) {
             Some(chosen) => self.attempt(tools, chosen, true),
             None => {

@@ -106,12 +106,18 @@ impl Upload {
         self.given.held.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Tells its input the name of the exchange. Returns true if nothing of it may be sent before all has come.
-    pub(super) fn begin(&self, key: Key) -> bool {
+    /// Tells its input the name of the exchange.
+    pub(super) fn begin(&self, key: Key) {
+        if let Some(input) = &self.input {
+            input.borrow_mut().set_key(key);
+        }
+    }
+
+    /// Returns whether more of it has to come before anything is sent.
+    pub(super) fn is_collected(&self) -> bool {
         let Some(input) = &self.input else { return false };
-        let mut input = input.borrow_mut();
-        input.set_key(key);
-        input.is_collected() && input.length().is_none()
+        let input = input.borrow();
+        input.is_collected() && !input.is_whole()
     }
 
     /// Its length, if all of it has come and nothing was taken of it.
