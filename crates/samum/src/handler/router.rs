@@ -21,7 +21,7 @@ use ring::{Completion, Fd};
 
 use super::cgi::Programs;
 use super::files::Files;
-use super::gateway::bodies::Taker;
+use super::gateway::bodies::Needs;
 use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
 use super::proxy::{Held, Proxy};
@@ -118,9 +118,7 @@ impl Handler for Router {
         let Target::Origin { path, .. } = request.head.target else { return None };
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
         let route = place_of(&serving, site, path, &mut self.scratch).ok()?.route?;
-        let (is_passed_on, is_program) =
-            (serving.upstream(route).is_some(), serving.programs(route).is_some());
-        if !is_passed_on && !is_program {
+        if !serving.is_gateway(route) {
             return None;
         }
         // A body that is refused takes no place.
@@ -130,10 +128,12 @@ impl Handler for Router {
             admitted.ok()?;
         }
         let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
-        if is_passed_on {
-            let is_fastcgi = serving.scripts(route).is_some();
-            let taker = if is_fastcgi { Taker::Program } else { Taker::Server };
-            return self.proxy.consumer(request, taker, bytes_max);
+        if let Some(upstream) = serving.upstream(route) {
+            let needs = match serving.scripts(route) {
+                Some(_) => Needs::All { part: upstream.rules.buffer },
+                None => Needs::Nothing,
+            };
+            return self.proxy.consumer(request, needs, bytes_max);
         }
         self.programs.consumer(request, bytes_max)
     }

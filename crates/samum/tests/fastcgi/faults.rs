@@ -4,11 +4,13 @@ use core::time::Duration;
 use std::fs;
 use std::time::Instant;
 
-use testkit::{Signal, request};
+use testkit::{Signal, or_skip, request};
 
 use crate::application::{Act, Seen, application, application_of_tcp, end, output, record};
 use crate::common::{SOON, on_both_drivers_at_once, wait_until};
-use crate::stage::{Stage, on_both_drivers, text, tree};
+use crate::stage::{Php, Stage, on_both_drivers, text, tree};
+
+const MIB: usize = 1024 * 1024;
 
 const PROXIED: &str = "samum_proxy_requests_total";
 
@@ -150,6 +152,151 @@ fn an_upload_that_comes_slowly_takes_no_process_of_the_application() {
             panic!("{contents:?}")
         };
         assert_eq!((&first[..], &second[..]), (&b""[..], &b"0123456789"[..]));
+    });
+}
+
+/// As much as the buffer holds comes first; the rest of a longer body comes while the process waits for it.
+#[test]
+fn a_long_upload_takes_no_process_before_the_buffer_is_full() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let acts = vec![Act::Close(response); 4];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let stage = Stage::with(driver, &tree, "", "buffer = '3MiB'\n");
+        let body: Vec<u8> = (0u8..251).cycle().take(5 * MIB).collect();
+        for (first, length) in [(2 * MIB, 3 * MIB), (2 * MIB, 5 * MIB)] {
+            let body = &body[..length];
+            let mut slow = stage.connect();
+            slow.send(request(&format!("POST /\nContent-Length: {length}"))).unwrap();
+            slow.send(&body[..first]).unwrap();
+            assert_eq!(text(&stage.ask("GET /")), "hello");
+            slow.send(&body[first..]).unwrap();
+            assert_eq!(text(&slow.response().unwrap()), "hello");
+            let contents: Vec<_> = seen.iter().take(2).collect();
+            let [Seen::Request(_, none), Seen::Request(_, sent)] = &contents[..] else {
+                panic!("{length}")
+            };
+            assert!(none.is_empty() && sent == body, "{length}");
+        }
+    });
+}
+
+/// Nothing waits for the rest of a body that the buffer cannot hold.
+#[test]
+fn an_upload_beyond_the_buffer_reaches_its_process_while_it_comes() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let (address, seen) = application_of_tcp(vec![Act::Close(response)]);
+        let route = format!("fastcgi = {{ server = '{address}', root = '/srv' }}");
+        let stage = Stage::of_route(driver, &tree, &route);
+        let mut slow = stage.connect();
+        slow.send(request(&format!("POST /x?long\nContent-Length: {}", 2 * MIB))).unwrap();
+        slow.send(vec![b'x'; MIB - 1]).unwrap();
+        let asked = || stage.count("samum_upstream_requests_in_flight", &[]);
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(asked(), 0);
+        slow.send(vec![b'x'; 2]).unwrap();
+        assert!(wait_until(SOON, || asked() == 1), "it waits for more than the buffer holds");
+        slow.send(vec![b'x'; MIB - 1]).unwrap();
+        assert_eq!(text(&slow.response().unwrap()), "hello");
+        let Ok(Seen::Request(_, sent)) = seen.recv_timeout(SOON) else { panic!("no request") };
+        assert_eq!(sent.len(), 2 * MIB);
+    });
+}
+
+/// The worker keeps no more than 16 MiB of parts back: the one that has been coming for longest is passed on.
+#[test]
+fn the_oldest_of_too_many_long_uploads_is_passed_on() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let (address, seen) = application_of_tcp(vec![Act::Close(response); 4]);
+        let route = format!("fastcgi = {{ server = '{address}', root = '/srv' }}\nbuffer = '8MiB'");
+        let stage = Stage::of_route(driver, &tree, &route);
+        let asked = || stage.count("samum_upstream_requests_in_flight", &[]);
+        let body = vec![b'x'; 8 * MIB];
+        let mut all: Vec<_> = (0..4).map(|_| stage.connect()).collect();
+        for (at, client) in all.iter_mut().enumerate() {
+            client.send(request(&format!("POST /{at}\nContent-Length: {}", body.len()))).unwrap();
+            client.send(&body[..4 * MIB]).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(asked(), 0);
+        all[3].send(&body[..1]).unwrap();
+        assert!(wait_until(SOON, || asked() == 1));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(asked(), 1, "the others wait for more");
+        all[0].send(&body[4 * MIB..]).unwrap();
+        assert_eq!(text(&all[0].response().unwrap()), "hello");
+        let Ok(Seen::Request(variables, sent)) = seen.recv_timeout(SOON) else { panic!("none") };
+        assert!(variables.windows(14).any(|bytes| bytes == b"\x02REQUEST_URI/0"));
+        assert_eq!(sent.len(), body.len());
+        all[3].send(&body[4 * MIB + 1..]).unwrap();
+        assert_eq!(text(&all[3].response().unwrap()), "hello");
+    });
+}
+
+/// php-fpm has two processes, which would wait for the rest of the uploads.
+#[test]
+fn a_request_does_not_wait_for_slow_uploads_that_the_buffer_holds() {
+    const SCRIPT: &str = "<?php echo md5(file_get_contents('php://input'));";
+    on_both_drivers_at_once(|driver| {
+        let tree = tree().file("www/index.php", SCRIPT);
+        let _php = or_skip!(Php::start(&tree));
+        let stage = Stage::with(driver, &tree, "", "buffer = '8MiB'\n");
+        let digest = |length: usize| match length {
+            0 => "d41d8cd98f00b204e9800998ecf8427e",
+            length if length == 2 * MIB => "22b5d52b7d06e1b2b44f0fe3162e90e2",
+            _ => "727943cf3cd0ed31e7fbe1bab434d5eb",
+        };
+        let body: Vec<u8> = (0u8..251).cycle().take(8 * MIB).collect();
+        let mut uploads: Vec<_> = [2 * MIB, 8 * MIB]
+            .map(|length| {
+                let mut client = stage.connect();
+                client.send(request(&format!("POST /\nContent-Length: {length}"))).unwrap();
+                (client, &body[..length])
+            })
+            .into();
+        for part in 0..10 {
+            for (client, body) in &mut uploads {
+                let piece = body.len().div_ceil(10);
+                client.send(&body[part * piece..body.len().min((part + 1) * piece)]).unwrap();
+            }
+            if part == 9 {
+                break;
+            }
+            let before = Instant::now();
+            assert_eq!(text(&stage.ask("GET /")), digest(0));
+            assert!(before.elapsed() < Duration::from_millis(500), "{:?}", before.elapsed());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for (client, body) in &mut uploads {
+            assert_eq!(text(&client.response().unwrap()), digest(body.len()));
+        }
+    });
+}
+
+/// A client that stops is judged as one that sends any other body.
+#[test]
+fn a_long_upload_that_stops_ends_with_a_408_and_no_process_hears_of_it() {
+    on_both_drivers_at_once(|driver| {
+        let tree = scripts();
+        let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let seen = application(&tree.path().join("php.sock"), vec![Act::Close(response)]);
+        let route = format!(
+            "fastcgi = {{ server = 'unix:{}/php.sock', root = '/srv' }}",
+            tree.path().display()
+        );
+        let stage = Stage::in_server(driver, &tree, "timeout-header = 1", &route);
+        let mut slow = stage.connect();
+        slow.send(request(&format!("POST /\nContent-Length: {}", 2 * MIB))).unwrap();
+        slow.send(vec![b'x'; MIB / 2]).unwrap();
+        assert_eq!(slow.response().unwrap().status, 408);
+        assert_eq!(text(&stage.ask("GET /")), "hello");
+        let Ok(Seen::Request(_, content)) = seen.recv_timeout(SOON) else { panic!("no request") };
+        assert!(content.is_empty());
     });
 }
 

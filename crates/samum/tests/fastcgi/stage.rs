@@ -90,9 +90,14 @@ impl Stage {
 
     /// A server with this route for all paths.
     pub(crate) fn of_route(driver: &str, tree: &Tree, route: &str) -> Self {
+        Self::in_server(driver, tree, "", route)
+    }
+
+    /// The same with these keys of the table `server`.
+    pub(crate) fn in_server(driver: &str, tree: &Tree, keys: &str, route: &str) -> Self {
         let root = tree.path().display();
         let config = format!(
-            "[server]\nthreads = 1\ndriver = '{driver}'\n\
+            "[server]\nthreads = 1\ndriver = '{driver}'\n{keys}\n\
              [[site]]\nlisten = ['127.0.0.1:0']\n\
              log = {{ file = '{root}/access.log', format = 'json' }}\n\
              [[site.route]]\n{route}\n\

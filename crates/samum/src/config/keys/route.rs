@@ -201,8 +201,10 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               `fallback` may be scripts, and the other files are sent. A request for a directory there without the slash at its \
               end is sent to the path with it, with 308 if it would change something (`POST`). What follows the name of a script in a \
               path is its path info. A body of 1 MiB at most, or in chunks, has come when the application hears of \
-              its request: slow uploads occupy no process. A longer one comes meanwhile, or is refused if it is in \
-              chunks (413).",
+              its request: slow uploads occupy no process. A longer one in chunks is refused (413). Of any other \
+              longer one the first `buffer` bytes have come, in memory and 16 MiB at most; the rest comes while the \
+              process waits. If a worker has collected 16 MiB of such, the application hears of the oldest at once, \
+              and of further ones as they come.",
         read: |route, node, notes| {
             let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
             if node.is_table() {

@@ -321,7 +321,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         example: r#""64k""#,
         doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
               waits then. Beside it a response that is spliced has at most twice `receive-max` in pipes, and a \
-              worker 1.25 MiB that its servers have sent before they were told to wait.",
+              worker 1.25 MiB that its servers have sent before they were told to wait. With `fastcgi`, also bytes \
+              of a long body that have come when the application hears of its request.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
                 notes.error(node.place, "a buffer has 16 KiB at least");

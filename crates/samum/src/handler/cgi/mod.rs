@@ -35,7 +35,7 @@ use self::program::{Program, Progress, Stage};
 use self::response::{Document, Parser};
 use self::running::Running;
 use super::files::bare;
-use super::gateway::bodies::{Bodies, Taker};
+use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::Lines;
@@ -107,7 +107,8 @@ impl Programs {
         if framing == Framing::None {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, Taker::Program, bytes_max, &self.news)
+        let needs = Needs::All { part: 0 };
+        self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news)
     }
 
     /// Finds the answer to a request for a program.

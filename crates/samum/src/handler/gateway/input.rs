@@ -1,6 +1,9 @@
 //! The body of a request on its way from the client to a program or another server. It knows no pipe and no
 //! socket: a handler moves it on when it is told that something has happened ([`News`]).
 
+pub(in crate::handler) mod line;
+pub(in crate::handler) mod parts;
+
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,12 +11,13 @@ use std::rc::Rc;
 use http::FieldSection;
 use ring::Key;
 
+use self::parts::Parts;
 use super::interest::News;
 use crate::handler::{CONSUMER_ROOM_MIN, Consumer};
 
 /// Bytes of a body that wait to be taken.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body that is collected. A longer one is passed on while it comes, or refused if its length is not known.
+/// Bytes of a body that is collected whole. A longer one is refused if its length is not known.
 pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The body of a request.
@@ -25,10 +29,27 @@ pub(in crate::handler) struct Input {
     pub(in crate::handler) waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
-    /// Some if all of it has to come before anything is taken.
-    collected: Option<Collected>,
+    stage: Stage,
     rest: Rest,
     news: Rc<RefCell<News>>,
+}
+
+/// The stage of a body on its way to be taken.
+#[derive(Debug)]
+pub(in crate::handler) enum Stage {
+    /// It is taken while it comes.
+    Streamed,
+    /// All of it has to come before anything is taken.
+    Whole(Charge),
+    /// A part of it has to come before anything is taken, or all of it.
+    Part {
+        /// The number of bytes of the part.
+        bytes: u64,
+        charge: Charge,
+        parts: Rc<Parts>,
+    },
+    /// The part has come, or is not waited for any longer: it is taken, and then the rest while that comes.
+    PassedOn(Charge),
 }
 
 /// The rest of a body, behind what has come.
@@ -48,7 +69,7 @@ enum Rest {
 
 /// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
 #[derive(Debug)]
-pub(in crate::handler) struct Collected {
+pub(in crate::handler) struct Charge {
     of_all: Rc<Cell<u64>>,
     bytes: u64,
 }
@@ -61,7 +82,7 @@ pub(in crate::handler) struct InputConsumer {
     pub(in crate::handler) bytes_max: u64,
 }
 
-impl Collected {
+impl Charge {
     pub(in crate::handler) const fn new(of_all: Rc<Cell<u64>>) -> Self {
         Self { of_all, bytes: 0 }
     }
@@ -70,24 +91,26 @@ impl Collected {
         self.bytes += bytes;
         self.of_all.set(self.of_all.get() + bytes);
     }
+
+    /// Gives the bytes back.
+    fn clear(&mut self) {
+        self.of_all.set(self.of_all.get() - core::mem::take(&mut self.bytes));
+    }
 }
 
-impl Drop for Collected {
+impl Drop for Charge {
     fn drop(&mut self) {
-        self.of_all.set(self.of_all.get() - self.bytes);
+        self.clear();
     }
 }
 
 impl Input {
-    pub(in crate::handler) const fn new(
-        collected: Option<Collected>,
-        news: Rc<RefCell<News>>,
-    ) -> Self {
+    pub(in crate::handler) const fn new(stage: Stage, news: Rc<RefCell<News>>) -> Self {
         Self {
             key: None,
             waiting: VecDeque::new(),
             trailers: FieldSection::EMPTY,
-            collected,
+            stage,
             rest: Rest::Coming,
             news,
         }
@@ -103,9 +126,9 @@ impl Input {
         self.is_whole().then_some(self.waiting.len() as u64)
     }
 
-    /// Returns whether all of it has to come before anything is taken.
+    /// Returns whether all of it, or a part, has to come before anything is taken.
     pub(in crate::handler) const fn is_collected(&self) -> bool {
-        self.collected.is_some()
+        matches!(self.stage, Stage::Whole(_) | Stage::Part { .. })
     }
 
     /// Returns whether something waits for the rest of it.
@@ -141,6 +164,9 @@ impl Input {
     /// Takes the next bytes that wait, so many at most. With the last of them their memory goes, too.
     pub(in crate::handler) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
         if self.waiting.len() <= bytes_max {
+            if let Some(charge) = self.charge() {
+                charge.clear();
+            }
             return core::mem::take(&mut self.waiting).into();
         }
         let (first, _) = self.waiting.as_slices();
@@ -158,8 +184,26 @@ impl Input {
     /// The gateway's server or program has all of it: it takes no memory any more.
     pub(in crate::handler) fn release(&mut self) {
         self.waiting = VecDeque::new();
-        if let Some(collected) = &mut self.collected {
-            *collected = Collected::new(Rc::clone(&collected.of_all));
+        if let Some(charge) = self.charge() {
+            charge.clear();
+        }
+    }
+
+    /// The bytes of it that are accounted for.
+    const fn charge(&mut self) -> Option<&mut Charge> {
+        match &mut self.stage {
+            Stage::Streamed => None,
+            Stage::Whole(charge) | Stage::Part { charge, .. } | Stage::PassedOn(charge) => {
+                Some(charge)
+            }
+        }
+    }
+
+    /// No more of a part is waited for.
+    fn pass_on(&mut self) {
+        if let Stage::Part { charge, parts, .. } = &self.stage {
+            self.stage = Stage::PassedOn(parts.passed_on(charge.bytes));
+            self.touch();
         }
     }
 
@@ -167,11 +211,37 @@ impl Input {
     fn room(&self) -> u64 {
         // The session keeps to the limit of a body that is collected, and needs room for the framing of its
         // last bytes, too.
-        let most = match self.is_collected() {
-            true => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
-            false => STREAMED_BYTES_MAX as u64,
+        let most = match &self.stage {
+            Stage::Whole(_) => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
+            Stage::Part { bytes, .. } => *bytes + CONSUMER_ROOM_MIN,
+            Stage::Streamed | Stage::PassedOn(_) => STREAMED_BYTES_MAX as u64,
         };
-        most - self.waiting.len() as u64
+        // More may wait of a body that is passed on.
+        most.saturating_sub(self.waiting.len() as u64)
+    }
+
+    /// Takes the next bytes, if they are wanted. Returns the parts of bodies among which they wait.
+    fn push(&mut self, bytes: &[u8]) -> Option<Rc<Parts>> {
+        if self.rest != Rest::Coming {
+            return None;
+        }
+        self.waiting.extend(bytes);
+        self.touch();
+        match &mut self.stage {
+            Stage::Streamed | Stage::PassedOn(_) => None,
+            Stage::Whole(charge) => {
+                charge.add(bytes.len() as u64);
+                None
+            }
+            Stage::Part { charge, bytes: least, parts } => {
+                charge.add(bytes.len() as u64);
+                let parts = Rc::clone(parts);
+                if charge.bytes >= *least {
+                    self.pass_on();
+                }
+                Some(parts)
+            }
+        }
     }
 
     fn touch(&self) {
@@ -183,8 +253,8 @@ impl Input {
 
 impl Consumer for InputConsumer {
     fn bytes_max(&self) -> u64 {
-        let is_collected = self.input.borrow().is_collected();
-        self.bytes_max.min(if is_collected { COLLECTED_BYTES_MAX } else { u64::MAX })
+        let is_whole = matches!(self.input.borrow().stage, Stage::Whole(_));
+        self.bytes_max.min(if is_whole { COLLECTED_BYTES_MAX } else { u64::MAX })
     }
 
     fn room(&self) -> u64 {
@@ -192,13 +262,9 @@ impl Consumer for InputConsumer {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let mut input = self.input.borrow_mut();
-        if input.rest == Rest::Coming {
-            input.waiting.extend(bytes);
-            if let Some(collected) = &mut input.collected {
-                collected.add(bytes.len() as u64);
-            }
-            input.touch();
+        let parts = self.input.borrow_mut().push(bytes);
+        if let Some(parts) = parts {
+            parts.make_room();
         }
     }
 
@@ -213,6 +279,7 @@ impl Consumer for InputConsumer {
         let mut input = self.input.borrow_mut();
         if input.rest == Rest::Coming {
             input.rest = Rest::None;
+            input.pass_on();
         }
         input.touch();
     }
@@ -250,7 +317,7 @@ mod tests {
     #[test]
     fn a_body_waits_to_be_taken_or_is_dropped() {
         let news = Rc::new(RefCell::new(News::default()));
-        let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
+        let input = Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::clone(&news))));
         input.borrow_mut().set_key(Key::NONE);
         let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
         consumer.push(&[1; 1000]);
@@ -267,7 +334,7 @@ mod tests {
     #[test]
     fn a_body_is_taken_in_pieces_in_its_order() {
         for pieces in [&[][..], &[1], &[10, 10], &[5, 4, 3, 2, 1], &[100, 1, 30]] {
-            let mut input = Input::new(None, Rc::default());
+            let mut input = Input::new(Stage::Streamed, Rc::default());
             let (mut next, mut given, mut taken) = (0..=u8::MAX, Vec::new(), Vec::new());
             for &piece in pieces {
                 let bytes: Vec<_> = next.by_ref().take(piece).collect();
@@ -289,7 +356,7 @@ mod tests {
     fn a_body_comes_whole_or_is_broken_off() {
         let news = Rc::new(RefCell::new(News::default()));
         for is_whole in [true, false] {
-            let input = Rc::new(RefCell::new(Input::new(None, Rc::clone(&news))));
+            let input = Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::clone(&news))));
             let mut consumer = InputConsumer { input: Rc::clone(&input), bytes_max: u64::MAX };
             consumer.push(b"body");
             assert!(!input.borrow().is_whole() && !input.borrow().is_broken_off());

@@ -33,7 +33,7 @@ use self::request::{HEAD_BYTES_MAX, TooLong};
 use self::response::{HandOver, Passed};
 use self::wire::Wire;
 use super::files::bare;
-use super::gateway::bodies::{Bodies, Taker};
+use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
 use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
 use super::gateway::lines::Lines;
@@ -170,15 +170,15 @@ impl Proxy {
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
-        taker: Taker,
+        needs: Needs,
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
-        let is_tunnel = || taker == Taker::Server && request::upgrade(request.head).is_some();
+        let is_tunnel = || needs == Needs::Nothing && request::upgrade(request.head).is_some();
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, taker, bytes_max, &self.news)
+        self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news)
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for

@@ -66,7 +66,7 @@ impl Tries {
 }
 
 impl Exchange {
-    /// Begins once the whole body has come, if its length must be told.
+    /// Begins once the whole body has come, or a part of a long one, if the server needs that.
     pub(super) fn collect(&mut self, tools: &mut Tools<'_>) {
         if self.upload.is_collected() {
             return;
