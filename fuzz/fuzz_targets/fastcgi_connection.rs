@@ -1,10 +1,10 @@
 //! Arbitrary bytes as the responses of a FastCGI application. Checked: every call makes progress or waits,
-//! the same bytes give the same events however they are cut, the streams are those of a plain reader, and
-//! a closed connection stays closed.
+//! the same bytes give the same events however they are cut, the streams are those of a plain reader, each
+//! response is of records with the id of its request, and a closed connection stays closed.
 
 #![no_main]
 
-use fastcgi::{Connection, Eof, Event};
+use fastcgi::{Connection, Eof, Event, RequestId};
 use libfuzzer_sys::fuzz_target;
 
 // The first byte says how many requests are sent, the second the size of the pieces.
@@ -29,14 +29,16 @@ struct Happened {
 }
 
 /// The events of a stream that arrives in pieces of `piece` bytes and ends.
-fn run(stream: &[u8], mut requests: u8, piece: usize) -> Happened {
+fn run(stream: &[u8], requests: u8, piece: usize) -> Happened {
+    let mut ids = (0..requests).map(|before| RequestId::after(before.into()));
     let mut connection = Connection::new();
     let mut happened = Happened::default();
     let (mut consumed, mut arrived) = (0, 0);
     loop {
-        if connection.is_idle() && requests > 0 {
-            connection.begin();
-            requests -= 1;
+        if connection.is_idle()
+            && let Some(id) = ids.next()
+        {
+            connection.begin(id);
         }
         let before = connection.clone();
         let (len, event) = connection.handle_input(&stream[consumed..arrived]);
@@ -92,6 +94,10 @@ fn check_streams(mut stream: &[u8], happened: &Happened) {
     {
         let content_bytes = usize::from(header[4]) << 8 | usize::from(header[5]);
         let (content, rest) = rest.split_at(content_bytes.min(rest.len()));
+        let id = u16::from_be_bytes([header[2], header[3]]);
+        if let 3 | 6 | 7 = header[1] {
+            assert_eq!(usize::from(id), ends + 1, "a record of another request");
+        }
         match header[1] {
             3 => ends += 1,
             6 => output.extend_from_slice(content),

@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use crate::record::{HEADER_BYTES, Header, Received};
+use crate::record::{HEADER_BYTES, Header, Received, RequestId};
 
 /// The most management records that may come with one response. Applications send none that nothing has
 /// asked for.
@@ -107,6 +107,8 @@ enum State {
 /// A response that comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Response {
+    /// The request that it answers.
+    request: RequestId,
     /// True once a byte of it has come.
     has_begun: bool,
     place: Place,
@@ -152,14 +154,14 @@ impl Connection {
         Self { state: State::Idle }
     }
 
-    /// Expects the response to a request, from the bytes that come now.
+    /// Expects the response to a request, from the bytes that come now. Records of another request are a fault.
     ///
     /// # Panics
     ///
     /// If the connection is not idle.
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, request: RequestId) {
         assert!(self.is_idle(), "a request before the end of the response to another");
-        self.state = State::Response(Response::new());
+        self.state = State::Response(Response::new(request));
     }
 
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
@@ -221,8 +223,9 @@ impl Connection {
 }
 
 impl Response {
-    const fn new() -> Self {
+    const fn new(request: RequestId) -> Self {
         Self {
+            request,
             has_begun: false,
             place: Place::Header(Held::NOTHING),
             output_has_ended: false,
@@ -243,7 +246,7 @@ impl Response {
             Place::Header(held) => {
                 let (len, bytes) = held.extend(input);
                 let Some(bytes) = bytes else { return Ok((len, None)) };
-                let header = Header::parse(bytes)?;
+                let header = Header::parse(bytes, self.request)?;
                 (self.begin_record(header)?, len, None)
             }
             Place::Content { record, left, .. } => {

@@ -8,12 +8,14 @@
 //! It does no I/O and reads no clock. Nothing that an application sends makes it allocate: content is
 //! borrowed from the input, and of a record that is cut only the header is kept.
 //!
-//! Records are read strictly. A record of another version, of a request that was not made, of a kind that
+//! Records are read strictly. A record of another version, of another request, of a kind that
 //! an application does not send, or behind the end of its stream is a [`Fault`]: the connection is of no
 //! more use.
 //!
-//! There is one request at a time on a connection, always with the id 1. Few applications can take more
-//! (php-fpm refuses them), and a response that is taken slowly would hold up the others.
+//! There is one request at a time on a connection. Few applications can take more (php-fpm refuses them), and a
+//! response that is taken slowly would hold up the others. Each of them has an [id](RequestId) of its own, which
+//! applications repeat (php-fpm, libfcgi and Go's `net/http/fcgi` do): what one sends behind its response is a fault, and
+//! not the response to the next request.
 //!
 //! # Reading list
 //!
@@ -29,18 +31,19 @@
 //! # A request, answered
 //!
 //! ```
-//! use fastcgi::{Connection, Event, ProtocolStatus, write};
+//! use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
 //!
 //! let mut request = Vec::new();
-//! write::begin_request(true, &mut request);
-//! write::params([(&b"REQUEST_METHOD"[..], &b"GET"[..])], &mut request);
-//! write::stdin_end(&mut request);
+//! let id = RequestId::FIRST;
+//! write::begin_request(id, true, &mut request);
+//! write::params(id, [(&b"REQUEST_METHOD"[..], &b"GET"[..])], &mut request);
+//! write::stdin_end(id, &mut request);
 //! assert_eq!(request.len(), 16 + (8 + 2 + 14 + 3) + 8 + 8);
 //!
 //! let received = b"\x01\x06\x00\x01\x00\x05\x03\x00hello\0\0\0\
 //!                  \x01\x03\x00\x01\x00\x08\x00\x00\0\0\0\0\0\0\0\0";
 //! let mut connection = Connection::new();
-//! connection.begin();
+//! connection.begin(id);
 //! let mut rest = &received[..];
 //! let mut output = Vec::new();
 //! loop {
@@ -77,3 +80,4 @@ mod testing;
 pub use connection::{
     Connection, EMPTY_RECORDS_MAX, End, Eof, Event, Fault, MANAGEMENT_RECORDS_MAX, ProtocolStatus,
 };
+pub use record::RequestId;

@@ -2,13 +2,13 @@
 //!
 //! Reading list: FastCGI 1.0 §3.3, §3.4, §5.1 to §5.4, §6.2.
 //!
-//! A request is [`begin_request`], [`params`], [`stdin`] as often as there is content, and [`stdin_end`].
+//! A request is [`begin_request`], [`params`], [`stdin`] as often as there is content, and [`stdin_end`], all with its id.
 //! Records have no padding: it would let an application read aligned words, which none does, and cost
 //! bytes.
 
 use alloc::vec::Vec;
 
-use crate::record::{CONTENT_BYTES_MAX, HEADER_BYTES, Sent, header};
+use crate::record::{CONTENT_BYTES_MAX, HEADER_BYTES, RequestId, Sent, header};
 
 /// `FCGI_RESPONDER`
 const RESPONDER: u16 = 1;
@@ -23,10 +23,10 @@ const LONG_MAX: usize = 0x7fff_ffff;
 ///
 /// If `keeps_connection` is true, the application leaves the connection open behind its response, for
 /// another request; else it closes it.
-pub fn begin_request(keeps_connection: bool, out: &mut Vec<u8>) {
+pub fn begin_request(id: RequestId, keeps_connection: bool, out: &mut Vec<u8>) {
     let [role_high, role_low] = RESPONDER.to_be_bytes();
     let flags = if keeps_connection { KEEP_CONNECTION } else { 0 };
-    let mut records = Records::new(Sent::BeginRequest, out);
+    let mut records = Records::new(id, Sent::BeginRequest, out);
     records.push(&[role_high, role_low, flags, 0, 0, 0, 0, 0]);
     records.close();
 }
@@ -35,15 +35,20 @@ pub fn begin_request(keeps_connection: bool, out: &mut Vec<u8>) {
 ///
 /// ```
 /// let mut out = Vec::new();
-/// fastcgi::write::params([(&b"A"[..], &b"bc"[..])], &mut out);
+/// let id = fastcgi::RequestId::FIRST;
+/// fastcgi::write::params(id, [(&b"A"[..], &b"bc"[..])], &mut out);
 /// assert_eq!(out, b"\x01\x04\x00\x01\x00\x05\x00\x00\x01\x02Abc\x01\x04\x00\x01\x00\x00\x00\x00");
 /// ```
 ///
 /// # Panics
 ///
 /// If a name or value has 2 GiB or more.
-pub fn params<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>, out: &mut Vec<u8>) {
-    let mut records = Records::new(Sent::Params, out);
+pub fn params<'a>(
+    id: RequestId,
+    pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    out: &mut Vec<u8>,
+) {
+    let mut records = Records::new(id, Sent::Params, out);
     for (name, value) in pairs {
         records.push_length(name.len());
         records.push_length(value.len());
@@ -51,34 +56,35 @@ pub fn params<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>, out: &m
         records.push(value);
     }
     records.close();
-    end(Sent::Params, out);
+    end(id, Sent::Params, out);
 }
 
 /// Appends content of a request. Content that is empty says nothing.
-pub fn stdin(content: &[u8], out: &mut Vec<u8>) {
-    let mut records = Records::new(Sent::Stdin, out);
+pub fn stdin(id: RequestId, content: &[u8], out: &mut Vec<u8>) {
+    let mut records = Records::new(id, Sent::Stdin, out);
     records.push(content);
     records.close();
 }
 
 /// Appends the end of the content of a request, which ends the request.
-pub fn stdin_end(out: &mut Vec<u8>) {
-    end(Sent::Stdin, out);
+pub fn stdin_end(id: RequestId, out: &mut Vec<u8>) {
+    end(id, Sent::Stdin, out);
 }
 
 /// Appends `FCGI_ABORT_REQUEST`: the response is not wanted any more. An application that understands it
 /// ends the response soon; few read it before they have ended.
-pub fn abort_request(out: &mut Vec<u8>) {
-    end(Sent::AbortRequest, out);
+pub fn abort_request(id: RequestId, out: &mut Vec<u8>) {
+    end(id, Sent::AbortRequest, out);
 }
 
 /// Appends a record without content, which is the end if it belongs to a stream.
-fn end(record: Sent, out: &mut Vec<u8>) {
-    out.extend_from_slice(&header(record, 0));
+fn end(id: RequestId, record: Sent, out: &mut Vec<u8>) {
+    out.extend_from_slice(&header(record, id, 0));
 }
 
 /// Bytes that are cut into records of one type while they are appended.
 struct Records<'a> {
+    id: RequestId,
     record: Sent,
     out: &'a mut Vec<u8>,
     /// The position in `out` of the header of the record that is being written.
@@ -87,10 +93,10 @@ struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// Begins a record.
-    fn new(record: Sent, out: &'a mut Vec<u8>) -> Self {
+    fn new(id: RequestId, record: Sent, out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
-        out.extend_from_slice(&header(record, 0));
-        Self { record, out, start }
+        out.extend_from_slice(&header(record, id, 0));
+        Self { id, record, out, start }
     }
 
     /// Appends content.
@@ -122,7 +128,7 @@ impl<'a> Records<'a> {
     fn next(&mut self) {
         self.set_length();
         self.start = self.out.len();
-        self.out.extend_from_slice(&header(self.record, 0));
+        self.out.extend_from_slice(&header(self.record, self.id, 0));
     }
 
     /// Ends the record. One without content is left out, because it would be the end of its stream.
@@ -136,7 +142,7 @@ impl<'a> Records<'a> {
 
     fn set_length(&mut self) {
         let content_bytes = u16::try_from(self.content_bytes()).expect("it was cut");
-        let header = header(self.record, content_bytes);
+        let header = header(self.record, self.id, content_bytes);
         self.out[self.start..self.start + HEADER_BYTES].copy_from_slice(&header);
     }
 

@@ -10,8 +10,10 @@ use proptest::sample::Index;
 use super::*;
 use crate::testing::{record, records};
 
+const ID: RequestId = RequestId::FIRST;
+
 /// Runs a connection on an input that arrives in pieces of these sizes and then ends, and returns what
-/// happens, in short form. Up to `requests` requests are sent, each when the connection is idle. What a stream
+/// happens, in short form. Up to `requests` requests are sent, each when the connection is idle, all with the same id. What a stream
 /// brings is one entry, in whatever pieces it comes.
 fn run(input: &[u8], requests: usize, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
@@ -22,7 +24,7 @@ fn run(input: &[u8], requests: usize, sizes: &[usize]) -> Vec<String> {
     let mut last = "";
     loop {
         if connection.is_idle() && requests.next().is_some() {
-            connection.begin();
+            connection.begin(ID);
         }
         let before = connection.clone();
         let (len, event) = connection.handle_input(&input[at..arrived]);
@@ -126,6 +128,40 @@ fn fcgi_3_5_a_connection_takes_one_request_after_another() {
     check(b"x", 0, &["bytes that answer no request", "Clean"]);
 }
 
+/// What an application sends for a request, too late, is not taken for the response to the next one.
+#[test]
+fn records_of_an_earlier_request_are_a_fault() {
+    let records = |id| {
+        [(6, &b"a"[..]), (7, b"b"), (6, b""), (3, &[0; 8])]
+            .map(|(kind, content)| record(kind, id, content, 3))
+    };
+    for late in records(1) {
+        for own in 0..4 {
+            let mut connection = Connection::new();
+            let mut take = |before, input: &[u8]| {
+                if connection.is_idle() {
+                    connection.begin(RequestId::after(before));
+                }
+                let mut at = 0;
+                loop {
+                    let (len, event) = connection.handle_input(&input[at..]);
+                    at += len;
+                    match event {
+                        Event::Partial | Event::End(_) => return None,
+                        Event::Faulty(fault) => return Some(fault.reason),
+                        Event::Closed => panic!("it is closed"),
+                        Event::Output(_) | Event::Errors(_) => {}
+                    }
+                }
+            };
+            assert_eq!(take(0, &records(1).concat()), None);
+            assert_eq!(take(1, &records(2)[..own].concat()), None);
+            assert_eq!(take(1, &late), Some("a record of another request"), "{own}");
+            assert!(connection.is_closed());
+        }
+    }
+}
+
 #[test]
 fn fcgi_5_5_an_application_may_refuse() {
     check(&end(0, 1), 1, &["end 0 CantMultiplex", "Clean"]);
@@ -144,7 +180,7 @@ fn the_last_record_ends_with_its_padding() {
 #[test]
 fn what_applications_do_not_send_is_a_fault() {
     let version = "a record of another version of FastCGI";
-    let request = "a record of a request that was not made";
+    let request = "a record of another request";
     let kind = "a record of a type that applications do not send";
     let length = "an FCGI_END_REQUEST of a wrong length";
     let behind = "content behind the end of its stream";
@@ -204,8 +240,8 @@ fn an_end_within_a_response_is_told_from_one_between() {
 #[should_panic(expected = "a request before the end")]
 fn there_is_one_request_at_a_time() {
     let mut connection = Connection::new();
-    connection.begin();
-    connection.begin();
+    connection.begin(ID);
+    connection.begin(ID);
 }
 
 /// Records that an application may send, with at most one change of a byte.
@@ -254,7 +290,7 @@ proptest! {
         }).collect();
         input.extend(end(0, 0));
         let mut connection = Connection::new();
-        connection.begin();
+        connection.begin(ID);
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         for mut piece in input.chunks(size) {
             loop {

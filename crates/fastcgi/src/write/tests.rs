@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{Record, records};
 
+const ID: RequestId = RequestId::FIRST;
+
 /// The name-value pairs of a stream (§3.4).
 fn pairs(mut stream: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fn length(stream: &mut &[u8]) -> usize {
@@ -46,10 +48,10 @@ fn stream(bytes: &[u8], kind: u8) -> Vec<u8> {
 #[test]
 fn fcgi_5_1_a_request_begins_with_role_and_flags() {
     let mut out = Vec::new();
-    begin_request(true, &mut out);
+    begin_request(ID, true, &mut out);
     assert_eq!(out, b"\x01\x01\x00\x01\x00\x08\x00\x00\x00\x01\x01\x00\x00\x00\x00\x00");
     out.clear();
-    begin_request(false, &mut out);
+    begin_request(ID, false, &mut out);
     assert_eq!(out, b"\x01\x01\x00\x01\x00\x08\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00");
 }
 
@@ -64,7 +66,7 @@ fn fcgi_3_4_lengths_have_one_byte_or_four() {
     ] {
         let (name, value) = (vec![b'n'; len], vec![b'v'; len]);
         let mut out = Vec::new();
-        params([(&name[..], &value[..])], &mut out);
+        params(ID, [(&name[..], &value[..])], &mut out);
         let stream = stream(&out, 4);
         assert_eq!(stream[..expected.len()], *expected, "{len}");
         assert_eq!(pairs(&stream), [(name, value)], "{len}");
@@ -74,17 +76,33 @@ fn fcgi_3_4_lengths_have_one_byte_or_four() {
 #[test]
 fn fcgi_6_2_a_request_without_variables_and_content_has_their_ends() {
     let mut out = Vec::new();
-    params([], &mut out);
-    stdin(b"", &mut out);
-    stdin_end(&mut out);
+    params(ID, [], &mut out);
+    stdin(ID, b"", &mut out);
+    stdin_end(ID, &mut out);
     assert_eq!(out, b"\x01\x04\x00\x01\x00\x00\x00\x00\x01\x05\x00\x01\x00\x00\x00\x00");
 }
 
 #[test]
 fn fcgi_5_4_an_abort_has_no_content() {
     let mut out = Vec::new();
-    abort_request(&mut out);
+    abort_request(ID, &mut out);
     assert_eq!(out, b"\x01\x02\x00\x01\x00\x00\x00\x00");
+}
+
+#[test]
+fn all_records_of_a_request_have_its_id() {
+    for before in [0, 1, 255, 65_534, 65_535, u64::MAX] {
+        let id = RequestId::after(before);
+        let mut out = Vec::new();
+        begin_request(id, true, &mut out);
+        params(id, [(&b"A"[..], &b"b"[..])], &mut out);
+        stdin(id, &vec![0; 70_000], &mut out);
+        stdin_end(id, &mut out);
+        abort_request(id, &mut out);
+        let kinds: Vec<_> = records(&out).map(|record| (record.kind, record.id)).collect();
+        assert_eq!(kinds, [1, 4, 4, 5, 5, 5, 2].map(|kind| (kind, id.get())));
+        assert_ne!(id.get(), 0);
+    }
 }
 
 #[test]
@@ -92,8 +110,8 @@ fn content_is_cut_into_records() {
     for len in [1, CONTENT_BYTES_MAX - 1, CONTENT_BYTES_MAX, CONTENT_BYTES_MAX + 1, 200_000] {
         let content: Vec<u8> = (0u8..251).cycle().take(len).collect();
         let mut out = Vec::new();
-        stdin(&content, &mut out);
-        stdin_end(&mut out);
+        stdin(ID, &content, &mut out);
+        stdin_end(ID, &mut out);
         assert_eq!(stream(&out, 5), content, "{len}");
     }
 }
@@ -104,7 +122,7 @@ proptest! {
         expected in proptest::collection::vec((long_or_short(), long_or_short()), 0..8),
     ) {
         let mut out = b"before".to_vec();
-        params(expected.iter().map(|(name, value)| (&name[..], &value[..])), &mut out);
+        params(ID, expected.iter().map(|(name, value)| (&name[..], &value[..])), &mut out);
         prop_assert_eq!(&out[..6], b"before");
         prop_assert_eq!(pairs(&stream(&out[6..], 4)), expected);
     }

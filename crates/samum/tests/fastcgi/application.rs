@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-/// What an application does with one connection.
+/// What an application does with one connection. It sends records of the first request with the id of the one that it
+/// answers, unless it is said otherwise.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     /// Read a request, send these bytes, and close the connection.
@@ -23,6 +24,8 @@ pub(crate) enum Act {
     Keep(usize, Vec<u8>),
     /// Answer a request with each of these, and wait until the server closes the connection.
     Turns(Vec<Vec<u8>>),
+    /// The same with exactly these bytes, whatever the ids of the requests are.
+    Verbatim(Vec<Vec<u8>>),
     /// Close it at once.
     Refuse,
     /// Read nothing for longer than a test takes.
@@ -59,11 +62,16 @@ fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>)
         for act in acts {
             let mut stream = accept();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            let is_verbatim = matches!(act, Act::Verbatim(_));
             let mut answer = |bytes: &[u8]| {
-                let request = read_request(&mut stream)?;
+                let (id, request) = read_request(&mut stream)?;
                 // The server may have closed it.
                 let _ = sender.send(request);
-                stream.write_all(bytes).ok()
+                let mut bytes = bytes.to_vec();
+                if !is_verbatim {
+                    set_id(&mut bytes, id);
+                }
+                stream.write_all(&bytes).ok()
             };
             match act {
                 Act::Refuse => {}
@@ -87,9 +95,9 @@ fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>)
                         answer(&bytes);
                     }
                 }
-                Act::Wait(_) | Act::Turns(_) => {
+                Act::Wait(_) | Act::Turns(_) | Act::Verbatim(_) => {
                     let turns = match act {
-                        Act::Turns(turns) => turns,
+                        Act::Turns(turns) | Act::Verbatim(turns) => turns,
                         Act::Wait(bytes) => vec![bytes],
                         _ => unreachable!("it is one of these"),
                     };
@@ -106,26 +114,46 @@ fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>)
     seen
 }
 
-/// Reads the records of a request up to the end of its content.
-fn read_request(stream: &mut UnixStream) -> Option<Seen> {
+/// Reads the records of a request up to the end of its content, and its id.
+fn read_request(stream: &mut UnixStream) -> Option<([u8; 2], Seen)> {
     let (mut variables, mut content) = (Vec::new(), Vec::new());
+    let mut id = None;
     loop {
         let mut header = [0; 8];
         stream.read_exact(&mut header).ok()?;
+        let of = [header[2], header[3]];
+        assert_eq!(*id.get_or_insert(of), of, "a record of another request");
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let mut bytes = vec![0; length + usize::from(header[6])];
         stream.read_exact(&mut bytes).ok()?;
         bytes.truncate(length);
         match header[1] {
             4 => variables.extend(bytes),
-            5 if bytes.is_empty() => return Some(Seen::Request(variables, content)),
+            5 if bytes.is_empty() => return Some((of, Seen::Request(variables, content))),
             5 => content.extend(bytes),
             _ => {}
         }
     }
 }
 
-/// A record of the only request.
+/// Makes the first of these bytes, as far as they are records of the first request, those of the one with this id.
+fn set_id(mut bytes: &mut [u8], id: [u8; 2]) {
+    while let Some((header, rest)) = bytes.split_first_chunk_mut::<8>()
+        && let [1, _, 0, 1, high, low, padding, _] = *header
+    {
+        header[2..4].copy_from_slice(&id);
+        let length = usize::from(u16::from_be_bytes([high, low])) + usize::from(padding);
+        bytes = rest.get_mut(length..).unwrap_or_default();
+    }
+}
+
+/// The same records, of the request with this id.
+pub(crate) fn of_request(id: u16, mut records: Vec<u8>) -> Vec<u8> {
+    set_id(&mut records, id.to_be_bytes());
+    records
+}
+
+/// A record of the first request.
 pub(crate) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let [high, low] = u16::try_from(content.len()).unwrap().to_be_bytes();
     [&[1, kind, 0, 1, high, low, 3, 0], content, &[0; 3]].concat()

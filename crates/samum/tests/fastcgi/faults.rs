@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use testkit::{Signal, or_skip, request};
 
-use crate::application::{Act, Seen, application, application_of_tcp, end, output, record};
+use crate::application::{
+    Act, Seen, application, application_of_tcp, end, of_request, output, record,
+};
 use crate::common::{SOON, on_both_drivers_at_once, wait_until};
 use crate::stage::{Php, Stage, on_both_drivers, text, tree};
 
@@ -363,7 +365,7 @@ fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
     });
 }
 
-/// All requests of a connection have the same id, so a response that nothing has asked for would be that to the next one.
+/// It is found before the connection is kept.
 #[test]
 fn what_is_behind_a_response_is_not_for_the_next_request() {
     // As much as is received at once: what follows is in the socket when the end is understood.
@@ -391,6 +393,48 @@ fn what_is_behind_a_response_is_not_for_the_next_request() {
             panic!("{contents:?}")
         };
         assert_eq!((&rest[..], &content[..]), (&b""[..], &b"x"[..]));
+    });
+}
+
+/// What comes when the connection has its next request already is known by its id.
+#[test]
+fn what_comes_late_for_one_request_is_not_for_the_next() {
+    on_both_drivers(|driver| {
+        let head = || output("Content-Type: a/b\r\n\r\n");
+        let response = |text: &str| [head(), output(text), end(0)].concat();
+        let evil = response("evil");
+        for (second, is_begun) in [
+            (evil.clone(), false),
+            ([evil.clone(), of_request(2, response("good"))].concat(), false),
+            (end(0), false),
+            (record(7, b"evil"), false),
+            ([of_request(2, output("Content-Type: a/b\r\n")), evil].concat(), false),
+            ([of_request(2, head()), output("evil")].concat(), true),
+            ([of_request(2, [head(), output("go")].concat()), end(0)].concat(), true),
+        ] {
+            let tree = scripts();
+            let shown = second.escape_ascii().to_string();
+            let acts = vec![
+                Act::Verbatim(vec![response("hello"), second]),
+                Act::Verbatim([1, 2, 3].map(|id| of_request(id, response("good"))).to_vec()),
+            ];
+            let seen = application(&tree.path().join("php.sock"), acts);
+            let stage = Stage::with(driver, &tree, ", keep = true", "");
+            assert_eq!(text(&stage.ask("GET /")), "hello");
+            let mut client = stage.connect();
+            client.send(request("GET /")).unwrap();
+            match client.response() {
+                Ok(response) => assert_eq!((response.status, is_begun), (502, false), "{shown}"),
+                Err(_) => assert!(is_begun, "{shown}"),
+            }
+            stage.wait_for_log("php.sock: a record of another request");
+            assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1, "{shown}");
+            // The connection is not kept.
+            for _ in 0..3 {
+                assert_eq!(text(&stage.ask("GET /")), "good", "{shown}");
+            }
+            assert_eq!(seen.iter().nth(2), Some(Seen::Rest(Vec::new())), "{shown}");
+        }
     });
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Reading list: FastCGI 1.0 §6.2; RFC 3875 §4, §6.
 
-use fastcgi::{Connection, Event, ProtocolStatus, write};
+use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
 
 use super::cgi::response::{Parser, Reply};
 use crate::programs::environment::Environment;
@@ -17,6 +17,8 @@ pub(super) struct Script {
     /// True if the application is to leave the connection open.
     keeps: bool,
     has_body: bool,
+    /// Its id on the connection that it is sent through.
+    id: RequestId,
     connection: Connection,
     reader: Reader,
 }
@@ -56,6 +58,7 @@ impl Script {
             environment,
             keeps,
             has_body,
+            id: RequestId::FIRST,
             connection: Connection::new(),
             reader: Reader::Header(Parser::default()),
         }
@@ -66,20 +69,43 @@ impl Script {
         self.environment.set_content_length(length);
     }
 
-    /// Begins to ask; returns what is to be sent first. The body follows, if there is one.
-    pub(super) fn begin(&mut self) -> Vec<u8> {
+    /// Begins to ask through a connection that has had so many requests before; returns what is to be sent first. The
+    /// body follows, if there is one.
+    pub(super) fn begin(&mut self, requests_before: u64) -> Vec<u8> {
+        self.id = RequestId::after(requests_before);
         self.connection = Connection::new();
-        self.connection.begin();
+        self.connection.begin(self.id);
         self.reader = Reader::Header(Parser::default());
         let mut records = Vec::with_capacity(RECORDS_BYTES);
-        write::begin_request(self.keeps, &mut records);
+        write::begin_request(self.id, self.keeps, &mut records);
         let variables = self.environment.iter();
         let variables =
             variables.map(|(name, value)| (name.as_encoded_bytes(), value.as_encoded_bytes()));
-        write::params(variables, &mut records);
+        write::params(self.id, variables, &mut records);
         if !self.has_body {
-            write::stdin_end(&mut records);
+            write::stdin_end(self.id, &mut records);
         }
+        records
+    }
+
+    /// Bytes of content, as records.
+    pub(super) fn body(&self, content: &[u8]) -> Vec<u8> {
+        let mut records = Vec::with_capacity(content.len() + RECORD_BYTES);
+        write::stdin(self.id, content, &mut records);
+        records
+    }
+
+    /// The end of the content.
+    pub(super) fn body_end(&self) -> Vec<u8> {
+        let mut records = Vec::with_capacity(RECORD_BYTES);
+        write::stdin_end(self.id, &mut records);
+        records
+    }
+
+    /// The request that the response be ended.
+    pub(super) fn abort(&self) -> Vec<u8> {
+        let mut records = Vec::with_capacity(RECORD_BYTES);
+        write::abort_request(self.id, &mut records);
         records
     }
 
@@ -154,27 +180,6 @@ impl Script {
     }
 }
 
-/// Bytes of content, as records.
-pub(super) fn body(content: &[u8]) -> Vec<u8> {
-    let mut records = Vec::with_capacity(content.len() + RECORD_BYTES);
-    write::stdin(content, &mut records);
-    records
-}
-
-/// The end of the content.
-pub(super) fn body_end() -> Vec<u8> {
-    let mut records = Vec::with_capacity(RECORD_BYTES);
-    write::stdin_end(&mut records);
-    records
-}
-
-/// The request that the response be ended.
-pub(super) fn abort() -> Vec<u8> {
-    let mut records = Vec::with_capacity(RECORD_BYTES);
-    write::abort_request(&mut records);
-    records
-}
-
 /// Room for the environment of most requests.
 const RECORDS_BYTES: usize = 2048;
 /// Room for the header of a record.
@@ -184,7 +189,7 @@ const RECORD_BYTES: usize = 8;
 mod tests {
     use super::*;
 
-    /// A record of the only request.
+    /// A record of the first request.
     fn record(kind: u8, content: &[u8]) -> Vec<u8> {
         let length = u8::try_from(content.len()).unwrap();
         [&[1, kind, 0, 1, 0, length, 0, 0], content].concat()
@@ -194,7 +199,7 @@ mod tests {
         let mut environment = Environment::default();
         environment.set("REQUEST_URI", b"/a.php/b?secret");
         let mut script = Script::new(environment, false, keeps);
-        script.begin();
+        script.begin(0);
         script
     }
 
@@ -252,6 +257,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_of_the_request_before_is_a_failure() {
+        let mut script = script(true);
+        script.begin(1);
+        let late = record(6, b"Content-Type: a/b\r\n\r\n");
+        let Heard::Faulty(reason) = script.handle_input(&late).1 else { panic!("it is taken") };
+        assert_eq!(reason, "a record of another request");
+        assert!(!script.is_idle());
+    }
+
+    #[test]
     fn a_connection_is_kept_behind_a_whole_response_only() {
         let input = [record(6, b"Content-Type: a/b\n\n"), record(3, &[0; 8])].concat();
         for keeps in [false, true] {
@@ -269,10 +284,17 @@ mod tests {
     #[test]
     fn a_request_has_its_variables_and_its_end() {
         let mut script = script(true);
-        let records = script.begin();
-        assert_eq!(records[..16], *b"\x01\x01\0\x01\0\x08\0\0\0\x01\x01\0\0\0\0\0");
-        assert!(records.ends_with(b"\x01\x05\0\x01\0\0\0\0"));
-        assert!(records.windows(26).any(|bytes| bytes == b"REQUEST_URI/a.php/b?secret"));
+        for (before, [high, low]) in
+            [(0, [0, 1]), (1, [0, 2]), (0xffff, [0, 1]), (0x1233, [0x12, 0x34])]
+        {
+            let records = script.begin(before);
+            assert_eq!(records[..16], [1, 1, high, low, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
+            assert!(records.ends_with(&[1, 5, high, low, 0, 0, 0, 0]));
+            assert!(records.windows(26).any(|bytes| bytes == b"REQUEST_URI/a.php/b?secret"));
+            assert_eq!(script.body(b"x"), [1, 5, high, low, 0, 1, 0, 0, b'x']);
+            assert_eq!(script.body_end(), [1, 5, high, low, 0, 0, 0, 0]);
+            assert_eq!(script.abort(), [1, 2, high, low, 0, 0, 0, 0]);
+        }
         assert_eq!(script.name(), "/a.php/b");
     }
 }

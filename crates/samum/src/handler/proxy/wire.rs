@@ -131,8 +131,9 @@ impl Wire {
         }
     }
 
-    /// Begins to ask; returns what is sent before the body. `base` is the path of the server's URL, if it has one.
-    pub(super) fn begin(&mut self, base: Option<&str>) -> Piece {
+    /// Begins to ask through a link that has served so many requests before; returns what is sent before the body. `base`
+    /// is the path of the server's URL, if it has one.
+    pub(super) fn begin(&mut self, base: Option<&str>, served: u64) -> Piece {
         match &mut self.protocol {
             Protocol::Http(http) => {
                 http.client = client::Connection::new();
@@ -145,7 +146,7 @@ impl Wire {
                     }
                 }
             }
-            Protocol::Fastcgi(script) => Piece::Bytes(script.begin()),
+            Protocol::Fastcgi(script) => Piece::Bytes(script.begin(served)),
         }
     }
 
@@ -155,7 +156,7 @@ impl Wire {
             return;
         }
         match (&self.protocol, self.framing) {
-            (Protocol::Fastcgi(_), _) => link.push(fastcgi::body(&bytes)),
+            (Protocol::Fastcgi(script), _) => link.push(script.body(&bytes)),
             (Protocol::Http(_), Framing::Chunked) => {
                 let mut head = Vec::with_capacity(18);
                 write::chunk_head(bytes.len() as u64, &mut head);
@@ -170,7 +171,7 @@ impl Wire {
     /// Queues the end of the body, with the trailers that the client has sent where the protocol has them.
     pub(super) fn push_body_end(&self, link: &mut Link, trailers: &FieldSection<'_>) {
         match (&self.protocol, self.framing) {
-            (Protocol::Fastcgi(_), _) => link.push(fastcgi::body_end()),
+            (Protocol::Fastcgi(script), _) => link.push(script.body_end()),
             (Protocol::Http(http), Framing::Chunked) => {
                 let mut end = Vec::new();
                 let own = http.fields.as_deref().unwrap_or_default();
@@ -183,8 +184,8 @@ impl Wire {
 
     /// Queues the request that the response be ended, if the protocol has one.
     pub(super) fn push_abort(&self, link: &mut Link) {
-        if let Protocol::Fastcgi(_) = self.protocol {
-            link.push(fastcgi::abort());
+        if let Protocol::Fastcgi(script) = &self.protocol {
+            link.push(script.abort());
         }
     }
 

@@ -134,7 +134,7 @@ impl Exchange {
             link.set_receiving(&mut tools.shell.ring, false);
         }
         self.tries.sent_before = link.sent();
-        link.push_piece(self.wire.begin(server.url.path.as_deref()));
+        link.push_piece(self.wire.begin(server.url.path.as_deref(), link.served));
         self.send(tools);
     }
 
