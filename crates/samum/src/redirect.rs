@@ -348,6 +348,11 @@ impl Redirects {
         })
     }
 
+    /// Returns whether a line has the path itself.
+    pub(crate) fn lists(&self, path: &[u8]) -> bool {
+        self.line(path, false).is_some()
+    }
+
     fn line(&self, path: &[u8], is_wild: bool) -> Option<&Line> {
         let place = self.lines.binary_search_by(|line| line.key(&self.text).cmp(&(path, is_wild)));
         place.ok().map(|place| &self.lines[place])

@@ -39,7 +39,7 @@ use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, fixed, refusal_of};
-use moved::{cleaned, redirected, refused_at};
+use moved::{cleaned, lacks_slash, redirected, refused_at};
 use place::{is_hidden, name_of, place_of};
 use steps::Step;
 
@@ -117,8 +117,12 @@ impl Handler for Router {
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
-        let route = place_of(&serving, site, path, &mut self.scratch).ok()?.route?;
+        let place = place_of(&serving, site, path, &mut self.scratch).ok()?;
+        let route = place.route?;
         if !serving.is_gateway(route) {
+            return None;
+        }
+        if lacks_slash(&serving, place, &self.scratch).is_some() {
             return None;
         }
         // A body that is refused takes no place.
@@ -409,6 +413,12 @@ impl Router {
         {
             let outcome = Outcome::Refused(refusal);
             return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+        }
+        if entry.served.tree().is_none()
+            && let Some(directory) = lacks_slash(&serving, place, path)
+        {
+            let outcome = Outcome::Directory(directory);
+            return Found::Now(Answer { serving, place, outcome });
         }
         let outcome = match (&request.head.method, &entry.served) {
             (Method::Get | Method::Head, Served::Files { tree, has_pages }) => {

@@ -70,7 +70,7 @@ pub(crate) struct RouteEntry {
     /// The rules for the fields of its responses.
     pub(crate) fields: Rules,
     /// The paths that it has, beside those of its own path.
-    pub(super) matcher: Matcher,
+    pub(crate) matcher: Matcher,
     /// The file that is served where it has nothing.
     pub(super) fallback: Option<Page>,
     /// The pages for errors.
@@ -127,7 +127,7 @@ pub(crate) struct TreeSpec {
 }
 
 impl Served {
-    pub(super) const fn tree(&self) -> Option<TreeIndex> {
+    pub(crate) const fn tree(&self) -> Option<TreeIndex> {
         match self {
             Self::Files { tree, .. } => Some(*tree),
             Self::Scripts { tree, .. } => *tree,

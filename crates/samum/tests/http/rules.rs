@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use testkit::{Response, Server, Tree};
+use testkit::{Response, Server, Tree, request};
 
 use crate::common::{SAMUM, SOON, ask, ask_on, connect, on_both_drivers, serve, text, wait_until};
 
@@ -480,6 +480,67 @@ fn the_path_of_a_route_without_its_slash_is_redirected() {
         let server = serve_config(driver, &tree, &format!("[[site.route]]{only}"));
         assert_eq!(location(&server, "GET /p"), moved(301, "/p/"));
         assert_eq!(ask(&server, "GET /q").status, 404);
+    });
+}
+
+/// A route that denies its clients is not passed by without the slash.
+#[test]
+fn the_path_without_its_slash_is_not_left_to_a_shorter_path() {
+    let tree = tree().file("redirects.txt", "/listed /to\n/* /:splat/other\n").directory("cgi");
+    let redirects = tree.path().join("redirects.txt");
+    on_both_drivers(|driver| {
+        let below = r#"
+            [[site.route]]
+            path = "/api/"
+            proxy = "unix:DIR/none"
+            deny = ["0.0.0.0/0", "::/0"]
+            [[site.route]]
+            path = "/p/"
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/own/"
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/own"
+            status = 410
+            [[site.route]]
+            path = "/listed/"
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/named/"
+            files = "DIR/sub"
+            [[site.route]]
+            path = "/"
+            match = "/named"
+            status = 402
+            "#;
+        let around = [
+            "proxy = \"unix:DIR/none\"",
+            "fastcgi = { server = \"unix:DIR/none\", root = \"DIR\" }",
+            "cgi = \"DIR/cgi\"",
+            "status = 200",
+            "redirect = \"https://example.org/$0\"",
+            "metrics = true",
+            "match = \"*\"\nredirect = \"https://example.org/$0\"",
+            &format!("redirects = \"{}\"", text(&redirects)),
+        ];
+        for around in around {
+            let routes = format!("{below}[[site.route]]\npath = \"/\"\n{around}\n");
+            let server = serve_config(driver, &tree, &routes);
+            assert_eq!(location(&server, "GET /api?q"), moved(301, "/api/?q"), "{around}");
+            assert_eq!(location(&server, "GET /%61pi"), moved(301, "/api/"), "{around}");
+            let mut client = connect(&server);
+            client.send(request("POST /api\nContent-Length: 2") + "ab").expect("it is taken");
+            let post = client.response().expect("a response");
+            assert_eq!((post.status, post.header("Location")), (308, Some("/api/")), "{around}");
+            assert_eq!(ask(&server, "GET /api/").status, 403, "{around}");
+            assert_eq!(location(&server, "GET /p"), moved(301, "/p/"), "{around}");
+            assert_eq!(ask(&server, "GET /own").status, 410, "{around}");
+            assert_eq!(ask(&server, "GET /named").status, 402, "{around}");
+            let listed = if around.starts_with("redirects") { "/to" } else { "/listed/" };
+            assert_eq!(location(&server, "GET /listed"), moved(301, listed), "{around}");
+            assert_ne!(location(&server, "GET /apis").1, "/apis/", "{around}");
+        }
     });
 }
 

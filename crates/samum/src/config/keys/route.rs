@@ -30,7 +30,8 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               route has all paths below it; if not, it has itself and the paths below it. The longest path \
               that a request has wins. A request for a path that lacks only the slash at its end is sent there: \
               with 301, and with 308 if it would change something (`POST`) and the route has `proxy`, `fastcgi` or \
-              `cgi`. A file of another route with this name is served to `GET`.",
+              `cgi`, whatever a shorter path would do with it. A route whose `path` or `match` is the very path, and a line \
+              of `redirects` with it, come first. A file of another route with this name is served to `GET`.",
         read: |route, node, notes| {
             if let Some(path) = node.text(value::path, notes) {
                 route.path = (path, node.place);

@@ -7,7 +7,7 @@ use crate::config::Action;
 use crate::handler::Request;
 use crate::redirect;
 use crate::route::RouteId;
-use crate::serving::Serving;
+use crate::serving::{Place, Serving};
 use crate::shell::{Complaint, Shell};
 use crate::site::SiteId;
 
@@ -40,6 +40,19 @@ pub(super) fn moved_to(
         location.extend_from_slice(query);
     }
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
+}
+
+/// The route to whose path a request is sent because its path lacks only the slash of that: the path is not left to the
+/// route of a shorter one, which may take clients that the longer one refuses. A route of the path itself comes
+/// first, as does a file of that name.
+#[inline(never)]
+pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Option<RouteId> {
+    let found = serving.entry(place.route?);
+    let directory = serving.directory(place.site, path)?;
+    let names_path = found.route.path.as_bytes() == path
+        || found.route.pattern.as_ref().is_some_and(|own| own.as_str().as_bytes() == path)
+        || found.matcher.redirects.as_ref().is_some_and(|redirects| redirects.lists(path));
+    (!names_path && found.served.tree().is_none()).then_some(directory)
 }
 
 /// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if a gateway has
