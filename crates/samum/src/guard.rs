@@ -3,6 +3,7 @@
 use core::hash::{Hash as _, Hasher as _};
 use core::net::IpAddr;
 use core::num::NonZeroU64;
+use std::collections::HashSet;
 use std::hash::DefaultHasher;
 use std::sync::Arc;
 
@@ -59,16 +60,24 @@ impl Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
     last: Option<(Access, Option<Arc<Permitted>>)>,
+    /// The numbers of the limits that routes have set themselves.
+    own: HashSet<u64>,
 }
 
 impl Guards {
-    /// The guard of a route of the site with this name; `None` if it has no condition. Routes of one site
-    /// with the same limit on requests count them together.
+    /// The guard of a route of the site with this name; `None` if it has no condition. Routes with the limit of their
+    /// site on requests count them together, others each their own. A limit keeps its number when the configuration
+    /// is replaced, so what was counted for it counts.
     pub(crate) fn of(&mut self, site: &str, route: &Route) -> Option<Guard> {
         let limits = &route.limits;
         let requests = limits.requests.map(|rate| {
+            let own = limits.has_own_requests.then_some((&route.path, &route.pattern));
             let mut hasher = DefaultHasher::new();
-            (site, rate.per_second.to_bits(), rate.burst).hash(&mut hasher);
+            (site, rate.per_second.to_bits(), rate.burst, own).hash(&mut hasher);
+            // Several routes may have one path: those with files of redirects.
+            while own.is_some() && !self.own.insert(hasher.finish()) {
+                hasher.write_u8(0);
+            }
             (hasher.finish(), Refill::new(rate.per_second, rate.burst))
         });
         let rate = limits.bytes_per_second.and_then(NonZeroU64::new);
@@ -130,5 +139,41 @@ impl Guard {
             (Framing::Length(length), Some(max)) if length > max => Err(Refusal::BodyTooLong),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Limits, Pattern, Rate};
+
+    #[test]
+    fn routes_count_requests_together_if_the_limit_is_that_of_their_site() {
+        let route = |path: &str, has_own_requests: bool, burst: u32| {
+            let requests = Some(Rate { per_second: 5.0, burst });
+            let limits = Limits { requests, has_own_requests, ..Limits::default() };
+            Route { path: path.to_owned(), limits, ..Route::default() }
+        };
+        let pattern = Some(Pattern::new("*.php").unwrap());
+        let routes = [
+            ("x", route("/a/", false, 5)),
+            ("x", route("/b/", false, 5)),
+            ("x", route("/a/", true, 5)),
+            ("x", route("/b/", true, 5)),
+            ("x", route("/b/", true, 6)),
+            ("x", Route { pattern, ..route("/b/", true, 5) }),
+            ("x", route("/b/", true, 5)),
+            ("y", route("/a/", false, 5)),
+        ];
+        let numbers = || -> Vec<_> {
+            let mut guards = Guards::default();
+            let guards = routes.iter().map(|(site, route)| guards.of(site, route).unwrap());
+            guards.map(|guard| guard.requests.unwrap().0).collect()
+        };
+        let found = numbers();
+        assert_eq!(found[0], found[1]);
+        let all: HashSet<_> = found[1..].iter().collect();
+        assert_eq!(all.len(), routes.len() - 1, "the others are counted apart: {found:?}");
+        assert_eq!(found, numbers(), "a reload changes no number");
     }
 }

@@ -135,7 +135,8 @@ impl SiteDraft {
 }
 
 impl RouteDraft {
-    pub(super) fn new(place: Place, shared: Shared) -> Self {
+    pub(super) fn new(place: Place, mut shared: Shared) -> Self {
+        shared.limits.has_own_requests = false;
         let path = ("/".to_owned(), place);
         Self {
             place,

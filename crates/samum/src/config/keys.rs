@@ -29,13 +29,13 @@ mod top;
 use super::draft::Draft;
 use super::message::{Notes, Place};
 use super::node::{Node, Table};
-use super::{Route, Server, Site, suggest};
+use super::{Rate, Route, Server, Site, suggest};
 use cgi::CGI;
 use elsewhere::Word;
 use fastcgi::FASTCGI;
 use headers::HEADER;
 use interface::INTERFACE;
-use limits::LIMITS;
+use limits::{LIMITS, requests_text};
 use listen::LISTEN;
 use log::LOG;
 use pcap::PCAP;
@@ -189,15 +189,30 @@ pub(super) fn write_server(server: &Server) -> String {
     lines(SERVER, server)
 }
 
-/// Writes the lines of a site without its routes.
+/// Writes the lines of a site without its routes, but with what these have in common.
 pub(super) fn write_site(site: &Site) -> String {
     let errors = errors_text(&site.errors).map(|text| format!("errors = {text}\n"));
-    lines(SITE, site) + &errors.unwrap_or_default()
+    let requests = shared_requests(site);
+    let limits = requests.map(|rate| {
+        let text = requests_text(Some(rate));
+        format!("limits = {{ requests-per-ip = {text} }}\n")
+    });
+    lines(SITE, site) + &errors.unwrap_or_default() + &limits.unwrap_or_default()
 }
 
-/// Writes the lines of a route.
-pub(super) fn write_route(route: &Route) -> String {
-    lines(ROUTE, route) + &lines(SHARED, route)
+/// Writes the lines of a route of a site.
+pub(super) fn write_route(site: &Site, route: &Route) -> String {
+    let mut route = route.clone();
+    // It says itself that it does not have that of its site.
+    route.limits.has_own_requests |=
+        route.limits.requests.is_none() && shared_requests(site).is_some();
+    lines(ROUTE, &route) + &lines(SHARED, &route)
+}
+
+/// The limit on requests that routes of a site have from it.
+fn shared_requests(site: &Site) -> Option<Rate> {
+    let mut shared = site.routes.iter().filter(|route| !route.limits.has_own_requests);
+    shared.find_map(|route| route.limits.requests)
 }
 
 fn lines<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {

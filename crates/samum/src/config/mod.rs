@@ -488,8 +488,11 @@ pub struct Limits {
     /// `connections-per-ip`: open connections, of all sites together, for a request to be answered. Those of
     /// a proxy that names its clients in fields are not counted.
     pub connections: Option<u32>,
-    /// `requests-per-ip`: requests. Routes of one site with the same limit count them together.
+    /// `requests-per-ip`: requests.
     pub requests: Option<Rate>,
+    /// True if the route itself has this limit, and counts them alone. Routes that have the limit of their site count them
+    /// together.
+    pub has_own_requests: bool,
     /// `bytes-per-connection`: bytes per second that a connection is sent, at least
     /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the
     /// response that was begun last.

@@ -12,7 +12,7 @@ pub fn to_toml(config: &Config) -> String {
         text.push_str(&keys::write_site(site));
         for route in &site.routes {
             text.push_str("\n[[site.route]]\n");
-            text.push_str(&keys::write_route(route));
+            text.push_str(&keys::write_route(site, route));
         }
     }
     text

@@ -92,6 +92,30 @@ fn the_shortest_file_means_what_the_command_line_means() {
 }
 
 #[test]
+fn a_route_that_sets_its_limit_on_requests_does_not_count_with_others() {
+    let read = config(
+        r#"
+        [[site]]
+        limits = { requests-per-ip = "2/s" }
+        [[site.route]]
+        files = "/x"
+        [[site.route]]
+        path = "/y/"
+        files = "/y"
+        limits = { requests-per-ip = "2/s" }
+        [[site.route]]
+        path = "/z/"
+        files = "/z"
+        limits = { requests-per-ip = "none", connections-per-ip = 3 }
+        "#,
+    );
+    let own: Vec<_> =
+        read.sites[0].routes.iter().map(|route| route.limits.has_own_requests).collect();
+    assert_eq!(own, [false, true, false]);
+    assert_eq!(config(&to_toml(&read)), read, "{}", to_toml(&read));
+}
+
+#[test]
 fn a_route_inherits_from_its_site() {
     let config = config(
         r#"
@@ -128,8 +152,9 @@ fn a_route_inherits_from_its_site() {
     assert_eq!(x.access, Access { allow: vec![Peers::Prefix(ten)], deny: vec![] });
     assert_eq!(y.access, Access { allow: vec![], deny: vec!["10.0.0.1".parse().unwrap()] });
     let requests = Some(Rate { per_second: 2.0, burst: 2 });
-    assert_eq!(x.limits, Limits { connections: Some(1), requests, bytes_per_second: None });
-    assert_eq!(y.limits, Limits { connections: None, requests, bytes_per_second: Some(1024) });
+    let limits = Limits { requests, ..Limits::default() };
+    assert_eq!(x.limits, Limits { connections: Some(1), ..limits });
+    assert_eq!(y.limits, Limits { bytes_per_second: Some(1024), ..limits });
     assert_eq!((x.headers.len(), y.headers.len()), (1, 2));
     assert_eq!(y.headers[0], x.headers[0]);
     assert_eq!(x.errors[&404], "/404");
@@ -973,6 +998,8 @@ fn limits() -> impl Strategy<Value = Limits> {
     of.prop_map(|(connections, requests, bytes_per_second)| Limits {
         connections,
         requests,
+        // What routes have in common is their site's.
+        has_own_requests: requests.is_some(),
         bytes_per_second,
     })
 }

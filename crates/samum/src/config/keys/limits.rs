@@ -1,11 +1,11 @@
 //! The keys of the table `limits`.
 
 use super::{Key, set, unless_none};
-use crate::config::Limits;
 use crate::config::draft::Shared;
 use crate::config::message::Notes;
 use crate::config::node::Node;
 use crate::config::value::{self, quoted};
+use crate::config::{Limits, Rate};
 
 /// The keys of `limits`.
 pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
@@ -29,12 +29,14 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
         default: "`\"none\"`",
         example: r#""100/s burst 200""#,
         doc: "Requests of the same: `NUMBER/s`, `NUMBER/min` or `NUMBER/h`. Others are answered 429. The burst \
-              is the number of requests that may come at once, by default those of a second.",
+              is the number of requests that may come at once, by default those of a second. Routes with the limit of \
+              their site count together; one that sets the key counts alone, also if the limits are equal.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.text(value::rate, notes);
             set(&mut shared.limits.requests, unless_none(node, notes, read));
+            shared.limits.has_own_requests = shared.limits.requests.is_some();
         },
-        write: |limits| limits.requests.map(|rate| quoted(&value::rate_text(rate))),
+        write: |limits| limits.has_own_requests.then(|| requests_text(limits.requests)),
     },
     Key {
         name: "bytes-per-connection",
@@ -53,3 +55,8 @@ pub(super) const LIMITS: &[Key<Shared, Limits>] = &[
         },
     },
 ];
+
+/// Writes the limit of `requests-per-ip`.
+pub(super) fn requests_text(rate: Option<Rate>) -> String {
+    quoted(&rate.map_or_else(|| "none".to_owned(), value::rate_text))
+}

@@ -57,7 +57,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             read_keys(shared, LIMITS, "limits", table, notes);
         },
         write: |route| {
-            (route.limits != Limits::default()).then(|| inline_text(LIMITS, &route.limits))
+            let limits = route.limits;
+            let requests = limits.requests.filter(|_| limits.has_own_requests);
+            let own = Limits { requests, ..limits };
+            (own != Limits::default()).then(|| inline_text(LIMITS, &own))
         },
     },
     Key {
