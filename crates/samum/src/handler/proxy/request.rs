@@ -10,7 +10,7 @@
 //! | version | HTTP/1.1 |
 //! | framing | `Content-Length`, or chunked, by what was parsed |
 //! | `Expect` | not at all: the session invites the body |
-//! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1) |
+//! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1, §9.3.5) |
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
 //! | `Via` | continued |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
@@ -101,9 +101,14 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
 }
 
 /// Returns whether the link is of no use for another request. A server that knows no body with these methods
-/// may take it for one (RFC 9110 §9.3.1, §9.3.2).
+/// may take it for one (RFC 9110 §9.3.1, §9.3.2, §9.3.5). `OPTIONS` has no use for it (§9.3.7), and `TRACE` may have
+/// none (§9.3.8).
 pub(super) fn is_last(head: &Head<'_>) -> bool {
-    matches!(head.method, Method::Get | Method::Head) && framing(head) != Framing::None
+    let has_no_use = matches!(
+        head.method,
+        Method::Get | Method::Head | Method::Delete | Method::Options | Method::Trace
+    );
+    has_no_use && framing(head) != Framing::None
 }
 
 /// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked

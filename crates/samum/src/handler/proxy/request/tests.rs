@@ -178,7 +178,16 @@ fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
             "GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n",
             &["Content-Length: 5", "Connection: close"],
         ),
-        ("DELETE / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n", &["Content-Length: 5"]),
+        // §9.3.5 says the same, and OPTIONS has no use for it either (§9.3.7).
+        (
+            "DELETE / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n",
+            &["Content-Length: 5", "Connection: close"],
+        ),
+        (
+            "OPTIONS / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n",
+            &["Transfer-Encoding: chunked", "Connection: close"],
+        ),
+        ("DELETE / HTTP/1.1\r\nHost: h\r\n", &[]),
         ("POST / HTTP/1.1\r\nHost: h\r\n", &["Content-Length: 0"]),
         ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 007\r\n", &["Content-Length: 7"]),
         (

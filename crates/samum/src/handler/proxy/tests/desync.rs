@@ -125,7 +125,7 @@ const STRICTER: &[(&str, &str)] = &[
 
 /// Requests that the corpus calls ambiguous because of their methods, and that are passed on all the same:
 /// RFC 9112 §6.3 frames bodies without regard to methods, and clients search with such requests. As RFC 9110
-/// §9.3.1 warns that servers may take such a body for a request, nothing follows it through its link.
+/// §9.3.1 and §9.3.5 warn that servers may take such a body for a request, nothing follows it through its link.
 const BODIES: &[&str] = &["UndefinedContentLengthSemantics", "UndefinedTransferEncodingSemantics"];
 
 #[test]
