@@ -53,6 +53,15 @@ fields! {
 impl Field {
     /// The number of fields.
     pub(crate) const COUNT: usize = Self::ALL.len();
+    /// The fields of conditions and ranges.
+    pub(crate) const CONDITIONS: [Self; 6] = [
+        Self::IfMatch,
+        Self::IfModifiedSince,
+        Self::IfNoneMatch,
+        Self::IfRange,
+        Self::IfUnmodifiedSince,
+        Self::Range,
+    ];
 
     /// The field's place in a set of fields.
     #[inline(always)]
@@ -150,6 +159,13 @@ impl FieldIndex {
         self.present |= field.bit();
         self.spans[field as usize] = Span { start: offset(value.start), end: offset(value.end) };
         true
+    }
+
+    /// Takes these fields for ones that were not sent.
+    pub(crate) fn remove(&mut self, fields: &[Field]) {
+        let bits = fields.iter().fold(0, |bits, field| bits | field.bit());
+        self.present &= !bits;
+        self.repeated &= !bits;
     }
 
     /// Returns whether the field was sent.

@@ -96,6 +96,16 @@ impl<'a> Head<'a> {
         Head { method, target, ..self.clone() }
     }
 
+    /// The head of a request whose conditions and ranges do not count, because they are not about what is sent: those of
+    /// a `POST` are about the resource that it goes to (RFC 9110 §13.2.1, §14.2). [`fields`](Self::fields) still has
+    /// their lines.
+    #[must_use]
+    pub fn without_conditions(&self) -> Self {
+        let mut head = self.clone();
+        head.index.remove(&Field::CONDITIONS);
+        head
+    }
+
     /// The authority of the target, if it names one.
     pub(crate) const fn authority(&self) -> Option<&'a [u8]> {
         self.authority

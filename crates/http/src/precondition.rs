@@ -39,15 +39,6 @@ pub enum Outcome {
     Failed,
 }
 
-const CONDITIONS: [Field; 6] = [
-    Field::IfMatch,
-    Field::IfModifiedSince,
-    Field::IfNoneMatch,
-    Field::IfRange,
-    Field::IfUnmodifiedSince,
-    Field::Range,
-];
-
 /// Evaluates the preconditions of a request for an existing representation.
 ///
 /// `now` is the server's clock in Unix seconds. Call it only if the response without conditions
@@ -58,7 +49,7 @@ const CONDITIONS: [Field; 6] = [
 /// With a malformed `If-Range` the range is ignored.
 #[inline]
 pub fn evaluate(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Outcome {
-    if !head.has_any(&CONDITIONS) {
+    if !head.has_any(&Field::CONDITIONS) {
         return Outcome::Proceed { range_allowed: false };
     }
     evaluate_fields(head, validators, now)

@@ -42,6 +42,9 @@ fn fields_are_found_by_name_and_in_order() {
     assert_eq!(head.field(Field::Range), Some(&b""[..]));
     assert!(head.has(Field::Accept) && !head.has(Field::IfMatch));
     assert!(head.has_any(&[Field::IfMatch, Field::Range]) && !head.has_any(&[Field::IfMatch]));
+    let without = head.without_conditions();
+    assert!(!without.has(Field::Range) && without.field(Field::Range).is_none());
+    assert_eq!(without.host(), head.host());
     let names: Vec<_> = head.fields().map(|(name, _)| String::from_utf8_lossy(name)).collect();
     assert_eq!(names, ["Host", "X-A", "Accept", "accept", "Range"]);
     assert_eq!(head.fields().nth(1), Some((&b"X-A"[..], &b"1"[..])));

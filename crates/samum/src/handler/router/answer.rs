@@ -223,9 +223,11 @@ impl Router {
         place: Place,
         over: &'a HandedOver,
     ) -> Response<'a> {
-        // Whatever was asked for, a file is sent.
-        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
-        let head = &head.with_target(method, head.target);
+        // Whatever was asked for, a file is sent. The conditions of a POST are not about that.
+        let head = &match head.method {
+            Method::Get | Method::Head => head.clone(),
+            _ => head.without_conditions().with_target(Method::Get, head.target),
+        };
         let mut response = self.respond_with_inner(cx, head, serving, place, &over.file);
         fields::take_over(&over.fields, &mut response.made().head);
         response

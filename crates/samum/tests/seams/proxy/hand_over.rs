@@ -112,6 +112,23 @@ fn a_file_is_sent_in_the_place_of_an_answer() {
         let post = "POST /app HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab";
         let response = hand_over(&mut stage, (&mut client, &mut server), post, accel);
         assert_eq!((response.status, &response.body[..]), (200, FILE));
+        // Only GET and HEAD have conditions on what is sent (RFC 9110 §13.1.2), and GET alone has ranges (§14.2).
+        for method in ["POST", "PUT", "DELETE", "BREW"] {
+            for fields in [
+                &format!("If-None-Match: {tag}"),
+                "If-None-Match: *",
+                "If-Match: \"other\"",
+                "If-Modified-Since: Fri, 31 Dec 2100 00:00:00 GMT",
+                "If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT",
+                "Range: bytes=2-4",
+                "Range: bytes=99-\r\nRange: bytes=1-2",
+            ] {
+                let request = format!("{method} /app HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
+                let response = hand_over(&mut stage, (&mut client, &mut server), &request, accel);
+                let found = (response.status, &response.body[..]);
+                assert_eq!(found, (200, FILE), "{method} {fields}: {}", response.head);
+            }
+        }
         // The route itself is not there for clients, and no other has its paths.
         let server = server.expect("it was asked");
         client.peer.send(b"GET /internal/a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
