@@ -10,8 +10,8 @@ const HTML: &[u8] = b"text/html; charset=utf-8";
 const RETRY_AFTER: &[u8] = b"10";
 /// The methods that are allowed for files.
 pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
-/// The methods that are allowed for redirects.
-pub(crate) const ALLOW_REDIRECTED: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+/// The methods that are allowed for redirects, and that pass to programs and servers.
+pub(crate) const ALLOW_MOST: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// Makes the response to a refused request.
 pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {

@@ -586,6 +586,16 @@ fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
         assert_eq!(location(&server, "POST /p"), moved(405, "none"));
         assert_eq!(location(&server, "POST /apis"), moved(405, "none"));
         assert_eq!(ask(&server, "OPTIONS /api").status, 204);
+        for (path, allowed) in [
+            ("api/", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+            ("php/x.php", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+            ("tool/x", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+            ("style.css", "GET, HEAD, OPTIONS"),
+        ] {
+            let response = ask(&server, &format!("TRACE /{path}"));
+            let found = (response.status, response.header("Allow"));
+            assert_eq!(found, (405, Some(allowed)), "{path}");
+        }
     });
 }
 

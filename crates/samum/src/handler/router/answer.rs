@@ -14,7 +14,7 @@ use crate::fields;
 use crate::guard::Refusal;
 use crate::handler::cgi::{self, Programs};
 use crate::handler::files::{self, bare};
-use crate::handler::page::{self, ALLOW, ALLOW_REDIRECTED};
+use crate::handler::page::{self, ALLOW, ALLOW_MOST};
 use crate::handler::proxy::{self, Proxy};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::route::RouteId;
@@ -155,11 +155,7 @@ impl Router {
                 ..bare(moved.status)
             }),
             Outcome::Options => {
-                let is_moved = place
-                    .route
-                    .is_some_and(|id| matches!(serving.entry(id).served, Served::Redirect));
-                let allow = if is_moved { ALLOW_REDIRECTED } else { ALLOW };
-                let allow = Some(allow.into());
+                let allow = Some(allowed(head, serving, place).into());
                 Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
             }
             Outcome::Metrics => {
@@ -168,10 +164,9 @@ impl Router {
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
             Outcome::Error(status) => {
                 let mut response = page::error(bare(*status));
-                let served = place.route.map(|id| &serving.entry(id).served);
-                // The page names the methods of files; this route takes none (RFC 9110 §10.2.1).
-                if let (Status::MethodNotAllowed, Some(Served::Status(_))) = (status, served) {
-                    response.made().head.allow = Some(b"".into());
+                // The page names the methods of files.
+                if *status == Status::MethodNotAllowed {
+                    response.made().head.allow = Some(allowed(head, serving, place).into());
                 }
                 response
             }
@@ -292,6 +287,22 @@ fn refused(refusal: Refusal) -> Response<'static> {
     let mut response = page::refused(Reject { status, reason }, head);
     response.terms.is_last = matches!(refusal, Refusal::Connections | Refusal::BodyTooLong);
     response
+}
+
+/// The methods that a place takes (RFC 9110 §10.2.1).
+fn allowed(head: &Head<'_>, serving: &Serving, place: Place) -> &'static [u8] {
+    match place.route.map(|id| &serving.entry(id).served) {
+        Some(Served::Status(_)) => b"",
+        Some(Served::Redirect | Served::Programs(_) | Served::Proxy(_)) => ALLOW_MOST,
+        Some(Served::Scripts { tree: None, .. }) => ALLOW_MOST,
+        // Whatever else is refused is refused by a file.
+        Some(Served::Scripts { tree: Some(_), .. })
+            if matches!(head.method, Method::Trace | Method::Connect) =>
+        {
+            ALLOW_MOST
+        }
+        Some(Served::Scripts { .. } | Served::Files { .. } | Served::Metrics) | None => ALLOW,
+    }
 }
 
 /// The status for a method that no route of files has.
