@@ -117,7 +117,17 @@ impl<'a> Node<'a> {
 
     /// Returns a whole number.
     pub(super) fn number(self, range: RangeInclusive<i64>, notes: &mut Notes) -> Option<i64> {
-        let what = format!("a whole number from {} to {}", range.start(), range.end());
+        self.number_or("", range, notes)
+    }
+
+    /// The same, where `other` may stand as well, such as `, or a table`.
+    pub(super) fn number_or(
+        self,
+        other: &str,
+        range: RangeInclusive<i64>,
+        notes: &mut Notes,
+    ) -> Option<i64> {
+        let what = format!("a whole number from {} to {}{other}", range.start(), range.end());
         let DeValue::Integer(number) = self.value else {
             self.expected(&what, notes);
             return None;

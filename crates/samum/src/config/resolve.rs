@@ -308,15 +308,18 @@ fn check_buffer(route: &RouteDraft, notes: &mut Notes) {
     }
 }
 
-/// Checks that a fixed status which sends the client elsewhere says where.
+/// Checks that a fixed status has the field without which it says nothing.
 fn check_status(route: &RouteDraft, notes: &mut Notes) {
     let [(Action::Status(fixed), place)] = &route.actions[..] else { return };
+    let (field, what) = match fixed.code {
+        206 => ("Content-Range", "is a part of nothing: use 200"),
+        301..=303 | 307 | 308 => ("Location", "leads nowhere: use `redirect`"),
+        401 => ("WWW-Authenticate", "asks for nothing: set it with `headers`, or use 403"),
+        _ => return,
+    };
     let mut names = route.shared.headers.iter().flat_map(|rule| &rule.set).map(|(name, _)| name);
-    if matches!(fixed.code, 301..=303 | 307 | 308)
-        && !names.any(|name| name.eq_ignore_ascii_case("Location"))
-    {
-        let text = format!("a {} without `Location` leads nowhere: use `redirect`", fixed.code);
-        notes.warning(*place, text);
+    if !names.any(|name| name.eq_ignore_ascii_case(field)) {
+        notes.warning(*place, format!("a {} without `{field}` {what}", fixed.code));
     }
 }
 

@@ -442,10 +442,11 @@ fn mistakes_are_explained() {
             "has the status 301, 302, 303, 307 or 308",
         ),
         (routes("redirect = { status = 301 }"), "`redirect` needs the key `to`"),
-        (routes("status = 199"), "5:10: error: expected a status from 200 to 599"),
-        (routes("status = 600"), "expected a status from 200 to 599"),
+        (routes("status = 199"), "5:10: error: expected a whole number from 200 to 599, or a table"),
+        (routes("status = 600"), "expected a whole number from 200 to 599, or a table"),
+        (routes("status = { code = 600 }"), "error: expected a whole number from 200 to 599\n"),
         (routes("status = 304"), "304 only answers the condition of a request"),
-        (routes("status = '404'"), "expected a whole number from 0 to 999, found a string"),
+        (routes("status = '404'"), "expected a whole number from 200 to 599, or a table, found a string"),
         (routes("status = { text = 'x' }"), "`status` needs the key `code`"),
         (routes("status = { code = 204, text = '' }"), "a 204 has no content, so no `text`"),
         (routes("status = { code = 205, text = 'x' }"), "a 205 has no content"),
@@ -644,6 +645,7 @@ fn what_is_only_unusual_is_no_error() {
         two("files = 'ä'\nerrors = { 404 = '/ä/404.html' }\npath = '/ä'"),
         two("status = 301\nheaders = [{ set = { location = '/b/' } }]"),
         two("status = { code = 200, text = '' }"),
+        two("status = 401\nheaders = [{ set = { www-authenticate = 'Basic' } }]"),
     ] {
         assert_eq!(warnings(&text), "", "{text}");
     }
@@ -669,6 +671,8 @@ fn probable_mistakes_are_warnings() {
         (two("", "path = '/img'\nmatch = '/imgx'"), "can match"),
         (two("", "match = 'x*'"), "can match"),
         (with_route("status = 308"), "3:10: warning: a 308 without `Location` leads nowhere: use `redirect`"),
+        (with_route("status = 206"), "3:10: warning: a 206 without `Content-Range` is a part of nothing: use 200"),
+        (with_route("status = { code = 401, text = 'x' }"), "3:10: warning: a 401 without `WWW-Authenticate` asks for nothing"),
         (
             "[[site]]\n[[site.route]]\nfiles = 'x'\n[[site]]\n[[site.route]]\nfiles = 'y'\n".to_owned(),
             "4:1: warning: no request reaches this site",

@@ -133,7 +133,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
                 read_keys(&mut fixed, STATUS, "status", table, notes);
                 require(table, "code", "status", notes);
             } else {
-                set(&mut fixed.code, read_code(node, notes));
+                set(&mut fixed.code, read_code(node, ", or a table", notes));
             }
             if fixed.text.is_some() && !FixedStatus::has_content(fixed.code) {
                 notes.error(node.place, format!("a {} has no content, so no `text`", fixed.code));

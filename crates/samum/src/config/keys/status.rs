@@ -14,7 +14,7 @@ pub(super) const STATUS: &[Key<FixedStatus>] = &[
         default: "none; it is needed",
         example: "410",
         doc: "The status, from 200 to 599, but not 304.",
-        read: |fixed, node, notes| set(&mut fixed.code, read_code(node, notes)),
+        read: |fixed, node, notes| set(&mut fixed.code, read_code(node, "", notes)),
         write: |fixed| Some(fixed.code.to_string()),
     },
     Key {
@@ -34,9 +34,9 @@ pub(super) const STATUS: &[Key<FixedStatus>] = &[
     },
 ];
 
-/// Reads a status.
-pub(super) fn read_code(node: Node<'_>, notes: &mut Notes) -> Option<u16> {
-    let code = u16::try_from(node.number(0..=999, notes)?).ok()?;
+/// Reads a status, where `other` may stand as well.
+pub(super) fn read_code(node: Node<'_>, other: &str, notes: &mut Notes) -> Option<u16> {
+    let code = u16::try_from(node.number_or(other, 200..=599, notes)?).ok()?;
     FixedStatus::check_code(code).map_err(|why| notes.error(node.place, why)).ok()?;
     Some(code)
 }
