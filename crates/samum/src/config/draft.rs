@@ -60,6 +60,8 @@ pub(super) struct RouteDraft {
     /// The application that runs its scripts; alone, or beside files.
     pub(super) fastcgi: Option<(Fastcgi, Place)>,
     pub(super) shared: Shared,
+    /// The keys among these that it does not have from its site, and their places.
+    pub(super) own: Vec<(&'static str, Place)>,
 }
 
 /// A thing outside the files that a configuration names.
@@ -146,6 +148,7 @@ impl RouteDraft {
             actions: Vec::new(),
             fastcgi: None,
             shared,
+            own: Vec::new(),
         }
     }
 }

@@ -42,6 +42,7 @@ use pcap::PCAP;
 use redirect::REDIRECT;
 use route::ROUTE;
 use server::SERVER;
+pub(super) use shared::readers;
 use shared::{SHARED, errors_text};
 use site::SITE;
 use status::STATUS;
@@ -259,7 +260,8 @@ pub(super) fn sections() -> Vec<Section> {
         section(
             "[[site]] and [[site.route]]",
             "A route inherits these keys from its site. A key of the route replaces that of the site, but \
-             `limits` and `errors` are merged, and `headers` are added to those of the site.",
+             `limits` and `errors` are merged, and `headers` are added to those of the site. `samum check` warns of a key \
+             of a route whose action does nothing with it.",
             rows(SHARED),
         ),
         section("listen", "An address, as an element of `listen`.", rows(LISTEN)),

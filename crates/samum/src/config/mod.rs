@@ -288,6 +288,20 @@ impl Action {
         }
     }
 
+    /// The key of a route that says it.
+    pub(crate) const fn key(&self) -> &'static str {
+        match self {
+            Self::Files(_) => "files",
+            Self::Redirect(_) => "redirect",
+            Self::Redirects(_) => "redirects",
+            Self::Cgi(_) => "cgi",
+            Self::Proxy(_) => "proxy",
+            Self::Fastcgi(_) => "fastcgi",
+            Self::Metrics => "metrics",
+            Self::Status(_) => "status",
+        }
+    }
+
     /// Returns whether other servers or programs make the responses.
     #[must_use]
     pub const fn is_gateway(&self) -> bool {

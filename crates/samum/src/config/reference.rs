@@ -52,7 +52,7 @@ the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats bo
 DIR, `--listen` and the flags for files cannot be given.
 
 **Errors.** A configuration is used as a whole or not at all. `samum check` reports all errors of all files, each with file, line and column, and
-then warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing. It opens the directories and the
+then warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing, keys that do nothing. It opens the directories and the
 logs for a moment, binds the addresses without listening, and looks up whether the control socket can be made, the interfaces are there and the
 limit of descriptors is enough for the workers. An address that another process has is an error. If that process lets other servers of
 its user share the address, as samum with several workers does, or if a server answers at `control`, it is probably the samum that runs, and there

@@ -7,7 +7,7 @@ use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{
     Action, Address, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
-    SCRIPT_SUFFIX, Site,
+    SCRIPT_SUFFIX, Site, keys,
 };
 use crate::route::{RouteId, Routes};
 
@@ -233,6 +233,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
         check_scripts(site, route, notes);
         check_buffer(route, notes);
         check_status(route, notes);
+        check_own(route, notes);
         let pattern = route.pattern.as_ref().map(|(pattern, _)| pattern.as_str());
         if is_partial(route) {
             continue;
@@ -320,6 +321,27 @@ fn check_status(route: &RouteDraft, notes: &mut Notes) {
     let mut names = route.shared.headers.iter().flat_map(|rule| &rule.set).map(|(name, _)| name);
     if !names.any(|name| name.eq_ignore_ascii_case(field)) {
         notes.warning(*place, format!("a {} without `{field}` {what}", fixed.code));
+    }
+}
+
+/// Checks that the action of a route does something with the keys that the route sets itself.
+fn check_own(route: &RouteDraft, notes: &mut Notes) {
+    let fastcgi = route.fastcgi.as_ref().map(|_| "fastcgi");
+    let actions: Vec<_> =
+        route.actions.iter().map(|(action, _)| action.key()).chain(fastcgi).collect();
+    let listed = |keys: &[&str]| {
+        let all: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+        all.join(" or ")
+    };
+    for (key, place) in &route.own {
+        if let (Some(last), Some(readers)) = (actions.last(), keys::readers(key))
+            && !actions.iter().any(|action| readers.contains(action))
+        {
+            let readers = listed(readers);
+            let text =
+                format!("`{key}` does nothing in a route with `{last}`: it is for {readers}");
+            notes.warning(*place, text);
+        }
     }
 }
 

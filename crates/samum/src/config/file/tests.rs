@@ -442,11 +442,17 @@ fn mistakes_are_explained() {
             "has the status 301, 302, 303, 307 or 308",
         ),
         (routes("redirect = { status = 301 }"), "`redirect` needs the key `to`"),
-        (routes("status = 199"), "5:10: error: expected a whole number from 200 to 599, or a table"),
+        (
+            routes("status = 199"),
+            "5:10: error: expected a whole number from 200 to 599, or a table",
+        ),
         (routes("status = 600"), "expected a whole number from 200 to 599, or a table"),
         (routes("status = { code = 600 }"), "error: expected a whole number from 200 to 599\n"),
         (routes("status = 304"), "304 only answers the condition of a request"),
-        (routes("status = '404'"), "expected a whole number from 200 to 599, or a table, found a string"),
+        (
+            routes("status = '404'"),
+            "expected a whole number from 200 to 599, or a table, found a string",
+        ),
         (routes("status = { text = 'x' }"), "`status` needs the key `code`"),
         (routes("status = { code = 204, text = '' }"), "a 204 has no content, so no `text`"),
         (routes("status = { code = 205, text = 'x' }"), "a 205 has no content"),
@@ -704,6 +710,41 @@ fn probable_mistakes_are_warnings() {
             .to_owned(),
     ] {
         assert_eq!(warnings(&text), "", "{text}");
+    }
+}
+
+#[test]
+fn a_key_that_the_action_of_its_route_does_nothing_with_is_a_warning() {
+    let files = "listing = true\nindex = 'a'\nfallback = 'none'\nincludes = true\n";
+    let servers = "retries = 1\nbalance = 'least'\nsplice = false\ncheck = 'none'\n";
+    let gateways = "half-close = true\n";
+    for (action, useless) in [
+        ("files = 'x'", &[servers, gateways][..]),
+        ("redirect = '/x'", &[files, servers, gateways]),
+        ("redirects = 'x'", &[files, servers, gateways]),
+        ("status = 404", &[files, servers, gateways]),
+        ("metrics = true", &[files, servers, gateways]),
+        ("cgi = 'x'", &[files, servers]),
+        ("proxy = 'unix:s'", &[files]),
+        ("fastcgi = { server = 'unix:s', root = 'x' }", &[files]),
+        ("files = 'x'\nfastcgi = 'unix:s'", &[]),
+    ] {
+        let (key, _) = action.rsplit('\n').next().and_then(|last| last.split_once(' ')).unwrap();
+        let path = "[[site]]\n[[site.route]]\npath = '/a/'\n";
+        let found = warnings(&format!("{path}{action}\n{files}{servers}{gateways}"));
+        let useless: Vec<_> = useless.iter().flat_map(|keys| keys.lines()).collect();
+        assert_eq!(found.matches("warning: ").count(), useless.len(), "{found}");
+        for line in useless {
+            let (name, _) = line.split_once(' ').unwrap();
+            let expected =
+                format!(":1: warning: `{name}` does nothing in a route with `{key}`: it is for `");
+            assert!(found.contains(&expected), "{expected}\n{found}");
+        }
+        // What a route has from its site is for other routes.
+        let servers = if key == "fastcgi" { "retries = 1\n" } else { servers };
+        let route = "[[site.route]]\npath = '/a/'\n";
+        let site = format!("[[site]]\n{files}{servers}{gateways}{route}{action}\n");
+        assert_eq!(warnings(&site), "", "{site}");
     }
 }
 
@@ -1218,7 +1259,11 @@ proptest! {
         let config = Config { server, sites };
         let text = to_toml(&config);
         let read = match load_text(&text) {
-            Ok(loaded) => loaded.config,
+            Ok(loaded) => {
+                let warnings = Errors(loaded.warnings).to_string();
+                prop_assert!(!warnings.contains("does nothing"), "{}\n{}", text, warnings);
+                loaded.config
+            }
             Err(errors) => panic!("{text}\n{errors}"),
         };
         prop_assert_eq!(&to_toml(&read), &text);

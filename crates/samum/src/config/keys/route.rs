@@ -243,6 +243,7 @@ pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut N
             (key.read)(route, node, notes);
         } else if let Some(key) = find(SHARED, name) {
             (key.read)(&mut route.shared, node, notes);
+            route.own.push((key.name, place));
         } else {
             unknown(name, ROUTE_TITLE, names(ROUTE).chain(names(SHARED)), place, notes);
         }

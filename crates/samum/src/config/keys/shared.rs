@@ -593,6 +593,56 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
     },
 ];
 
+/// Keys, and the actions of routes that do something with them; other keys are for all actions. `max-body` and
+/// `request-headers` are errors elsewhere.
+const READERS: [(&[&str], &[&str]); 3] = [
+    (
+        &[
+            "index",
+            "listing",
+            "cache",
+            "readahead",
+            "etag",
+            "fallback",
+            "clean-urls",
+            "types",
+            "charset",
+            "dotfiles",
+            "symlinks",
+            "precompressed",
+            "includes",
+            "include-types",
+        ],
+        &["files"],
+    ),
+    (
+        &[
+            "buffer",
+            "buffer-dir",
+            "splice",
+            "receive-max",
+            "timeout-connect",
+            "timeout-upstream",
+            "timeout-upstream-send",
+            "balance",
+            "hash-by",
+            "retries",
+            "max-fails",
+            "fail-timeout",
+            "slow-start",
+            "check",
+            "check-interval",
+        ],
+        &["proxy", "fastcgi"],
+    ),
+    (&["half-close"], &["proxy", "fastcgi", "cgi"]),
+];
+
+/// The actions of routes that do something with a key; `None` if all do.
+pub(in crate::config) fn readers(key: &str) -> Option<&'static [&'static str]> {
+    READERS.iter().find(|(keys, _)| keys.contains(&key)).map(|(_, actions)| *actions)
+}
+
 pub(super) const fn files(route: &Route) -> Option<&Files> {
     route.action.files()
 }
@@ -605,4 +655,31 @@ pub(super) fn errors_text(errors: &BTreeMap<u16, String>) -> Option<String> {
     let page = |(status, path): (&u16, &String)| format!("{status} = {}", quoted(path));
     let all: Vec<_> = errors.iter().map(page).collect();
     (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Action, FixedStatus, Upstream};
+
+    #[test]
+    fn keys_of_some_actions_are_those_that_others_do_not_print() {
+        let route = |action| Route { action, ..Route::default() };
+        let status = route(Action::Status(FixedStatus { code: 404, text: None }));
+        let (servers, rules) = (Vec::new(), GatewayRules::default());
+        let proxy = route(Action::Proxy(Upstream { servers, rules }));
+        for (action, of_action) in [("files", Route::default()), ("proxy", proxy)] {
+            for key in SHARED {
+                let is_printed = |route| (key.write)(route).is_some();
+                if is_printed(&of_action) && !is_printed(&status) && key.name != "max-body" {
+                    let all = readers(key.name).unwrap_or_default();
+                    assert!(all.contains(&action), "{}", key.name);
+                }
+            }
+        }
+        for name in READERS.iter().flat_map(|(keys, _)| *keys) {
+            let key = SHARED.iter().find(|key| key.name == *name);
+            assert!(key.is_some_and(|key| (key.write)(&status).is_none()), "{name}");
+        }
+    }
 }
