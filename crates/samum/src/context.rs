@@ -125,7 +125,7 @@ impl Context {
 
     /// The client of a request for the log, if there is one and a proxy that is believed names the client. `own` is the
     /// address of the connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for.
-    /// What is forged names nothing.
+    /// A forged field names no client.
     #[inline]
     pub(crate) fn forwarded(
         &self,

@@ -128,7 +128,7 @@ fn fcgi_3_5_a_connection_takes_one_request_after_another() {
     check(b"x", 0, &["bytes that answer no request", "Clean"]);
 }
 
-/// What an application sends for a request, too late, is not taken for the response to the next one.
+/// The client does not take late records of one request for the response to the next one.
 #[test]
 fn records_of_an_earlier_request_are_a_fault() {
     let records = |id| {

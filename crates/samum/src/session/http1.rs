@@ -121,7 +121,7 @@ impl Session for Http1 {
                 break;
             }
             let was_idle = work.reader.is_idle();
-            // By reference: a request is large.
+            // A reference spares a copy of the request, which has some 250 bytes.
             let (taken, event) = &mut work.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
             at += *taken;
             match event {

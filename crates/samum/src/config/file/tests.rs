@@ -740,7 +740,7 @@ fn a_key_that_the_action_of_its_route_does_nothing_with_is_a_warning() {
                 format!(":1: warning: `{name}` does nothing in a route with `{key}`: it is for `");
             assert!(found.contains(&expected), "{expected}\n{found}");
         }
-        // What a route has from its site is for other routes.
+        // A route gives no warning for a key that it inherits: the site may have it for another route.
         let servers = if key == "fastcgi" { "retries = 1\n" } else { servers };
         let route = "[[site.route]]\npath = '/a/'\n";
         let site = format!("[[site]]\n{files}{servers}{gateways}{route}{action}\n");
@@ -1043,7 +1043,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     of.prop_map(|(connections, requests, bytes_per_second)| Limits {
         connections,
         requests,
-        // What routes have in common is their site's.
+        // A route without a limit of its own shares that of its site.
         has_own_requests: requests.is_some(),
         bytes_per_second,
     })

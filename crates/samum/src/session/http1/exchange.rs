@@ -119,12 +119,12 @@ impl Exchanges {
         self.queue.back()
     }
 
-    /// What is known of the first request, unless it was refused.
+    /// The facts about the first request; `None` if it was refused.
     pub(super) fn front_asked(&mut self) -> Option<&mut Asked> {
         self.queue.front_mut()?.asked()
     }
 
-    /// The same of the last.
+    /// The facts about the last request; `None` if it was refused.
     pub(super) fn back_asked(&mut self) -> Option<&mut Asked> {
         self.queue.back_mut()?.asked()
     }

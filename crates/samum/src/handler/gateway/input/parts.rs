@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(check(&parts, [&body].into_iter()), (0, bytes as u64));
             let room = (STREAMED_BYTES_MAX - bytes) as u64;
             assert_eq!(body.1.as_ref().unwrap().room(), room);
-            // What comes then waits for nothing.
+            // A part that was passed on does not count the bytes that come later.
             assert_eq!(body.0.borrow_mut().take(100).len(), bytes);
             if !has_ended {
                 push(&mut body, 1000);

@@ -107,7 +107,7 @@ fn a_head_has_64_kib_at_most() {
         let received = format!("GET /{path} HTTP/1.1\r\nHost: h\r\nCookie: {cookie}\r\n\r\n");
         let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
         let (request, _) = parsed.expect("accepted").expect("complete");
-        // What is there already does not count.
+        // The limit does not count bytes that stood in the buffer before.
         let mut out = vec![b'x'; 1000];
         let written = write(&request.head, &mut out, &how);
         let len = out.len() - 1000;
