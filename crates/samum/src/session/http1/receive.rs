@@ -166,7 +166,7 @@ impl Http1 {
 
 /// The search for the answer to a request of which the client has broken the body off: none.
 #[derive(Debug)]
-struct BrokenOff;
+pub(super) struct BrokenOff;
 
 impl Search for BrokenOff {
     fn weight(&self) -> u64 {

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::body::{BodyFraming, Producing};
+use super::receive::BrokenOff;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
@@ -619,23 +620,9 @@ fn a_search_ends_with_what_waits_for_it() {
     assert!(is_over(), "the connection was closed");
 }
 
-/// A search that nothing waits for once the client has ended its side.
-#[derive(Debug)]
-struct ForClient;
-
-impl Search for ForClient {
-    fn weight(&self) -> u64 {
-        0
-    }
-
-    fn ends_with_client(&self) -> bool {
-        true
-    }
-}
-
 #[test]
 fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
-    let search = || exchange(0, Lookup::Pending(Some(Box::new(ForClient))));
+    let search = || exchange(0, Lookup::Pending(Some(Box::new(BrokenOff))));
     for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
         let mut cx = context();
         let searching = || with(state(phase), [search()]);
