@@ -147,9 +147,10 @@ impl Shell {
         }
     }
 
-    /// Returns whether a device does not answer, also if one request may try it now.
-    pub(crate) fn is_silent(&self, device: Device) -> bool {
-        self.ring.silence(device) >= self.cx.tuning.timeout_disk || self.silences.is_silent(device)
+    /// Returns whether a device has answered nothing for `patience`, or is known not to answer, also if one request may
+    /// try it now.
+    pub(crate) fn is_silent(&self, device: Device, patience: Duration) -> bool {
+        self.ring.silence(device) >= patience || self.silences.is_silent(device)
     }
 
     /// Tells the operator, unless another worker has, that the device of a path has not answered for `timeout_disk`,

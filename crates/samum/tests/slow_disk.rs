@@ -468,6 +468,33 @@ fn a_request_that_a_silent_disk_cannot_serve_has_the_page_of_its_site_if_that_ca
 }
 
 #[test]
+fn a_request_that_has_waited_for_a_disk_does_not_wait_for_its_page_as_long_again() {
+    on_both_drivers_at_once(|driver| {
+        let (tree, slow, name) = or_skip!(tree_with(file_system()));
+        let page = format!("503=/{name}/cold/0.bin");
+        let seconds = TIMEOUT.as_secs().to_string();
+        let options = ["--timeout-disk", &seconds, "--errors", &page];
+        let server = serve(driver, tree.path(), &options);
+        for path in ["hot/hot.txt", "cold/0.bin"] {
+            slow.set_delay_of(path, Op::Lookup, Duration::MAX);
+        }
+        let (mut client, began) = (connect(&server), Instant::now());
+        client.send(request(&format!("GET /{name}/hot/hot.txt"))).unwrap();
+        // The disk gives another answer after the request has begun to wait.
+        thread::sleep(TIMEOUT / 2);
+        assert_eq!(ask(&server, &format!("GET /{name}/listed/a")).status, 200);
+        let response = client.response().unwrap();
+        assert_eq!(response.status, 503);
+        let body = String::from_utf8_lossy(&response.body);
+        assert!(body.contains("cannot do this at the moment"), "{body}");
+        assert!(began.elapsed() < 2 * TIMEOUT, "{:?}", began.elapsed());
+        for path in ["hot/hot.txt", "cold/0.bin"] {
+            slow.set_delay_of(path, Op::Lookup, Duration::ZERO);
+        }
+    });
+}
+
+#[test]
 fn workers_try_reads_of_a_silent_disk_together() {
     on_both_drivers_at_once(|driver| {
         let (tree, slow, name) = or_skip!(tree_with(file_system()));

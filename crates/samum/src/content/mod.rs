@@ -68,6 +68,9 @@ const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// The maximum age at which an old resource is served while a slow disk delays the load of a new
 /// one.
 const STALE_MAX: Duration = Duration::from_secs(10);
+/// The page of an error is not waited for on a device that has answered nothing for so long, or for `timeout-disk` if that
+/// is shorter.
+const PAGE_SILENCE: Duration = Duration::from_secs(1);
 /// The maximum number of requests that wait for the same load; a further one is answered with 503.
 /// So many requests can come from 1,024 connections.
 const TICKETS_MAX: usize = 64 * 1024;
@@ -256,7 +259,10 @@ impl Content {
         path: &[u8],
         ticket: Ticket,
     ) -> Found {
-        if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path)) {
+        // A request that has waited for `timeout-disk` may have begun before the last answer of its device. Its page would
+        // wait as long again.
+        let patience = PAGE_SILENCE.min(shell.cx.tuning.timeout_disk);
+        if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path), patience) {
             return self.find(shell, tree, path, ticket);
         }
         let believed = self.believed(tree, path, shell.cx.now);
