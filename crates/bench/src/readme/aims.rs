@@ -3,10 +3,11 @@
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
 
-use super::{
-    Kept, Show, at_size, copies, find, hundredths, mebibytes, megabytes, precise_microseconds,
-    rounds_by_size, tenths, whole,
-};
+use super::comparison::at_size;
+use super::notes::copies;
+use super::show::{Show, hundredths, mebibytes, megabytes, precise_microseconds, tenths, whole};
+use super::tables::rounds_by_size;
+use super::{Kept, find};
 use crate::league::peers::{CROWDED, DNS, METERED, STALLED};
 use crate::league::proxy::{download, requests, slow, stalled};
 use crate::league::rounds::{Rounds, in_windows};

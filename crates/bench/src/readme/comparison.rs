@@ -1,0 +1,279 @@
+//! A table of servers, each compared with another: what it shows, what it marks and what it leaves out.
+
+use core::fmt::Write as _;
+
+use super::show::Show;
+use crate::league::rounds::Rounds;
+use crate::spread::Spread;
+use crate::summary;
+use crate::unit::NOTHING;
+
+/// The end of the names of servers that run with the preload library.
+pub(super) const PRELOADED: &str = "-preload";
+
+/// A column's title, its name in the run, and how it is printed.
+pub(super) type Figure<'a> = (&'a str, &'a str, Show);
+
+/// A column before it is known whether it shows a difference.
+pub(super) struct Column {
+    pub(super) title: String,
+    /// What it is among the figures of its rounds.
+    pub(super) rounds: Rounds,
+    pub(super) what: String,
+    pub(super) show: Show,
+}
+
+/// Servers, each compared with another.
+pub(super) struct Comparison {
+    pub(super) title: String,
+    /// A description of the measurement, a sentence or two.
+    pub(super) about: String,
+    pub(super) dirs: Vec<String>,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Row>,
+    /// Whether what is not ranked is marked, instead of left out.
+    pub(super) keeps_all: bool,
+    /// Behind the table.
+    pub(super) notes: Vec<String>,
+}
+
+/// A row before it is known whether it shows a difference.
+#[derive(Clone)]
+pub(super) struct Row {
+    /// The size of the file, where each has rows of its own: all rows of a table, or none.
+    pub(super) size: Option<String>,
+    pub(super) server: String,
+    /// The server that it is compared with, at the same size; `None` for those that are only compared with.
+    pub(super) reference: Option<String>,
+}
+
+impl Comparison {
+    fn spread(&self, row: &Row, column: &Column) -> Option<Spread> {
+        self.spread_of(&row.server, row, column)
+    }
+
+    /// The figures of any server at the size of a row.
+    fn spread_of(&self, server: &str, row: &Row, column: &Column) -> Option<Spread> {
+        match &row.size {
+            Some(size) => column.rounds.spread(server, &at_size(&column.what, size)),
+            None => column.rounds.spread(server, &column.what),
+        }
+    }
+
+    /// Tells whether a cell says something about its server and the one it is compared with.
+    fn is_ranked(&self, row: &Row, column: &Column) -> bool {
+        let Some(reference) = &row.reference else { return false };
+        let both = (self.spread(row, column), self.spread_of(reference, row, column));
+        matches!(both, (Some(one), Some(other)) if one.is_ranked_against(&other))
+    }
+
+    fn cell(&self, row: &Row, column: &Column) -> String {
+        let Some(spread) = self.spread(row, column) else { return NOTHING.to_owned() };
+        let shown = spread.show(column.show);
+        let is_marked = row.reference.is_some() && !self.is_ranked(row, column) && shown != NOTHING;
+        if is_marked { format!("{MARK} {shown}") } else { shown }
+    }
+
+    /// Heading, table and what is to be said of it; empty if nothing is ranked.
+    pub(super) fn markdown(&self) -> String {
+        let measured = |column: &&Column| {
+            self.rows.iter().any(|row| self.spread(row, column).is_some_and(is_a_number))
+        };
+        let shows = |column: &&Column| {
+            self.keeps_all || self.rows.iter().any(|row| self.is_ranked(row, column))
+        };
+        let measured: Vec<&Column> = self.columns.iter().filter(measured).collect();
+        let (columns, left_out): (Vec<&Column>, Vec<&Column>) =
+            measured.into_iter().partition(shows);
+        let mut text = String::new();
+        if columns.is_empty() {
+            return text;
+        }
+        let is_shown = |row: &&Row| {
+            let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
+            // Who is compared with stays for the sake of those that are.
+            let is_needed = self.rows.iter().any(|other| {
+                other.reference.as_ref() == Some(&row.server)
+                    && other.size == row.size
+                    && columns.iter().any(|column| self.is_ranked(other, column))
+            });
+            self.keeps_all || is_ranked || is_needed
+        };
+        let rows: Vec<_> = self.rows.iter().filter(is_shown).collect();
+        let of = |row: &&Row| {
+            let cells = columns.iter().map(|column| self.cell(row, column));
+            let size = row.size.iter().cloned();
+            size.chain([row.server.clone()]).chain(cells).collect::<Vec<_>>()
+        };
+        let with_sizes = rows.iter().any(|row| row.size.is_some());
+        let label = with_sizes.then(|| "file".to_owned());
+        let titles = columns.iter().map(|column| column.title.clone());
+        let table = crate::Table {
+            title: String::new(),
+            head: label.into_iter().chain(["server".to_owned()]).chain(titles).collect(),
+            rows: rows.iter().map(of).collect(),
+        };
+        let _ = write!(text, "\n**{}** {}\n\n{}\n", self.title, self.about, summary::table(&table));
+        let rounds = rows.iter().flat_map(|row| {
+            columns.iter().filter_map(|column| self.spread(row, column).map(|s| s.rounds))
+        });
+        let (least, most) = rounds.fold((usize::MAX, 0), |(a, b), n| (a.min(n), b.max(n)));
+        let rounds = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let _ = write!(text, "{rounds} rounds: median (least–greatest).");
+        let is_marked =
+            |row: &&&_| columns.iter().any(|column| self.cell(row, column).starts_with(MARK));
+        if rows.iter().any(|row| is_marked(&row)) {
+            let _ = write!(text, " {MARK}: {}", self.mark());
+        }
+        if table.rows.iter().flatten().any(|cell| cell.contains('≥')) {
+            text.push_str(" ≥: requests still waited when the measurement ended.");
+        }
+        let missing = self.rows.iter().filter(|row| {
+            let is_measured =
+                self.columns.iter().any(|column| self.spread(row, column).is_some_and(is_a_number));
+            is_measured && !is_shown(row)
+        });
+        let missing: Vec<&str> = missing.map(|row| &row.server[..]).collect();
+        let left_out = left_out.iter().map(|column| &column.title[..]);
+        let unranked: Vec<&str> = missing.into_iter().chain(left_out).collect();
+        if !unranked.is_empty() {
+            let unranked = unranked.join("; ");
+            let _ =
+                write!(text, " Not shown, because rounds differ more than servers: {unranked}.");
+        }
+        for note in &self.notes {
+            let _ = write!(text, " {note}");
+        }
+        let dirs = self.dirs.iter().map(|dir| format!("[`{dir}`]({dir}/summary.md)"));
+        let _ = writeln!(text, " Run: {}.", dirs.collect::<Vec<_>>().join(", "));
+        text
+    }
+
+    /// The meaning of the mark.
+    fn mark(&self) -> String {
+        let mut references: Vec<&str> =
+            self.rows.iter().filter_map(|row| row.reference.as_deref()).collect();
+        references.sort_unstable();
+        references.dedup();
+        let is_preloaded = self.rows.iter().any(|row| row.server.ends_with(PRELOADED));
+        let whom = match references[..] {
+            [one] => format!("{one}'s"),
+            _ if is_preloaded => "those of the server without the library".to_owned(),
+            _ => format!("those of {}", references.join(" and ")),
+        };
+        format!("too close to {whom} to be ranked.")
+    }
+}
+
+/// In front of a cell that is not ranked.
+const MARK: &str = "≈";
+
+fn is_a_number(spread: Spread) -> bool {
+    spread.least.number.is_finite()
+}
+
+/// A row that is compared with another, if it is not that one.
+pub(super) fn row(size: Option<&str>, server: &str, reference: &str) -> Row {
+    let reference = (server != reference).then(|| reference.to_owned());
+    Row { size: size.map(str::to_owned), server: server.to_owned(), reference }
+}
+
+/// The name of a figure at a size, where each size has rows of its own.
+pub(super) fn at_size(what: &str, size: &str) -> String {
+    format!("{what}, {size}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::show::whole;
+    use super::*;
+
+    /// A comparison of servers with "a", from their rounds of one figure, and of another that is the same
+    /// for all.
+    fn comparison(servers: &[(&str, [f64; 3])]) -> Comparison {
+        let mut rounds = Rounds::default();
+        for (server, values) in servers {
+            for value in values {
+                rounds.add(server, "speed", *value);
+                rounds.add(server, "same", 7.0);
+            }
+        }
+        let column = |what: &str| Column {
+            title: format!("the {what}"),
+            rounds: rounds.clone(),
+            what: what.to_owned(),
+            show: whole,
+        };
+        Comparison {
+            title: "Title.".into(),
+            about: "About.".into(),
+            dirs: vec!["docs/run".into()],
+            columns: vec![column("speed"), column("same")],
+            rows: servers.iter().map(|(name, _)| row(None, name, "a")).collect(),
+            keeps_all: false,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rows_and_columns_without_a_difference_are_left_out_and_named() {
+        let servers = [("b", [10.0, 11.0, 12.0]), ("c", [2.0, 4.0, 6.0]), ("a", [3.0, 4.0, 5.0])];
+        let text = comparison(&servers).markdown();
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        let want =
+            ["| server | the speed |", "| --- | --: |", "| b | 11 (10–12) |", "| a | 4 (3–5) |"];
+        assert_eq!(rows, want);
+        let below = "3 rounds: median (least–greatest). Not shown, because rounds differ more than servers: c; the \
+                     same. Run: [`docs/run`](docs/run/summary.md).\n";
+        assert!(text.ends_with(below), "{text}");
+        assert_eq!(comparison(&servers[1..]).markdown(), "", "no difference, no table");
+    }
+
+    #[test]
+    fn what_is_not_ranked_is_marked_where_it_stays() {
+        let servers = [("b", [10.0, 11.0, 12.0]), ("c", [2.0, 4.0, 6.0]), ("a", [3.0, 4.0, 5.0])];
+        let all = Comparison { keeps_all: true, ..comparison(&servers) };
+        let text = all.markdown();
+        for row in ["| b | 11 (10–12) | ≈ 7 (7–7) |", "| c | ≈ 4 (2–6) | ≈ 7 (7–7) |"]
+        {
+            assert!(text.contains(row), "{text}");
+        }
+        assert!(text.contains("≈: too close to a's to be ranked."), "{text}");
+        assert!(text.contains("| --- | --: | --: |"), "numbers all the same: {text}");
+    }
+
+    #[test]
+    fn sizes_have_rows_of_their_own() {
+        let mut comparison = comparison(&[("b", [9.0; 3]), ("a", [8.0; 3])]);
+        for (server, size, value) in [("b", "8 KiB", 5.0), ("a", "8 KiB", 2.0), ("a", "1 MiB", 7.0)]
+        {
+            for _ in 0..3 {
+                comparison.columns[0].rounds.add(server, &at_size("speed", size), value);
+            }
+        }
+        let sizes = ["8 KiB", "1 MiB"];
+        comparison.rows = sizes
+            .iter()
+            .flat_map(|size| ["b", "a"].map(|name| row(Some(size), name, "a")))
+            .collect();
+        let text = comparison.markdown();
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with('|')).collect();
+        let want = [
+            "| file | server | the speed |",
+            "| --: | --- | --: |",
+            "| 8 KiB | b | 5 (5–5) |",
+            "| 8 KiB | a | 2 (2–2) |",
+        ];
+        assert_eq!(rows, want);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_said() {
+        let mut comparison = comparison(&[("b", [10.0, 11.0, 12.0]), ("a", [3.0, 4.0, 5.0])]);
+        let stalled = crate::spread::Value { number: 13.0, at_least: true };
+        comparison.columns[0].rounds.add("b", "speed", stalled);
+        let text = comparison.markdown();
+        assert!(text.contains("(10–≥ 13) |"), "{text}");
+        assert!(text.contains("3 to 4 rounds") && text.contains("≥: requests"), "{text}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What has to be said of the runs of a table: who copied, who was at a limit, and why a run should be made again.
+
+use super::comparison::PRELOADED;
+use super::{Kept, find};
+use crate::league::wire;
+use crate::load;
+use crate::run::{Ran, Run};
+
+/// Why a run should be made again before anybody believes it.
+pub(super) fn doubts(run: &Run) -> Option<String> {
+    let meta = &run.meta;
+    let noise = meta.noise.as_ref().filter(|noise| !noise.is_quiet());
+    let doubts = [
+        noise.map(|noise| format!("the machine was not quiet ({})", noise.reasons.join("; "))),
+        meta.quick.then(|| "it was a quick run".to_owned()),
+        meta.noise.is_none().then(|| "it was cut off".to_owned()),
+    ];
+    let doubts: Vec<String> = doubts.into_iter().flatten().collect();
+    (!doubts.is_empty()).then(|| format!("Measure again: {}.", doubts.join("; ")))
+}
+
+/// Says what the clients of a test do with the bodies that they receive, where that is in its figures. Runs that
+/// were made before their tables said it are among those that are kept, so it is taken from their command.
+pub(super) fn receives(run: &Run, test: &str) -> Option<String> {
+    let words = load::receives(copies(run, test)?);
+    let (first, rest) = words.split_at(1);
+    Some(format!("{}{rest}.", first.to_uppercase()))
+}
+
+/// The same of a table of two tests, which may be of two runs.
+pub(super) fn received(runs: &[Kept<'_>], tests: [&str; 2]) -> Vec<String> {
+    let found = tests.iter().filter_map(|test| {
+        let (kept, _, _) = find(runs, test)?;
+        Some((*test, receives(kept.run, test)?))
+    });
+    let found: Vec<_> = found.collect();
+    match &found[..] {
+        [(_, one), (_, other)] if one != other => {
+            found.iter().map(|(test, words)| format!("In `{test}`: {words}")).collect()
+        }
+        _ => found.into_iter().map(|(_, words)| words).take(1).collect(),
+    }
+}
+
+/// Tells whether the client of a test copied what came; `None` if it made no difference, because all of it came with
+/// heads.
+pub(super) fn copies(run: &Run, test: &str) -> Option<bool> {
+    let (by_option, never) = (BY_OPTION.contains(&test), NEVER_COPIED.contains(&test));
+    (by_option || never).then(|| by_option && run.meta.command.iter().any(|word| word == "--copy"))
+}
+
+/// Tests in which `--copy` decides.
+pub(super) const BY_OPTION: [&str; 9] =
+    ["warm", wire::KEPT, wire::CLOSED, "cold", "mixed", "hung", "proxied", "fastcgi", "includes"];
+
+/// Tests in which the client never copies.
+pub(super) const NEVER_COPIED: [&str; 5] =
+    ["disk", "download", "asleep", "wire-cold", "proxied-slow"];
+
+/// Where the load generator set a figure and not the server, by the remarks of the test's table.
+pub(super) fn limits(ran: &Ran) -> Option<String> {
+    let mut names = Vec::new();
+    for row in ran.tables.iter().flat_map(|table| &table.rows) {
+        let (Some(name), Some(remarks)) = (row.first(), row.last()) else { continue };
+        let is_shown = !name.ends_with(PRELOADED) && name != "floor";
+        if remarks.contains("the load generator used") && is_shown && !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    (!names.is_empty()).then(|| {
+        format!(
+            "The load generator was at its limit with {}: their requests per second are at least that many.",
+            names.join(", ")
+        )
+    })
+}
+
+/// The note of a test that begins in some way, as a sentence.
+pub(super) fn setup(ran: &Ran, begin: &str) -> String {
+    let note = ran.notes.iter().find(|note| note.contains(begin));
+    let mut letters = note.map_or("", |note| &note[..]).chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string());
+    first.map_or_else(String::new, |first| format!("{first}{}.", letters.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::aims;
+    use super::super::tables::{GATEWAYS, gateway_table};
+    use super::*;
+
+    /// A run of a table of servers, and of one whose bodies all come with their heads.
+    fn run_of(command: &[&str]) -> Run {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runs/2026-11-26-gateways");
+        let mut run = Run::load(std::path::Path::new(path)).unwrap();
+        run.meta.command = command.iter().map(|word| (*word).to_owned()).collect();
+        run
+    }
+
+    #[test]
+    fn tables_say_what_the_client_does_with_bodies() {
+        let discards = "The client discards what comes, in the kernel.";
+        let copies = "The client copies what comes.";
+        for (command, words, other) in [
+            (&["samum-bench", "league"][..], discards, copies),
+            (&["samum-bench", "league", "--copy"], copies, discards),
+        ] {
+            let run = run_of(command);
+            let runs = [Kept { dir: "docs/run", run: &run }];
+            let table = |gateway| gateway_table(&runs, gateway).unwrap().markdown();
+            for (gateway, depends) in GATEWAYS.iter().zip([false, true, true]) {
+                let text = table(gateway);
+                assert_eq!(text.contains(words), depends, "{text}");
+                assert!(!text.contains(other), "{text}");
+            }
+            let aims = aims::table(&runs);
+            let clients = words.replacen("The client discards", "Clients discard", 1);
+            let clients = clients.replacen("The client copies", "Clients copy", 1);
+            assert!(aims.contains(&clients), "{aims}");
+        }
+        // It never copies in these, whatever the command says.
+        assert_eq!(receives(&run_of(&["--copy"]), "download").unwrap(), discards);
+        assert_eq!(receives(&run_of(&["--copy"]), "idle"), None);
+    }
+
+    #[test]
+    fn tests_that_say_so_exist() {
+        use clap::Parser as _;
+        let cli = crate::cli::Cli::try_parse_from(["samum-bench", "league"]).unwrap();
+        let crate::cli::Command::League(args) = cli.command else { panic!("league") };
+        let tests = crate::league::tests(&args).unwrap();
+        for name in BY_OPTION.iter().chain(&NEVER_COPIED) {
+            assert!(tests.iter().any(|test| test.about().name == *name), "{name}");
+        }
+    }
+}
