@@ -38,6 +38,7 @@ pub(crate) use machine::read_regular;
 pub use message::Message;
 pub use request_header::RequestHeader;
 pub(crate) use request_header::{Piece, Variable};
+pub(crate) use upstream::server_address;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
 };

@@ -61,7 +61,7 @@ is a warning only. If there was no error, `samum check` prints the configuration
 **Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
 
 **Not here yet**: TLS, authentication, a sandbox (Landlock), socket activation and upgrades by systemd, compression on the fly, packages; changes
-of the `Location` of other servers, regular expressions.
+of the cookies of other servers, regular expressions.
 "#;
 
 /// What is to know about `interface` beside its keys.

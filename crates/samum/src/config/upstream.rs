@@ -190,6 +190,11 @@ pub fn server(text: &str) -> Result<ServerUrl, String> {
     Ok(ServerUrl { protocol: Protocol::Http, address: authority_of(authority, 80)?, path })
 }
 
+/// The address of a server that a URL names: `HOST[:PORT]`, if it is one.
+pub(crate) fn server_address(authority: &str) -> Option<ServerAddress> {
+    authority_of(authority, 80).ok()
+}
+
 /// Reads `HOST:PORT` or `unix:PATH`, of a FastCGI application.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ mod common;
 mod bodies;
 mod exact;
 mod fields;
+mod redirects;
 mod transfers;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -11,6 +11,7 @@
 //! protocol of the server, and [`exchange`] moves the bytes.
 
 mod exchange;
+mod location;
 pub(super) mod request;
 pub(super) mod response;
 mod spool;

@@ -279,6 +279,14 @@ pub(super) fn with_base(head: &[u8], prefix: Range<usize>, base: &[u8]) -> Vec<u
     whole
 }
 
+/// The `Host` of a [written](fn@write) head.
+pub(super) fn host_of(head: &[u8]) -> &[u8] {
+    const NAME: &[u8] = b"\r\nHost: ";
+    let at = head.windows(NAME.len()).position(|part| part.eq_ignore_ascii_case(NAME));
+    let value = at.map_or(&head[..0], |at| &head[at + NAME.len()..]);
+    value.split(|&byte| byte == b'\r').next().unwrap_or_default()
+}
+
 /// Returns whether a value of `TE` says that trailers are understood.
 fn accepts_trailers(value: &[u8]) -> bool {
     bytes::list(value)

@@ -123,6 +123,21 @@ impl Asked {
 }
 
 impl Passed {
+    /// Returns whether a `Location` says where to go, or where something was made (RFC 9110 §10.2.2).
+    pub(super) fn may_lead(&self) -> bool {
+        matches!(self.status.code(), 201 | 300..400)
+    }
+
+    /// Changes the `Location`, if there is one and `change` has another for it.
+    pub(super) fn change_location(&mut self, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
+        let lines: Vec<_> = self.fields.fields().collect();
+        let Ok(Some(location)) = single(&lines, b"Location") else { return };
+        let Some(changed) = change(location) else { return };
+        let is_location = |name: &[u8]| name.eq_ignore_ascii_case(b"Location");
+        let value = |(name, value)| (name, if is_location(name) { &changed[..] } else { value });
+        self.fields = collected(lines.into_iter().map(value));
+    }
+
     /// The head for the client, which is sent `now`, in Unix seconds.
     pub(crate) fn head(&self, now: i64) -> ResponseHead<'_> {
         ResponseHead {

@@ -9,10 +9,11 @@ use http1::client::{self, Event};
 use http1::{Framing, write};
 use sendfile::Piece;
 
+use super::location::Way;
 use super::request::{self, Forwarding, TooLong};
-use super::response::{self, Asked, Meaning, Now};
+use super::response::{self, Asked, Meaning, Now, Passed};
 use super::trailers;
-use crate::config::RequestHeader;
+use crate::config::{RequestHeader, ServerUrl};
 use crate::handler::Interim;
 use crate::handler::fastcgi::{self, Script};
 use crate::handler::gateway;
@@ -252,6 +253,17 @@ impl Wire {
         match &self.protocol {
             Protocol::Http(_) => !has_content,
             Protocol::Fastcgi(_) => false,
+        }
+    }
+
+    /// Says in the words of the client where a response of a server leads, if it leads somewhere.
+    pub(super) fn lead_back(&self, passed: &mut Passed, server: &ServerUrl) {
+        if let Protocol::Http(http) = &self.protocol
+            && passed.may_lead()
+        {
+            let route = http.head.get(http.prefix.clone()).unwrap_or_default();
+            let way = Way { host: request::host_of(&http.head), route, server };
+            passed.change_location(|location| way.back(location));
         }
     }
 

@@ -140,8 +140,11 @@ impl Exchange {
             Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
         };
         let answer = match meaning {
-            Meaning::Response(passed) => {
+            Meaning::Response(mut passed) => {
                 self.stage = Stage::Content;
+                if let Some(chosen) = &self.tries.chosen {
+                    self.wire.lead_back(&mut passed, &chosen.server.url);
+                }
                 self.delivery.begin(has_content, passed.content_length);
                 reached(passed, has_content, interest)
             }
