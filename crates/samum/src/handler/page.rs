@@ -12,6 +12,9 @@ const RETRY_AFTER: &[u8] = b"10";
 pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
 /// The methods that are allowed for redirects, and that pass to programs and servers.
 pub(crate) const ALLOW_MOST: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+/// The methods that are allowed where none is: for the authority of a `CONNECT`, and where a route answers all of them
+/// with 405.
+pub(crate) const ALLOW_NONE: &[u8] = b"";
 
 /// Makes the response to a refused request.
 pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {

@@ -8,6 +8,8 @@ mod pages;
 mod place;
 mod script;
 mod scripts;
+#[cfg(test)]
+mod stage;
 mod steps;
 
 use std::collections::{HashMap, VecDeque};
@@ -24,6 +26,7 @@ use super::files::Files;
 use super::gateway::bodies::Needs;
 use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
+use super::page::{ALLOW, ALLOW_NONE};
 use super::proxy::{Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::config::Route;
@@ -38,7 +41,7 @@ use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
-use answer::{Outcome, add_fields, fixed, refusal_of};
+use answer::{Outcome, add_fields, allowed, fixed, not_taken};
 use moved::{cleaned, lacks_slash, redirected, refused_at};
 use place::{is_hidden, name_of, place_of};
 use steps::Step;
@@ -153,9 +156,11 @@ impl Handler for Router {
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
                 let outcome = match &request.head.method {
-                    Method::Options => Outcome::Options,
+                    // This is about the server, and not about one of its resources (RFC 9110 §9.3.7).
+                    Method::Options => Outcome::Options(ALLOW),
                     Method::Get | Method::Head => Outcome::Error(Status::BadRequest),
-                    method => Outcome::Error(refusal_of(method)),
+                    // No other server is reached through this one (RFC 9110 §9.3.6).
+                    method => not_taken(method, ALLOW_NONE),
                 };
                 let place = Place { site, route: None };
                 self.settle_refused(shell, request.ticket, (serving, place), outcome)
@@ -469,13 +474,13 @@ impl Router {
             }
             (_, Served::Status(status)) => fixed(*status, &entry.route, id),
             (Method::Get | Method::Head, Served::Metrics) => Outcome::Metrics,
-            (Method::Options, _) => Outcome::Options,
+            (Method::Options, served) => Outcome::Options(allowed(served)),
             (method, Served::Redirect) if method.is_known() => {
                 redirected(shell, request, &serving, id, path)
             }
-            (method, _) => refused_at(&serving, place.site, path, method),
+            (method, _) => refused_at(&serving, place.site, id, path, method),
         };
-        if let Outcome::Error(_) = outcome {
+        if let Outcome::Error(_) | Outcome::NotAllowed(_) = outcome {
             return self.settle_refused(shell, request.ticket, (serving, place), outcome);
         }
         Found::Now(Answer { serving, place, outcome })

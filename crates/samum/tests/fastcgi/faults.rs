@@ -676,3 +676,24 @@ fn a_post_to_a_directory_without_its_slash_is_sent_there_with_its_body() {
         assert_eq!(stage.post("POST /a.txt", b"a body").status, 405);
     });
 }
+
+#[test]
+fn rfc9110_10_2_1_a_file_beside_scripts_takes_fewer_methods_than_they_do() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let stage = Stage::new(driver, &tree);
+        let (of_files, of_scripts) =
+            ("GET, HEAD, OPTIONS", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        for (head, status, allow) in [
+            ("POST /a.txt", 405, Some(of_files)),
+            ("TRACE /a.txt", 405, Some(of_files)),
+            ("OPTIONS /a.txt", 204, Some(of_files)),
+            ("BREW /a.txt", 501, None),
+            ("TRACE /index.php", 405, Some(of_scripts)),
+            ("TRACE /", 405, Some(of_scripts)),
+        ] {
+            let response = stage.ask(head);
+            assert_eq!((response.status, response.header("Allow")), (status, allow), "{head}");
+        }
+    });
+}

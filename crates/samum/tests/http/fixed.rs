@@ -15,6 +15,7 @@ fn serve(driver: &str, tree: &Tree) -> Server {
          [[site.route]]\npath = '/forbidden/'\nstatus = 403\nerrors = {{ 403 = '/403.html' }}\n\
          [[site.route]]\npath = '/gone'\nstatus = 410\n\
          [[site.route]]\npath = '/closed/'\nstatus = 405\n\
+         [[site.route]]\npath = '/closed/text'\nstatus = {{ code = 405, text = 'no' }}\n\
          [[site.route]]\npath = '/busy/'\nstatus = {{ code = 503, text = \"later\\n\" }}\n\
          errors = {{ 503 = '/403.html' }}\n\
          [[site.route]]\npath = '/health'\nstatus = {{ code = 200, text = \"ok\\n\" }}\n\
@@ -65,7 +66,10 @@ fn a_route_answers_with_a_status_whatever_is_asked() {
         }
         let health = ask(&server, "GET /health");
         assert_eq!(health.header("Content-Type"), Some("text/plain; charset=utf-8"));
-        assert_eq!(ask(&server, "GET /closed/").header("Allow"), Some(""));
+        for path in ["/closed/", "/closed/text"] {
+            let response = ask(&server, &format!("GET {path}"));
+            assert_eq!((response.status, response.header("Allow")), (405, Some("")), "{path}");
+        }
     });
 }
 

@@ -14,7 +14,7 @@ use crate::fields;
 use crate::guard::Refusal;
 use crate::handler::cgi::{self, Programs};
 use crate::handler::files::{self, bare};
-use crate::handler::page::{self, ALLOW, ALLOW_MOST};
+use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
 use crate::handler::proxy::{self, Proxy};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::route::RouteId;
@@ -45,8 +45,10 @@ pub(super) enum Outcome {
     Directory(RouteId),
     /// Another address.
     Moved(Box<Moved>),
-    /// The list of allowed methods.
-    Options,
+    /// The list of the methods that the resource takes.
+    Options(&'static [u8]),
+    /// The resource takes these methods, and not that of the request.
+    NotAllowed(&'static [u8]),
     /// The numbers of all workers.
     Metrics,
     /// The fixed response of this route: one that is no error, or has a text.
@@ -108,7 +110,8 @@ impl Answer {
             }
             Outcome::Directory(_)
             | Outcome::Moved(_)
-            | Outcome::Options
+            | Outcome::Options(_)
+            | Outcome::NotAllowed(_)
             | Outcome::Metrics
             | Outcome::Fixed(_)
             | Outcome::Error(_)
@@ -154,22 +157,21 @@ impl Router {
                 location: Some((&moved.location[..]).into()),
                 ..bare(moved.status)
             }),
-            Outcome::Options => {
-                let allow = Some(allowed(head, serving, place).into());
+            Outcome::Options(allow) => {
+                let allow = Some((*allow).into());
                 Response::bare(ResponseHead { allow, ..bare(Status::NoContent) })
+            }
+            Outcome::NotAllowed(allow) => {
+                let mut response = page::error(bare(Status::MethodNotAllowed));
+                // The page names the methods of files.
+                response.made().head.allow = Some((*allow).into());
+                response
             }
             Outcome::Metrics => {
                 metrics::response(&self.metrics, &serving.snapshot, cx.now, bare(Status::Ok))
             }
             Outcome::Fixed(id) => fixed_response(serving.entry(*id)),
-            Outcome::Error(status) => {
-                let mut response = page::error(bare(*status));
-                // The page names the methods of files.
-                if *status == Status::MethodNotAllowed {
-                    response.made().head.allow = Some(allowed(head, serving, place).into());
-                }
-                response
-            }
+            Outcome::Error(status) => page::error(bare(*status)),
             Outcome::Refused(refusal) => refused(*refusal),
             Outcome::Paged(paged) => self.paged(cx, head, serving, place, paged),
         }
@@ -251,7 +253,11 @@ pub(super) fn add_fields(
 /// The outcome of a route with a fixed status: an error with its page, unless the route has a text.
 pub(super) fn fixed(status: Status, route: &Route, id: RouteId) -> Outcome {
     let has_text = matches!(&route.action, Action::Status(fixed) if fixed.text.is_some());
-    if status.code() >= 400 && !has_text { Outcome::Error(status) } else { Outcome::Fixed(id) }
+    match status {
+        _ if has_text || status.code() < 400 => Outcome::Fixed(id),
+        Status::MethodNotAllowed => Outcome::NotAllowed(ALLOW_NONE),
+        status => Outcome::Error(status),
+    }
 }
 
 /// Makes the response of a route with a fixed status.
@@ -264,6 +270,7 @@ fn fixed_response(entry: &RouteEntry) -> Response<'static> {
     let head = ResponseHead {
         content_type: Some(b"text/plain; charset=utf-8".into()),
         content_length: Some(text.len() as u64),
+        allow: (*status == Status::MethodNotAllowed).then(|| ALLOW_NONE.into()),
         nosniff: true,
         ..bare(*status)
     };
@@ -289,23 +296,63 @@ fn refused(refusal: Refusal) -> Response<'static> {
     response
 }
 
-/// The methods that a place takes (RFC 9110 §10.2.1).
-fn allowed(head: &Head<'_>, serving: &Serving, place: Place) -> &'static [u8] {
-    match place.route.map(|id| &serving.entry(id).served) {
-        Some(Served::Status(_)) => b"",
-        Some(Served::Redirect | Served::Programs(_) | Served::Proxy(_)) => ALLOW_MOST,
-        Some(Served::Scripts { tree: None, .. }) => ALLOW_MOST,
-        // Whatever else is refused is refused by a file.
-        Some(Served::Scripts { tree: Some(_), .. })
-            if matches!(head.method, Method::Trace | Method::Connect) =>
-        {
+/// The methods that a route takes itself (RFC 9110 §10.2.1). A script takes more than a file beside it.
+pub(super) const fn allowed(served: &Served) -> &'static [u8] {
+    match served {
+        Served::Status(_) => ALLOW_NONE,
+        Served::Redirect | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => {
             ALLOW_MOST
         }
-        Some(Served::Scripts { .. } | Served::Files { .. } | Served::Metrics) | None => ALLOW,
+        Served::Files { .. } | Served::Metrics => ALLOW,
     }
 }
 
-/// The status for a method that no route of files has.
-pub(super) fn refusal_of(method: &Method<'_>) -> Status {
-    if method.is_known() { Status::MethodNotAllowed } else { Status::NotImplemented }
+/// The outcome for a method that a resource does not take: it takes those of `allow`. One that the server knows for no
+/// resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
+pub(super) fn not_taken(method: &Method<'_>, allow: &'static [u8]) -> Outcome {
+    if method.is_known() {
+        Outcome::NotAllowed(allow)
+    } else {
+        Outcome::Error(Status::NotImplemented)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::serving;
+    use super::*;
+
+    #[test]
+    fn rfc9110_10_2_1_the_methods_of_a_route_are_those_that_it_takes() {
+        let routes = [
+            ("/files/", "files", ALLOW),
+            ("/metrics", "metrics", ALLOW),
+            ("/redirect", "redirect", ALLOW_MOST),
+            ("/cgi/", "cgi", ALLOW_MOST),
+            ("/proxy/", "proxy", ALLOW_MOST),
+            ("/fastcgi/", "fastcgi", ALLOW_MOST),
+            ("/php/", "php", ALLOW_MOST),
+            ("/status", "status", ALLOW_NONE),
+        ];
+        let serving = serving(&routes.map(|(path, action, _)| (path, action)));
+        for (index, (path, _, expected)) in routes.iter().enumerate() {
+            assert_eq!(allowed(&serving.entry(RouteId::new(index)).served), *expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn rfc9110_15_6_2_a_method_that_no_resource_takes_is_not_implemented() {
+        for (method, status, allow) in [
+            (Method::Post, 405, Some(ALLOW)),
+            (Method::Trace, 405, Some(ALLOW)),
+            (Method::Connect, 405, Some(ALLOW)),
+            (Method::Other(b"BREW"), 501, None),
+            (Method::Other(b"get"), 501, None),
+        ] {
+            let outcome = not_taken(&method, ALLOW);
+            assert_eq!(outcome.error().map(Status::code), Some(status), "{method:?}");
+            let named = if let Outcome::NotAllowed(allow) = outcome { Some(allow) } else { None };
+            assert_eq!(named, allow, "{method:?}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use super::{Asked, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
 use crate::handler::gateway::interest::{Interest, Waiter};
+use crate::handler::page::ALLOW_MOST;
 use crate::handler::proxy::request::Forwarding;
 use crate::handler::proxy::response::{HandOver, Target};
 use crate::handler::proxy::wire::Wire;
@@ -371,6 +372,7 @@ impl Router {
 /// The outcome of the answer of a program.
 fn of_program(answer: cgi::Answer) -> Outcome {
     match answer {
+        cgi::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
         cgi::Answer::Error(status) => Outcome::Error(status),
         answer => Outcome::Program(answer),
     }
@@ -379,6 +381,7 @@ fn of_program(answer: cgi::Answer) -> Outcome {
 /// The outcome of the answer of a server.
 fn of_proxy(answer: proxy::Answer) -> Outcome {
     match answer {
+        proxy::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
         proxy::Answer::Error(status) if !status.is_bodiless() => Outcome::Error(status),
         answer => Outcome::Passed(answer),
     }

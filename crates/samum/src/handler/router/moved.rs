@@ -2,7 +2,7 @@
 
 use http::{Method, Status, Target, path};
 
-use super::answer::{Moved, Outcome, refusal_of};
+use super::answer::{Moved, Outcome, allowed, not_taken};
 use crate::config::Action;
 use crate::handler::Request;
 use crate::redirect;
@@ -61,12 +61,13 @@ pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Optio
 pub(super) fn refused_at(
     serving: &Serving,
     site: SiteId,
+    id: RouteId,
     path: &[u8],
     method: &Method<'_>,
 ) -> Outcome {
     match serving.directory(site, path).filter(|id| serving.is_gateway(*id)) {
         Some(id) => Outcome::Directory(id),
-        None => Outcome::Error(refusal_of(method)),
+        None => not_taken(method, allowed(&serving.entry(id).served)),
     }
 }
 

@@ -19,7 +19,7 @@ use http::{Method, Target};
 use http1::Framing;
 
 use super::admit::circumstances;
-use super::answer::{Answer, Outcome, refusal_of};
+use super::answer::{Answer, Outcome, not_taken};
 use super::moved::{cleaned, moved_to};
 use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
@@ -28,6 +28,7 @@ use super::{Asked, Routed, Router, Waiting};
 use crate::config::Fastcgi;
 use crate::content::{self, Kind};
 use crate::handler::gateway;
+use crate::handler::page::ALLOW;
 use crate::handler::proxy::wire::Wire;
 use crate::handler::proxy::{Held, Passing};
 use crate::handler::{Found, Request, Ticket};
@@ -130,7 +131,7 @@ impl Router {
                         self.make_page(shell, request, Answer { serving, place, outcome })
                     }
                     Method::Options => {
-                        Found::Now(Answer { serving, place, outcome: Outcome::Options })
+                        Found::Now(Answer { serving, place, outcome: Outcome::Options(ALLOW) })
                     }
                     // Its index may be a script. With 301 the client would lose the body.
                     _ if matches!(resource.kind, Kind::Redirect) => {
@@ -139,7 +140,7 @@ impl Router {
                         Found::Now(Answer { serving, place, outcome })
                     }
                     method => {
-                        let outcome = Outcome::Error(refusal_of(method));
+                        let outcome = not_taken(method, ALLOW);
                         self.settle_refused(shell, request.ticket, (serving, place), outcome)
                     }
                 }

@@ -49,11 +49,12 @@ impl Step {
 
 impl Outcome {
     /// The status, if this is an error.
-    const fn error(&self) -> Option<Status> {
+    pub(super) const fn error(&self) -> Option<Status> {
         match self {
             Self::Error(status) | Self::Content(_, content::Answer::Error(status)) => Some(*status),
             Self::Content(_, content::Answer::Rejected(reject)) => Some(reject.status),
             Self::Refused(refusal) => Some(refusal.status()),
+            Self::NotAllowed(_) => Some(Status::MethodNotAllowed),
             Self::Content(..)
             | Self::Page(_)
             | Self::Program(_)
@@ -61,7 +62,7 @@ impl Outcome {
             | Self::HandedOver(_)
             | Self::Directory(_)
             | Self::Moved(_)
-            | Self::Options
+            | Self::Options(_)
             | Self::Metrics
             | Self::Fixed(_)
             | Self::Paged(_) => None,
@@ -73,6 +74,7 @@ impl Outcome {
         match self {
             Self::Content(id, answer) => Self::Content(*id, answer.clone()),
             Self::Refused(refusal) => Self::Refused(*refusal),
+            Self::NotAllowed(allow) => Self::NotAllowed(allow),
             error => Self::Error(error.error().expect("only errors have pages")),
         }
     }

@@ -1,0 +1,46 @@
+//! Servings for tests of decisions: a site whose routes are named by their paths and actions.
+
+use std::sync::Arc;
+
+use crate::config::{
+    Action, Cgi, Config, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Protocol, Redirect,
+    Route, ServerAddress, ServerUrl, Upstream,
+};
+use crate::serving::{Serving, Snapshot, TreeId};
+
+/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files.
+pub(super) fn serving(routes: &[(&str, &str)]) -> Serving {
+    let route = |(path, action): &(&str, &str)| Route {
+        path: (*path).to_owned(),
+        action: self::action(action),
+        ..Route::default()
+    };
+    let mut config = Config::default();
+    config.sites[0].routes = routes.iter().map(route).collect();
+    let snapshot = Snapshot::new(&config).expect("a valid configuration");
+    let trees = (0..snapshot.trees().len()).map(TreeId::new).collect();
+    Serving::new(Arc::new(snapshot), trees)
+}
+
+fn action(name: &str) -> Action {
+    let files = || Files { root: "/srv".into(), rules: FileRules::default() };
+    let server = |protocol| {
+        let address = ServerAddress::Unix("/run/app.sock".into());
+        vec![ServerUrl { protocol, address, path: None }]
+    };
+    let rules = GatewayRules::default();
+    match name {
+        "files" => Action::Files(files()),
+        "redirect" => Action::Redirect(Redirect { to: "/elsewhere".to_owned(), status: 308 }),
+        "status" => Action::Status(FixedStatus { code: 410, text: None }),
+        "metrics" => Action::Metrics,
+        "cgi" => Action::Cgi(Cgi::new("/srv/cgi".into())),
+        "proxy" => Action::Proxy(Upstream { servers: server(Protocol::Http), rules }),
+        "fastcgi" | "php" => Action::Fastcgi(Fastcgi {
+            root: Some("/srv".into()),
+            files: (name == "php").then(files),
+            ..Fastcgi::new(server(Protocol::Fastcgi), rules)
+        }),
+        _ => unreachable!("{name} is no action"),
+    }
+}
