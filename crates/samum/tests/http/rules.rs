@@ -535,6 +535,7 @@ fn the_path_without_its_slash_is_not_left_to_a_shorter_path() {
             assert_eq!((post.status, post.header("Location")), (308, Some("/api/")), "{around}");
             assert_eq!(ask(&server, "GET /api/").status, 403, "{around}");
             assert_eq!(location(&server, "GET /p"), moved(301, "/p/"), "{around}");
+            assert_eq!(location(&server, "POST /p"), moved(308, "/p/"), "{around}");
             assert_eq!(ask(&server, "GET /own").status, 410, "{around}");
             assert_eq!(ask(&server, "GET /named").status, 402, "{around}");
             let listed = if around.starts_with("redirects") { "/to" } else { "/listed/" };
@@ -546,7 +547,7 @@ fn the_path_without_its_slash_is_not_left_to_a_shorter_path() {
 
 /// Clients turn a POST that is answered with 301 into a GET, and a 405 tells them nothing of the other path.
 #[test]
-fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
+fn a_method_that_a_route_takes_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
     let tree = tree().file("api", "a file").directory("cgi");
     on_both_drivers(|driver| {
         let gateways = r#"
@@ -559,6 +560,12 @@ fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
             [[site.route]]
             path = "/tool/"
             cgi = "DIR/cgi"
+            [[site.route]]
+            path = "/gone/"
+            status = 410
+            [[site.route]]
+            path = "/away/"
+            redirect = "https://example.org/$0"
             "#;
         let files = r#"
             [[site.route]]
@@ -569,9 +576,10 @@ fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
             "#;
         let server = serve_config(driver, &tree, &format!("{files}{gateways}"));
         let only = serve_config(driver, &tree, gateways);
-        for name in ["api", "php", "tool"] {
+        for name in ["api", "php", "tool", "gone", "away"] {
             let to = format!("/{name}/?q");
-            for method in ["POST", "PUT", "DELETE", "PATCH", "BREW"] {
+            let unknown = if name == "away" { "PUT" } else { "BREW" };
+            for method in ["POST", "PUT", "DELETE", "PATCH", unknown] {
                 let head = format!("{method} /{name}?q");
                 assert_eq!(location(&server, &head), moved(308, &to), "{head}");
                 assert_eq!(location(&only, &head), moved(308, &to), "{head}");
@@ -584,6 +592,7 @@ fn a_method_of_a_gateway_is_sent_to_its_path_with_a_slash_and_keeps_its_body() {
         expect(&server, "GET /api", 200, "a file");
         assert_eq!(location(&server, "GET /php"), moved(301, "/php/"));
         assert_eq!(location(&server, "POST /p"), moved(405, "none"));
+        assert_eq!(location(&server, "BREW /away"), moved(501, "none"));
         assert_eq!(location(&server, "POST /apis"), moved(405, "none"));
         assert_eq!(ask(&server, "OPTIONS /api").status, 204);
         for (path, allowed) in [

@@ -144,12 +144,10 @@ impl Router {
             Outcome::Passed(answer) => proxy::response(answer, cx.unix),
             Outcome::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
             Outcome::Directory(id) => {
-                // A client that is sent there with a 301 may change POST to GET (RFC 9110 §15.4.2).
-                let keeps_method =
-                    serving.is_gateway(*id) && !matches!(head.method, Method::Get | Method::Head);
-                let status = match keeps_method {
-                    true => Status::PermanentRedirect,
-                    false => Status::MovedPermanently,
+                let status = match head.method {
+                    Method::Get | Method::Head => Status::MovedPermanently,
+                    // A client that is sent there with a 301 may change POST to GET (RFC 9110 §15.4.2).
+                    _ => Status::PermanentRedirect,
                 };
                 files::redirect(status, head, serving.prefix(*id), b"")
             }
@@ -304,6 +302,15 @@ pub(super) const fn allowed(served: &Served) -> &'static [u8] {
             ALLOW_MOST
         }
         Served::Files { .. } | Served::Metrics => ALLOW,
+    }
+}
+
+/// Returns whether a route may take a method that files do not take.
+pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
+    match served {
+        Served::Status(_) | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => true,
+        Served::Redirect => method.is_known(),
+        Served::Files { .. } | Served::Metrics => false,
     }
 }
 

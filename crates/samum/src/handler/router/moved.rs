@@ -2,7 +2,7 @@
 
 use http::{Method, Status, Target, path};
 
-use super::answer::{Moved, Outcome, allowed, not_taken};
+use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
 use crate::handler::Request;
 use crate::redirect;
@@ -55,8 +55,8 @@ pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Optio
     (!names_path && found.served.tree().is_none()).then_some(directory)
 }
 
-/// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if a gateway has
-/// that.
+/// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if the route of
+/// that takes the method.
 #[inline(never)]
 pub(super) fn refused_at(
     serving: &Serving,
@@ -65,7 +65,8 @@ pub(super) fn refused_at(
     path: &[u8],
     method: &Method<'_>,
 ) -> Outcome {
-    match serving.directory(site, path).filter(|id| serving.is_gateway(*id)) {
+    let directory = serving.directory(site, path);
+    match directory.filter(|id| takes(&serving.entry(*id).served, method)) {
         Some(id) => Outcome::Directory(id),
         None => not_taken(method, allowed(&serving.entry(id).served)),
     }
@@ -104,4 +105,41 @@ pub(super) fn redirected(
         return Outcome::Error(Status::InternalServerError);
     };
     Outcome::Moved(Box::new(Moved { status, location }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{serving, site};
+    use super::*;
+    use crate::handler::page::ALLOW;
+
+    #[test]
+    fn a_method_that_files_do_not_take_is_sent_to_the_path_with_a_slash_whose_route_takes_it() {
+        let actions = ["files", "metrics", "redirect", "status", "cgi", "proxy", "fastcgi", "php"];
+        let paths = actions.map(|action| format!("/{action}/"));
+        let mut routes = vec![("/", "files")];
+        routes.extend(paths.iter().zip(actions).map(|(path, action)| (&path[..], action)));
+        let serving = serving(&routes);
+        let (files, brew) = (RouteId::new(0), Method::Other(b"BREW"));
+        for (index, action) in actions.iter().enumerate() {
+            let found = |method: &Method<'_>| {
+                let path = format!("/{action}");
+                match refused_at(&serving, site(), files, path.as_bytes(), method) {
+                    Outcome::Directory(id) if id == RouteId::new(1 + index) => "sent",
+                    Outcome::NotAllowed(ALLOW) => "405",
+                    Outcome::Error(Status::NotImplemented) => "501",
+                    outcome => panic!("{action} {method:?}: {outcome:?}"),
+                }
+            };
+            let expected = match *action {
+                "files" | "metrics" => ("405", "501"),
+                // It does not send a method elsewhere that it does not know.
+                "redirect" => ("sent", "501"),
+                _ => ("sent", "sent"),
+            };
+            assert_eq!((found(&Method::Post), found(&brew)), expected, "{action}");
+        }
+        let outcome = refused_at(&serving, site(), files, b"/other", &Method::Post);
+        assert!(matches!(outcome, Outcome::NotAllowed(ALLOW)), "{outcome:?}");
+    }
 }

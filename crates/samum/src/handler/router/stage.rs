@@ -7,6 +7,12 @@ use crate::config::{
     Route, ServerAddress, ServerUrl, Upstream,
 };
 use crate::serving::{Serving, Snapshot, TreeId};
+use crate::site::SiteId;
+
+/// The only site.
+pub(super) fn site() -> SiteId {
+    SiteId::new(0)
+}
 
 /// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files.
 pub(super) fn serving(routes: &[(&str, &str)]) -> Serving {
