@@ -21,8 +21,6 @@ pub struct Ticket {
 pub(crate) enum Answer {
     /// The resource of the path.
     Resource(Rc<Resource>),
-    /// A redirect to the clean path of the one that was asked for.
-    Unclean,
     /// A page for this status.
     Error(Status),
     /// A refusal, with a reason that the page shows.
@@ -34,7 +32,7 @@ impl Answer {
     pub(crate) fn holds(&self) -> (u64, bool) {
         match self {
             Self::Resource(resource) => (resource.memory as u64, resource.descriptors > 0),
-            Self::Unclean | Self::Error(_) | Self::Rejected(_) => (0, false),
+            Self::Error(_) | Self::Rejected(_) => (0, false),
         }
     }
 }

@@ -88,6 +88,11 @@ impl Assembled {
         Self { kind: Kind::Redirect, memory: 0, descriptors: 0, settled: false }
     }
 
+    /// Makes a redirect to the clean path of a page, which has so many of the bytes of the one that was requested.
+    pub(super) const fn unclean(len: usize) -> Self {
+        Self { kind: Kind::Unclean(len), memory: 0, descriptors: 0, settled: false }
+    }
+
     /// Makes a directory of a tree with its entries.
     pub(super) fn directory(tree: &Tree, mut listing: Box<Listing>) -> Self {
         if !tree.rules.dotfiles {

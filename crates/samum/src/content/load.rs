@@ -238,6 +238,8 @@ pub(super) enum Outcome<F> {
     },
     /// A directory without its slash.
     Redirect(Look<F>),
+    /// The path is not the clean one, which is the beginning of it, so many bytes long. No directory has it.
+    Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// Nothing that can be served has the path.
     Missing,
@@ -355,19 +357,9 @@ impl<F: Clone> Load<F> {
                 self.wait(step)
             }
             (Step::Finding { look }, Reply::Failed(error))
-                if Refusal::of(&error) == Refusal::Missing
-                    && tools.rules.clean_urls
-                    && !is_directory(&self.path)
-                    && !self.is_page =>
+                if Refusal::of(&error) == Refusal::Missing =>
             {
-                self.is_page = true;
-                let step = self.find(look, tools);
-                self.wait(step)
-            }
-            (Step::Finding { look }, Reply::Failed(error))
-                if Refusal::of(&error) == Refusal::Missing && is_directory(&self.path) =>
-            {
-                self.find_next_index(look, tools)
+                self.missed(look, error, tools)
             }
             (Step::Examining { look, file }, Reply::Stat(stat)) => {
                 self.examined(look, Seen { file, stat }, tools)
@@ -448,6 +440,23 @@ impl<F: Clone> Load<F> {
         look.way == Way::Unwatched && !self.has_tried_to_watch
     }
 
+    /// Goes on where nothing has the name that was looked for.
+    fn missed(&mut self, look: Look<F>, error: io::Error, tools: &mut Tools<'_, F>) -> Next<F> {
+        // The clean path may have something else, such as another name of the index.
+        if let Some(len) = self.clean_len(tools) {
+            return Next::End(Outcome::Unclean(look, len));
+        }
+        if is_directory(&self.path) {
+            return self.find_next_index(look, tools);
+        }
+        if self.is_page || !tools.rules.clean_urls {
+            return Next::End(Outcome::Failed(error));
+        }
+        self.is_page = true;
+        let step = self.find(look, tools);
+        self.wait(step)
+    }
+
     /// Looks for the next name of the index. Without one the directory has no index.
     fn find_next_index(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         if self.index + 1 == tools.rules.index.len() {
@@ -472,8 +481,18 @@ impl<F: Clone> Load<F> {
         self.wait(Step::OpeningDirectory { look })
     }
 
+    /// The length of the clean path, if the path is another one.
+    fn clean_len(&self, tools: &Tools<'_, F>) -> Option<usize> {
+        tools.rules.clean_path(&self.path).map(<[u8]>::len)
+    }
+
     /// Takes the state of the file itself.
     fn examined(&mut self, mut look: Look<F>, plain: Seen<F>, tools: &mut Tools<'_, F>) -> Next<F> {
+        if plain.stat.kind != FileKind::Directory
+            && let Some(len) = self.clean_len(tools)
+        {
+            return Next::End(Outcome::Unclean(look, len));
+        }
         match plain.stat.kind {
             FileKind::Regular => {}
             FileKind::Directory if is_directory(&self.path) => {

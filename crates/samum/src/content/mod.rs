@@ -205,9 +205,6 @@ impl Content {
         path: &[u8],
         ticket: Option<Ticket>,
     ) -> Found {
-        if self.trees[tree.index()].rules.clean_path(path).is_some() {
-            return Found::Now(Answer::Unclean);
-        }
         let mut previous = None;
         if let Some(resource) = self.library.get(tree, path).cloned() {
             let age = shell.cx.now.since(resource.validated.get());
@@ -456,6 +453,9 @@ impl Content {
             }
             Outcome::Redirect(look) => {
                 self.deliver(shell, &mut load, &look, Assembled::redirect(), Fate::Evict);
+            }
+            Outcome::Unclean(look, len) => {
+                self.deliver(shell, &mut load, &look, Assembled::unclean(len), Fate::Evict);
             }
             Outcome::Directory(look, listing) => {
                 let is_small = listing.entries.len() <= LISTED_MAX;

@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     File(FileSet),
     /// A directory that was requested without its slash.
     Redirect,
+    /// A page that was requested by another path than its clean one, which is the beginning of that, so many bytes long.
+    Unclean(usize),
     /// The sorted entries of a directory without an index.
     Directory(Rc<Listing>),
 }

@@ -155,13 +155,18 @@ pub(super) fn response<'a>(
                 let response = redirect(Status::MovedPermanently, head, prefix, &to);
                 obeying(rules, prefix, resource, response)
             }
+            Kind::Unclean(len) => {
+                let location = location(head.target, prefix, &resource.path[..*len]);
+                let head = bare(Status::PermanentRedirect);
+                let response =
+                    page::moved(ResponseHead { location: Some(location.into()), ..head });
+                obeying(rules, prefix, resource, response)
+            }
             Kind::Directory(entries) => {
                 let response = listing(cx, head, prefix, resource, entries);
                 obeying(rules, prefix, resource, response)
             }
         },
-        // The path of a page, which leads to no file: the path of a request is redirected.
-        Answer::Unclean => page::error(bare(Status::NotFound)),
         Answer::Error(status) => page::error(bare(*status)),
         Answer::Rejected(reject) => page::refused(*reject, bare(reject.status)),
     }
@@ -323,14 +328,20 @@ pub(super) fn redirect<'a>(
     prefix: &[u8],
     to: &[u8],
 ) -> Response<'a> {
+    let location = location(head.target, prefix, to);
+    page::explained(ResponseHead { location: Some(location.into()), ..bare(status) })
+}
+
+/// A path below a prefix in a URL, with the query of a target.
+pub(super) fn location(target: Target<'_>, prefix: &[u8], to: &[u8]) -> Vec<u8> {
     let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
     path::encode(prefix, &mut location);
     path::encode(to, &mut location);
-    if let Target::Origin { query: Some(query), .. } = head.target {
+    if let Target::Origin { query: Some(query), .. } = target {
         location.push(b'?');
         location.extend_from_slice(query);
     }
-    page::explained(ResponseHead { location: Some(location.into()), ..bare(status) })
+    location
 }
 
 fn listing<'a>(

@@ -42,7 +42,7 @@ use crate::site::SiteId;
 use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, allowed, fixed, not_taken};
-use moved::{cleaned, lacks_slash, redirected, refused_at};
+use moved::{lacks_slash, redirected, refused_at};
 use place::{is_hidden, name_of, place_of};
 use steps::Step;
 
@@ -436,10 +436,6 @@ impl Router {
                     Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
                         content::Found::Now(answer @ content::Answer::Resource(_)) => {
                             Outcome::Content(id, answer)
-                        }
-                        content::Found::Now(content::Answer::Unclean) => {
-                            let outcome = cleaned(request, &serving, id, rest);
-                            return Found::Now(Answer { serving, place, outcome });
                         }
                         content::Found::Now(answer) => {
                             let outcome = Outcome::Content(id, answer);

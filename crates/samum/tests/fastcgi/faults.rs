@@ -697,3 +697,36 @@ fn rfc9110_10_2_1_a_file_beside_scripts_takes_fewer_methods_than_they_do() {
         }
     });
 }
+
+/// A redirect to the clean path would lead to itself.
+#[test]
+fn the_index_with_path_info_is_run_where_urls_are_clean() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let script = output("Content-Type: a/b\r\n\r\nscript");
+        let acts = vec![Act::Close([script, end(0)].concat()); 3];
+        let seen = application(&tree.path().join("php.sock"), acts);
+        let root = tree.path().display();
+        let route = format!(
+            "files = '{root}/www'\nindex = ['index.php', 'index.html']\nclean-urls = true\n\
+             fastcgi = 'unix:{root}/php.sock'"
+        );
+        let stage = Stage::of_route(driver, &tree, &route);
+        // Of the first the file is not known yet.
+        for body in ["", "a body", ""] {
+            let response = stage.post("POST /index.php/b?c", body.as_bytes());
+            assert_eq!((response.status, text(&response)), (200, "script"));
+        }
+        for method in ["GET", "POST"] {
+            let response = stage.ask(&format!("{method} /index.php?c"));
+            assert_eq!((response.status, response.header("Location")), (308, Some("/?c")));
+        }
+        for (seen, length) in seen.try_iter().take(3).zip([0, 6, 0]) {
+            let Seen::Request(variables, content) = seen else { panic!("{seen:?}") };
+            let variables = variables.escape_ascii().to_string();
+            assert!(variables.contains("SCRIPT_NAME/index.php"), "{variables}");
+            assert!(variables.contains("PATH_INFO/b"), "{variables}");
+            assert_eq!(content.len(), length);
+        }
+    });
+}

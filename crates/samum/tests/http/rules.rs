@@ -215,6 +215,29 @@ fn clean_urls_leave_out_the_suffix_of_pages() {
 }
 
 #[test]
+fn a_directory_with_the_name_of_a_page_is_no_page() {
+    let tree = Tree::new().file("d/index.html/file", "").file("a.html/index.html", "a directory");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--clean-urls", "--listing"]);
+        for _ in 0..2 {
+            let to = moved(301, "/d/index.html/?q");
+            assert_eq!(location(&server, "GET /d/index.html?q"), to);
+            assert_eq!(location(&server, "GET /a.html"), moved(301, "/a.html/"));
+            expect(&server, "GET /a.html/", 200, "a directory");
+            for path in ["/d/", "/d/index.html/"] {
+                assert_eq!(
+                    ask(&server, &format!("GET {path}")).status,
+                    200,
+                    "it is listed: {path}"
+                );
+            }
+            assert_eq!(location(&server, "GET /none.html"), moved(308, "/none"));
+            assert_eq!(location(&server, "GET /a.html/index.html"), moved(308, "/a.html/"));
+        }
+    });
+}
+
+#[test]
 fn fields_are_set_and_removed_in_responses_of_all_kinds() {
     let tree = tree();
     on_both_drivers(|driver| {

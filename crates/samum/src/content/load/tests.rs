@@ -172,6 +172,7 @@ fn end(next: Next<File>) -> &'static str {
         Next::End(Outcome::File { is_changed: false, .. }) => "file",
         Next::End(Outcome::File { .. }) => "changed file",
         Next::End(Outcome::Redirect(_)) => "redirect",
+        Next::End(Outcome::Unclean(..)) => "unclean",
         Next::End(Outcome::Directory(..)) => "directory",
         Next::End(Outcome::Missing) => "missing",
         Next::End(Outcome::Replaced) => "replaced",
@@ -248,6 +249,31 @@ fn a_page_is_found_without_its_suffix_if_nothing_has_the_name() {
     let file = world.open();
     assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
     assert_eq!(end(world.reply(&mut load, 0, directory())), "missing", "a directory is no page");
+}
+
+#[test]
+fn a_path_that_is_not_clean_leads_to_the_clean_one_unless_a_directory_has_it() {
+    for (path, clean) in [("d/a.html", "d/a"), ("d/index.html", "d/"), ("index.html", "")] {
+        let mut world = World::new();
+        world.rules.clean_urls = true;
+        let len = |next| match next {
+            Next::End(Outcome::Unclean(_, len)) => len,
+            next => panic!("{path}: {}", end(next)),
+        };
+        for reply in [Reply::Stat(stat(7)), Reply::Stat(Stat { kind: FileKind::Other, ..stat(7) })]
+        {
+            let mut load = examining(&mut world, path, Way::Watched);
+            assert_eq!(&path[..len(world.reply(&mut load, 0, reply))], clean);
+        }
+        let mut load = world.begin(path, Way::Watched);
+        let next = world.reply(&mut load, 0, failed(Errno::NOENT));
+        assert_eq!(&path[..len(next)], clean);
+        let mut load = examining(&mut world, path, Way::Watched);
+        assert_eq!(end(world.reply(&mut load, 0, directory())), "redirect", "{path}");
+        world.rules.clean_urls = false;
+        let mut load = examining(&mut world, path, Way::Watched);
+        assert_eq!(end(world.reply(&mut load, 0, Reply::Stat(stat(7)))), "goes on", "{path}");
+    }
 }
 
 #[test]
@@ -835,7 +861,7 @@ fn every_load_ends_and_gives_back_what_it_holds() {
         assert!(load.looks <= LOOKS_MAX + 2, "seed {seed}: {} looks", load.looks);
         let held = match &outcome {
             Outcome::File { parts, .. } => 1 + parts.iter().flatten().count(),
-            Outcome::Redirect(_) | Outcome::Directory(..) => 1,
+            Outcome::Redirect(_) | Outcome::Unclean(..) | Outcome::Directory(..) => 1,
             Outcome::Unchanged(..) => unreachable!("nothing was cached before"),
             Outcome::Missing | Outcome::Replaced | Outcome::TooLarge | Outcome::Failed(_) => 0,
         };

@@ -225,7 +225,9 @@ impl Page {
     fn variant(&self) -> &Variant {
         match &self.resource.kind {
             Kind::File(files) => &files.plain,
-            Kind::Redirect | Kind::Directory(_) => unreachable!("a page is a file"),
+            Kind::Redirect | Kind::Unclean(_) | Kind::Directory(_) => {
+                unreachable!("a page is a file")
+            }
         }
     }
 

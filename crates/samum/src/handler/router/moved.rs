@@ -1,29 +1,16 @@
 //! Requests that are sent to another address.
 
-use http::{Method, Status, Target, path};
+use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
 use crate::handler::Request;
+use crate::handler::files::location;
 use crate::redirect;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::{Complaint, Shell};
 use crate::site::SiteId;
-
-/// Sends a request for a path of a tree to the clean path.
-#[inline(never)]
-pub(super) fn cleaned(
-    request: &Request<'_>,
-    serving: &Serving,
-    id: RouteId,
-    path: &[u8],
-) -> Outcome {
-    let Some(files) = serving.route(id).action.files() else {
-        unreachable!("content is of a route with files")
-    };
-    moved_to(request, serving, id, files.rules.clean_path(path).unwrap_or(path))
-}
 
 /// Sends a request with its method and its body to a path below that of a route.
 pub(super) fn moved_to(
@@ -32,13 +19,7 @@ pub(super) fn moved_to(
     id: RouteId,
     path: &[u8],
 ) -> Outcome {
-    let mut location = Vec::new();
-    path::encode(serving.prefix(id), &mut location);
-    path::encode(path, &mut location);
-    if let Target::Origin { query: Some(query), .. } = request.head.target {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
+    let location = location(request.head.target, serving.prefix(id), path);
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
 }
 

@@ -8,7 +8,6 @@ use ring::Key;
 
 use super::admit::client_of;
 use super::answer::{Answer, Outcome};
-use super::moved::cleaned;
 use super::place::{is_hidden, normalize};
 use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
@@ -36,10 +35,6 @@ impl Router {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
         let found = match self.files.find(shell, tree, rest, ticket) {
-            content::Found::Now(content::Answer::Unclean) => {
-                let outcome = cleaned(request, &serving, id, rest);
-                return Found::Now(Answer { serving, place, outcome });
-            }
             content::Found::Now(answer) => {
                 let outcome = Outcome::Content(id, answer);
                 self.settle_asked(shell, request, (serving, place), path, outcome)

@@ -20,7 +20,7 @@ use http1::Framing;
 
 use super::admit::circumstances;
 use super::answer::{Answer, Outcome, not_taken};
-use super::moved::{cleaned, moved_to};
+use super::moved::moved_to;
 use super::place::name_of;
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
@@ -34,7 +34,7 @@ use crate::handler::proxy::{Held, Passing};
 use crate::handler::{Found, Request, Ticket};
 use crate::programs::environment::{Environment, Script};
 use crate::route::RouteId;
-use crate::serving::{Place, Serving};
+use crate::serving::{Place, Serving, TreeId};
 use crate::shell::Shell;
 
 impl Router {
@@ -67,11 +67,25 @@ impl Router {
             let script = script_of(name);
             return self.run(shell, request, (serving, place), id, &script, held);
         };
+        self.find_script_at(
+            shell,
+            request,
+            Routed { serving, place, route: id, path },
+            (tree, name),
+            held,
+        )
+    }
+
+    /// The same for a file of the tree of the route, to which the path leads.
+    fn find_script_at(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        Routed { serving, place, route: id, path }: Routed<'_>,
+        (tree, name): (TreeId, &[u8]),
+        held: Option<Held>,
+    ) -> Found<Answer> {
         match self.files.find(shell, tree, name, request.ticket) {
-            content::Found::Now(content::Answer::Unclean) => {
-                let outcome = cleaned(request, &serving, id, rest);
-                Found::Now(Answer { serving, place, outcome })
-            }
             content::Found::Now(answer) => {
                 let outcome = Outcome::Content(id, answer);
                 let found = self.settle_asked(shell, request, (serving, place), path, outcome);
@@ -126,20 +140,34 @@ impl Router {
                     let routed = Routed { serving, place, route: id, path: &path };
                     return self.find_script_in(shell, request, routed, len, held);
                 }
-                match &request.head.method {
-                    Method::Get | Method::Head => {
+                // With path info it is the script itself that was asked for.
+                if let Kind::Unclean(len) = resource.kind
+                    && let Some(path) = path_below(request, &serving, *id, &resource.path)
+                    && let Some(tree) = serving.tree(*id)
+                {
+                    let (id, resource) = (*id, Rc::clone(resource));
+                    let routed = Routed { serving, place, route: id, path: &path };
+                    let clean = &resource.path[..len];
+                    return self.find_script_at(shell, request, routed, (tree, clean), held);
+                }
+                match (&request.head.method, &resource.kind) {
+                    (Method::Get | Method::Head, _) => {
                         self.make_page(shell, request, Answer { serving, place, outcome })
                     }
-                    Method::Options => {
+                    (_, Kind::Unclean(len)) => {
+                        let outcome = moved_to(request, &serving, *id, &resource.path[..*len]);
+                        Found::Now(Answer { serving, place, outcome })
+                    }
+                    (Method::Options, _) => {
                         Found::Now(Answer { serving, place, outcome: Outcome::Options(ALLOW) })
                     }
                     // Its index may be a script. With 301 the client would lose the body.
-                    _ if matches!(resource.kind, Kind::Redirect) => {
+                    (_, Kind::Redirect) => {
                         let to = [&resource.path, &b"/"[..]].concat();
                         let outcome = moved_to(request, &serving, *id, &to);
                         Found::Now(Answer { serving, place, outcome })
                     }
-                    method => {
+                    (method, _) => {
                         let outcome = not_taken(method, ALLOW);
                         self.settle_refused(shell, request.ticket, (serving, place), outcome)
                     }
