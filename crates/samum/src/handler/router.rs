@@ -80,8 +80,8 @@ struct Waiting {
     asked: Option<Box<Asked>>,
     /// The step of the search for a file.
     step: Step,
-    /// The fields of a server that has handed the request over to the file.
-    fields: Option<Box<FieldSection<'static>>>,
+    /// What the answer has from a hand-over of the request to the file.
+    over: Option<Box<Over>>,
 }
 
 /// A request whose page is being parsed.
@@ -90,8 +90,17 @@ struct Parsed {
     asked: Box<Asked>,
     /// The file.
     answer: Answer,
-    /// The fields of a server that has handed the request over to the file.
-    fields: Option<Box<FieldSection<'static>>>,
+    /// What the answer has from a hand-over of the request to the file.
+    over: Option<Box<Over>>,
+}
+
+/// The parts of an answer that come from a hand-over of its request.
+#[derive(Debug)]
+struct Over {
+    /// The fields of the server that has handed it over, for the file.
+    fields: FieldSection<'static>,
+    /// The query to which it was handed over, for a redirect.
+    query: Option<Box<[u8]>>,
 }
 
 /// A request for a path of a route.
@@ -264,7 +273,7 @@ impl Handler for Router {
         while let Some((ticket, content)) = self.files.next_answer() {
             let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
             let outcome = Outcome::Content(waiting.route, content);
-            let Waiting { serving, place, step, asked, fields, .. } = waiting;
+            let Waiting { serving, place, step, asked, over, .. } = waiting;
             let mut found = self.settle(shell, ticket, (serving, place), step, outcome);
             if let Some(asked) = asked {
                 found = if asked.held.is_some() {
@@ -273,8 +282,8 @@ impl Handler for Router {
                     self.go_on_to_page(shell, ticket, asked, found)
                 };
             }
-            if let Some(fields) = fields {
-                found = self.with_fields(ticket, found, *fields);
+            if let Some(over) = over {
+                found = self.handed_over_to(ticket, found, *over);
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
@@ -522,7 +531,7 @@ impl Router {
 impl Waiting {
     /// A request whose file is being looked for.
     const fn for_file(serving: Rc<Serving>, place: Place, route: RouteId, step: Step) -> Self {
-        Self { serving, place, route, asked: None, step, fields: None }
+        Self { serving, place, route, asked: None, step, over: None }
     }
 }
 

@@ -228,3 +228,44 @@ fn rfc3875_6_2_2_a_local_redirect_is_answered_as_if_the_client_had_asked() {
         assert!(!last.0.contains("CONTENT_TYPEc/d"), "{last:?}");
     });
 }
+
+/// With 301 or 308 clients would ask there in place of the script from then on, and with 308 send the body once more.
+#[test]
+fn a_local_redirect_to_a_path_that_has_another_form_sends_the_client_there_for_now() {
+    on_both_drivers(|driver| {
+        let tree = files().file("www/page.html", "a page").directory("www/dir");
+        let root = tree.path().display();
+        let cases = [
+            ("/api?a=b", "/api/?a=b"),
+            ("/%61pi", "/api/"),
+            ("/gone?a", "/gone/?a"),
+            ("/files?a", "/files/?a"),
+            ("/files/dir?a", "/files/dir/?a"),
+            ("/files/page.html?a", "/files/page?a"),
+            ("/files/", "none"),
+            ("/api?a=b", "/api/?a=b"),
+        ];
+        let acts = cases.iter().map(|(to, _)| {
+            Act::Close([output(&format!("Location: {to}\r\n\r\n")), end(0)].concat())
+        });
+        let seen = application(&tree.path().join("php.sock"), acts.collect());
+        let route = format!(
+            "fastcgi = {{ server = 'unix:{root}/php.sock', root = '{root}/www' }}\n\
+             [[site.route]]\npath = '/api/'\nproxy = 'unix:{root}/none'\n\
+             [[site.route]]\npath = '/gone/'\nstatus = 410\n\
+             [[site.route]]\npath = '/files/'\nfiles = '{root}/www'\nclean-urls = true\nlisting = true\n"
+        );
+        let stage = Stage::of_route(driver, &tree, &route);
+        for (index, (to, location)) in cases.iter().enumerate() {
+            let response = match index {
+                7 => stage.post("POST /x.php?client", b"a body"),
+                _ => stage.ask("GET /x.php?client"),
+            };
+            let status = if *location == "none" { 200 } else { 302 };
+            let found = (response.status, response.header("Location").unwrap_or("none"));
+            assert_eq!(found, (status, *location), "{to}");
+        }
+        // It has not got the requests that it has handed over.
+        assert_eq!(seen.try_iter().filter(|seen| matches!(seen, Seen::Request(..))).count(), 8);
+    });
+}

@@ -7,11 +7,12 @@ use http::{FieldSection, Method, Status};
 
 use super::admit::{admit, circumstances};
 use super::answer::{Answer, HandedOver, Moved, Outcome};
+use super::moved::{lacks_slash, sent_on};
 use super::pages::asked_for;
 use super::place::{is_hidden, normalize, page_of};
 use super::script::is_source;
 use super::steps::Step;
-use super::{Asked, Routed, Router, Waiting};
+use super::{Asked, Over, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
 use crate::handler::gateway::interest::{Interest, Waiter};
@@ -215,7 +216,9 @@ impl Router {
             let outcome = Outcome::Refused(refusal);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
-        let asked = asked_for(asked, &serving, &page, over.to.query());
+        let query = over.to.query();
+        let asked = asked_for(asked, &serving, &page, query);
+        let over = Over { query: query.map(Into::into), fields: over.fields };
         let tree = serving.tree(page.route).expect("a page is a file of its route");
         let found = match self.files.find(shell, tree, &page.path, ticket) {
             content::Found::Now(answer) => {
@@ -229,33 +232,33 @@ impl Router {
             }
         };
         let found = self.go_on_to_page(shell, ticket, asked, found);
-        self.with_fields(ticket, found, over.fields)
+        self.handed_over_to(ticket, found, over)
     }
 
-    /// The client gets these fields with the file that was found, or is looked for, or with its page.
-    pub(super) fn with_fields(
+    /// Completes what was found for a request that was handed over, or is looked for: a file, its page or a redirect.
+    pub(super) fn handed_over_to(
         &mut self,
         ticket: Ticket,
         found: Found<Answer>,
-        fields: FieldSection<'static>,
+        over: Over,
     ) -> Found<Answer> {
         match found {
             Found::Now(mut answer) => {
-                let is_file = matches!(
-                    answer.outcome,
-                    Outcome::Content(_, content::Answer::Resource(_)) | Outcome::Page(_)
-                );
-                if is_file {
-                    let file = answer.outcome;
-                    answer.outcome = Outcome::HandedOver(Box::new(HandedOver { fields, file }));
-                }
+                let Over { fields, query } = over;
+                answer.outcome = match sent_on(&answer.serving, query.as_deref(), answer.outcome) {
+                    file @ (Outcome::Content(_, content::Answer::Resource(_))
+                    | Outcome::Page(_)) => {
+                        Outcome::HandedOver(Box::new(HandedOver { fields, file }))
+                    }
+                    outcome => outcome,
+                };
                 Found::Now(answer)
             }
             Found::Later(search) => {
                 if let Some(waiting) = self.waiting.get_mut(&ticket) {
-                    waiting.fields = Some(Box::new(fields));
+                    waiting.over = Some(Box::new(over));
                 } else if let Some(parsed) = self.parsed.get_mut(&ticket) {
-                    parsed.fields = Some(Box::new(fields));
+                    parsed.over = Some(Box::new(over));
                 }
                 Found::Later(search)
             }
@@ -328,13 +331,18 @@ impl Router {
                 return self.settle_refused(shell, ticket, (serving, place), outcome);
             }
             let found = self.find_path(shell, request, serving, place, path);
-            return self.with_fields(ticket, found, FieldSection::EMPTY);
+            return self.handed_over_to(ticket, found, Over::local(request));
         };
         if let Some(guard) = serving.guard(id)
             && let Err(refusal) = admit(shell, request, &serving, guard)
         {
             let outcome = Outcome::Refused(refusal);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
+        }
+        if let Some(directory) = lacks_slash(&serving, place, path) {
+            let found =
+                Found::Now(Answer { serving, place, outcome: Outcome::Directory(directory) });
+            return self.handed_over_to(ticket, found, Over::local(request));
         }
         let (has_programs, has_scripts) =
             (serving.programs(id).is_some(), serving.scripts(id).is_some());
@@ -347,7 +355,7 @@ impl Router {
                 held.count = count;
                 let routed = Routed { serving, place, route: id, path };
                 let found = self.find_script(shell, request, routed, Some(held));
-                self.with_fields(ticket, found, FieldSection::EMPTY)
+                self.handed_over_to(ticket, found, Over::local(request))
             }
             By::Program(_) => {
                 let outcome = Outcome::Error(Status::NotFound);
@@ -366,6 +374,17 @@ impl Router {
                 Found::Now(Answer { serving, place, outcome })
             }
         }
+    }
+}
+
+impl Over {
+    /// The parts of an answer to a request that was handed over to another path.
+    fn local(request: &Request<'_>) -> Self {
+        let query = match request.head.target {
+            http::Target::Origin { query, .. } => query.map(Into::into),
+            http::Target::Asterisk | http::Target::Authority => None,
+        };
+        Self { fields: FieldSection::EMPTY, query }
     }
 }
 

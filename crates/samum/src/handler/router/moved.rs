@@ -4,6 +4,7 @@ use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
+use crate::content::{self, Kind};
 use crate::handler::Request;
 use crate::handler::files::location;
 use crate::redirect;
@@ -34,6 +35,24 @@ pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Optio
         || found.route.pattern.as_ref().is_some_and(|own| own.as_str().as_bytes() == path)
         || found.matcher.redirects.as_ref().is_some_and(|redirects| redirects.lists(path));
     (!names_path && found.served.tree().is_none()).then_some(directory)
+}
+
+/// The outcome of a request that was handed over to a path with this query, for what was found there. Where that is a
+/// redirect of the server's own, the client is sent on for now: its request was for another path, which is at the same place
+/// as before.
+pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome) -> Outcome {
+    let (id, to) = match &outcome {
+        Outcome::Directory(id) => (*id, Vec::new()),
+        Outcome::Content(id, content::Answer::Resource(resource)) => match resource.kind {
+            Kind::Redirect => (*id, [&resource.path, &b"/"[..]].concat()),
+            Kind::Unclean(len) => (*id, resource.path[..len].to_vec()),
+            Kind::File(_) | Kind::Directory(_) => return outcome,
+        },
+        _ => return outcome,
+    };
+    let target = Target::Origin { path: b"/", query };
+    let location = location(target, serving.prefix(id), &to);
+    Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
 }
 
 /// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if the route of
@@ -122,5 +141,23 @@ mod tests {
         }
         let outcome = refused_at(&serving, site(), files, b"/other", &Method::Post);
         assert!(matches!(outcome, Outcome::NotAllowed(ALLOW)), "{outcome:?}");
+    }
+    #[test]
+    fn a_client_is_sent_on_for_now_with_the_query_of_the_hand_over() {
+        let serving = serving(&[("/", "proxy"), ("/a b/", "files")]);
+        let directory = || Outcome::Directory(RouteId::new(1));
+        for (query, expected) in
+            [(None, "/a%20b/"), (Some(&b"q=1"[..]), "/a%20b/?q=1"), (Some(b""), "/a%20b/?")]
+        {
+            let Outcome::Moved(moved) = sent_on(&serving, query, directory()) else {
+                panic!("{query:?}: it is not sent on")
+            };
+            let location = moved.location.escape_ascii().to_string();
+            assert_eq!((moved.status, &location[..]), (Status::Found, expected));
+        }
+        for outcome in [Outcome::Error(Status::NotFound), Outcome::Options(ALLOW)] {
+            let said = format!("{outcome:?}");
+            assert_eq!(format!("{:?}", sent_on(&serving, Some(b"q"), outcome)), said);
+        }
     }
 }

@@ -97,7 +97,7 @@ impl Router {
                 return self.open_page(shell, ticket, &asked, answer, template);
             }
             Lookup::Later => {
-                self.parsed.insert(ticket, Parsed { asked, answer, fields: None });
+                self.parsed.insert(ticket, Parsed { asked, answer, over: None });
                 return Found::Later(None);
             }
             Lookup::TooLarge => {
@@ -277,7 +277,7 @@ impl Router {
         }
         while let Some((ticket, template)) = self.pages.templates.next_done() {
             let parsed = self.parsed.remove(&ticket);
-            let Parsed { asked, answer, fields } = parsed.expect("a request waits for it");
+            let Parsed { asked, answer, over } = parsed.expect("a request waits for it");
             let mut found = match template {
                 Some(template) => self.open_page(shell, ticket, &asked, answer, template),
                 None => {
@@ -285,8 +285,8 @@ impl Router {
                     Found::Now(Answer { outcome, ..answer })
                 }
             };
-            if let Some(fields) = fields {
-                found = self.with_fields(ticket, found, *fields);
+            if let Some(over) = over {
+                found = self.handed_over_to(ticket, found, *over);
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));
