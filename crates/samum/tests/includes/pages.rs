@@ -169,3 +169,25 @@ fn a_file_that_is_too_large_for_a_page_is_not_sent() {
         assert_eq!(stage.ask("HEAD /as-it-is/large.html").status, 200);
     });
 }
+
+/// A client that asks for such a path is sent to the clean one.
+#[test]
+fn a_page_is_included_by_the_name_of_its_file_where_urls_are_clean() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write(
+            "www/page.html",
+            "<!--#include file=\"footer.html\"-->|<!--#include virtual=\"/clean/sub/index.html\"-->|\
+             <!--#include virtual=\"/clean/page.html\"-->",
+        );
+        tree.write("www/footer.html", "footer");
+        tree.write("www/sub/index.html", "<!--#include virtual=\"/clean/footer.html\"-->index");
+        let stage = Stage::new(driver, &tree);
+        for _ in 0..2 {
+            let page = format!("footer|footerindex|{ERRMSG}");
+            assert_eq!(stage.page("/clean/page"), page);
+        }
+        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 2);
+        assert_eq!(stage.ask("GET /clean/page.html").status, 308);
+    });
+}

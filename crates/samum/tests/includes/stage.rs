@@ -46,6 +46,7 @@ impl Stage {
              [[site.route]]\nfiles = '{root}/www'\n\
              [[site.route]]\npath = '/slow/'\nfiles = '{slow}'\n\
              [[site.route]]\npath = '/as-it-is/'\nfiles = '{root}/www'\nincludes = false\n\
+             [[site.route]]\npath = '/clean/'\nfiles = '{root}/www'\nclean-urls = true\n\
              [[site.route]]\npath = '/inner/'\nfiles = '{root}/inner'\ninternal = true\n\
              [[site.route]]\npath = '/closed/'\nfiles = '{root}/www'\nallow = ['192.0.2.1']\n\
              [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\n\

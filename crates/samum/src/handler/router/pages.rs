@@ -8,7 +8,7 @@ use ring::Key;
 
 use super::admit::client_of;
 use super::answer::{Answer, Outcome};
-use super::place::{is_hidden, normalize};
+use super::place::{clean_len, is_hidden, normalize};
 use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
@@ -229,20 +229,28 @@ impl Router {
         admit: impl FnOnce(&[u8]) -> Result<(), Trouble>,
     ) -> Result<Found<Answer>, Trouble> {
         let base = context.paths.last().map_or(&b""[..], |path| path);
-        let (path, query) = includes::resolve(base, url);
+        let (mut path, query) = includes::resolve(base, url);
         let mut name = core::mem::take(&mut self.scratch);
-        let admitted = normalize(&path, &mut name)
+        let serving = Rc::clone(&context.serving);
+        let placed = normalize(&path, &mut name)
             .map_err(|error| Trouble::Status(error.status()))
-            .and_then(|()| admit(&name));
-        let found = admitted.map(|()| {
+            .and_then(|()| {
+                let place = serving.inner_place(context.site, &name);
+                // A client would be sent there.
+                if let Some(len) = clean_len(&serving, place, &name) {
+                    name.truncate(len);
+                    path.clear();
+                    path::encode(&name, &mut path);
+                }
+                admit(&name).map(|()| place)
+            });
+        let found = placed.map(|place| {
             shell.cx.stats.includes += 1;
             let target = Target::Origin { path: &path, query: query.as_deref() };
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
             // The request of the client has been counted.
             let request = &Request { head, ticket, origin: &context.origin, is_again: true };
-            let serving = Rc::clone(&context.serving);
-            let place = serving.inner_place(context.site, &name);
             if is_hidden(&serving, place, &name) {
                 let outcome = Outcome::Error(Status::NotFound);
                 return Found::Now(Answer { serving, place, outcome });

@@ -78,6 +78,14 @@ pub(super) fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
     !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
 }
 
+/// The length of the clean path of a page, if a path of a place is another one that leads to it. The clean path is the
+/// beginning of that.
+pub(super) fn clean_len(serving: &Serving, place: Place, path: &[u8]) -> Option<usize> {
+    let files = serving.route(place.route?).action.files()?;
+    let rest = path.get(serving.prefix(place.route?).len()..)?;
+    Some(path.len() - rest.len() + files.rules.clean_path(rest)?.len())
+}
+
 /// The file of a site to which a server has handed a request over.
 pub(super) fn page_of(
     serving: &Serving,
@@ -94,4 +102,28 @@ pub(super) fn page_of(
     let place = serving.inner_place(site, &name);
     let route = place.route.filter(|_| !is_hidden(serving, place, &name))?;
     serving.page_at(route, name.get(serving.prefix(route).len()..)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{serving, site};
+    use super::*;
+
+    #[test]
+    fn a_path_of_a_page_has_a_clean_one_where_the_route_says_so() {
+        let serving = serving(&[("/", "files"), ("/clean/", "clean-urls"), ("/api/", "proxy")]);
+        for (path, clean) in [
+            ("/a.html", None),
+            ("/clean/a.html", Some("/clean/a")),
+            ("/clean/index.html", Some("/clean/")),
+            ("/clean/d/index.html", Some("/clean/d/")),
+            ("/clean/a", None),
+            ("/clean/", None),
+            ("/api/a.html", None),
+        ] {
+            let place = serving.place(site(), path.as_bytes());
+            let found = clean_len(&serving, place, path.as_bytes()).map(|len| &path[..len]);
+            assert_eq!(found, clean, "{path}");
+        }
+    }
 }

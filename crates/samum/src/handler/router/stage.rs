@@ -14,7 +14,8 @@ pub(super) fn site() -> SiteId {
     SiteId::new(0)
 }
 
-/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files.
+/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files, and
+/// `clean-urls` are files with that key.
 pub(super) fn serving(routes: &[(&str, &str)]) -> Serving {
     let route = |(path, action): &(&str, &str)| Route {
         path: (*path).to_owned(),
@@ -37,6 +38,10 @@ fn action(name: &str) -> Action {
     let rules = GatewayRules::default();
     match name {
         "files" => Action::Files(files()),
+        "clean-urls" => {
+            let rules = FileRules { clean_urls: true, ..FileRules::default() };
+            Action::Files(Files { rules, ..files() })
+        }
         "redirect" => Action::Redirect(Redirect { to: "/elsewhere".to_owned(), status: 308 }),
         "status" => Action::Status(FixedStatus { code: 410, text: None }),
         "metrics" => Action::Metrics,
