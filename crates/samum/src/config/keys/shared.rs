@@ -212,7 +212,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`false`",
         example: "true",
         doc: "`/a` is answered with `a.html` where there is no `a`, `/a.html` redirects to `/a`, and `/index.html` \
-              to `/`.",
+              to `/`. A directory with the name of a page is a directory.",
         read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
     },
