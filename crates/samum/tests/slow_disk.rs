@@ -239,6 +239,8 @@ fn a_server_with_a_sleeping_disk_shuts_down() {
         slow.set_delay(Op::Read, Duration::MAX);
         let clients = ask_cold(&server);
         assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
+        // It takes requests in their order, so it has those.
+        assert_eq!(ask(&server, "GET /missing").status, 404);
         server.signal(testkit::Signal::TERM).unwrap();
         assert!(server.wait_for_stderr("shutting down", SOON).is_some());
         // Clients that still wait get their responses.
