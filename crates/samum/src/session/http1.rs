@@ -645,6 +645,9 @@ impl Http1 {
             Some(Exchange::Asked { asked, .. }) if asked.skips_body_first => {
                 return self.wait_for_request(cx);
             }
+            Some(Exchange::Asked { lookup: Lookup::BrokenOff, .. }) => {
+                return Next::Close(Why::Gone);
+            }
             Some(Exchange::Asked { lookup: Lookup::Pending(Some(search)), .. })
                 if self.ended && search.ends_with_client() =>
             {

@@ -60,6 +60,8 @@ pub(super) enum Lookup {
     Found(AnswerSize),
     /// It is too large to be kept, and is found again when its turn comes.
     Postponed,
+    /// There will be none: the client has broken the body of the request off. The connection ends in front of it.
+    BrokenOff,
 }
 
 /// The requests that wait for their responses, in order.
@@ -98,11 +100,11 @@ impl Exchanges {
         Some(exchange)
     }
 
-    /// The answer to the last request comes from this search from now on.
-    pub(super) fn set_last_search(&mut self, search: Box<dyn Search>) {
+    /// The last request gets no answer.
+    pub(super) fn break_off_last(&mut self) {
         let Some(mut exchange) = self.pop_back() else { return };
         if let Exchange::Asked { lookup, .. } = &mut exchange {
-            *lookup = Lookup::Pending(Some(search));
+            *lookup = Lookup::BrokenOff;
         }
         self.push_back(exchange);
     }
@@ -139,7 +141,10 @@ impl Exchanges {
         keeps: impl FnOnce(usize) -> bool,
     ) -> bool {
         let found = self.queue.iter_mut().enumerate().find_map(|(place, exchange)| {
-            let is_it = matches!(exchange, Exchange::Asked { request: it, .. } if *it == request);
+            let is_it = match exchange {
+                Exchange::Asked { lookup: Lookup::BrokenOff, .. } | Exchange::Refused(..) => false,
+                Exchange::Asked { request: it, .. } => *it == request,
+            };
             is_it.then_some((place, exchange))
         });
         let Some((place, exchange)) = found else { return false };
@@ -200,7 +205,7 @@ impl Exchange {
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             Self::Asked { asked, lookup, .. } => {
-                !matches!(lookup, Lookup::Pending(_)) && !asked.skips_body_first
+                !matches!(lookup, Lookup::Pending(_) | Lookup::BrokenOff) && !asked.skips_body_first
             }
             Self::Refused(..) => true,
         }

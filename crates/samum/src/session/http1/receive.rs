@@ -9,7 +9,7 @@ use super::exchange::{Asked, Exchange, Lookup};
 use super::work::Work;
 use super::{Http1, Phase, Wait};
 use crate::context::Context;
-use crate::handler::{Consumer, Search};
+use crate::handler::Consumer;
 use crate::session::{Moved, Next};
 
 impl Http1 {
@@ -156,24 +156,10 @@ impl Http1 {
         }
         // The request is not complete, and will not be. It has no response, but a line in the log.
         if work.body_is_outstanding() {
-            work.exchanges.set_last_search(Box::new(BrokenOff));
+            work.exchanges.break_off_last();
         }
         self.take_no_more();
         work.incoming = None;
         Some(Next::Pump)
-    }
-}
-
-/// The search for the answer to a request of which the client has broken the body off: none.
-#[derive(Debug)]
-pub(super) struct BrokenOff;
-
-impl Search for BrokenOff {
-    fn weight(&self) -> u64 {
-        0
-    }
-
-    fn ends_with_client(&self) -> bool {
-        true
     }
 }

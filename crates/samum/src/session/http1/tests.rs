@@ -10,7 +10,6 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::body::{BodyFraming, Producing};
-use super::receive::BrokenOff;
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
@@ -271,6 +270,7 @@ fn waiting(work: &mut Work) -> String {
             Exchange::Asked { lookup: Lookup::Pending(_), .. } => "pending ",
             Exchange::Asked { lookup: Lookup::Found(_), .. } => "found ",
             Exchange::Asked { lookup: Lookup::Postponed, .. } => "postponed ",
+            Exchange::Asked { lookup: Lookup::BrokenOff, .. } => "broken off ",
             Exchange::Refused(..) => "refused ",
         });
     }
@@ -591,13 +591,17 @@ fn a_peer_that_has_ended_its_side_is_left_only_if_nothing_leaves() {
     assert_eq!(apply(&mut state, &mut cx, On::Deadline(0)), TIMED_OUT);
 }
 
-/// A search that is counted.
+/// A search that is counted, and ends with its client.
 #[derive(Debug)]
 struct Counted(#[expect(dead_code, reason = "it is counted")] Rc<()>);
 
 impl Search for Counted {
     fn weight(&self) -> u64 {
         1000
+    }
+
+    fn ends_with_client(&self) -> bool {
+        true
     }
 }
 
@@ -622,7 +626,7 @@ fn a_search_ends_with_what_waits_for_it() {
 
 #[test]
 fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
-    let search = || exchange(0, Lookup::Pending(Some(Box::new(BrokenOff))));
+    let search = || exchange(0, Lookup::Pending(Some(Box::new(Counted(Rc::default())))));
     for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
         let mut cx = context();
         let searching = || with(state(phase), [search()]);
@@ -631,6 +635,32 @@ fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
         assert_eq!(apply(&mut behind_another, &mut cx, On::Waiting), WAIT);
         assert_eq!(apply(&mut ended(searching()), &mut cx, On::Drained(0, false)), GONE);
     }
+}
+
+/// Its handler has given it up, and says so by an answer.
+#[test]
+fn a_request_that_is_broken_off_behind_another_one_gets_no_answer() {
+    let rows = RefCell::default();
+    let mut rig = Rig::new(&rows);
+    let first = "GET /l-e HTTP/1.1\r\nHost: h\r\n\r\n";
+    let second = "GET /l-et HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12";
+    for what in [
+        Do::Take(1 << 40),
+        Do::Write(first.to_owned() + second),
+        Do::Deliver(usize::MAX),
+        Do::Eof,
+        Do::Answer(1),
+    ] {
+        rig.step(&what);
+    }
+    assert_eq!(waiting(&mut rig.work), "pending broken off");
+    assert!(rig.kept.is_empty() && rig.closed.is_none(), "{rig:?}");
+    rig.step(&Do::Answer(0));
+    assert_eq!(rig.closed, Some(Why::Gone));
+    let sent = responses(&rig.out, &rig.asked);
+    assert!(matches!(&sent[..], [Sent { number: Some(0), is_whole: true, .. }]));
+    let (_, at) = rig.session.next_unanswered(&mut rig.work).expect("for the log");
+    assert_eq!(at, START + Duration::from_secs(1));
 }
 
 /// Begins the next response, without a body.
