@@ -410,7 +410,8 @@ pub trait Producer: fmt::Debug {
 /// a tunnel.
 ///
 /// It is dropped without [`end`](Self::end) if the rest will not come, or is not wanted any more because
-/// the response has ended before.
+/// the response has ended before. If the response has begun and has not ended, its client has broken the request off: the
+/// handler should let the response fail, unless it can be completed at no further cost.
 pub trait Consumer: fmt::Debug {
     /// Bytes of content that a body may have; a longer one is refused with 413.
     fn bytes_max(&self) -> u64;

@@ -250,7 +250,7 @@ impl Session for Http1 {
     fn handle_progress(&mut self, work: &mut Work, cx: &mut Context, moved: &Moved) -> Next {
         if work.incoming.is_some()
             && !matches!(moved.progress, Progress::Failed(_))
-            && let Some(next) = self.handle_incoming(work, moved)
+            && let Some(next) = self.handle_incoming(work, cx, moved)
         {
             return next;
         }

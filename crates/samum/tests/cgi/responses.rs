@@ -2,7 +2,7 @@
 
 use testkit::{Framing, request};
 
-use crate::stage::{Counts, Stage, on_both_drivers, script, text, tree};
+use crate::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
 
 #[test]
 fn a_program_decides_about_status_fields_and_content() {
@@ -218,7 +218,45 @@ fn a_head_request_lets_the_program_end() {
         let stage = Stage::new(driver, &tree);
         let response = stage.ask("HEAD /tool/run");
         assert_eq!((response.status, response.header("Content-Length")), (200, Some("7")));
-        crate::stage::wait_for_end(crate::stage::pid_in(&tree, "done"));
+        wait_for_end(pid_in(&tree, "done"));
         stage.expect(Counts { started: 1, ..Counts::default() });
+    });
+}
+
+/// It would work for nobody. A client whose body has come may end its side.
+#[test]
+fn a_program_is_stopped_when_its_client_breaks_the_body_off_behind_the_header() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let begin = "printf 'Content-Type: a/b\\n\\nbegun'";
+        let pid = "echo $$ > \"$DOCUMENT_ROOT/../$QUERY_STRING\"";
+        script(&tree, "reads", &format!("{pid}; {begin}; cat > /dev/null; exec sleep 60"));
+        script(&tree, "deaf", &format!("exec <&-; {pid}; {begin}; exec sleep 60"));
+        script(&tree, "ends", &format!("{begin}; cat > /dev/null; sleep 0.5; printf ' and ended'"));
+        let stage = Stage::new(driver, &tree);
+        let begun = |client: &mut testkit::Client| {
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"begun\r\n") {
+                seen.extend(client.read_exactly(1).unwrap());
+            }
+        };
+        for name in ["reads", "deaf"] {
+            let mut client = stage.connect();
+            let head = request(&format!("POST /tool/{name}?{name}\nContent-Length: 2000000"));
+            client.send(head).unwrap();
+            client.send(vec![b'x'; 1_500_000]).unwrap();
+            let pid = pid_in(&tree, name);
+            begun(&mut client);
+            client.shutdown_write().unwrap();
+            wait_for_end(pid);
+            assert_eq!(client.read_to_end().unwrap_or_default(), b"", "{name}");
+        }
+        stage.expect(Counts { started: 2, killed: 2, ..Counts::default() });
+        let mut client = stage.connect();
+        client.send(request("POST /tool/ends\nContent-Length: 2000000")).unwrap();
+        client.send(vec![b'x'; 2_000_000]).unwrap();
+        begun(&mut client);
+        client.shutdown_write().unwrap();
+        assert_eq!(client.read_to_end().unwrap(), b"a\r\n and ended\r\n0\r\n\r\n");
     });
 }

@@ -18,6 +18,8 @@ pub(crate) enum Act {
     Close(Vec<u8>),
     /// The same, and wait until the server closes it.
     Wait(Vec<u8>),
+    /// Read the beginning of a request, up to that of its content, send these bytes, and wait as well.
+    Early(Vec<u8>),
     /// Read a request, send each of these half a second behind the one before, and wait as well.
     Drip(Vec<Vec<u8>>),
     /// Answer this number of requests with these bytes each, and close it.
@@ -90,6 +92,13 @@ fn play(mut accept: impl FnMut() -> UnixStream + Send + 'static, acts: Vec<Act>)
                     let _ = stream.read_to_end(&mut rest);
                     let _ = sender.send(Seen::Rest(rest));
                 }
+                Act::Early(bytes) => {
+                    while read_record(&mut stream).is_some_and(|(kind, ..)| kind != 5) {}
+                    let _ = stream.write_all(&bytes);
+                    let mut rest = Vec::new();
+                    let _ = stream.read_to_end(&mut rest);
+                    let _ = sender.send(Seen::Rest(rest));
+                }
                 Act::Keep(count, bytes) => {
                     for _ in 0..count {
                         answer(&bytes);
@@ -119,21 +128,26 @@ fn read_request(stream: &mut UnixStream) -> Option<([u8; 2], Seen)> {
     let (mut variables, mut content) = (Vec::new(), Vec::new());
     let mut id = None;
     loop {
-        let mut header = [0; 8];
-        stream.read_exact(&mut header).ok()?;
-        let of = [header[2], header[3]];
+        let (kind, of, bytes) = read_record(stream)?;
         assert_eq!(*id.get_or_insert(of), of, "a record of another request");
-        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let mut bytes = vec![0; length + usize::from(header[6])];
-        stream.read_exact(&mut bytes).ok()?;
-        bytes.truncate(length);
-        match header[1] {
+        match kind {
             4 => variables.extend(bytes),
             5 if bytes.is_empty() => return Some((of, Seen::Request(variables, content))),
             5 => content.extend(bytes),
             _ => {}
         }
     }
+}
+
+/// Reads a record: its type, the id of its request, and its content.
+fn read_record(stream: &mut UnixStream) -> Option<(u8, [u8; 2], Vec<u8>)> {
+    let mut header = [0; 8];
+    stream.read_exact(&mut header).ok()?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let mut bytes = vec![0; length + usize::from(header[6])];
+    stream.read_exact(&mut bytes).ok()?;
+    bytes.truncate(length);
+    Some((header[1], [header[2], header[3]], bytes))
 }
 
 /// Makes the first of these bytes, as far as they are records of the first request, those of the one with this id.

@@ -730,3 +730,70 @@ fn the_index_with_path_info_is_run_where_urls_are_clean() {
         }
     });
 }
+
+/// The application would wait for the rest of the upload.
+#[test]
+fn a_response_that_has_begun_is_cut_off_with_its_upload() {
+    on_both_drivers(|driver| {
+        let begun = output("Content-Type: a/b\r\n\r\nbegun");
+        // All of the content, and not the end.
+        let whole = output("Content-Type: a/b\r\nContent-Length: 5\r\n\r\nbegun");
+        for (keys, bytes, is_cut) in
+            [("", &begun, true), (", keep = true", &begun, true), (", keep = true", &whole, false)]
+        {
+            let tree = scripts();
+            let act = Act::Early(bytes.clone());
+            let seen = application(&tree.path().join("php.sock"), vec![act]);
+            let stage = Stage::with(driver, &tree, keys, "buffer = '64KiB'\n");
+            let mut client = stage.connect();
+            client.send(request(&format!("POST /\nContent-Length: {}", 2 * MIB))).unwrap();
+            client.send(vec![b'x'; MIB]).unwrap();
+            if is_cut {
+                let mut came = Vec::new();
+                while !came.ends_with(b"begun\r\n") {
+                    came.extend(client.read_exactly(1).unwrap());
+                }
+                client.shutdown_write().unwrap();
+                assert_eq!(client.read_to_end().unwrap_or_default(), b"");
+                let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+                assert!(wait_until(SOON, || log().contains("\"cut\":\"client\"")), "{}", log());
+                stage.wait_for_log("the client waits no more; its response is cut off");
+            } else {
+                assert_eq!(text(&client.response().unwrap()), "begun");
+            }
+            let Ok(Seen::Rest(rest)) = seen.recv_timeout(SOON) else { panic!("it still waits") };
+            let [.., 1, 2, 0, 1, 0, 0, 0, 0] = rest[..] else { panic!("it is not told") };
+            assert_eq!(stage.count(PROXIED, &[("event", "client-left")]), u64::from(is_cut));
+            assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 0);
+        }
+    });
+}
+
+/// Two uploads that are broken off would keep both processes of php-fpm.
+#[test]
+fn a_process_of_php_is_free_once_its_upload_is_broken_off() {
+    on_both_drivers(|driver| {
+        let script = "<?php echo str_repeat('x', 20000), 'begun'; flush(); \
+                      echo strlen(file_get_contents('php://input'));";
+        let tree = tree().file("www/index.php", script);
+        let _php = or_skip!(Php::start(&tree));
+        // The script begins before the body has come.
+        let keys = ", environment = { PHP_VALUE = 'enable_post_data_reading=0' }";
+        let stage = Stage::with(driver, &tree, keys, "buffer = '64KiB'\n");
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            let mut client = stage.connect();
+            let head = format!("POST /\nContent-Type: a/b\nContent-Length: {}", 4 * MIB);
+            client.send(request(&head)).unwrap();
+            client.send(vec![b'x'; MIB]).unwrap();
+            let mut came = Vec::new();
+            while !came.ends_with(b"begun") {
+                came.extend(client.read_exactly(1).unwrap());
+            }
+            client.shutdown_write().unwrap();
+            assert!(!client.read_to_end().unwrap_or_default().ends_with(b"0\r\n\r\n"));
+            clients.push(client);
+        }
+        assert!(text(&stage.ask("GET /")).ends_with("begun0"));
+    });
+}

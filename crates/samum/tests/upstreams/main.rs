@@ -4,6 +4,7 @@
 mod common;
 
 mod bodies;
+mod broken;
 mod exact;
 mod fields;
 mod redirects;

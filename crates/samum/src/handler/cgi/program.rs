@@ -92,7 +92,7 @@ impl Program {
         }));
     }
 
-    /// The client waits no more, or has got what it wanted.
+    /// The client waits no more, has got what it wanted, or has broken its request off.
     pub(super) fn handle_left(&mut self, answers: &mut VecDeque<(Ticket, Answer)>) {
         let has_all = {
             let output = self.output.borrow();
@@ -111,6 +111,9 @@ impl Program {
     /// Does whatever can be done now. Returns true at the end.
     pub(super) fn go_on(&mut self, tools: &mut Tools<'_>, key: Key) -> bool {
         let now = tools.shell.cx.now;
+        if self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off()) {
+            self.handle_left(tools.answers);
+        }
         let is_over = matches!(self.reply, Progress::Over);
         match &mut self.stage {
             Stage::Collecting(_) if is_over => true,

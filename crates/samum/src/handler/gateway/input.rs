@@ -59,7 +59,7 @@ enum Rest {
     Coming,
     /// There is none: the whole body has come.
     None,
-    /// It will never come: the client has broken the body off. What had come is dropped.
+    /// It will never come: the client has broken the body off, or has its response. What had come is dropped.
     BrokenOff,
     /// Nothing takes it. What had come is dropped, and so is what comes.
     Unwanted,
@@ -146,7 +146,7 @@ impl Input {
         self.rest != Rest::Coming && self.waiting.is_empty()
     }
 
-    /// Returns whether its rest will never come: its client has broken it off.
+    /// Returns whether its rest will never come: its client has broken it off, or has its response.
     pub(in crate::handler) const fn is_broken_off(&self) -> bool {
         matches!(self.rest, Rest::BrokenOff)
     }
@@ -277,7 +277,7 @@ impl Consumer for InputConsumer {
 
     fn end(&mut self) {
         let mut input = self.input.borrow_mut();
-        if input.rest == Rest::Coming {
+        if matches!(input.rest, Rest::Coming | Rest::Unwanted) {
             input.rest = Rest::None;
             input.pass_on();
         }
@@ -301,8 +301,7 @@ impl Consumer for InputConsumer {
 impl Drop for InputConsumer {
     fn drop(&mut self) {
         let mut input = self.input.borrow_mut();
-        // The client has gone, or has its response.
-        if input.rest == Rest::Coming {
+        if matches!(input.rest, Rest::Coming | Rest::Unwanted) {
             input.rest = Rest::BrokenOff;
             input.release();
             input.touch();
@@ -327,8 +326,10 @@ mod tests {
         assert_eq!((consumer.room(), consumer.weight()), (STREAMED_BYTES_MAX as u64, 0));
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.weight(), 0);
-        drop(consumer);
         assert!(input.borrow().is_over() && !input.borrow().is_broken_off());
+        // Something may still wait for its response.
+        drop(consumer);
+        assert!(input.borrow().is_over() && input.borrow().is_broken_off());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use http::FieldSection;
 use http1::write;
 use outq::Payload as _;
-use sendfile::{File, Piece, Policy, Stream, Takes};
+use sendfile::{Failure, File, Piece, Policy, Stream, Takes};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
 use crate::log::Record;
@@ -40,6 +40,8 @@ pub(super) struct Producing {
     pub(super) body: Sending,
     /// True until it is asked for the first time.
     pub(super) is_new: bool,
+    /// The failure that it is if the rest is not made.
+    pub(super) failure: Failure,
 }
 
 /// A body on its way into the stream.

@@ -3,6 +3,7 @@
 use http::{Reject, Status};
 use http1::server::Event;
 use http1::{Framing, Limits};
+use sendfile::Failure;
 
 use super::body::{Form, Incoming};
 use super::exchange::{Asked, Exchange, Lookup};
@@ -93,14 +94,26 @@ impl Http1 {
     fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let is_too_long = reject.status == Status::ContentTooLarge;
         cx.stats.long_bodies += u64::from(is_too_long);
-        if is_too_long && self.hand_back(work) {
-            return;
+        if !is_too_long || !self.hand_back(work) {
+            self.break_off(work, cx, Some(reject));
         }
+    }
+
+    /// The rest of the body that a consumer takes will not come. A request without a response is refused, or has a line in
+    /// the log only if its client would not get a refusal. A response that has begun goes on only if it can do so without
+    /// the rest: its handler, which learns of this by the end of the consumer, decides about that.
+    #[cold]
+    fn break_off(&mut self, work: &mut Work, cx: &mut Context, refusal: Option<Reject>) {
+        self.take_no_more();
         if work.body_is_outstanding() {
-            return self.refuse(work, cx, reject);
+            match refusal {
+                Some(reject) => return self.refuse(work, cx, reject),
+                None => work.exchanges.break_off_last(),
+            }
+        } else if let Some(producing) = &mut work.producing {
+            producing.failure = Failure::Gone;
         }
         work.incoming = None;
-        self.take_no_more();
     }
 
     /// Tells the consumer that the body has turned out to be too long, and has the handler answer the request, as the last of
@@ -141,7 +154,12 @@ impl Http1 {
     }
 
     /// The consumer has room for what waits, or the peer will send no more.
-    pub(super) fn handle_incoming(&mut self, work: &mut Work, moved: &Moved) -> Option<Next> {
+    pub(super) fn handle_incoming(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        moved: &Moved,
+    ) -> Option<Next> {
         let incoming = work.incoming.as_mut()?;
         let has_room = incoming.has_room();
         if moved.unread > 0 && has_room && !moved.stuck {
@@ -151,15 +169,13 @@ impl Http1 {
         if !self.ended || !all_taken || incoming.form == Form::Offered {
             return None;
         }
-        if incoming.form != Form::Body {
+        if incoming.form == Form::Body {
+            self.break_off(work, cx, None);
+        } else {
             incoming.consumer.end();
+            self.take_no_more();
+            work.incoming = None;
         }
-        // The request is not complete, and will not be. It has no response, but a line in the log.
-        if work.body_is_outstanding() {
-            work.exchanges.break_off_last();
-        }
-        self.take_no_more();
-        work.incoming = None;
         Some(Next::Pump)
     }
 }

@@ -162,7 +162,8 @@ impl Work {
                     body.framing.end(&mut self.stream);
                 }
                 Part::Producer(producer) => {
-                    self.producing = Some(Producing { producer, body, is_new: true });
+                    let failure = Failure::Unfinished;
+                    self.producing = Some(Producing { producer, body, is_new: true, failure });
                     return;
                 }
             }
@@ -181,7 +182,7 @@ impl Work {
 
     /// Has the producer make more of its bytes.
     pub(super) fn produce(&mut self, turn: u64) -> Produced {
-        let Some(Producing { mut producer, mut body, .. }) = self.producing.take() else {
+        let Some(Producing { mut producer, mut body, failure, .. }) = self.producing.take() else {
             return Produced::Ended;
         };
         let before = self.stream.promised();
@@ -195,15 +196,15 @@ impl Work {
         }
         match produced {
             Produced::More | Produced::Waiting => {
-                self.producing = Some(Producing { producer, body, is_new: false });
+                self.producing = Some(Producing { producer, body, is_new: false, failure });
             }
             Produced::Ended => {
                 body.trailers = producer.trailers();
                 self.push_parts(body);
             }
             Produced::Failed => {
-                self.stream.abort(Failure::Unfinished);
-                self.producing = Some(Producing { producer, body, is_new: false });
+                self.stream.abort(failure);
+                self.producing = Some(Producing { producer, body, is_new: false, failure });
             }
         }
         produced

@@ -72,7 +72,8 @@ fn producing((session, mut work): State, producer: Made) -> State {
     let (parts, framing) = (Body::EMPTY.into_iter(), BodyFraming::Chunked);
     let trailers = FieldSection::EMPTY;
     let body = Sending { parts, framing, trailers, record: None, body_at: 0 };
-    work.producing = Some(Producing { producer: Box::new(producer), body, is_new: false });
+    let (producer, failure) = (Box::new(producer), Failure::Unfinished);
+    work.producing = Some(Producing { producer, body, is_new: false, failure });
     (session, work)
 }
 
@@ -1523,6 +1524,44 @@ fn what_a_dropped_request_sends_is_taken_by_nobody() {
     }
     assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
     assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
+}
+
+/// Its handler decides whether it can go on without the rest. If not, the fault is the client's.
+#[test]
+fn a_response_that_has_begun_ends_with_its_handler_when_its_request_breaks_off() {
+    let head = "POST /n-wt HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
+    let (bad, eof) = (Do::Write("no length\r\n".to_owned()), Do::Eof);
+    for (how, ends) in [
+        (&bad, Produced::Ended),
+        (&bad, Produced::Failed),
+        (&eof, Produced::Ended),
+        (&eof, Produced::Failed),
+    ] {
+        let rows = RefCell::default();
+        let mut rig = Rig::new(&rows);
+        let (all, take) = (Do::Deliver(usize::MAX), Do::Take(1 << 40));
+        for what in [&take, &Do::Write(head.to_owned()), &all, &Do::Wake, how, &all] {
+            rig.step(what);
+        }
+        assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
+        let producing = rig.work.producing.as_mut().expect("it waits");
+        assert_eq!(producing.failure, Failure::Gone);
+        producing.producer = Box::new(Made { ends, ..Made::default() });
+        rig.step(&Do::Turn);
+        rig.step(&Do::Wake);
+        let sent = responses(&rig.out, &rig.asked);
+        let is_whole = ends == Produced::Ended;
+        assert!(matches!(&sent[..], [Sent { number: Some(0), .. }]), "{how:?} {ends:?}");
+        assert_eq!(sent[0].is_whole, is_whole, "{how:?} {ends:?}");
+        let closed = match (how, ends) {
+            // The rig knows no other failure.
+            (_, Produced::Failed) => Some(Why::Failed(Failure::Unfinished)),
+            (Do::Eof, _) => Some(Why::Done),
+            _ => None,
+        };
+        assert_eq!(rig.closed, closed, "{how:?} {ends:?}");
+        assert_eq!(rig.logged, [(200, sent[0].bytes)], "{how:?} {ends:?}");
+    }
 }
 
 /// The handler answers it, as the last request of the connection; the rest of the body and what follows are dropped.

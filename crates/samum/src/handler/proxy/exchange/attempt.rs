@@ -152,13 +152,14 @@ impl Exchange {
 
     /// The client or the link has made room, or has something more.
     pub(in crate::handler::proxy) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
+        // The server never gets the end of a body that is cut off here, and would wait for it.
+        let is_too_long = self.upload.is_too_long();
+        let is_cut_off = is_too_long || self.wire.has_body() && self.upload.is_broken_off();
         match self.stage {
-            // The server never gets the end of a body that is cut off here.
-            Stage::Collecting | Stage::Connecting | Stage::Asking if self.upload.is_too_long() => {
+            Stage::Collecting | Stage::Connecting | Stage::Asking if is_too_long => {
                 return self.fail(tools, Status::ContentTooLarge);
             }
-            // It would wait for the rest, and its client gets no further request through this connection.
-            Stage::Content if self.upload.is_too_long() => return self.cut(tools),
+            _ if is_cut_off => return self.handle_left(tools),
             Stage::Collecting => return self.collect(tools),
             _ => {}
         }

@@ -157,7 +157,7 @@ impl Exchange {
         let facts = Facts {
             stage: self.stage,
             has_unsent: link.unsent() > 0,
-            is_body_owed: self.upload.is_owed(),
+            is_body_owed: !self.upload.has_sent_all,
             is_awaited: if is_pulled { link.waits_for_more() } else { !self.is_full() },
         };
         facts.duty()

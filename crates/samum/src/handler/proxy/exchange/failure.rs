@@ -118,7 +118,7 @@ impl Exchange {
         self.note_change(tools, change);
     }
 
-    /// The client waits no more, or has got what it wanted.
+    /// The client waits no more, has got what it wanted, or has broken its request off.
     pub(in crate::handler::proxy) fn handle_left(&mut self, tools: &mut Tools<'_>) {
         let is_begun = match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking => {
@@ -131,7 +131,7 @@ impl Exchange {
         let has_all = self.delivery.has_all();
         // The end of the response is about to come, and then the link can be kept. What waits for the client would take
         // the room that the end needs.
-        if is_begun && has_all && self.wire.keeps() {
+        if is_begun && has_all && self.wire.keeps() && self.upload.has_sent_all {
             self.delivery.output.borrow_mut().drop_rest();
             let patience = self.upstream.rules.timeout_upstream;
             self.clock.until.get_or_insert(tools.shell.cx.now + patience);
@@ -139,23 +139,17 @@ impl Exchange {
         }
         // A tunnel ends when either end closes it.
         if !is_begun || self.stage == Stage::Content && !has_all {
-            tools.shell.cx.stats.proxy_left += 1;
-            let text = if is_begun {
-                "the client waits no more; its response is cut off"
-            } else {
-                "the client waits no more; its request is given up"
+            let is_too_long = self.upload.is_too_long();
+            tools.shell.cx.stats.proxy_left += u64::from(!is_too_long);
+            let text = match (is_begun, is_too_long) {
+                (false, _) => "the client waits no more; its request is given up",
+                (true, false) => "the client waits no more; its response is cut off",
+                (true, true) => {
+                    "the body of a request is longer than `max-body`; its response is cut off"
+                }
             };
             self.note_client(tools, text);
         }
-        self.abort(tools);
-    }
-
-    /// Cuts off a response that has begun, because the body of its request has grown too long.
-    pub(super) fn cut(&mut self, tools: &mut Tools<'_>) {
-        self.note_client(
-            tools,
-            "the body of a request is longer than `max-body`; its response is cut off",
-        );
         self.end_output(tools, false);
         self.abort(tools);
     }

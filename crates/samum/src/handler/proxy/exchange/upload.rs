@@ -125,10 +125,9 @@ impl Upload {
         self.input.as_ref()?.borrow().length()
     }
 
-    /// Returns whether the client has to send more of it. One that has broken it off owes nothing more.
-    pub(super) fn is_owed(&self) -> bool {
-        let is_broken_off = |input: &Rc<RefCell<Input>>| input.borrow().is_broken_off();
-        !self.has_sent_all && !self.input.as_ref().is_some_and(is_broken_off)
+    /// Returns whether the rest of it will never come.
+    pub(super) fn is_broken_off(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off())
     }
 
     /// Returns whether it has more bytes than it may have.
