@@ -41,13 +41,13 @@ pub struct Request<'a> {
     pub framing: Framing,
     /// True if the connection stays open after the response (RFC 9112 §9.3).
     ///
-    /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long.
+    /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long, or waits to be
+    /// invited, until that is asked for.
     pub keep_alive: bool,
     /// True if the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
     ///
     /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection)
-    /// also clears it where the connection is closed after the response, because the body will then
-    /// not be read.
+    /// also clears it until the body is asked for: a body that is not read is not invited.
     pub expect_continue: bool,
     /// True if the client asks to switch the connection to another protocol (RFC 9110 §7.8). Always
     /// false in HTTP/1.0.

@@ -32,7 +32,9 @@ use crate::request::{self, Framing, Request};
 /// ```
 ///
 /// A request is delivered before its body has arrived. The body is skipped to get to the next request
-/// (RFC 9112 §9.3), unless the caller wants it: see [`decode_body`](Self::decode_body).
+/// (RFC 9112 §9.3), unless the caller wants it: see [`decode_body`](Self::decode_body). A body that its client sends only
+/// if it is invited is not skipped: the request is the last, because nothing tells whether its body follows a final
+/// response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     state: State,
@@ -46,9 +48,9 @@ pub enum Event<'a> {
     /// A request, which needs an answer.
     ///
     /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if
-    /// `request.expect_continue`, send [`CONTINUE`](crate::write::CONTINUE) before the response.
-    /// If not `request.keep_alive`, this is the last request, and the response says
-    /// `Connection: close`.
+    /// `request.expect_continue`, send [`CONTINUE`](crate::write::CONTINUE) when more of the body is to
+    /// come, or the response without it, as the last. If not `request.keep_alive`, this is the last
+    /// request, and the response says `Connection: close`.
     Request(Request<'a>),
     /// Some content of the body that is being decoded, at least one byte.
     Body(&'a [u8]),
@@ -136,7 +138,7 @@ impl Connection {
     /// Call it between [`Event::Request`] and the next call of
     /// [`handle_input`](Self::handle_input), if at all. It changes nothing for a request without a
     /// body. It sets `keep_alive` and `expect_continue` anew: a body that is decoded is read to its
-    /// end even if it is too long to be skipped, or if its request is the last.
+    /// end even if it is too long to be skipped, or has to be invited, or if its request is the last.
     ///
     /// For back-pressure, pass no more bytes to `handle_input` than there is room for content, or none
     /// if there is less room than the longest line of the framing may need: the greater of
@@ -227,13 +229,15 @@ impl Connection {
     #[inline]
     fn accept(&mut self, request: &mut Request<'_>, limits: &Limits) {
         self.state = match decoder(request.framing, limits.body_bytes_max) {
-            Ok(body) if request.keep_alive => body.map_or(State::ExpectHead, State::SkipBody),
-            // The last request, or one whose body is too long to be skipped.
+            Ok(body) if request.keep_alive && !request.expect_continue => {
+                body.map_or(State::ExpectHead, State::SkipBody)
+            }
+            // The last request, or one whose body is too long to be skipped, or waits for an invitation.
             _ => State::Closed,
         };
         if self.state == State::Closed {
             request.keep_alive = false;
-            // The body stays unread, so nothing is gained by inviting it (RFC 9110 §10.1.1).
+            // The body stays unread, so it is not invited (RFC 9110 §10.1.1).
             request.expect_continue = false;
         }
     }

@@ -230,10 +230,25 @@ fn rfc9112_9_6_nothing_is_read_after_the_last_request() {
 #[test]
 fn a_body_announced_too_long_ends_the_connection() {
     let limits = Limits { body_bytes_max: 4, ..Limits::DEFAULT };
-    let input = post("Content-Length: 4\r\nExpect: 100-continue\r\n") + "hell";
-    check(&input, &limits, &["POST Length(4) expects", "skipped", "Clean"]);
-    let input = post("Content-Length: 5\r\nExpect: 100-continue\r\n") + "hello";
+    let input = post("Content-Length: 4\r\n") + "hell";
+    check(&input, &limits, &["POST Length(4)", "skipped", "Clean"]);
+    let input = post("Content-Length: 5\r\n") + "hello";
     check(&input, &limits, &["POST Length(5) last", "closed", "Clean"]);
+}
+
+/// Its client may send it all the same, and what follows could be either.
+#[test]
+fn rfc9110_10_1_1_a_body_that_is_not_invited_ends_the_connection() {
+    let expects = "Expect: 100-continue\r\n";
+    for (framing, body, name) in [
+        ("Content-Length: 5\r\n", "hello", "Length(5)"),
+        ("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n", "Chunked"),
+    ] {
+        let input = post(&format!("{framing}{expects}")) + body + GET;
+        check(&input, &Limits::DEFAULT, &[&format!("POST {name} last"), "closed", "Clean"]);
+        let expected = [&format!("POST {name} expects"), "end \"hello\"", "GET None", "Clean"];
+        check_decoded(&input, 5, &expected);
+    }
 }
 
 #[test]

@@ -252,6 +252,14 @@ impl<'a> Response<'a> {
         }
     }
 
+    /// Returns whether a part of the body is made while it is sent.
+    pub(crate) fn is_made_while_sent(&self) -> bool {
+        match &self.form {
+            Form::Whole(_) => false,
+            Form::Made(made) => made.body.has_producer(),
+        }
+    }
+
     /// The status, and whether the content is encoded.
     pub(crate) fn outcome(&self) -> (Status, bool) {
         match &self.form {

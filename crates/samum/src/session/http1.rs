@@ -42,7 +42,7 @@ use crate::context::Context;
 use crate::handler::{AnswerSize, Found, Interim, Produced, Response, Search};
 use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
-use work::{CONTINUE, Work};
+use work::Work;
 
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
 /// heads, so that one can be completed whatever stands before it.
@@ -233,11 +233,11 @@ impl Session for Http1 {
         head: &Head<'_>,
         mut response: Response<'_>,
     ) {
-        // The body of a request that is refused for good stays unread (RFC 9110 §10.1.1).
-        if work.asked.expect_continue && !response.terms.is_last {
-            work.stream.push(Piece::Static(CONTINUE));
+        if work.asked.expect_continue && response.is_made_while_sent() {
+            work.invite();
         }
-        let last = work.asked.last || response.terms.is_last;
+        // A client that was not invited need not send its body behind the response (RFC 9110 §10.1.1).
+        let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
             // The response ends the connection, whatever the request said. Requests behind it, one
             // that said that it is the last among them, get no response.

@@ -106,8 +106,8 @@ fn a_request_that_waits_for_a_chunked_body_is_answered_at_shutdown() {
         let tree = Tree::new().file("a.txt", "hello");
         let mut server = serve(driver, tree.path(), &[]);
         let mut client = connect(&server);
-        client.send(request("POST /\nTransfer-Encoding: chunked\nExpect: 100-continue")).unwrap();
-        assert_eq!(client.response().unwrap().status, 100);
+        client.send(request("POST /\nTransfer-Encoding: chunked")).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
         server.signal(Signal::TERM).unwrap();
         let response = client.response().unwrap();
         assert_eq!((response.status, response.header("Connection")), (405, Some("close")));

@@ -7,6 +7,7 @@ mod bodies;
 mod broken;
 mod exact;
 mod fields;
+mod invitations;
 mod redirects;
 mod transfers;
 

@@ -67,6 +67,10 @@ impl Http1 {
                         Event::BodyEnd => {
                             incoming.consumer.end();
                             work.incoming = None;
+                            // A client that has not waited needs no invitation.
+                            if let Some(asked) = work.exchanges.back_asked() {
+                                asked.expect_continue = false;
+                            }
                         }
                         Event::Rejected(reject) => self.handle_faulty_body(work, cx, reject),
                         Event::Partial => break,
@@ -131,7 +135,7 @@ impl Http1 {
         else {
             return false;
         };
-        (asked.last, asked.expect_continue) = (true, false);
+        asked.last = true;
         work.incoming = None;
         self.take_no_more();
         true

@@ -789,28 +789,6 @@ fn after_a_shutdown_the_last_response_says_so() {
     }
 }
 
-#[test]
-fn a_body_is_invited_once() {
-    let expects = |mut state: State| {
-        if let Some(asked) = state.1.exchanges.back_asked() {
-            asked.expect_continue = true;
-        }
-        state
-    };
-    // The response waits for the body: the invitation cannot wait for the response.
-    let mut state = expects(open_awaiting_body());
-    for _ in 0..2 {
-        assert!(state.0.next_turn(&mut state.1, &mut context()).is_none());
-    }
-    apply(&mut state, &mut context(), On::Bytes("0\r\n\r\n"));
-    respond_next(&mut state);
-    assert_eq!(waiting(&mut state.1), "100 200");
-    // The body is skipped behind the response.
-    let mut state = expects(with(open_idle(), [exchange(0, FOUND)]));
-    respond_next(&mut state);
-    assert_eq!(waiting(&mut state.1), "100 200");
-}
-
 /// A producer of pieces, all of the same byte.
 #[derive(Debug)]
 struct Made {
@@ -1524,6 +1502,47 @@ fn what_a_dropped_request_sends_is_taken_by_nobody() {
     }
     assert!(matches!(rig.session.phase, Phase::Lingering(..)), "{rig:?}");
     assert!(rig.work.incoming.is_none() && rig.closed.is_none(), "{rig:?}");
+}
+
+/// A client that waits for an invitation gets one if its body is wanted, and else a response that ends the connection:
+/// nothing tells whether the body follows.
+#[test]
+fn a_body_that_is_wanted_is_invited_once() {
+    let ask = |path: &str| {
+        let expects = "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n";
+        Do::Write(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{expects}"))
+    };
+    let other = || Do::Write("GET /l-e HTTP/1.1\r\nHost: h\r\n\r\n".to_owned());
+    let body = || Do::Write("3\r\nabc\r\n0\r\n\r\n".to_owned());
+    let (come, answer) = (|| Do::Deliver(usize::MAX), Do::Answer);
+    for (name, events, invited, closes) in [
+        ("taken", vec![ask("/l-et"), come(), body()], 1, false),
+        ("taken, begun", vec![ask("/n-wt"), come(), body()], 1, false),
+        ("taken, behind", vec![other(), ask("/l-et"), come(), answer(0), body()], 1, false),
+        ("begun behind", vec![other(), ask("/l-wt"), come(), answer(1), body()], 1, false),
+        ("taken at once", vec![ask("/l-et"), body(), come()], 0, false),
+        ("at once, behind", vec![other(), ask("/l-et"), body(), come(), answer(1)], 0, false),
+        ("found", vec![ask("/n-et"), come()], 0, true),
+        ("found behind", vec![other(), ask("/l-et"), come(), answer(1)], 0, true),
+        ("skipped", vec![ask("/n-e"), come()], 0, true),
+        ("skipped later", vec![ask("/l-e"), come()], 0, true),
+        ("skipped at once", vec![ask("/n-e"), body(), come()], 0, true),
+    ] {
+        let rows = RefCell::default();
+        let mut rig = Rig::new(&rows);
+        let rest = [answer(0), come(), Do::Wake, Do::Wake, Do::Wake];
+        [Do::Take(1 << 40)].iter().chain(&events).chain(&rest).for_each(|what| rig.step(what));
+        let count = rig.out.windows(12).filter(|part| part == b"HTTP/1.1 100").count();
+        assert_eq!(count, invited, "{name}");
+        let sent = responses(&rig.out, &rig.asked);
+        assert!(
+            sent.len() == rig.asked.len() && sent.iter().all(|it| it.is_whole),
+            "{name} {rig:?}"
+        );
+        assert_eq!(sent.last().map(|it| it.closes), Some(closes), "{name}");
+        let is_lingering = matches!(rig.session.phase, Phase::Lingering(..));
+        assert_eq!(is_lingering, closes, "{name}");
+    }
 }
 
 /// Its handler decides whether it can go on without the rest. If not, the fault is the client's.

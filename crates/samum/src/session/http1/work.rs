@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use http::{Method, bytes};
-use http1::server;
+use http1::{server, write};
 use outq::OutQ;
 use ring::{Ring, Time};
 use sendfile::{Disk, Owner, Piece, Progress, ReadDone, Stream, Takes, Transport, Weight};
@@ -32,8 +32,6 @@ pub(super) const PROMISED_BYTES_MAX: u64 = 1 << 62;
 pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of a producer that are made in one turn.
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
-/// Invites the body of a request (RFC 9110 §15.2.1).
-pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Requests and responses of one connection.
 #[derive(Debug, Default)]
@@ -362,14 +360,26 @@ impl Work {
         }
     }
 
-    /// Invites the body, if its response waits for it and the client for the invitation.
+    /// Invites the body that a consumer takes, if the client waits for that and the response has not been found without
+    /// it.
     pub(super) fn invite_body(&mut self) {
-        let receives_body = self.receives_body() && self.exchanges.len() == 1;
-        if let Some(asked) = self.exchanges.front_asked()
-            && (asked.skips_body_first || receives_body)
+        if self.receives_body()
+            && self.exchanges.len() == 1
+            && !self.has_turn()
+            && let Some(asked) = self.exchanges.front_asked()
             && core::mem::take(&mut asked.expect_continue)
         {
-            self.stream.push(Piece::Static(CONTINUE));
+            self.stream.push(Piece::Static(write::CONTINUE));
+        }
+    }
+
+    /// Invites the body of the request whose response begins, if a consumer takes it: it may be needed for the rest of
+    /// the response.
+    #[cold]
+    pub(super) fn invite(&mut self) {
+        if self.receives_body() {
+            self.asked.expect_continue = false;
+            self.stream.push(Piece::Static(write::CONTINUE));
         }
     }
 }

@@ -333,7 +333,9 @@ impl Client {
             let most = [10, 5000, most][chance.below(3)];
             let body = content(chance.next(), 1 + chance.below(most));
             let chunk = chance.one_in(2).then(|| 1 + chance.below(body.len()));
-            let expect = if chance.one_in(5) { "Expect: 100-continue\r\n" } else { "" };
+            // A response without the body of a client that waits to be invited would be the last.
+            let expects = chance.one_in(5) && path != "/early";
+            let expect = if expects { "Expect: 100-continue\r\n" } else { "" };
             input.extend(upload(path, &body, chunk, &format!("{expect}{last}")));
             expected.push(if path == "/early" { EARLY.to_vec() } else { body });
         }
