@@ -6,7 +6,7 @@
 //!
 //! | driver | sockets | files |
 //! |---|---|---|
-//! | io_uring (Linux 6.1) | multishot accept and receive into provided buffers, connects | asynchronous reads; what has no operation goes to helper threads |
+//! | io_uring (Linux 6.1) | polled accepts, multishot receives into provided buffers, connects | asynchronous reads; what has no operation goes to helper threads |
 //! | epoll | edge-triggered `epoll(7)` | helper threads |
 //! | simulation ([`sim`]) | simulated peers | a simulated disk; one seed, one run |
 //!

@@ -60,6 +60,8 @@ pub(crate) enum Pinned {
     WatchFile(FileWatch),
     /// The socket was found to be writable; the poll is being cancelled.
     Writable,
+    /// A listener accepts no more, for this reason; the poll is being cancelled.
+    Refused(Option<io::Error>),
     /// The buffers that were received in a turn of the io_uring driver, and that turn.
     Received {
         turn: u64,

@@ -1,6 +1,7 @@
 //! Accept, receive, send, readiness.
 
 use core::num::NonZeroU64;
+use core::time::Duration;
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 
@@ -36,6 +37,12 @@ on_every_driver!(
     a_rate_holds_nothing_back_for_good,
 );
 
+mod floods {
+    //! The simulation has a few completions at a time anyway.
+    use super::*;
+    on_real_drivers!(a_flood_is_accepted_in_turns);
+}
+
 mod os_descriptors {
     //! The simulation has no pipes that wait and no eventfds.
     use super::*;
@@ -64,6 +71,26 @@ fn accepts_several_connections(s: &mut Stage) {
     numbers.dedup();
     assert_eq!(numbers.len(), 5);
     assert!(s.rest().is_empty());
+}
+
+/// The connections of a flood, and one more.
+const FLOOD: usize = 200;
+
+fn a_flood_is_accepted_in_turns(s: &mut Stage) {
+    let (listener, address) = s.listener();
+    let peers: Vec<_> = (0..FLOOD).map(|_| s.connect(address)).collect();
+    let accept = s.ring.submit(Op::Accept(listener), 5);
+    let (mut completions, mut count) = (Vec::new(), 0);
+    while count < peers.len() {
+        let until = s.ring.now() + Duration::from_secs(10);
+        s.ring.wait(Some(until), &mut completions).unwrap();
+        assert!(!completions.is_empty(), "{count} of {FLOOD} were accepted");
+        assert!(completions.len() <= 64, "{} in one turn", completions.len());
+        assert!(completions.iter().all(|one| one.key == accept && one.more));
+        count += completions.len();
+    }
+    s.ring.cancel(accept);
+    assert!(s.next(accept).result.is_err());
 }
 
 fn a_direct_accept_takes_what_waits(s: &mut Stage) {

@@ -10,12 +10,10 @@ use rustix::net::{RecvFlags, SocketFlags};
 
 use super::Epoll;
 use crate::common::{Common, Slot};
+use crate::drivers::ACCEPTS_MAX;
 use crate::fd::Fd;
 use crate::op::{Event, Op, SPARE_ACCEPTS_MAX, Wait};
 use crate::slab::Key;
-
-/// Connections accepted in one turn, so that a flood of them does not stop those that are open.
-const ACCEPTS_MAX: usize = 64;
 
 const SOCKET_EVENTS: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);

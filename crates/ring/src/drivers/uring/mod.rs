@@ -1,4 +1,4 @@
-//! The io_uring driver. Needs Linux 6.1: multishot accept and receive, provided buffers
+//! The io_uring driver. Needs Linux 6.1: multishot receives, provided buffers
 //! (`IORING_REGISTER_PBUF_RING`), `IORING_SETUP_DEFER_TASKRUN`.
 
 mod file;
@@ -76,6 +76,8 @@ pub(crate) struct Uring {
     /// Receives that ended because the buffers ran out; armed again at the next turn, when the
     /// caller has given some back.
     starved: Vec<Key>,
+    /// Accepts for which connections may wait.
+    accepting: Vec<Key>,
     /// Operations that the kernel did not find when they were cancelled.
     missed: Vec<Key>,
     /// The devices of closes in the kernel's threads. A ring that goes away would drop those that have not
@@ -129,6 +131,7 @@ impl Uring {
             fixed: Fixed::default(),
             gathers: 1,
             starved: Vec::new(),
+            accepting: Vec::new(),
             closing: Slab::new(),
             turn: 0,
             missed: Vec::new(),
@@ -255,6 +258,15 @@ impl Uring {
     }
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
+        if let Some(Op::Accept(listener)) = common.table.get(key).map(|slot| &slot.op) {
+            // accept4(2) has no flag for it. ENOTTY and the like: the kernel will say.
+            let _ = rustix::io::ioctl_fionbio(listener.os(), true);
+        }
+        self.begin(common, key);
+    }
+
+    /// Gives an operation to the kernel or to a helper, for the first time or again.
+    fn begin(&mut self, common: &mut Common, key: Key) {
         let slot = common.table.get_mut(key).expect("just inserted");
         if let Op::Notices(fd) = &slot.op {
             let fd = fd.clone();
@@ -328,15 +340,19 @@ impl Uring {
         self.cancel_again(common);
         if self.recv.has_free() && self.wide.has_free() {
             for key in core::mem::take(&mut self.starved) {
-                self.submit(common, key);
+                self.begin(common, key);
             }
         }
-        let idle = common.ready.is_empty() && !common.watches.has_more();
+        let idle =
+            common.ready.is_empty() && !common.watches.has_more() && self.accepting.is_empty();
         let gathers = core::mem::replace(&mut self.gathers, 1);
         let want = if idle && until.is_none_or(|until| until > now) { gathers } else { 0 };
         let left = until.map(|until| Timespec::from(until.since(now)));
         self.enter(want, left.as_ref())?;
         self.reap(common);
+        for key in core::mem::take(&mut self.accepting) {
+            self.accept(common, key);
+        }
         // Its poll tells of new events only, not of those that were left.
         if core::mem::take(&mut self.inotify_ready) || common.watches.has_more() {
             common.reap_inotify();
@@ -433,7 +449,7 @@ impl Uring {
         if cancelled {
             common.end_cancelled(key);
         } else {
-            self.submit(common, key);
+            self.begin(common, key);
         }
     }
 

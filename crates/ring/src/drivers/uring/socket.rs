@@ -1,7 +1,6 @@
-//! Operations on descriptors: multishot accept and receive, connects, polls.
+//! Operations on descriptors: accepts, multishot receives, connects, polls.
 
-use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 use io_uring::squeue::{Entry, Flags};
@@ -10,7 +9,9 @@ use io_uring::{cqueue, opcode};
 
 use super::{RECV_GROUP, Uring, WIDE_GROUP};
 use crate::common::{Common, Pinned, Slot};
+use crate::drivers::ACCEPTS_MAX;
 use crate::fd::Fd;
+use crate::now::socket as now;
 use crate::op::{Event, Op, Wait};
 use crate::recv::RecvPool;
 use crate::slab::Key;
@@ -34,7 +35,9 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
         |events: libc::c_short| opcode::PollAdd::new(target, events.cast_unsigned().into()).build();
     Some(match wait {
         Wait::Accept => {
-            opcode::AcceptMulti::new(target).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
+            // A multishot accept would take all connections that wait, in one call.
+            let events = libc::POLLIN.cast_unsigned().into();
+            opcode::PollAdd::new(target, events).multi(true).build()
         }
         Wait::Connect => {
             let Op::Connect(address) = &slot.op else { unreachable!("it waits for a connect") };
@@ -69,6 +72,49 @@ fn group_of(fd: &Fd) -> u16 {
 }
 
 impl Uring {
+    /// Accepts connections that wait at the listener of an operation, as many as one turn may. If more wait, the next turn goes
+    /// on.
+    pub(super) fn accept(&mut self, common: &mut Common, key: Key) {
+        let Some(Slot { op: Op::Accept(listener), cancelled: false, pinned: Pinned::None, .. }) =
+            common.table.get(key)
+        else {
+            return;
+        };
+        let listener = listener.clone();
+        for _ in 0..ACCEPTS_MAX {
+            match now::accept(listener.os()) {
+                Ok(socket) => {
+                    let socket = common.fd(listener.accepted(socket));
+                    common.emit(key, Event::Accepted(socket));
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return,
+                    // The peer closed the connection before it was accepted: not an error of the listener.
+                    ErrorKind::ConnectionAborted | ErrorKind::Interrupted => {}
+                    _ => {
+                        // The operation ends when its poll has.
+                        let slot = common.table.get_mut(key).expect("looked at above");
+                        slot.pinned = Pinned::Refused(Some(error));
+                        return self.cancel_in_kernel(key);
+                    }
+                },
+            }
+        }
+        self.accepting.push(key);
+    }
+
+    /// The poll of an accept has ended by itself: it begins anew, unless the accept is to end.
+    fn end_accept(&mut self, common: &mut Common, key: Key, cancelled: bool) {
+        let slot = common.table.get_mut(key).expect("just looked at");
+        if let Pinned::Refused(why) = &mut slot.pinned
+            && let Some(why) = why.take()
+        {
+            common.end(key, Err(why));
+        } else {
+            self.again(common, key, cancelled);
+        }
+    }
+
     /// The buffers that a socket receives into.
     fn pool_of(&self, fd: &Fd) -> &Rc<RecvPool> {
         if fd.is_connected() { &self.wide } else { &self.recv }
@@ -87,20 +133,19 @@ impl Uring {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
         match (wait, outcome) {
-            (Wait::Accept, Ok(socket)) => {
-                // SAFETY: accept(2) has just made it, for us alone.
-                let socket = unsafe { OwnedFd::from_raw_fd(socket.cast_signed()) };
-                let Op::Accept(listener) = &slot.op else { unreachable!("it accepts") };
-                let accepted = listener.accepted(socket);
-                let socket = common.fd(accepted);
-                common.emit(key, Event::Accepted(socket));
+            (Wait::Accept, Ok(_)) => {
+                if !self.accepting.contains(&key) {
+                    self.accepting.push(key);
+                }
                 if !more {
-                    self.again(common, key, cancelled);
+                    self.end_accept(common, key, cancelled);
                 }
             }
-            (Wait::Accept, Err(error)) => match error.raw_os_error() {
-                // The peer closed the connection before it was accepted: not an error of the listener.
-                Some(libc::ECONNABORTED | libc::EINTR) => self.again(common, key, cancelled),
+            (Wait::Accept, Err(error)) => match &mut slot.pinned {
+                Pinned::Refused(why) => {
+                    let why = why.take().unwrap_or(error);
+                    common.end(key, Err(why));
+                }
                 _ => drop(common.end(key, Err(error))),
             },
             (Wait::Connect, result) => {
