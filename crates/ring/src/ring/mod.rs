@@ -368,6 +368,14 @@ impl Ring {
         Ok(())
     }
 
+    /// Gives completions back that were not handled, in their order, and leaves `completions` empty. The next wait does not
+    /// sleep, and hands them out before others.
+    pub fn put_back(&mut self, completions: &mut Vec<Completion>) {
+        // Operations that were submitted since the last wait may have ended at once.
+        completions.append(&mut self.common.ready);
+        core::mem::swap(&mut self.common.ready, completions);
+    }
+
     fn woken(&mut self) {
         let Some((waker, token)) = &self.waker else { return };
         if let Wakes::Os(fd) = &waker.0 {

@@ -164,6 +164,12 @@ impl World {
         self.state().now
     }
 
+    /// Lets so much time go by while the program computes.
+    pub fn compute(&self, time: Duration) {
+        let mut state = self.state();
+        state.now = state.now + time;
+    }
+
     /// Change what the world is like from now on.
     pub fn configure(&self, change: impl FnOnce(&mut Config)) {
         change(&mut self.state().config);

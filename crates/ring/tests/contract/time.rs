@@ -16,6 +16,7 @@ on_every_driver!(
     a_wake_from_another_thread,
     wakes_before_the_wait_are_not_lost,
     both_clocks_go_on,
+    completions_that_were_put_back_come_first,
 );
 
 mod asleep {
@@ -42,6 +43,24 @@ fn timers_come_in_order(s: &mut Stage) {
         }
     }
     assert_eq!(tokens, [0, 10, 20, 30]);
+}
+
+fn completions_that_were_put_back_come_first(s: &mut Stage) {
+    let (mut completions, mut given, mut order) = (Vec::new(), Vec::new(), Vec::new());
+    for token in 0..3 {
+        order.push(s.ring.submit(Op::Timer(s.ring.now()), token));
+        s.ring.wait(None, &mut completions).unwrap();
+        given.append(&mut completions);
+    }
+    s.ring.put_back(&mut given);
+    assert!(given.is_empty());
+    let far = s.ring.now() + Duration::from_secs(3600);
+    s.ring.submit(Op::Timer(far), 3);
+    order.push(s.ring.submit(Op::Timer(s.ring.now()), 4));
+    s.ring.wait(Some(far), &mut completions).unwrap();
+    let came: Vec<_> = completions.iter().map(|one| one.key).collect();
+    assert_eq!(came, order);
+    assert!(s.ring.now() < far);
 }
 
 fn a_cancelled_timer_does_not_come(s: &mut Stage) {

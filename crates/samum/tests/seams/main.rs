@@ -23,6 +23,7 @@ mod reloads;
 mod seeing;
 mod stage;
 mod table;
+mod turns;
 mod upstreams;
 mod whoami;
 mod world;

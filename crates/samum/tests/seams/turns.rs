@@ -1,0 +1,109 @@
+//! No turn of a worker is long, however much comes at once: a handler that needs time for each request, in a world whose clock
+//! shows that.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use http::{Head, ResponseHead, Status};
+use ring::Completion;
+use ring::sim::{Config, Peer, World};
+use samum::config::Tuning;
+use samum::context::Context;
+use samum::handler::{AnswerSize, Body, Found, Handler, Request, Response, Ticket};
+use samum::network::Listeners;
+use samum::session::Http1;
+use samum::shell::Shell;
+use samum::worker::Worker;
+
+use crate::stage::for_seeds;
+use crate::world::{config, parts, pass};
+
+/// The time for each request and for each response.
+const COST: Duration = Duration::from_micros(50);
+/// The longest turn that a worker may have.
+const TURN_MAX: Duration = Duration::from_millis(5);
+/// Fewer than there are places.
+const CLIENTS: usize = 900;
+
+struct Slow {
+    world: World,
+    /// True if a request has its answer later.
+    is_later: bool,
+    answers: VecDeque<(Ticket, ())>,
+}
+
+impl Handler for Slow {
+    type Answer = ();
+
+    fn find(&mut self, _shell: &mut Shell, request: &Request<'_>) -> Found<()> {
+        self.world.compute(COST);
+        if !self.is_later {
+            return Found::Now(());
+        }
+        self.answers.push_back((request.ticket, ()));
+        Found::Later(None)
+    }
+
+    fn size(&self, _answer: &()) -> AnswerSize {
+        AnswerSize::default()
+    }
+
+    fn response<'a>(
+        &mut self,
+        _cx: &mut Context,
+        _head: &Head<'_>,
+        _answer: &'a (),
+    ) -> Response<'a> {
+        self.world.compute(COST);
+        let head = ResponseHead { content_length: Some(0), ..ResponseHead::new(Status::Ok) };
+        Response::new(head, Body::default())
+    }
+
+    fn may_have_news(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    fn handle(&mut self, _shell: &mut Shell, completion: Completion) {
+        unreachable!("nothing was submitted for {completion:?}")
+    }
+
+    fn next_answer(&mut self) -> Option<(Ticket, ())> {
+        self.answers.pop_front()
+    }
+}
+
+/// A world in which all that was sent is there at once, and a worker in it.
+fn serve(seed: u64, is_later: bool) -> (World, Worker<Http1, Listeners, Slow>) {
+    let network = Duration::ZERO..=Duration::ZERO;
+    let world = World::new(Config { network, ..config(seed) });
+    let parts = parts(&world, Tuning::default());
+    let network = Listeners::new(parts.listeners.clone());
+    let handler = Slow { world: world.clone(), is_later, answers: VecDeque::new() };
+    let worker = Worker::with(parts, network, |_| Ok(handler)).expect("memory");
+    (world, worker)
+}
+
+#[test]
+fn requests_that_come_at_once_are_answered_in_short_turns() {
+    for is_later in [false, true] {
+        for_seeds(5, |seed| {
+            let (world, mut worker) = serve(seed, is_later);
+            let peers: Vec<Peer> = (0..CLIENTS).map(|_| world.connect()).collect();
+            pass(&mut worker, Duration::from_secs(1));
+            assert_eq!(worker.connections(), CLIENTS);
+            peers.iter().for_each(|peer| peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let mut longest = Duration::ZERO;
+            while worker.stats().responses < CLIENTS as u64 {
+                let until = worker.ring().now() + Duration::from_secs(1);
+                worker.turn(Some(until)).expect("a ring that waits");
+                let ring = worker.ring();
+                longest = longest.max(ring.now().since(ring.woke_at()));
+                assert!(longest <= TURN_MAX, "a turn of {longest:?}");
+            }
+            // The time is used, too.
+            assert!(longest >= 5 * COST, "a turn of {longest:?}");
+            pass(&mut worker, Duration::from_secs(1));
+            assert!(peers.iter().all(|peer| peer.received().starts_with(b"HTTP/1.1 200 ")));
+        });
+    }
+}
