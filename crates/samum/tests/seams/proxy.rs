@@ -811,6 +811,28 @@ fn a_server_that_refuses_or_never_accepts_is_a_bad_gateway() {
     });
 }
 
+/// Requests that time out together, and as many as may in one turn.
+const TOGETHER: usize = 400;
+const EXPIRIES_MAX: u64 = 128;
+
+#[test]
+fn requests_that_time_out_together_are_answered_in_several_turns() {
+    for_seeds(5, |seed| {
+        let mut stage = Stage::new(config(seed));
+        let mut clients: Vec<_> = (0..TOGETHER).map(|_| stage.client()).collect();
+        clients.iter().for_each(|client| client.peer.send(GET));
+        let (mut before, end) = (0, stage.worker.ring().now() + 4 * TIMEOUT);
+        while stage.worker.ring().now() < end {
+            stage.worker.turn(Some(end)).expect("a ring that waits");
+            let now = stage.stats().proxy_timeouts;
+            assert!(now - before <= EXPIRIES_MAX, "{} in one turn", now - before);
+            before = now;
+        }
+        assert_eq!(before, TOGETHER as u64);
+        assert!(clients.iter_mut().all(|client| stage.response(client).status == 504));
+    });
+}
+
 #[test]
 fn a_request_is_tried_again_only_where_that_is_safe() {
     for (request, retries) in [(GET, 2), (GET, 0), (POST, 2)] {
