@@ -6,6 +6,7 @@ use http::{Coding, Codings};
 use ring::{Buffer, Fd, Listing, Stat, Time};
 use sendfile::{Account, File};
 
+use super::entries::Entries;
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::{content_type, is_film};
 use super::resource::{Data, FileSet, Kind, Resource, Variant};
@@ -100,7 +101,7 @@ impl Assembled {
         }
         let entries = &listing.entries;
         let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
-        let kind = Kind::Directory(Rc::from(listing));
+        let kind = Kind::Directory(Rc::new(Entries::from(*listing)));
         Self { kind, memory, descriptors: 0, settled: false }
     }
 

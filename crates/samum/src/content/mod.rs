@@ -14,6 +14,7 @@ mod answer;
 mod assemble;
 mod change;
 mod devices;
+mod entries;
 mod errors;
 mod layouts;
 mod library;
@@ -38,6 +39,7 @@ use sendfile::Account;
 
 pub use answer::Ticket;
 pub(crate) use answer::{Answer, Found};
+pub(crate) use entries::Entries;
 pub(crate) use resource::Resource;
 pub(crate) use resource::{Data, FileSet, Kind, Variant, head};
 pub use resource::{Finished, Whole};

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use http::{Coding, Codings, ResponseHead, Status, date};
 use http1::write;
 use media::Layout;
-use ring::{Listing, Stat, Time};
+use ring::{Stat, Time};
 use sendfile::{Account, Charge, File, Piece, Policy, Shared};
 
+use super::entries::Entries;
 use super::path::Path;
 use crate::fields::{self, Rules};
 use crate::serving::TreeId;
@@ -56,8 +57,8 @@ pub(crate) enum Kind {
     Redirect,
     /// A page that was requested by another path than its clean one, which is the beginning of that, so many bytes long.
     Unclean(usize),
-    /// The sorted entries of a directory without an index.
-    Directory(Rc<Listing>),
+    /// The entries of a directory without an index.
+    Directory(Rc<Entries>),
 }
 
 /// A file and its precompressed siblings.

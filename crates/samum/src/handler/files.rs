@@ -10,13 +10,13 @@ use http::{
     encoding, negotiate, path,
 };
 use media::Layout;
-use ring::{Completion, Fd, Listing};
+use ring::{Completion, Fd};
 use sendfile::{Piece, Policy, Window};
 
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
-use crate::content::{Answer, Content, FileSet, Found, Kind, Resource, Tree, Whole};
+use crate::content::{Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole};
 use crate::context::Context;
 use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
@@ -349,7 +349,7 @@ fn listing<'a>(
     head: &Head<'_>,
     prefix: &[u8],
     resource: &Rc<Resource>,
-    entries: &Rc<Listing>,
+    entries: &Rc<Entries>,
 ) -> Response<'a> {
     if cx.budget.is_spent() {
         return page::error(bare(Status::ServiceUnavailable));

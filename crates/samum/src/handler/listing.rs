@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use http::{date, path};
-use ring::{Entry, FileKind, Listing};
+use ring::{Entry, FileKind};
 use sendfile::Piece;
 
 use super::{BodySink, Produced, Producer};
-use crate::content::Resource;
+use crate::content::{Entries, Resource};
 use crate::text::escape_json;
 
 /// The minimum length of a piece, except the last.
@@ -24,7 +24,7 @@ pub(crate) struct ListingProducer {
 /// The entries of a directory as HTML or JSON, made piece by piece.
 #[derive(Debug)]
 struct Pages {
-    listing: Rc<Listing>,
+    listing: Rc<Entries>,
     title: String,
     is_root: bool,
     json: bool,
@@ -39,7 +39,7 @@ impl ListingProducer {
     pub(crate) fn new(
         prefix: &[u8],
         resource: &Rc<Resource>,
-        listing: &Rc<Listing>,
+        listing: &Rc<Entries>,
         json: bool,
     ) -> Self {
         let path = [prefix, &resource.path].concat();
@@ -70,7 +70,7 @@ impl Producer for ListingProducer {
 
 impl Pages {
     /// `path` is the path of the directory with a slash at both ends.
-    fn new(listing: Rc<Listing>, path: &[u8], json: bool) -> Self {
+    fn new(listing: Rc<Entries>, path: &[u8], json: bool) -> Self {
         let title = String::from_utf8_lossy(path).into_owned();
         Self { listing, title, is_root: path == b"/", json, next: 0, begun: false, ended: false }
     }
@@ -220,6 +220,7 @@ fn escape_html(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ring::Listing;
 
     fn listing(names: &[(&[u8], FileKind)]) -> Listing {
         let entry = |(name, kind): &(&[u8], FileKind)| Entry {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     fn render(listing: Listing, json: bool) -> String {
-        let mut pages = Pages::new(Rc::new(listing), b"/a/", json);
+        let mut pages = Pages::new(Rc::new(listing.into()), b"/a/", json);
         let mut out = Vec::new();
         while let Some(piece) = pages.next_piece() {
             assert!(!piece.is_empty());
@@ -276,7 +277,7 @@ mod tests {
     fn pieces_are_bounded_and_complete() {
         let many: Vec<Vec<u8>> = (0..5000).map(|n| format!("file {n:05}").into_bytes()).collect();
         let names: Vec<_> = many.iter().map(|name| (&name[..], FileKind::Regular)).collect();
-        let mut pages = Pages::new(Rc::new(listing(&names)), b"/", true);
+        let mut pages = Pages::new(Rc::new(listing(&names).into()), b"/", true);
         let mut out = Vec::new();
         while let Some(piece) = pages.next_piece() {
             assert!(piece.len() < 2 * PIECE_BYTES);
