@@ -143,6 +143,14 @@ fn tell(error: &libc::sock_extended_err, notices: &mut Notices) {
     }
 }
 
+/// Returns whether one of these events is there now (`poll(2)`).
+pub(crate) fn polls(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
+    let mut one = [PollFd::from_borrowed_fd(fd, what)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An error says nothing about the descriptor; the caller's own call will.
+    poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
+}
+
 /// `accept4(2)`; the listener is a nonblocking one.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::event::PollFlags;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 
@@ -12,6 +12,7 @@ use super::Epoll;
 use crate::common::{Common, Slot};
 use crate::drivers::ACCEPTS_MAX;
 use crate::fd::Fd;
+use crate::now::socket::polls;
 use crate::op::{Event, Op, SPARE_ACCEPTS_MAX, Wait};
 use crate::slab::Key;
 
@@ -276,13 +277,6 @@ impl Epoll {
             }
         }
     }
-}
-
-fn polls(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
-    let mut one = [PollFd::from_borrowed_fd(fd, what)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // An error says nothing about the descriptor; the caller's own call will.
-    poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
 }
 
 /// Begins the connect `key`. Its socket becomes writable when it is connected, or has failed.

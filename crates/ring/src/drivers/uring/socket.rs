@@ -6,6 +6,7 @@ use std::rc::Rc;
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::Fd as RawTarget;
 use io_uring::{cqueue, opcode};
+use rustix::event::PollFlags;
 
 use super::{RECV_GROUP, Uring, WIDE_GROUP};
 use crate::common::{Common, Pinned, Slot};
@@ -81,11 +82,15 @@ impl Uring {
             return;
         };
         let listener = listener.clone();
-        for _ in 0..ACCEPTS_MAX {
+        for count in 0..ACCEPTS_MAX {
             match now::accept(listener.os()) {
                 Ok(socket) => {
                     let socket = common.fd(listener.accepted(socket));
                     common.emit(key, Event::Accepted(socket));
+                    // Mostly there is one. An accept that finds none makes a socket before it looks, and frees it.
+                    if count == 0 && !now::polls(listener.os(), PollFlags::IN) {
+                        return;
+                    }
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return,
