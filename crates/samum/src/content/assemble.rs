@@ -95,13 +95,13 @@ impl Assembled {
     }
 
     /// Makes a directory of a tree with its entries.
-    pub(super) fn directory(tree: &Tree, mut listing: Box<Listing>) -> Self {
+    pub(super) fn directory(tree: &Tree, mut listing: Listing) -> Self {
         if !tree.rules.dotfiles {
             listing.entries.retain(|entry| !entry.name.starts_with(b"."));
         }
         let entries = &listing.entries;
         let memory = entries.iter().map(|e| e.name.len() + size_of_val(e)).sum();
-        let kind = Kind::Directory(Rc::new(Entries::from(*listing)));
+        let kind = Kind::Directory(Rc::new(Entries::from(listing)));
         Self { kind, memory, descriptors: 0, settled: false }
     }
 

@@ -378,7 +378,8 @@ impl Proxy {
 
     /// Returns whether an exchange waits for another turn of the worker, which does not wait then.
     pub(super) fn has_turn(&self) -> bool {
-        !(self.again.is_empty() && self.expired.is_empty()) && !self.is_idle()
+        let has_some = !self.again.is_empty() || !self.expired.is_empty();
+        has_some && !self.is_idle()
     }
 
     /// Returns whether there may be something to do, or something new for a request, also for one whose exchange has
