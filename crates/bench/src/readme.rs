@@ -2,10 +2,11 @@
 //!
 //! A table shows how servers differ, so what shows no difference is not in it. Every cell is the median of
 //! the rounds with least and greatest behind it. A cell is *ranked* when its rounds tell it from those of
-//! the server that its row is compared with ([`Spread::is_ranked_against`]); others are marked. A column
-//! or a row in which nothing is ranked is left out, and named below the table; but not where the question is
-//! what something costs, for "nothing that could be measured" is an answer. Of a closed loop there are no
-//! latencies.
+//! the server that its row is compared with ([`is_ranked_against`]); others are marked. A column or a row in which
+//! nothing is ranked is left out, and named below the table; but not where the question is what something costs,
+//! for "nothing that could be measured" is an answer. Of a closed loop there are no latencies.
+//!
+//! [`is_ranked_against`]: crate::spread::Spread::is_ranked_against
 
 mod aims;
 mod comparison;
