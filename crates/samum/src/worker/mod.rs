@@ -572,15 +572,16 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     }
 
     fn deliver_news(&mut self) {
-        let until = self.part_end();
-        let mut left = DELIVERIES_MAX;
+        let (mut until, mut left) = (None, DELIVERIES_MAX);
         for _ in 0..NEWS_ROUNDS_MAX {
             let before = left;
             self.handler.act(&mut self.shell);
             while left > 0 && self.deliver_answer() {
                 left -= 1;
-                if left.is_multiple_of(CLOCK_LOOK) && self.shell.ring.now() >= until {
-                    left = 0;
+                // Mostly there is none, and then the clock is not read.
+                if left.is_multiple_of(CLOCK_LOOK) {
+                    let until = *until.get_or_insert_with(|| self.part_end());
+                    left = if self.shell.ring.now() >= until { 0 } else { left };
                 }
             }
             self.has_news = left < before || left == 0;
