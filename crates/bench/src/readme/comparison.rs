@@ -17,7 +17,7 @@ pub(super) type Figure<'a> = (&'a str, &'a str, Show);
 /// A column before it is known whether it shows a difference.
 pub(super) struct Column {
     pub(super) title: String,
-    /// What it is among the figures of its rounds.
+    /// The rounds that have its figure.
     pub(super) rounds: Rounds,
     pub(super) what: String,
     pub(super) show: Show,
@@ -31,7 +31,7 @@ pub(super) struct Comparison {
     pub(super) dirs: Vec<String>,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
-    /// Whether what is not ranked is marked, instead of left out.
+    /// If true, the table marks what is not ranked, instead of leaving it out.
     pub(super) keeps_all: bool,
     /// Behind the table.
     pub(super) notes: Vec<String>,
@@ -91,7 +91,7 @@ impl Comparison {
         }
         let is_shown = |row: &&Row| {
             let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
-            // Who is compared with stays for the sake of those that are.
+            // A server stays if another that is ranked is compared with it.
             let is_needed = self.rows.iter().any(|other| {
                 other.reference.as_ref() == Some(&row.server)
                     && other.size == row.size

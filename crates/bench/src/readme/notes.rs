@@ -1,4 +1,5 @@
-//! What has to be said of the runs of a table: who copied, who was at a limit, and why a run should be made again.
+//! The notes below a table: they say whether clients copied, which servers met the limit of the load generator, and why a
+//! run should be made again.
 
 use super::comparison::PRELOADED;
 use super::{Kept, find};

@@ -1,4 +1,4 @@
-//! How figures are printed in README.md.
+//! The print formats of figures in README.md.
 
 use crate::unit::Unit;
 

@@ -35,7 +35,7 @@ pub const SPARE_ACCEPTS_MAX: usize = 64;
 #[derive(Debug)]
 pub enum Op {
     /// `accept4(2)` again and again: one [`Event::Accepted`] for each connection, until cancelled
-    /// or failed. The new sockets are nonblocking and close-on-exec. Several accepts of one listener share its
+    /// or failed. It makes the listener nonblocking. The new sockets are nonblocking and close-on-exec. Several accepts of one listener share its
     /// connections: each connection is an event of one of them, whichever. Where the driver itself keeps the accepts
     /// whose listener has one already, a ring keeps [`SPARE_ACCEPTS_MAX`] of them, and a further one fails at once with
     /// `ENOBUFS`. io_uring leaves them to the kernel.

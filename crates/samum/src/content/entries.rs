@@ -5,7 +5,8 @@ use std::thread;
 
 use ring::Listing;
 
-/// Entries that are freed at once, in 0.3 ms at most. More are freed by a thread of their own, because 100,000 take 6 ms.
+/// Entries that are freed at once, in 0.3 ms at most. A thread of their own frees more, because 100,000 take 6 ms. There is
+/// one such thread for each listing that has ended, for about as long.
 const FREED_MAX: usize = 4096;
 /// It calls nothing but the allocator.
 const STACK_BYTES: usize = 64 * 1024;

@@ -80,7 +80,7 @@ struct Waiting {
     asked: Option<Box<Asked>>,
     /// The step of the search for a file.
     step: Step,
-    /// What the answer has from a hand-over of the request to the file.
+    /// The part of the answer that comes from the hand-over of the request to the file.
     over: Option<Box<Over>>,
 }
 
@@ -90,7 +90,7 @@ struct Parsed {
     asked: Box<Asked>,
     /// The file.
     answer: Answer,
-    /// What the answer has from a hand-over of the request to the file.
+    /// The part of the answer that comes from the hand-over of the request to the file.
     over: Option<Box<Over>>,
 }
 
