@@ -413,13 +413,20 @@ impl Serve {
     ///
     /// # Errors
     ///
-    /// Those of the configuration file.
+    /// Those of the configuration file; one was given as the directory.
     pub fn load(&self) -> Result<Loaded, Errors> {
         if let Some(format) = self.server.error_format {
             set_format(format);
         }
         let mut loaded = match &self.config {
             Some(path) => file::load(path, &mut Machine::new()?)?,
+            None if self.dir.extension().is_some_and(|end| end == "toml") && self.dir.is_file() => {
+                let file = self.dir.display();
+                return Err(format!(
+                    "cannot serve {file}: it is not a directory (if it is a configuration: samum serve --config {file})"
+                )
+                .into());
+            }
             None => Loaded::of(self.directory()),
         };
         let config = &mut loaded.config;

@@ -98,21 +98,19 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
 
 #[test]
 fn a_directory_that_cannot_be_served_exits_with_1_and_says_what_to_do() {
-    let tree = Tree::new().file("file", "x").directory("closed");
+    let tree = Tree::new().file("file", "x").file("site.toml", "x").directory("closed");
     make_fifo(&tree.path().join("fifo"));
     let path = |name: &str| text(&tree.path().join(name)).to_owned();
     for (name, advice) in [
         ("missing", "there is no such directory"),
         ("file", "it is not a directory (serve the one that it is in)"),
+        ("site.toml", "it is not a directory (if it is a configuration: samum serve --config "),
         ("fifo", "it is not a directory"),
         ("file/x", "it is not a directory"),
     ] {
         let (code, _, stderr) = samum(&["serve", &path(name), "--listen", "127.0.0.1:0"]);
         assert_eq!(code, Some(1), "{name}: {stderr}");
-        assert!(
-            stderr.starts_with("samum: cannot serve ") && stderr.contains(advice),
-            "{name}: {stderr}"
-        );
+        assert!(stderr.contains(": cannot serve ") && stderr.contains(advice), "{name}: {stderr}");
     }
     use std::os::unix::fs::PermissionsExt as _;
     let mode = |name: &str, mode| {
