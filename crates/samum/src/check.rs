@@ -6,11 +6,13 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use rustix::fs::Access;
+use rustix::fs::{Access, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
+use crate::errno::words;
 use crate::listen::{self, Probe};
 use crate::log::files::cannot_log;
 use crate::serving::{self, NoRedirects, Snapshot};
@@ -67,6 +69,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         }
         let opened = match &thing {
             Thing::Directory(path) => follow::Root::open(path).map(drop),
+            Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {
                 Ok(_) => Ok(()),
@@ -130,7 +133,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
         });
         let of_buffers = site.routes.iter().filter_map(|route| match &route.action {
             Action::Proxy(upstream) | Action::Fastcgi(Fastcgi { upstream, .. }) => {
-                upstream.rules.buffer_dir.clone().map(Thing::Directory)
+                upstream.rules.buffer_dir.clone().map(Thing::Buffers)
             }
             Action::Files(_)
             | Action::Redirect(_)
@@ -162,6 +165,25 @@ fn is_samums_alone(address: &Address, config: &Config) -> bool {
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
+}
+
+/// Finds out whether buffers can be made in a directory: files without names, in which there can be holes.
+fn try_buffer(path: &Path) -> Result<(), String> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let tried = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+        .and_then(|file| rustix::fs::fallocate(file, holes, 0, 4096));
+    tried.map_err(|error| {
+        let advice = match error {
+            Errno::NOENT => " (the directory must exist)",
+            Errno::ACCESS => " (the user of the server must be able to write to it)",
+            Errno::OPNOTSUPP | Errno::ISDIR => {
+                " (its file system must know O_TMPFILE and holes, as ext4, XFS, btrfs and tmpfs do)"
+            }
+            _ => "",
+        };
+        format!("cannot make buffers in {}: {}{advice}", path.display(), words(&error.into()))
+    })
 }
 
 /// Finds out whether a log could be appended to. It is not made.

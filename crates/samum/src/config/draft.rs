@@ -69,6 +69,8 @@ pub(super) struct RouteDraft {
 pub enum Thing {
     /// A directory to serve.
     Directory(PathBuf),
+    /// A directory for the files of buffers.
+    Buffers(PathBuf),
     /// The file of a log.
     Log(PathBuf),
     /// A file with redirections.
@@ -116,6 +118,13 @@ impl Draft {
             sites: Vec::new(),
             includes: Vec::new(),
         }
+    }
+}
+
+impl RouteDraft {
+    /// The place of a key that it has not from its site.
+    pub(super) fn place_of(&self, key: &str) -> Option<Place> {
+        self.own.iter().find(|(own, _)| *own == key).map(|(_, place)| *place)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::draft::{Draft, RouteDraft, SiteDraft, Thing};
+use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{
-    Action, Address, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
+    Action, Address, Balance, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
     SCRIPT_SUFFIX, Site, keys,
 };
 use crate::route::{RouteId, Routes};
@@ -56,7 +56,8 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
     }
     for route in &site.routes {
         if let Some(dir) = &route.shared.gateway.buffer_dir {
-            places.entry(Thing::Directory(dir.clone())).or_insert(route.place);
+            let place = route.place_of("buffer-dir").unwrap_or(route.place);
+            places.entry(Thing::Buffers(dir.clone())).or_insert(place);
         }
     }
 }
@@ -305,7 +306,9 @@ fn check_buffer(route: &RouteDraft, notes: &mut Notes) {
     let has_buffer =
         route.fastcgi.is_some() || matches!(route.actions.first(), Some((Action::Proxy(_), _)));
     if has_buffer && rules.buffer_dir.is_some() && rules.buffer < GatewayRules::BUFFER_FILE_MIN {
-        notes.error(route.place, "with `buffer-dir`, a `buffer` has 4 MiB at least");
+        let place = route.place_of("buffer").or_else(|| route.place_of("buffer-dir"));
+        let text = "with `buffer-dir`, a `buffer` has 4 MiB at least";
+        notes.error(place.unwrap_or(route.place), text);
     }
 }
 
@@ -324,7 +327,7 @@ fn check_status(route: &RouteDraft, notes: &mut Notes) {
     }
 }
 
-/// Checks that the action of a route does something with the keys that the route sets itself.
+/// Checks that the keys which a route sets itself do something with its action, and with its other keys.
 fn check_own(route: &RouteDraft, notes: &mut Notes) {
     let fastcgi = route.fastcgi.as_ref().map(|_| "fastcgi");
     let actions: Vec<_> =
@@ -341,8 +344,34 @@ fn check_own(route: &RouteDraft, notes: &mut Notes) {
             let text =
                 format!("`{key}` does nothing in a route with `{last}`: it is for {readers}");
             notes.warning(*place, text);
+        } else if let Some(condition) = unmet_condition(key, &route.shared) {
+            notes.warning(*place, format!("`{key}` does nothing without {condition}"));
         }
     }
+}
+
+/// What a key needs from another one, if that is not so and its value is not the default.
+fn unmet_condition(key: &str, shared: &Shared) -> Option<&'static str> {
+    let (usual, gateway) = (Shared::default(), &shared.gateway);
+    let (is_changed, is_met, condition) = match key {
+        "include-types" => (
+            shared.files.include_types != usual.files.include_types,
+            shared.files.includes,
+            "`includes = true`",
+        ),
+        "hash-by" => (
+            gateway.hash_by != usual.gateway.hash_by,
+            gateway.balance == Balance::Hash,
+            "`balance = \"hash\"`",
+        ),
+        "check-interval" => (
+            gateway.health.check_interval != usual.gateway.health.check_interval,
+            gateway.health.check.is_some(),
+            "`check`",
+        ),
+        _ => return None,
+    };
+    (is_changed && !is_met).then_some(condition)
 }
 
 /// Checks that the scripts of a route can be found, and are not sent where they should be run.

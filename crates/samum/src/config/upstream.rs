@@ -229,7 +229,8 @@ fn authority_of(text: &str, default: u16) -> Result<ServerAddress, String> {
         _ => (text, default),
     };
     if port == 0 {
-        return Err(wrong());
+        let is_given = text.ends_with(":0");
+        return Err(if is_given { "a server has no port 0".to_owned() } else { wrong() });
     }
     if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         let address: Ipv6Addr = inner.parse().map_err(|_| wrong())?;
@@ -316,6 +317,7 @@ mod tests {
         ] {
             assert!(server(bad).is_err(), "{bad}");
         }
+        assert_eq!(server("http://a:0"), Err("a server has no port 0".to_owned()));
         let app = application("app:9000").expect("an application");
         assert_eq!(
             (&app.address, &app.to_string()[..]),
