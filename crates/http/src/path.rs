@@ -6,6 +6,7 @@
 //! separator, on the way in and out. This module looks at no file system: the code that opens a file
 //! must keep symbolic links beneath the root (`openat2(2)`, `RESOLVE_BENEATH`).
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::error::Error;
 use core::fmt;
@@ -256,13 +257,19 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
+/// The path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
 /// RFC 3986 allows in no path, which are encoded. A path with a segment that is, or that some servers take for, a dot
 /// segment is [resolved](resolve) as a whole, and so is one that begins with two slashes, which some take for a host.
-pub fn forward(path: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
+pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
+    // Nearly all paths are so. A semicolon may be encoded.
+    let is_plain = |byte| bytes::is(byte, PLAIN) && byte != b';';
+    if is_normal(path) && path.iter().all(|&byte| is_plain(byte)) {
+        return Cow::Borrowed(path);
+    }
+    let mut out = Vec::with_capacity(path.len());
     if path.starts_with(b"//") {
-        return resolve(path, out);
+        resolve(path, &mut out);
+        return Cow::Owned(out);
     }
     let mut meaning = Vec::new();
     for segment in path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
@@ -270,12 +277,14 @@ pub fn forward(path: &[u8], out: &mut Vec<u8>) {
         resolve_segment(segment, &mut meaning);
         let name = meaning.split(|&byte| byte == b'%').next().unwrap_or_default();
         if matches!(name, b"." | b"..") || meaning.starts_with(b"%3B") {
-            out.truncate(start);
-            return resolve(path, out);
+            out.clear();
+            resolve(path, &mut out);
+            break;
         }
         out.push(b'/');
-        push_segment(segment, out);
+        push_segment(segment, &mut out);
     }
+    Cow::Owned(out)
 }
 
 /// Appends a segment with the spelling that it has.

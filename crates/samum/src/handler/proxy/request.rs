@@ -6,7 +6,7 @@
 //! | part | as it is sent |
 //! |---|---|
 //! | method, query, `Host` | as the client sent them |
-//! | path | as the client sent it, if it begins with the path of the route in the configuration's spelling and has no dot segments ([`path::forward`]); else in the one form that [`path::resolve`] gives it. So it is of the route that was chosen by its meaning. Below the path of the server's URL, if that has one |
+//! | path | as the client sent it, if it begins with the path of the route in the configuration's spelling and has no dot segments ([`path::forwarded`]); else in the one form that [`path::resolve`] gives it. So it is of the route that was chosen by its meaning. Below the path of the server's URL, if that has one |
 //! | version | HTTP/1.1 |
 //! | framing | `Content-Length`, or chunked, by what was parsed |
 //! | `Expect` | not at all: the session invites the body |
@@ -150,11 +150,11 @@ pub(crate) fn write<'a>(
         // Requests for these are answered without a server.
         Target::Asterisk | Target::Authority => (&b"/"[..], None),
     };
-    let mut resolved = Vec::with_capacity(path.len() + 8);
-    path::forward(path, &mut resolved);
+    let mut resolved = path::forwarded(path);
     if !resolved.starts_with(how.prefix) {
+        let resolved = resolved.to_mut();
         resolved.clear();
-        path::resolve(path, &mut resolved);
+        path::resolve(path, resolved);
     }
     let prefix_at = to.len() + head.method.as_bytes().len() + 1;
     let prefix = prefix_at..prefix_at + prefix_len(&resolved, how.prefix);
