@@ -279,35 +279,26 @@ impl<'a> Fields<'a> {
 /// could as well not have named the field.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions<'a> {
-    names: [&'a [u8]; CONNECTION_OPTIONS_MAX],
-    count: usize,
+    /// Those that are no names of [`is_hop_by_hop`]. Most heads have none.
+    names: Vec<&'a [u8]>,
 }
 
 impl<'a> ConnectionOptions<'a> {
     /// No options.
-    pub const NONE: Self = Self { names: [b""; CONNECTION_OPTIONS_MAX], count: 0 };
+    pub const NONE: Self = Self { names: Vec::new() };
 
     /// The options in the values of all lines of `Connection`.
     #[inline]
     pub fn of(values: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut all = Self::NONE;
-        for (place, option) in all.names.iter_mut().zip(values.flat_map(bytes::list)) {
-            *place = option;
-            all.count += 1;
-        }
-        all
+        let options = values.flat_map(bytes::list).take(CONNECTION_OPTIONS_MAX);
+        Self { names: options.filter(|name| !is_hop_by_hop(name)).collect() }
     }
 
     /// Returns whether a proxy may forward the field with this name: no option names it, and it does not belong
     /// to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1).
+    #[inline]
     pub fn is_end_to_end(&self, name: &[u8]) -> bool {
-        let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
-        // The first letter says of most names that they are not of the table.
-        let is_known = matches!(
-            name.first().map(u8::to_ascii_lowercase),
-            Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u')
-        ) && HOP_BY_HOP.iter().any(|known| is_name(known.as_bytes()));
-        !is_known && !self.names[..self.count].iter().any(|option| is_name(option))
+        !is_hop_by_hop(name) && !self.names.iter().any(|option| option.eq_ignore_ascii_case(name))
     }
 }
 
@@ -315,21 +306,26 @@ impl<'a> ConnectionOptions<'a> {
 /// three.
 pub const CONNECTION_OPTIONS_MAX: usize = 32;
 
-/// Fields that are never forwarded, whether or not `Connection` names them (RFC 9110 §7.6.1, §11.7).
+/// Returns whether a field is never forwarded, whether or not `Connection` names it (RFC 9110 §7.6.1, §11.7).
 /// `Trailer` announces fields that are skipped here.
-const HOP_BY_HOP: [&str; 11] = [
-    "Connection",
-    "Keep-Alive",
-    "Proxy-Authenticate",
-    "Proxy-Authentication-Info",
-    "Proxy-Authorization",
-    "Proxy-Connection",
-    "TE",
-    "Trailer",
-    "Transfer-Encoding",
-    "Upgrade",
-    "HTTP2-Settings",
-];
+fn is_hop_by_hop(name: &[u8]) -> bool {
+    // Length and first letter leave one candidate.
+    let candidate = match (name.len(), name.first().map(u8::to_ascii_lowercase)) {
+        (2, Some(b't')) => "TE",
+        (7, Some(b't')) => "Trailer",
+        (7, Some(b'u')) => "Upgrade",
+        (10, Some(b'c')) => "Connection",
+        (10, Some(b'k')) => "Keep-Alive",
+        (14, Some(b'h')) => "HTTP2-Settings",
+        (16, Some(b'p')) => "Proxy-Connection",
+        (17, Some(b't')) => "Transfer-Encoding",
+        (18, Some(b'p')) => "Proxy-Authenticate",
+        (19, Some(b'p')) => "Proxy-Authorization",
+        (25, Some(b'p')) => "Proxy-Authentication-Info",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(candidate.as_bytes())
+}
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (&'a [u8], &'a [u8]);

@@ -60,6 +60,30 @@ fn rfc9110_7_6_1_fields_that_connection_names_are_not_forwarded() {
 }
 
 #[test]
+fn rfc9110_7_6_1_fields_of_one_connection_are_not_forwarded_in_any_case() {
+    for name in [
+        "Connection",
+        "Keep-Alive",
+        "Proxy-Authenticate",
+        "Proxy-Authentication-Info",
+        "Proxy-Authorization",
+        "Proxy-Connection",
+        "TE",
+        "Trailer",
+        "Transfer-Encoding",
+        "Upgrade",
+        "HTTP2-Settings",
+    ] {
+        let forwards = |name: &str| ConnectionOptions::NONE.is_end_to_end(name.as_bytes());
+        assert!(!forwards(name), "{name}");
+        assert!(!forwards(&name.to_ascii_lowercase()), "{name}");
+        assert!(!forwards(&name.to_ascii_uppercase()), "{name}");
+        assert!(forwards(&format!("{name}s")), "{name}");
+        assert!(forwards(&format!("{}_", &name[..name.len() - 1])), "{name}");
+    }
+}
+
+#[test]
 fn many_connection_options_cause_little_work() {
     let options = "x, ".repeat(CONNECTION_OPTIONS_MAX - 1) + "b";
     let names = |connection: &str| {
