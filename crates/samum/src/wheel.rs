@@ -27,7 +27,7 @@ pub(crate) struct Wheel<Id = u64> {
     /// Everything up to this tick has come up.
     current: u64,
     entries: usize,
-    /// No entry is before this tick.
+    /// The tick of the first entry; `u64::MAX` if there is none.
     soonest: u64,
 }
 
@@ -86,7 +86,7 @@ impl<Id> Wheel<Id> {
             return;
         }
         let last = now.min(self.current + SLOTS);
-        let mut next = self.next_taken(self.current + 1);
+        let mut next = Some(self.soonest);
         while let Some(tick) = next.filter(|tick| *tick <= last) {
             let taken = core::mem::take(&mut self.slots[slot(tick)]);
             self.taken[slot(tick) / 64] &= !(1 << (slot(tick) % 64));
@@ -100,6 +100,9 @@ impl<Id> Wheel<Id> {
 
     /// The first tick from this one on, within a round, that has entries.
     fn next_taken(&self, from: u64) -> Option<u64> {
+        if self.entries == 0 {
+            return None;
+        }
         let (first, before) = (slot(from) / 64, slot(from) % 64);
         // The word of this tick is looked at twice: for the ticks from it on, and last for those before it.
         (0..=WORDS).find_map(|n| {
