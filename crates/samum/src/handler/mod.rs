@@ -143,7 +143,7 @@ pub enum Found<A> {
     Now(A),
     /// The handler will deliver it. The search is dropped when the request waits for it no longer: it
     /// has been delivered, or its client has gone.
-    Later(Option<Box<dyn Search>>),
+    Later(Option<Rc<dyn Search>>),
 }
 
 /// A search for an answer that keeps something, or has to be given up when nothing waits for it.

@@ -30,6 +30,7 @@ mod response;
 mod work;
 
 use core::time::Duration;
+use std::rc::Rc;
 
 use http::{Head, HeadBuf, Reject, Status};
 use http1::server::Event;
@@ -218,7 +219,7 @@ impl Session for Http1 {
         None
     }
 
-    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Box<dyn Search>>) {
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Rc<dyn Search>>) {
         let Turn { request, head, .. } = turn;
         let (asked, lookup) = (work.asked, Lookup::Pending(search));
         work.exchanges.push_front(Exchange::Asked { request, head, asked, lookup });

@@ -15,6 +15,7 @@
 mod http1;
 
 use core::net::IpAddr;
+use std::rc::Rc;
 
 use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
@@ -82,7 +83,7 @@ pub trait Session: core::fmt::Debug {
     fn next_turn(&mut self, work: &mut Self::Work, cx: &mut Context) -> Option<Turn>;
 
     /// The answer of a [`Turn`] is not there after all: the request waits for it.
-    fn put_back(&mut self, work: &mut Self::Work, turn: Turn, search: Option<Box<dyn Search>>);
+    fn put_back(&mut self, work: &mut Self::Work, turn: Turn, search: Option<Rc<dyn Search>>);
 
     /// Begins the response to a request that was just read, or of a [`Turn`]. If the response ends
     /// the connection, requests behind it are dropped, and their answers are never asked for.

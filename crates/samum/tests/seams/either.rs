@@ -2,6 +2,8 @@
 //! prior knowledge beside HTTP/1. No method of HTTP begins with a byte below 16, and the ids of frames
 //! begin with one.
 
+use std::rc::Rc;
+
 use http::Head;
 use outq::OutQ;
 use ring::{Ring, Time};
@@ -145,7 +147,7 @@ impl Session for Either {
         with_work!(self, work => |session, work| session.next_turn(work, cx))
     }
 
-    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Box<dyn Search>>) {
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Rc<dyn Search>>) {
         with_work!(self, work => |session, work| session.put_back(work, turn, search));
     }
 

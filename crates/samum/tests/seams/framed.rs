@@ -100,7 +100,7 @@ struct Lane {
     request: Option<HeadBuf>,
     /// Whether the answer to that request has been found.
     found: bool,
-    search: Option<Box<dyn Search>>,
+    search: Option<Rc<dyn Search>>,
     stream: Stream,
     producer: Option<Box<dyn Producer>>,
     parts: Option<Parts>,
@@ -182,7 +182,7 @@ impl Session for Framed {
         Some(Turn { request: lane.id, head: lane.request.take()?, found: true })
     }
 
-    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Box<dyn Search>>) {
+    fn put_back(&mut self, work: &mut Work, turn: Turn, search: Option<Rc<dyn Search>>) {
         if let Some(lane) = work.lane(turn.request) {
             (lane.request, lane.search) = (Some(turn.head), search);
         }

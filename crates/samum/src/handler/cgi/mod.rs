@@ -37,7 +37,7 @@ use self::running::Running;
 use super::files::bare;
 use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
-use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
+use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{Output, OutputProducer};
 use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, gateway, page};
@@ -176,7 +176,7 @@ impl Programs {
             return refuse(shell, program.input.as_ref());
         }
         self.tick_later(shell);
-        Found::Later(Some(Box::new(HeaderSearch(interest))))
+        Found::Later(Some(interest))
     }
 
     /// The memory that an answer keeps. The response of a program cannot be found again.

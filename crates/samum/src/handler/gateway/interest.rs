@@ -39,10 +39,6 @@ pub(in crate::handler) struct Waiter {
     pub(in crate::handler) half_close: bool,
 }
 
-/// Waits for the header of a response.
-#[derive(Debug)]
-pub(in crate::handler) struct HeaderSearch(pub(in crate::handler) Rc<Interest>);
-
 impl Interest {
     pub(in crate::handler) const fn new(
         key: Key,
@@ -81,12 +77,12 @@ impl Drop for Interest {
     }
 }
 
-impl Search for HeaderSearch {
+impl Search for Interest {
     fn weight(&self) -> u64 {
-        self.0.memory.get() + self.0.head.get()
+        self.memory.get() + self.head.get()
     }
 
     fn ends_with_client(&self) -> bool {
-        !self.0.half_close
+        !self.half_close
     }
 }

@@ -80,7 +80,7 @@ enum Slot {
         scope: Scope,
         /// Bytes of memory of those that others do not share.
         bytes: usize,
-        search: Option<Box<dyn Search>>,
+        search: Option<Rc<dyn Search>>,
     },
     /// The body of a response.
     Found {
@@ -197,7 +197,7 @@ impl Page {
     }
 
     /// A hole is looked for, and the search is dropped if it is not wanted any more.
-    pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Box<dyn Search>>) {
+    pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
         let place = self.place(hole);
         if let Some(Slot::Pending { search: own, .. }) = self.slots.get_mut(place) {
             *own = search;

@@ -36,7 +36,7 @@ use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
-use super::gateway::interest::{HeaderSearch, Interest, News, Waiter};
+use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{Output, OutputProducer};
 use super::{
@@ -190,13 +190,13 @@ impl Proxy {
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
     /// its client, as of a search.
-    pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Box<dyn Search>) {
+    pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Rc<dyn Search>) {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
         // A body that was refused is missing when the request is passed on.
         let input = self.bodies.take(ticket).unwrap_or_default();
         let held = Held { interest: Rc::downgrade(&interest), input, count: 0 };
-        (held, Box::new(HeaderSearch(interest)))
+        (held, interest)
     }
 
     /// Passes a request on.
@@ -236,7 +236,7 @@ impl Proxy {
         self.look_soon(shell, key);
         self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &interest));
         self.tick_later(shell);
-        Found::Later(Some(Box::new(HeaderSearch(interest))))
+        Found::Later(Some(interest))
     }
 
     /// The memory that an answer keeps. The response of a server cannot be found again.

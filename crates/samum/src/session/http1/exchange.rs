@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{VecDeque, vec_deque};
+use std::rc::Rc;
 
 use http::{HeadBuf, Reject};
 use http1::Framing;
@@ -55,7 +56,7 @@ pub(super) enum Exchange {
 #[derive(Debug)]
 pub(super) enum Lookup {
     /// The handler will deliver it.
-    Pending(Option<Box<dyn Search>>),
+    Pending(Option<Rc<dyn Search>>),
     /// The connection keeps it.
     Found(AnswerSize),
     /// It is too large to be kept, and is found again when its turn comes.

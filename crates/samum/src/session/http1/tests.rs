@@ -609,7 +609,7 @@ impl Search for Counted {
 #[test]
 fn a_search_ends_with_what_waits_for_it() {
     let count = Rc::new(());
-    let search = || Lookup::Pending(Some(Box::new(Counted(Rc::clone(&count)))));
+    let search = || Lookup::Pending(Some(Rc::new(Counted(Rc::clone(&count)))));
     let searching = || with(state(Phase::Open(SOURCE)), [exchange(0, search())]);
     let is_over = || Rc::strong_count(&count) == 1;
     for size in [AnswerSize::default(), LARGE, FILES, UNIQUE] {
@@ -627,7 +627,7 @@ fn a_search_ends_with_what_waits_for_it() {
 
 #[test]
 fn a_search_for_a_client_that_has_ended_its_side_ends_when_it_is_next() {
-    let search = || exchange(0, Lookup::Pending(Some(Box::new(Counted(Rc::default())))));
+    let search = || exchange(0, Lookup::Pending(Some(Rc::new(Counted(Rc::default())))));
     for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
         let mut cx = context();
         let searching = || with(state(phase), [search()]);
