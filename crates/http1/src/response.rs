@@ -229,6 +229,38 @@ fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
 /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4): version, status, and where
 /// the line ends. `None` if more bytes are needed.
 fn status_line(view: &[u8]) -> Result<Option<(Version, Status, usize)>, Fault> {
+    let Some((minor, [a, b, c], rest)) = version_and_code(view) else {
+        return no_status_line(view);
+    };
+    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
+    let code = u16::from(a) * 100 + u16::from(b) * 10 + u16::from(c);
+    let status = Status::from_code(code).ok_or(Fault::new("a status code that is not valid"))?;
+
+    let reason_end = match rest.first() {
+        Some(b' ') => bytes::skip_value(rest, 1),
+        Some(b'\r') => 0,
+        Some(_) => return Err(Fault::new("a malformed status code")),
+        None => return Ok(None),
+    };
+    match (rest.get(reason_end), rest.get(reason_end + 1)) {
+        (Some(b'\r'), Some(b'\n')) => {
+            Ok(Some((version, status, view.len() - rest.len() + reason_end + 2)))
+        }
+        (None, _) | (Some(b'\r'), None) => Ok(None),
+        _ => Err(Fault::new("a status line that does not end in CR LF")),
+    }
+}
+
+/// The digits of the minor version and of the status code at the start of a status line, and what is behind them.
+fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
+    let [minor, b' ', a, b, c, rest @ ..] = view.strip_prefix(b"HTTP/1.")? else { return None };
+    let digit = |byte: &u8| bytes::digit(*byte);
+    Some((digit(minor)?, [digit(a)?, digit(b)?, digit(c)?], rest))
+}
+
+/// Says what is wrong with a view that does not begin like a status line; `None` if more bytes are needed.
+#[cold]
+fn no_status_line<T>(view: &[u8]) -> Result<Option<T>, Fault> {
     const PATTERN: &[u8] = b"HTTP/1.n nnn";
     for (position, (&byte, &expected)) in view.iter().zip(PATTERN).enumerate() {
         let is_expected = if expected == b'n' { byte.is_ascii_digit() } else { byte == expected };
@@ -241,24 +273,7 @@ fn status_line(view: &[u8]) -> Result<Option<(Version, Status, usize)>, Fault> {
             }));
         }
     }
-    let Some((line, rest)) = view.split_at_checked(PATTERN.len()) else {
-        return Ok(None);
-    };
-    let version = if line[7] == b'0' { Version::Http10 } else { Version::Http11 };
-    let code = line[9..].iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0'));
-    let status = Status::from_code(code).ok_or(Fault::new("a status code that is not valid"))?;
-
-    let reason_end = match rest.first() {
-        Some(b' ') => bytes::skip_value(rest, 1),
-        Some(b'\r') => 0,
-        Some(_) => return Err(Fault::new("a malformed status code")),
-        None => return Ok(None),
-    };
-    match (rest.get(reason_end), rest.get(reason_end + 1)) {
-        (Some(b'\r'), Some(b'\n')) => Ok(Some((version, status, line.len() + reason_end + 2))),
-        (None, _) | (Some(b'\r'), None) => Ok(None),
-        _ => Err(Fault::new("a status line that does not end in CR LF")),
-    }
+    Ok(None)
 }
 
 #[cfg(test)]
