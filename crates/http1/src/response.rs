@@ -35,6 +35,8 @@ pub struct Response<'a> {
     pub version: Version,
     /// The framing of the body that follows.
     pub framing: Framing,
+    /// The value of `Content-Length`, if it was sent. It frames no body where the method or the status permits none.
+    pub content_length: Option<u64>,
     /// True if the server lets the connection persist behind this response (RFC 9112 §9.3).
     ///
     /// False if the end of the connection is the end of the body. A request with `Connection: close`
@@ -100,6 +102,7 @@ impl fmt::Debug for Response<'_> {
             .field("status", &self.status)
             .field("version", &self.version)
             .field("framing", &self.framing)
+            .field("content_length", &self.content_length)
             .field("keep_alive", &self.keep_alive)
             .field("fields", &List(&self.fields))
             .finish()
@@ -189,7 +192,9 @@ fn parse_view<'a>(
     };
     let keep_alive = persists && framing != Framing::UntilClose && !is_doubtful && !is_tunnel;
     let len = lines_start + lines.len() + b"\r\n".len();
-    Ok(Some((Response { status, version, framing, keep_alive, fields }, len)))
+    let response =
+        Response { status, version, framing, content_length: length, keep_alive, fields };
+    Ok(Some((response, len)))
 }
 
 /// The body that the fields announce.

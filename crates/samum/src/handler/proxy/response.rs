@@ -9,7 +9,9 @@
 use core::fmt;
 
 use http::date::{self, DATE_LEN};
-use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, path};
+use http::{
+    ConnectionOptions, Field, FieldSection, Head, ResponseHead, Status, Version, bytes, path,
+};
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
@@ -169,7 +171,7 @@ pub(crate) type Now<'a> = (i64, &'a [u8; DATE_LEN]);
 pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Result<Meaning, Fault> {
     let status = response.status;
     let lines = &response.fields[..];
-    let length = values(lines, b"Content-Length").next().and_then(bytes::decimal);
+    let length = response.content_length;
     if status == Status::NoContent {
         let is_chunked = values(lines, b"Transfer-Encoding").next().is_some();
         if is_chunked || length.is_some_and(|length| length > 0) {
@@ -308,14 +310,14 @@ fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 
 /// The fields that are passed on to the client as they are.
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
-    const WRITTEN: [&[u8]; 2] = [b"Content-Length", b"Date"];
     collected(end_to_end(lines).filter(|(name, _)| {
         // Most are passed on, and already their first letter tells.
         if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
             return true;
         }
-        let is = |other: &&[u8]| other.eq_ignore_ascii_case(name);
-        !WRITTEN.iter().any(is) && !names::is_for_proxy(name)
+        let is_written = Field::of_name(name) == Some(Field::ContentLength)
+            || name.eq_ignore_ascii_case(b"Date");
+        !is_written && !names::is_for_proxy(name)
     }))
 }
 
