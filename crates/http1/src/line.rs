@@ -70,18 +70,25 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
         start += 1;
     }
     let stop = bytes::skip_value(bytes, start);
-    match (bytes.get(stop), bytes.get(stop + 1)) {
-        (Some(b'\r'), Some(b'\n')) => {}
-        (Some(b'\r'), None) | (None, _) => return Ok(None),
-        (Some(b'\r'), Some(_)) => return Err(Reject::bad("a CR without LF in a field value")),
-        (Some(b'\n'), _) => return Err(Reject::bad("a field line that ends in LF without CR")),
-        (Some(_), _) => return Err(Reject::bad("a control character in a field value")),
+    if !bytes.get(stop..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+        return no_line_end(bytes, stop);
     }
     let mut end = stop;
     while end > start && matches!(bytes[end - 1], b' ' | b'\t') {
         end -= 1;
     }
     Ok(Some(Line::Field { name_end, value: start..end, next: stop + 2 }))
+}
+
+/// Says what is wrong with a value behind which there is no line end; `None` if more bytes are needed.
+#[cold]
+fn no_line_end(bytes: &[u8], stop: usize) -> Result<Option<Line>, Reject> {
+    Err(Reject::bad(match (bytes.get(stop), bytes.get(stop + 1)) {
+        (Some(b'\r'), None) | (None, _) => return Ok(None),
+        (Some(b'\r'), Some(_)) => "a CR without LF in a field value",
+        (Some(b'\n'), _) => "a field line that ends in LF without CR",
+        (Some(_), _) => "a control character in a field value",
+    }))
 }
 
 fn empty_line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
