@@ -423,7 +423,13 @@ fn push_address(address: IpAddr, to: &mut Vec<u8>) {
                 if place > 0 {
                     to.push(b'.');
                 }
-                bytes::push_decimal(to, octet.into());
+                if octet >= 100 {
+                    to.push(b'0' + octet / 100);
+                }
+                if octet >= 10 {
+                    to.push(b'0' + octet / 10 % 10);
+                }
+                to.push(b'0' + octet % 10);
             }
         }
         IpAddr::V6(address) => to.extend_from_slice(address.to_string().as_bytes()),

@@ -360,3 +360,13 @@ fn some_requests_are_for_no_server() {
     assert_eq!(code(&with("GET", &hops(HOPS_MAX - 1))), None);
     assert_eq!(code(&with("GET", &hops(HOPS_MAX))), Some(508));
 }
+
+#[test]
+fn each_octet_of_an_address_is_written_in_decimal() {
+    for octet in 0..=u8::MAX {
+        let address = IpAddr::from([octet, 0, octet, 1]);
+        let mut text = Vec::new();
+        push_address(address, &mut text);
+        assert_eq!(text, address.to_string().as_bytes());
+    }
+}
