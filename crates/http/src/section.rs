@@ -109,7 +109,6 @@ impl<'a> FieldSection<'a> {
 pub fn push_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     debug_assert!(bytes::skip(name, 0, TOKEN) == name.len() && !name.is_empty());
     debug_assert!(bytes::skip_value(value, 0) == value.len());
-    out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

@@ -56,6 +56,7 @@ fn the_usual_response_is_understood() {
     assert_eq!(response.status, Status::Ok);
     assert_eq!(response.version, Version::Http11);
     assert_eq!(response.framing, Framing::Length(5));
+    assert_eq!(response.content_length, Some(5));
     assert!(response.keep_alive);
     let names: Vec<_> = response.fields.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [&b"Server"[..], b"Set-Cookie", b"Content-Length", b"set-cookie"]);
