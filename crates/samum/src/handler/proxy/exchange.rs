@@ -146,6 +146,11 @@ impl Exchange {
         }
     }
 
+    /// The memory of the head of its request, for another request, unless it still has to be sent.
+    pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
+        self.wire.into_text()
+    }
+
     /// Logs what the server says to the operator.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
         let Tools { shell, lines, .. } = tools;

@@ -77,7 +77,7 @@ pub(super) struct Proxy {
     /// The memory of the news before.
     spare_news: News,
     /// The memory of heads that were sent.
-    texts: Vec<Vec<u8>>,
+    texts: Vec<Rc<Vec<u8>>>,
     answers: VecDeque<(Ticket, Answer)>,
     interims: VecDeque<(Ticket, Interim)>,
     /// Requests whose producers or consumers can go on.
@@ -274,11 +274,9 @@ impl Proxy {
         }
     }
 
-    /// An empty text for the head of a request.
-    pub(super) fn text(&mut self) -> Vec<u8> {
-        let mut text = self.texts.pop().unwrap_or_else(|| Vec::with_capacity(TEXT_BYTES));
-        text.clear();
-        text
+    /// A text for the head of a request, which nothing else refers to.
+    pub(super) fn text(&mut self) -> Rc<Vec<u8>> {
+        self.texts.pop().unwrap_or_else(|| Rc::new(Vec::with_capacity(TEXT_BYTES)))
     }
 
     /// Checks the servers of these upstreams from now on, as far as their rules say so.
@@ -464,11 +462,12 @@ impl Proxy {
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);
-            if texts.len() < TEXTS_MAX {
-                let text = exchange.wire.take_text();
+            if let Some(exchange) = exchanges.remove(key)
+                && texts.len() < TEXTS_MAX
+            {
+                let text = exchange.into_text();
                 texts.extend(text.filter(|text| text.capacity() <= TEXT_BYTES_MAX));
             }
-            exchanges.remove(key);
             return;
         }
         exchange.note_duty(tools);

@@ -73,19 +73,25 @@ pub(super) enum Heard<'a> {
 }
 
 impl Wire {
-    /// A request as it is sent to a server that speaks HTTP. Its head is written into `text`, which is empty.
+    /// A request as it is sent to a server that speaks HTTP. Its head is written into `text`, in place of what is there.
     ///
     /// # Errors
     ///
     /// [`TooLong`] if the head would be that.
+    ///
+    /// # Panics
+    ///
+    /// If something else refers to `text`.
     pub(in crate::handler) fn http<'a>(
         head: &Head<'_>,
         how: &Forwarding<'a>,
-        mut text: Vec<u8>,
+        mut text: Rc<Vec<u8>>,
     ) -> Result<Self, TooLong<'a>> {
-        let prefix = request::write(head, &mut text, how)?;
+        let written = Rc::get_mut(&mut text).expect("nothing else refers to it");
+        written.clear();
+        let prefix = request::write(head, written, how)?;
         let protocol = Protocol::Http(Box::new(Http {
-            head: Rc::new(text),
+            head: text,
             prefix,
             fields: how.fields.cloned(),
             is_head: head.method == Method::Head,
@@ -106,10 +112,12 @@ impl Wire {
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
-    /// Takes the memory of the head for another request, unless it still has to be sent.
-    pub(super) fn take_text(&mut self) -> Option<Vec<u8>> {
-        let Protocol::Http(http) = &mut self.protocol else { return None };
-        Rc::get_mut(&mut http.head).map(core::mem::take)
+    /// The memory of the head for another request, unless it still has to be sent.
+    pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
+        match self.protocol {
+            Protocol::Http(http) => Some(http.head).filter(|head| Rc::strong_count(head) == 1),
+            Protocol::Fastcgi(_) => None,
+        }
     }
 
     /// Bytes of memory of the request.
