@@ -447,6 +447,10 @@ pub trait Consumer: fmt::Debug {
     fn weight(&self) -> u64;
 }
 
+/// Bodies of responses have fewer bytes. What announces as many is at fault: a session cannot add them to those that it
+/// has promised already.
+pub const BODY_BYTES_END: u64 = 1 << 62;
+
 /// The least room that a [`Consumer`] needs to be given more of a body: the longest line of framing
 /// fits into it.
 pub const CONSUMER_ROOM_MIN: u64 = 4 * 1024;

@@ -40,13 +40,19 @@ use super::gateway::input::Input;
 use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{Output, OutputProducer};
-use super::{AnswerSize, Body, Consumer, Found, Part, Request, Response, Ticket, gateway, page};
+use super::{
+    AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Part, Request, Response, Ticket, gateway,
+    page,
+};
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
 use crate::shell::{Shell, id_of, kind};
 
 /// The time between two looks at what programs have taken too long for.
 const TICK: Duration = Duration::from_millis(100);
+
+const _: () =
+    assert!(response::CONTENT_BYTES_END == BODY_BYTES_END, "the parser has none but its own");
 
 /// The programs of a worker.
 #[derive(Debug, Default)]

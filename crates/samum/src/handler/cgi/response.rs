@@ -25,6 +25,11 @@ pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// The most fields that a header may have.
 pub(crate) const FIELDS_MAX: usize = 100;
 
+/// Contents have fewer bytes: `BODY_BYTES_END` of the handlers.
+pub(crate) const CONTENT_BYTES_END: u64 = 1 << 62;
+/// The fault of a response that announces as many.
+pub(crate) const TOO_LONG: &str = "a Content-Length of 2^62 bytes or more";
+
 /// Fields that the server writes itself.
 const OWN_FIELDS: [&[u8]; 2] = [b"Date", b"Server"];
 /// Fields from a program to the server begin with this. samum knows none (RFC 3875 §6.3.5).
@@ -150,6 +155,9 @@ impl Parser {
         } else if name.eq_ignore_ascii_case(b"Content-Length") {
             let length =
                 bytes::decimal(value).ok_or(fault("a Content-Length that is no number"))?;
+            if length >= CONTENT_BYTES_END {
+                return Err(fault(TOO_LONG));
+            }
             set(&mut self.content_length, length, "two Content-Length fields")
         } else if name.eq_ignore_ascii_case(b"Location") {
             if value.is_empty() {

@@ -15,9 +15,9 @@ use http::{
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
-use crate::handler::Interim;
-use crate::handler::cgi::response::{Document, Reply};
+use crate::handler::cgi::response::{Document, Reply, TOO_LONG};
 use crate::handler::gateway::names::{self, IMITATION};
+use crate::handler::{BODY_BYTES_END, Interim};
 
 /// Bytes that the fields of most responses have.
 const FIELDS_BYTES: usize = 384;
@@ -172,6 +172,9 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
     let status = response.status;
     let lines = &response.fields[..];
     let length = response.content_length;
+    if length.is_some_and(|length| length >= BODY_BYTES_END) {
+        return Err(Fault { reason: TOO_LONG });
+    }
     if status == Status::NoContent {
         let is_chunked = values(lines, b"Transfer-Encoding").next().is_some();
         if is_chunked || length.is_some_and(|length| length > 0) {

@@ -14,6 +14,7 @@ use super::ends::Ends;
 use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
+use crate::handler::BODY_BYTES_END;
 use crate::log::Record;
 use crate::session::Outgoing;
 
@@ -26,8 +27,8 @@ pub(super) const TURN_REQUESTS_MAX: u32 = 64;
 /// Bytes of one connection that are sent in one turn before it begins another request.
 pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
 /// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
-/// sizes (`SIZE_MAX` in `content`) stay far below 2⁶⁴.
-pub(super) const PROMISED_BYTES_MAX: u64 = 1 << 62;
+/// sizes (`SIZE_MAX` in `content`, `BODY_BYTES_END` of what gateways answer) stay far below 2⁶⁴.
+pub(super) const PROMISED_BYTES_MAX: u64 = BODY_BYTES_END;
 /// Bytes of a producer that wait to be sent; more are made when they have left.
 pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes of a producer that are made in one turn.

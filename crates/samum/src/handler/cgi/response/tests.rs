@@ -143,6 +143,8 @@ fn a_header_that_breaks_a_rule_is_a_fault() {
         ("Content-Length: x\n\n", "a Content-Length that is no number"),
         ("Content-Length: -1\n\n", "a Content-Length that is no number"),
         ("Content-Length: 18446744073709551616\n\n", "a Content-Length that is no number"),
+        ("Content-Length: 18446744073709551615\n\n", TOO_LONG),
+        ("Content-Length: 4611686018427387904\n\n", TOO_LONG),
         ("Content-Length: 1\nContent-Length: 1\n\n", "two Content-Length fields"),
         ("Location:\n\n", "an empty Location"),
         ("Location: a\nLocation: b\n\n", "two Location fields"),

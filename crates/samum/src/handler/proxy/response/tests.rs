@@ -90,6 +90,7 @@ fn the_length_is_known_or_not() {
     for (method, received, expected) in [
         (Get, "200 \r\nContent-Length: 5\r\n", Some(5)),
         (Get, "200 \r\nContent-Length: 0\r\n", Some(0)),
+        (Get, "200 \r\nContent-Length: 4611686018427387903\r\n", Some(BODY_BYTES_END - 1)),
         (Get, "200 \r\nTransfer-Encoding: chunked\r\n", None),
         (Get, "200 \r\n", None),
         // RFC 9110 §8.6: the length that the content would have.
@@ -120,6 +121,10 @@ fn contradictions_are_faults() {
         "200 \r\nTransfer-Encoding: gzip, chunked\r\n",
         "200 \r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         "200 \r\nTransfer-Encoding: identity\r\n",
+        // They cannot be added to what a client has been promised.
+        "200 \r\nContent-Length: 18446744073709551615\r\n",
+        "200 \r\nContent-Length: 4611686018427387904\r\n",
+        "304 \r\nContent-Length: 4611686018427387904\r\n",
         // RFC 9112 §6.1, RFC 9110 §15.3.5
         "204 \r\nContent-Length: 5\r\n",
         "204 \r\nTransfer-Encoding: chunked\r\n",
