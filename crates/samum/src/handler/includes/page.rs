@@ -172,15 +172,22 @@ impl Page {
         None
     }
 
-    /// Counts an include of a page with this path, or says why there is none.
-    pub(in crate::handler) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
-        let Context { paths, includes, .. } = &self.context;
+    /// Says why a page with this path cannot be a part of it, if so.
+    pub(in crate::handler) fn may_include(&self, path: &[u8]) -> Result<(), Trouble> {
+        let paths = &self.context.paths;
         if paths.iter().any(|other| **other == *path) {
             return Err(Trouble::Cycle);
         }
         if paths.len() >= DEPTH_MAX {
             return Err(Trouble::Depth);
         }
+        Ok(())
+    }
+
+    /// Counts an include of a page with this path, or says why there is none.
+    pub(in crate::handler) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
+        self.may_include(path)?;
+        let includes = &self.context.includes;
         if includes.get() >= INCLUDES_MAX {
             return Err(Trouble::Includes);
         }
@@ -194,6 +201,11 @@ impl Page {
             Slot::Pending { scope, .. } => Some(scope.clone()),
             _ => None,
         }
+    }
+
+    /// Returns whether a hole is still looked for.
+    pub(in crate::handler) fn awaits(&self, hole: u32) -> bool {
+        matches!(self.slots.get(self.place(hole)), Some(Slot::Pending { .. }))
     }
 
     /// A hole is looked for, and the search is dropped if it is not wanted any more.

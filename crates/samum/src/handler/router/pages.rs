@@ -128,17 +128,14 @@ impl Router {
         let head = asked.head.as_head();
         let is_head = head.method == Method::Head;
         let context = match includes::page_of(ticket) {
-            Some(outer) => self.pages.page(outer).and_then(|outer| {
-                let outer = outer.borrow();
-                let scope = outer.scope_of(ticket.request)?;
-                let Target::Origin { path, .. } = head.target else { return None };
-                let mut name = Vec::new();
-                normalize(path, &mut name).ok()?;
-                let mut paths = outer.context.paths.to_vec();
-                paths.push(name.into());
-                let head = Rc::new(asked.head.clone());
-                Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() })
-            }),
+            Some(outer) => match self.inner_context(outer, ticket, asked) {
+                Ok(context) => context,
+                Err(trouble) => {
+                    self.fail(shell, outer, ticket.request, trouble);
+                    let outcome = Outcome::Error(Status::InternalServerError);
+                    return Found::Now(Answer { outcome, ..answer });
+                }
+            },
             None => self.context(shell, ticket, asked, &answer, files.plain.stat.mtime),
         };
         let policy = rules.policy;
@@ -185,6 +182,38 @@ impl Router {
             includes: Rc::new(Cell::new(0)),
             scope: Scope::new(),
         })
+    }
+
+    /// The context of a page that another one includes; `None` if that is not wanted any more. The request for it may have
+    /// been handed over to the page, so that the other one has asked for another path.
+    fn inner_context(
+        &self,
+        outer: Key,
+        ticket: Ticket,
+        asked: &Asked,
+    ) -> Result<Option<Context>, Trouble> {
+        let Some(outer) = self.pages.page(outer) else { return Ok(None) };
+        let outer = outer.borrow();
+        let Some(scope) = outer.scope_of(ticket.request) else { return Ok(None) };
+        let Target::Origin { path, .. } = asked.head.as_head().target else { return Ok(None) };
+        let mut name = Vec::new();
+        if normalize(path, &mut name).is_err() {
+            return Ok(None);
+        }
+        outer.may_include(&name)?;
+        let mut paths = outer.context.paths.to_vec();
+        paths.push(name.into());
+        let head = Rc::new(asked.head.clone());
+        Ok(Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() }))
+    }
+
+    /// Puts the error message into a hole of a page, and tells the operator.
+    fn fail(&mut self, shell: &mut Shell, key: Key, hole: u32, trouble: Trouble) {
+        if let Some(page) = self.pages.page(key)
+            && page.borrow_mut().fill(hole, None)
+        {
+            report(shell, &page.borrow().context, trouble);
+        }
     }
 
     /// Evaluates a page as far as it may now, and looks for what it includes.
@@ -263,7 +292,10 @@ impl Router {
 
     /// Fills a hole of a page with the body of an answer, if that is a success.
     fn fill(&mut self, shell: &mut Shell, key: Key, hole: u32, answer: &Answer) {
-        let Some(page) = self.pages.page(key) else { return };
+        // The error message may stand there already.
+        let Some(page) = self.pages.page(key).filter(|page| page.borrow().awaits(hole)) else {
+            return;
+        };
         let context = page.borrow().context.clone();
         let head = context.head.as_head();
         let mut response = self.response(&mut shell.cx, &head, answer);
