@@ -54,6 +54,46 @@ fn servers_and_applications_fill_holes() {
     });
 }
 
+/// Its own holes were asked for, and theirs, to the power of eight.
+#[test]
+fn a_page_that_includes_itself_through_its_own_server_is_asked_for_once_more_by_each_include() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let page = "<!--#include virtual=\"/server/page.html?1\"-->\
+                    <!--#include virtual=\"/server/page.html?2\"-->.";
+        tree.write("www/page.html", page);
+        let stage = Stage::new(driver, &tree);
+        // The route of the server leads to the server itself.
+        let testkit::Address::Tcp(address) = stage.server.address() else {
+            panic!("it listens on no port")
+        };
+        let listener = UnixListener::bind(tree.path().join("app.sock")).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut head = Vec::new();
+                    while !head.ends_with(b"\r\n\r\n") {
+                        let mut byte = [0];
+                        stream.read_exact(&mut byte).unwrap();
+                        head.extend(byte);
+                    }
+                    let head = String::from_utf8(head).unwrap().replacen("/server/", "/", 1);
+                    let head = head.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+                    let mut own = std::net::TcpStream::connect(address).unwrap();
+                    own.write_all(head.as_bytes()).unwrap();
+                    let _ = std::io::copy(&mut own, &mut stream);
+                });
+            }
+        });
+        let inner = format!("{ERRMSG}{ERRMSG}.");
+        assert_eq!(stage.page("/page.html"), format!("{inner}{inner}."));
+        assert_eq!(stage.count("samum_proxy_requests_total{event=\"begun\"}"), 2);
+        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 4);
+        stage.wait_for_log("508");
+    });
+}
+
 #[test]
 fn pages_beside_scripts_are_pages() {
     on_both_drivers(|driver| {

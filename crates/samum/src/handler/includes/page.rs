@@ -342,6 +342,13 @@ impl Producer for PageProducer {
     }
 }
 
+impl Trouble {
+    /// Returns whether a page includes itself, perhaps through servers (508).
+    pub(in crate::handler) fn is_cycle(self) -> bool {
+        self == Self::Cycle || matches!(self, Self::Status(status) if status.code() == 508)
+    }
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

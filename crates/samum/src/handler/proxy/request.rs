@@ -12,7 +12,7 @@
 //! | `Expect` | not at all: the session invites the body |
 //! | `Connection` | `close` if the method has no use for the body, so that a server that takes the body for another request has nothing to send its response to (RFC 9110 §9.3.1, §9.3.5) |
 //! | fields of one connection | not at all (RFC 9110 §7.6.1), but for an `Upgrade` and for `TE: trailers` |
-//! | `Via` | continued |
+//! | `Via` | continued, with a comment if the request is one for what a page includes |
 //! | `Forwarded`, `X-Forwarded-For`, `-Host`, `-Proto` | continued if the peer is a trusted proxy, else replaced; then other `X-Forwarded-*` and `X-Real-IP` are left out too |
 //! | `Proxy` | not at all: CGI programs take it for the proxy that they are to use ("httpoxy") |
 //! | fields of the route's `request-headers` | as these say, in place of all others with the same names |
@@ -39,7 +39,9 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Requests that have passed this many servers of this kind go round in a circle.
 const HOPS_MAX: usize = 8;
 /// 508, of RFC 5842 §7.2.
-const LOOP_DETECTED: u16 = 508;
+pub(crate) const LOOP_DETECTED: u16 = 508;
+/// The comment of a server of this kind in `Via`, if it has passed the request on for a page (RFC 9110 §7.6.3).
+const INCLUDE: &[u8] = b"(include)";
 /// The scheme of requests: there is no other.
 const SCHEME: &str = "http";
 
@@ -56,6 +58,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) client: Option<IpAddr>,
     /// True if the peer is a trusted proxy.
     pub(crate) is_trusted: bool,
+    /// True if it is for what a page includes.
+    pub(crate) is_include: bool,
     /// The fields that the route sets or leaves out, if there are some.
     pub(crate) fields: Option<&'a Arc<[RequestHeader]>>,
 }
@@ -86,18 +90,32 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
         Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
         _ => {}
     }
-    let is_own =
-        |hop: &&[u8]| hop.rsplit(|&byte| byte == b' ').next() == Some(crate::NAME.as_bytes());
     let mut hops = 0;
     for (name, value) in head.fields() {
         if imitates_framing(name) {
             return Some(Status::BadRequest);
         }
         if name.eq_ignore_ascii_case(b"Via") {
-            hops += bytes::list(value).filter(is_own).count();
+            hops += bytes::list(value).filter(|hop| comment_of_own(hop).is_some()).count();
         }
     }
     if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
+}
+
+/// Returns whether a server of this kind has passed a request on for what a page includes. What another page includes in
+/// its answer is not passed on again: a page that includes itself through servers would be asked for as often as it
+/// includes itself, to the power of [`HOPS_MAX`].
+pub(crate) fn is_for_include(head: &Head<'_>) -> bool {
+    let mut hops = values(head, b"Via").flat_map(bytes::list);
+    hops.any(|hop| comment_of_own(hop) == Some(INCLUDE))
+}
+
+/// The comment, or nothing, of a server of this kind in an element of `Via`; `None` if that is of another one.
+fn comment_of_own(hop: &[u8]) -> Option<&[u8]> {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let mut words = hop.split(is_space).filter(|word| !word.is_empty());
+    let own = words.nth(1)? == crate::NAME.as_bytes();
+    own.then(|| words.next().unwrap_or_default())
 }
 
 /// Returns whether the link is of no use for another request. A server that knows no body with these methods
@@ -187,7 +205,7 @@ pub(crate) fn write<'a>(
     if let Some(hops) = hops_left(head) {
         push_line(to, b"Max-Forwards", hops.saturating_sub(1).to_string().as_bytes());
     }
-    push_line(to, b"Via", via(head.version).as_bytes());
+    push_line(to, b"Via", via(head.version, how.is_include).as_bytes());
     push_origin(head, how, to);
     push_own(head, how, to, head_at + HEAD_BYTES_MAX)?;
     write::request_end(connection, to);
@@ -295,10 +313,12 @@ fn accepts_trailers(value: &[u8]) -> bool {
 }
 
 /// The element of `Via` for a request of this version.
-const fn via(version: Version) -> &'static str {
-    match version {
-        Version::Http10 => "1.0 samum",
-        Version::Http11 => "1.1 samum",
+const fn via(version: Version, is_include: bool) -> &'static str {
+    match (version, is_include) {
+        (Version::Http10, false) => "1.0 samum",
+        (Version::Http10, true) => "1.0 samum (include)",
+        (Version::Http11, false) => "1.1 samum",
+        (Version::Http11, true) => "1.1 samum (include)",
     }
 }
 

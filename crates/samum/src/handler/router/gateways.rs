@@ -17,7 +17,7 @@ use crate::content;
 use crate::guard::Refusal;
 use crate::handler::gateway::interest::{Interest, Waiter};
 use crate::handler::page::ALLOW_MOST;
-use crate::handler::proxy::request::Forwarding;
+use crate::handler::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
 use crate::handler::proxy::response::{HandOver, Target};
 use crate::handler::proxy::wire::Wire;
 use crate::handler::proxy::{self, Held, Passing};
@@ -84,6 +84,12 @@ impl Router {
             unreachable!("requests are passed on to a server")
         };
         let upstream = Arc::clone(upstream);
+        let is_include = includes::page_of(request.ticket).is_some();
+        if is_include && is_for_include(request.head) {
+            let status = Status::from_code(LOOP_DETECTED).unwrap_or(Status::InternalServerError);
+            let outcome = Outcome::Error(status);
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+        }
         let peer = request.origin.client_address(&shell.ring);
         let proxies = serving.snapshot.proxies();
         let Ok(client) = proxies.client_of(peer, request.head) else {
@@ -97,6 +103,7 @@ impl Router {
             peer,
             client,
             is_trusted: proxies.trusts(peer),
+            is_include,
             fields: Some(&serving.route(id).request_headers).filter(|fields| !fields.is_empty()),
         };
         let wire = match Wire::http(request.head, &how, self.proxy.text()) {

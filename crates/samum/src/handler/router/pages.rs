@@ -349,7 +349,7 @@ impl Router {
 fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
     let stats = &mut shell.cx.stats;
     stats.includes_failed += 1;
-    stats.include_cycles += u64::from(trouble == Trouble::Cycle);
+    stats.include_cycles += u64::from(trouble.is_cycle());
     let path = context.paths.last().map_or(&b""[..], |path| path);
     let path = String::from_utf8_lossy(path);
     shell.complain(

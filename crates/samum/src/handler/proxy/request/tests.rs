@@ -11,6 +11,7 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     peer: Some(PEER),
     client: Some(PEER),
     is_trusted: false,
+    is_include: false,
     fields: None,
 };
 
@@ -335,6 +336,27 @@ fn rfc7239_the_origin_is_told() {
 }
 
 #[test]
+fn a_request_says_that_it_is_for_an_include() {
+    let how = Forwarding { is_include: true, ..HOW };
+    let head = sent("GET / HTTP/1.0\r\nHost: h\r\nVia: 1.1 a\r\n\r\n", &how);
+    assert_eq!(values_of(&head, "Via"), ["1.1 a", "1.0 samum (include)"]);
+    for (via, expected) in [
+        ("1.1 samum (include)", true),
+        ("1.1 a, 1.1 samum\t (include), 1.1 b", true),
+        ("1.1 samum", false),
+        ("1.1 samum (included)", false),
+        ("1.1 other (include)", false),
+        ("1.1", false),
+        ("", false),
+    ] {
+        let received = format!("GET / HTTP/1.1\r\nHost: h\r\nVia: {via}\r\n\r\n");
+        let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
+        let head = parsed.expect("accepted").expect("complete").0.head;
+        assert_eq!(is_for_include(&head), expected, "{via}");
+    }
+}
+
+#[test]
 fn some_requests_are_for_no_server() {
     let code = |received: &str| {
         let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
@@ -359,6 +381,9 @@ fn some_requests_are_for_no_server() {
     let hops = |count| format!("Via: 1.1 other{}\r\n", ", 1.1 samum".repeat(count));
     assert_eq!(code(&with("GET", &hops(HOPS_MAX - 1))), None);
     assert_eq!(code(&with("GET", &hops(HOPS_MAX))), Some(508));
+    let comments = "Via: 1.1 other (1.1 samum), 1.1 samum (include),1.0  samum\t(a b)\r\n";
+    assert_eq!(code(&with("GET", &(hops(HOPS_MAX - 3) + comments))), None);
+    assert_eq!(code(&with("GET", &(hops(HOPS_MAX - 2) + comments))), Some(508));
 }
 
 #[test]
