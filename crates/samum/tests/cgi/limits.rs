@@ -76,6 +76,7 @@ fn lines_on_standard_error_are_logged_and_bounded() {
             &format!("{HEAD}; head -c 5000 /dev/zero | tr '\\0' x >&2; echo >&2; echo next >&2"),
         );
         script(&tree, "many", &format!("{HEAD}; yes noise | head -n 1000 >&2"));
+        script(&tree, "fault", "exit 3");
         let stage = Stage::new(driver, &tree);
         assert_eq!(stage.ask("GET /tool/few").status, 200);
         stage.wait_for_log("samum: /tool/few: one");
@@ -87,9 +88,11 @@ fn lines_on_standard_error_are_logged_and_bounded() {
         let long = log.iter().find(|line| line.contains("/tool/long: x")).unwrap();
         assert_eq!(long.len(), "samum: /tool/long: ".len() + 512);
         assert_eq!(stage.ask("GET /tool/many").status, 200);
+        assert_eq!(stage.ask("GET /tool/fault").status, 502);
+        stage.wait_for_log("/tool/fault: it ended before");
         std::thread::sleep(Duration::from_millis(1200));
         assert_eq!(stage.ask("GET /tool/few").status, 200);
-        stage.wait_for_log("lines of gateways were dropped");
+        stage.wait_for_log("lines from the standard error of /tool/ were dropped");
         let noise = stage.server.stderr().iter().filter(|line| line.contains("noise")).count();
         assert!((50..=120).contains(&noise), "{noise}");
     });

@@ -119,6 +119,55 @@ fn records_without_content_give_an_application_no_more_time() {
     });
 }
 
+/// It is progress as long as it is logged, and no longer.
+#[test]
+fn text_for_the_operator_is_bounded_and_gives_an_application_no_more_time_without_end() {
+    on_both_drivers(|driver| {
+        let text = |kib: usize| record(7, "text\n".repeat(1024 / 5 * kib).as_bytes());
+        let whole = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let flood = text(60).repeat(64 * 1024 / 60 + 20);
+        for (act, seconds, status, line) in [
+            // Longer than the time for an answer.
+            (Act::Drip([vec![text(1); 4], vec![whole]].concat()), 1, 200, "/: text"),
+            (
+                Act::Drip(vec![text(60); 9]),
+                1,
+                504,
+                "it did not answer within 1 s (timeout-upstream)",
+            ),
+            (Act::Wait(flood), 30, 502, "it writes more than 64 MiB to standard error"),
+        ] {
+            let tree = scripts();
+            let _seen = application(&tree.path().join("php.sock"), vec![act]);
+            let stage = Stage::with(driver, &tree, "", &format!("timeout-upstream = {seconds}\n"));
+            assert_eq!(stage.ask("GET /").status, status, "{line}");
+            stage.wait_for_log(line);
+            let lines = stage.server.stderr().iter().filter(|line| line.ends_with("text")).count();
+            assert!((1..=200).contains(&lines), "{lines} lines");
+        }
+    });
+}
+
+/// The lines of one application are no reason to drop those about others.
+#[test]
+fn an_application_that_writes_much_keeps_no_fault_out_of_the_log() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let text = record(7, "text\n".repeat(2000).as_bytes());
+        let whole = [text, output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
+        let act = Act::Close(whole);
+        let _seen =
+            application(&tree.path().join("php.sock"), vec![act.clone(), act, Act::Close(end(0))]);
+        let stage = Stage::new(driver, &tree);
+        for status in [200, 200, 502] {
+            assert_eq!(stage.ask("GET /").status, status);
+        }
+        stage.wait_for_log("it ended before its header was complete");
+        let lines = stage.server.stderr().iter().filter(|line| line.ends_with("text")).count();
+        assert!((100..=200).contains(&lines), "{lines} lines");
+    });
+}
+
 #[test]
 fn an_application_that_takes_nothing_of_an_upload_is_a_gateway_timeout() {
     on_both_drivers(|driver| {

@@ -171,7 +171,8 @@ impl Program {
                 Action::Kill => running.process.signal(Signal::KILL),
                 Action::Reap => {
                     running.process.reap();
-                    running.close(tools, &self.name);
+                    let source = String::from_utf8_lossy(self.directory.mount());
+                    running.close(tools, (&source, &self.name));
                     return true;
                 }
             }
@@ -267,7 +268,8 @@ impl Program {
         } else {
             stderr.wait(&mut tools.shell.ring, Op::Readable, token);
         }
-        running.log(tools, &self.name);
+        let source = String::from_utf8_lossy(self.directory.mount());
+        running.log(tools, (&source, &self.name));
     }
 
     /// Takes output, which is a header first.

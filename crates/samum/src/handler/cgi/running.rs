@@ -49,10 +49,11 @@ impl Running {
         }
     }
 
-    /// Logs the lines that were read last, and the beginning of one if they are the last.
-    pub(super) fn log(&mut self, tools: &mut Tools<'_>, name: &str) {
+    /// Logs the lines that were read last, and the beginning of one if they are the last. The names are those of the directory
+    /// and of the program.
+    pub(super) fn log(&mut self, tools: &mut Tools<'_>, (source, name): (&str, &str)) {
         let Tools { shell, lines, scratch, .. } = tools;
-        let mut note = |line: &str| lines.note(shell, name, line);
+        let mut note = |line: &str| lines.note_text(shell, source, name, line);
         self.text.push(scratch, &mut note);
         if scratch.is_empty() {
             self.text.end(note);
@@ -60,15 +61,15 @@ impl Running {
     }
 
     /// Closes the pipes. What was put out on standard error last is still logged.
-    pub(super) fn close(&mut self, tools: &mut Tools<'_>, name: &str) {
+    pub(super) fn close(&mut self, tools: &mut Tools<'_>, names: (&str, &str)) {
         if let Some(stderr) = &self.stderr {
             let is_read = stderr.read(tools.scratch);
             if is_read {
-                self.log(tools, name);
+                self.log(tools, names);
             }
         }
         tools.scratch.clear();
-        self.log(tools, name);
+        self.log(tools, names);
         for pipe in [&mut self.exit, &mut self.stdin, &mut self.stdout, &mut self.stderr] {
             if let Some(Pipe { waits: Some(key), .. }) = pipe.take() {
                 tools.shell.ring.cancel(key);

@@ -1,12 +1,20 @@
 //! Lines for the operator about gateways and from them, of which there may be too many.
 
+use std::collections::BTreeMap;
+
 use ring::Time;
 
 use crate::shell::Shell;
 
 /// Bytes of a line; the rest of a longer one is left out.
 const LINE_BYTES_MAX: usize = 512;
-/// The limit of lines about gateways and from them.
+/// Bytes of the text of one response that are logged; the rest of it is left out.
+pub(in crate::handler) const TEXT_BYTES_MAX: usize = 64 * 1024;
+/// The text of one response has fewer bytes. More come from an application that writes without end.
+pub(in crate::handler) const TEXT_BYTES_END: u64 = 64 * 1024 * 1024;
+/// Sources of text with a budget of their own. Further ones share one.
+const SOURCES_MAX: usize = 64;
+/// The limit of lines about gateways, and of those from each source of text.
 const GATEWAYS: Limit = Limit { burst: 100, per_second: 20 };
 /// The limit of lines that clients can cause as often as they like.
 const CLIENTS: Limit = Limit { burst: 10, per_second: 1 };
@@ -17,6 +25,8 @@ pub(in crate::handler) struct Lines {
     gateways: Budget,
     /// Has a budget of its own, so that no client can keep a line about a gateway out of the log.
     clients: Budget,
+    /// The budgets of what writes for the operator, by its name, so that none keeps the lines about another out of the log.
+    texts: BTreeMap<Box<str>, Budget>,
 }
 
 /// The lines that are logged at once, and the number of them in a second after that.
@@ -40,8 +50,35 @@ impl Lines {
     /// Logs a line, which begins with the name of what it is about, unless there are too many.
     pub(in crate::handler) fn note(&mut self, shell: &mut Shell, name: &str, text: &str) {
         if let Some(dropped) = self.gateways.take(shell.cx.now) {
-            log(shell, name, text, dropped, "of gateways");
+            log(shell, name, text, dropped, "about gateways");
         }
+    }
+
+    /// Like [`note`](Self::note), for a line of the text that an application or the programs of a directory write to standard
+    /// error.
+    pub(in crate::handler) fn note_text(
+        &mut self,
+        shell: &mut Shell,
+        source: &str,
+        name: &str,
+        text: &str,
+    ) {
+        let now = shell.cx.now;
+        if let Some(dropped) = self.budget_of(source, now).take(now) {
+            log(shell, name, text, dropped, &format!("from the standard error of {source}"));
+        }
+    }
+
+    /// The budget of a source of text.
+    fn budget_of(&mut self, source: &str, now: Time) -> &mut Budget {
+        let is_known = self.texts.contains_key(source);
+        if !is_known && self.texts.len() >= SOURCES_MAX {
+            // A source that has written nothing for long needs none; a reload may have removed it.
+            self.texts.retain(|_, budget| !budget.is_full(now));
+        }
+        let is_one_of_many = !is_known && self.texts.len() >= SOURCES_MAX;
+        let name = if is_one_of_many { "" } else { source };
+        self.texts.entry(name.into()).or_insert_with(|| Budget::new(GATEWAYS))
     }
 
     /// Like [`note`](Self::note), for a line whose cause may be the client. There are fewer of these.
@@ -57,8 +94,13 @@ impl Budget {
         Self { limit, left: limit.burst, since: Time::default(), dropped: 0 }
     }
 
-    /// Takes a line. Returns the number of lines that were dropped before it, or `None` if it is dropped, too.
-    fn take(&mut self, now: Time) -> Option<u64> {
+    /// Returns whether it is as if nothing had ever been logged.
+    fn is_full(&mut self, now: Time) -> bool {
+        self.refill(now);
+        self.left == self.limit.burst && self.dropped == 0
+    }
+
+    fn refill(&mut self, now: Time) {
         let seconds = now.since(self.since).as_secs();
         if seconds > 0 {
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -66,6 +108,11 @@ impl Budget {
             self.left = self.left.saturating_add(more).min(self.limit.burst);
             self.since = now;
         }
+    }
+
+    /// Takes a line. Returns the number of lines that were dropped before it, or `None` if it is dropped, too.
+    fn take(&mut self, now: Time) -> Option<u64> {
+        self.refill(now);
         if self.left == 0 {
             self.dropped += 1;
             return None;
@@ -87,11 +134,19 @@ fn log(shell: &mut Shell, name: &str, text: &str, dropped: u64, kind: &str) {
 pub(in crate::handler) struct Text {
     /// The beginning of the line whose end has not come.
     line: Vec<u8>,
+    /// Bytes that have come.
+    bytes: u64,
 }
 
 impl Text {
-    /// Takes the next piece, and gives the lines that end in it.
-    pub(in crate::handler) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&str)) {
+    /// Takes the next piece, and gives the lines that end in it, up to [`TEXT_BYTES_MAX`] of all pieces. Returns false if
+    /// it is behind these as a whole.
+    pub(in crate::handler) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&str)) -> bool {
+        let before = usize::try_from(self.bytes).unwrap_or(usize::MAX);
+        let room = TEXT_BYTES_MAX.saturating_sub(before);
+        self.bytes += bytes.len() as u64;
+        let is_first_behind = bytes.len() > room && before <= TEXT_BYTES_MAX;
+        let bytes = &bytes[..bytes.len().min(room)];
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             let (text, is_end) = match piece.strip_suffix(b"\n") {
                 Some(text) => (text, true),
@@ -104,6 +159,16 @@ impl Text {
                 self.line.clear();
             }
         }
+        if is_first_behind {
+            self.end(&mut take);
+            take("the rest of its standard error is left out: it has more than 64 KiB");
+        }
+        room > 0
+    }
+
+    /// Returns whether it has [`TEXT_BYTES_END`] or more.
+    pub(in crate::handler) const fn is_endless(&self) -> bool {
+        self.bytes >= TEXT_BYTES_END
     }
 
     /// Gives the beginning of a line, if there is one: the text has ended.
@@ -117,7 +182,11 @@ impl Text {
 
 impl Default for Lines {
     fn default() -> Self {
-        Self { gateways: Budget::new(GATEWAYS), clients: Budget::new(CLIENTS) }
+        Self {
+            gateways: Budget::new(GATEWAYS),
+            clients: Budget::new(CLIENTS),
+            texts: BTreeMap::new(),
+        }
     }
 }
 
@@ -138,6 +207,46 @@ mod tests {
         assert_eq!(take(1, 4), [Some(2), Some(0), None, None]);
         // Time without lines saves no more than a burst.
         assert_eq!(take(1_000_000, 4), [Some(2), Some(0), Some(0), None]);
+    }
+
+    #[test]
+    fn each_source_of_text_has_a_budget_of_its_own() {
+        let second = |seconds| Time::default() + Duration::from_secs(seconds);
+        let mut lines = Lines::default();
+        let mut take = |source: &str, seconds| {
+            lines.budget_of(source, second(seconds)).take(second(seconds)).is_some()
+        };
+        assert_eq!((0..200).filter(|_| take("a", 1)).count(), 100);
+        assert!(take("b", 1), "the flood of another source");
+        for number in 0..SOURCES_MAX {
+            assert!(take(&number.to_string(), 1));
+        }
+        // Those that came last share one.
+        assert_eq!((0..200).filter(|number| take(&format!("x{number}"), 1)).count(), 98);
+        assert!(!take("a", 1) && take("b", 1));
+        // All but the one with dropped lines have none any more.
+        assert!(take("new", 1000));
+        assert_eq!(lines.texts.keys().map(|name| &name[..]).collect::<Vec<_>>(), ["", "a", "new"]);
+    }
+
+    #[test]
+    fn a_text_has_a_bound() {
+        for size in [7, 1000, TEXT_BYTES_MAX, 2 * TEXT_BYTES_MAX + 7] {
+            let mut text = Text::default();
+            let (mut lines, mut taken) = (Vec::new(), 0);
+            let bytes = b"a line\n".repeat(TEXT_BYTES_MAX / 7 * 2 + 14);
+            for piece in bytes.chunks(size) {
+                taken += usize::from(text.push(piece, |line| lines.push(line.to_owned())));
+            }
+            text.end(|line| lines.push(line.to_owned()));
+            assert_eq!(taken, TEXT_BYTES_MAX.div_ceil(size), "{size}");
+            let last = lines.pop();
+            assert!(last.is_some_and(|last| last.ends_with("it has more than 64 KiB")), "{size}");
+            assert_eq!(lines.len(), TEXT_BYTES_MAX.div_ceil(7), "{size}");
+            assert!(!text.is_endless());
+            text.bytes = TEXT_BYTES_END - 1;
+            assert!(!text.push(b"a", |line| panic!("{line}")) && text.is_endless());
+        }
     }
 
     #[test]

@@ -151,16 +151,23 @@ impl Exchange {
         self.wire.into_text()
     }
 
-    /// Logs what the server says to the operator.
+    /// Logs what the application says to the operator, up to a limit. What is behind it is no progress.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
-        let Tools { shell, lines, .. } = tools;
         let name = self.wire.name();
-        self.text.push(text, |line| lines.note(shell, &name, line));
+        let Self { text: all, tries, upstream, .. } = self;
+        let Tools { shell, lines, .. } = tools;
+        let source = tries.server_name(upstream);
+        if all.push(text, |line| lines.note_text(shell, source, &name, line)) {
+            self.clock.note_progress(shell.cx.now);
+        } else if all.is_endless() {
+            self.blame(tools, "it writes more than 64 MiB to standard error");
+        }
     }
 
     fn end_text(&mut self, tools: &mut Tools<'_>) {
+        let Self { text, tries, upstream, wire, .. } = self;
         let Tools { shell, lines, .. } = tools;
-        let wire = &self.wire;
-        self.text.end(|line| lines.note(shell, &wire.name(), line));
+        let source = tries.server_name(upstream);
+        text.end(|line| lines.note_text(shell, source, &wire.name(), line));
     }
 }

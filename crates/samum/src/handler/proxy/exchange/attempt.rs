@@ -7,7 +7,7 @@ use ring::Key;
 
 use super::{Exchange, Stage, Tools};
 use crate::upstream::retries::Reached;
-use crate::upstream::{Chosen, Cost, Link, Links, ServerSet, Try};
+use crate::upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
 
 /// The tries of a request, and the server that is asked.
 #[derive(Debug)]
@@ -46,6 +46,11 @@ impl Tries {
     /// The link to the server that is asked.
     pub(super) fn link<'a>(&self, links: &'a mut Links) -> Option<&'a mut Link> {
         links.get_mut(self.link?)
+    }
+
+    /// The name of the server that is asked, or that of all while none is chosen.
+    pub(super) fn server_name<'a>(&'a self, upstream: &'a Upstream) -> &'a str {
+        self.chosen.as_ref().map_or(&upstream.name, |chosen| &chosen.server.name)
     }
 
     /// The server that is asked is not asked again.

@@ -224,7 +224,7 @@ impl Exchange {
 
     /// The name of the server, or that of all while none is chosen.
     fn name(&self) -> &str {
-        self.tries.chosen.as_ref().map_or(&self.upstream.name, |chosen| &chosen.server.name)
+        self.tries.server_name(&self.upstream)
     }
 }
 

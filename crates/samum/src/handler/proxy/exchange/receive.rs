@@ -100,7 +100,7 @@ impl Exchange {
 
     /// Takes what the server has said. `is_clean`: no bytes follow it.
     pub(super) fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
-        if !matches!(heard, Heard::Partial) {
+        if !matches!(heard, Heard::Partial | Heard::Text(_)) {
             self.clock.note_progress(tools.shell.cx.now);
         }
         match heard {
