@@ -1693,6 +1693,26 @@ fn a_tunnel_carries_bytes_both_ways_and_ends_with_either_side() {
     });
 }
 
+/// A tunnel would begin behind a response that has nothing behind its head, and end at once.
+#[test]
+fn a_request_for_a_head_alone_offers_no_tunnel() {
+    let head = [b"HEAD", &UPGRADE[3..]].concat();
+    in_worlds(6, |sim| {
+        let mut stage = Stage::new(sim);
+        let client = stage.client();
+        client.peer.send(&head);
+        let server = stage.accept();
+        let (sent, _) = stage.request(&server);
+        assert!(!sent.to_ascii_lowercase().contains("upgrade"), "{sent}");
+        server.send(SWITCHED);
+        stage.pass(Duration::from_millis(100));
+        let received = String::from_utf8(client.peer.received()).expect("a text");
+        assert!(received.starts_with("HTTP/1.1 502 "), "{received}");
+        stage.check_told("a 101 that the request has not asked for");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
 #[test]
 fn bytes_behind_an_upgrade_reach_the_server_once_it_has_agreed() {
     in_worlds(10, |sim| {

@@ -132,9 +132,12 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
 /// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked
 /// for them; `None` if there are none.
 ///
-/// Another HTTP is not among them: its requests would pass to the server whatever their routes are.
+/// Another HTTP is not among them: its requests would pass to the server whatever their routes are. With `HEAD` there are
+/// none: its response has nothing behind its head, and a 101 would begin a tunnel there. WebSocket has `GET` only (RFC
+/// 6455 §4.1), but other protocols are asked for with `POST`, as those of Docker and Kubernetes are, or `OPTIONS`.
 pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     let asks = head.version == Version::Http11
+        && head.method != Method::Head
         && framing(head) == Framing::None
         && lists(head.lines(Field::Connection), b"upgrade");
     if !asks {

@@ -170,6 +170,23 @@ fn fields_of_one_connection_end_here() {
 }
 
 #[test]
+fn rfc9110_7_8_a_request_for_a_head_alone_asks_for_no_other_protocol() {
+    for (method, expected) in [
+        ("GET", Some("Upgrade: a")),
+        ("POST", Some("Upgrade: a")),
+        ("OPTIONS", Some("Upgrade: a")),
+        ("HEAD", None),
+    ] {
+        let received =
+            format!("{method} / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: a\r\n");
+        let found = lines(&received);
+        let upgrade = found.iter().find(|line| line.starts_with("Upgrade"));
+        assert_eq!(upgrade.map(|line| &line[..]), expected, "{method}");
+        assert_eq!(found.iter().any(|line| line == "Connection: upgrade"), expected.is_some());
+    }
+}
+
+#[test]
 fn rfc9112_6_the_framing_is_that_of_the_parsed_body() {
     for (received, expected) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n", &[][..]),
