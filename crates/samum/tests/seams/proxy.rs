@@ -1714,6 +1714,32 @@ fn a_request_for_a_head_alone_offers_no_tunnel() {
 }
 
 #[test]
+fn rfc9110_15_5_22_a_client_learns_which_protocol_is_demanded() {
+    in_worlds(6, |sim| {
+        let mut stage = Stage::new(sim);
+        let mut client = stage.client();
+        let server = stage.ask(&client, GET);
+        server.send(
+            b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
+              Content-Length: 0\r\n\r\n",
+        );
+        let response = stage.response(&mut client);
+        assert_eq!(response.status, 426);
+        assert!(
+            response.head.contains("\r\nUpgrade: websocket\r\nConnection: upgrade\r\n"),
+            "{}",
+            response.head
+        );
+        // The connection goes on.
+        client.peer.send(GET);
+        stage.request(&server);
+        server.send(OK);
+        assert_eq!(stage.response(&mut client).body, b"ok");
+        stage.check_nothing_is_left(vec![client], vec![server]);
+    });
+}
+
+#[test]
 fn bytes_behind_an_upgrade_reach_the_server_once_it_has_agreed() {
     in_worlds(10, |sim| {
         let mut stage = Stage::new(sim);

@@ -30,6 +30,9 @@ pub(crate) const CONTENT_BYTES_END: u64 = 1 << 62;
 /// The fault of a response that announces as many.
 pub(crate) const TOO_LONG: &str = "a Content-Length of 2^62 bytes or more";
 
+/// 426, the only final status with an `Upgrade`, which it must have (RFC 9110 §15.5.22).
+pub(crate) const UPGRADE_REQUIRED: u16 = 426;
+
 /// Fields that the server writes itself.
 const OWN_FIELDS: [&[u8]; 2] = [b"Date", b"Server"];
 /// Fields from a program to the server begin with this. samum knows none (RFC 3875 §6.3.5).
@@ -194,6 +197,13 @@ impl Parser {
                 .is_some_and(|start| start.eq_ignore_ascii_case(EXTENSION));
             if !is_own && !is_extension {
                 fields.push(name, value);
+            }
+        }
+        if status.code() == UPGRADE_REQUIRED {
+            let is_upgrade = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"Upgrade");
+            for (name, value) in self.fields.fields().filter(is_upgrade) {
+                fields.push(name, value);
+                fields.push(b"Connection", b"upgrade");
             }
         }
         let content_length = self.content_length;

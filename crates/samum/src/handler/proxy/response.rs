@@ -15,7 +15,7 @@ use http::{
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
-use crate::handler::cgi::response::{Document, Reply, TOO_LONG};
+use crate::handler::cgi::response::{Document, Reply, TOO_LONG, UPGRADE_REQUIRED};
 use crate::handler::gateway::names::{self, IMITATION};
 use crate::handler::{BODY_BYTES_END, Interim};
 
@@ -197,6 +197,7 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
         fields: passed_on(lines),
     };
     if status != Status::SwitchingProtocols {
+        push_upgrade(lines, status, &mut passed.fields);
         return Ok(Meaning::Response(passed));
     }
     let wanted = asked.upgrade.as_deref().unwrap_or_default();
@@ -239,7 +240,8 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
         return Ok((Meaning::HandOver(hand_over), false));
     }
     let content_length = content_length.filter(|_| has_content);
-    let fields = passed_on(lines);
+    let mut fields = passed_on(lines);
+    push_upgrade(lines, status, &mut fields);
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
@@ -322,6 +324,18 @@ fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
             || name.eq_ignore_ascii_case(b"Date");
         !is_written && !names::is_for_proxy(name)
     }))
+}
+
+/// Adds the protocols for one of which a 426 demands that the client ask (RFC 9110 §15.5.22).
+fn push_upgrade(lines: &[Line<'_>], status: Status, fields: &mut FieldSection<'static>) {
+    if status.code() != UPGRADE_REQUIRED {
+        return;
+    }
+    let mut protocols = values(lines, b"Upgrade").peekable();
+    if protocols.peek().is_some() {
+        protocols.for_each(|protocol| fields.push_checked(b"Upgrade", protocol));
+        fields.push(b"Connection", b"upgrade");
+    }
 }
 
 /// The lines without those that concern the connection to the server only.

@@ -163,6 +163,12 @@ fn fields_of_the_connection_and_of_the_server_are_left_out() {
 }
 
 #[test]
+fn rfc9110_15_5_22_a_426_names_the_protocol() {
+    let document = document("Status: 426\nUpgrade: a/1\nConnection: upgrade\nX-A: 1\n\n");
+    assert_eq!(fields(&document), "X-A: 1\r\nUpgrade: a/1\r\nConnection: upgrade\r\n");
+}
+
+#[test]
 fn a_header_is_bounded() {
     let long = |bytes: usize| format!("Content-Type: a/b\nX: {}\n\n", "a".repeat(bytes));
     let fixed = long(0).len();

@@ -171,6 +171,38 @@ fn rfc9110_7_8_only_a_protocol_that_was_asked_for_is_switched_to() {
 }
 
 #[test]
+fn rfc9110_15_5_22_a_426_names_the_protocols_that_it_demands() {
+    for (received, expected) in [
+        (
+            "Upgrade: a/1, b\r\nConnection: Upgrade\r\n",
+            "Upgrade: a/1, b\r\nConnection: upgrade\r\n",
+        ),
+        (
+            "Upgrade: a\r\nX: 1\r\nUpgrade: b\r\n",
+            "X: 1\r\nUpgrade: a\r\nUpgrade: b\r\nConnection: upgrade\r\n",
+        ),
+        ("X: 1\r\n", "X: 1\r\n"),
+    ] {
+        let head = passed(&format!("HTTP/1.1 426 \r\n{DATE}{received}Content-Length: 0\r\n\r\n"));
+        assert!(head.ends_with(&format!("Content-Length: 0\r\n{expected}\r\n")), "{head}");
+    }
+    let mut fields = FieldSection::EMPTY;
+    fields.push(b"Upgrade", b"a");
+    fields.push(b"Connection", b"upgrade");
+    let document = Document {
+        status: Status::from_code(426).expect("a status"),
+        content_type: None,
+        content_length: None,
+        location: None,
+        fields,
+    };
+    let Ok((Meaning::Response(passed), true)) = of_script(Reply::Document(document)) else {
+        panic!("no response")
+    };
+    assert!(written(&passed).ends_with("\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n"));
+}
+
+#[test]
 fn rfc9110_15_2_interim_responses_are_for_clients_that_know_them() {
     let mut connection = Connection::new();
     connection.begin(http::Method::Get);
