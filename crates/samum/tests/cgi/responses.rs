@@ -82,6 +82,10 @@ fn a_faulty_header_is_a_bad_gateway_and_a_line_for_the_operator() {
                 "printf 'Content-Type: a/b\\nTransfer_Encoding: chunked\\n\\n'",
                 "a field that imitates one of the framing",
             ),
+            (
+                "printf 'Content-Type: a/b\\nTransfer-Encoding: chunked\\n\\n0\\r\\n\\r\\n'",
+                "a Transfer-Encoding, which is not for scripts",
+            ),
             ("printf 'X: y\\0\\n\\n'", "a control character in a field"),
             ("kill -SEGV $$", "signal 11 (SIGSEGV) ended it before its header was complete"),
             ("kill -9 $$", "signal 9 (SIGKILL) ended it before its header was complete"),

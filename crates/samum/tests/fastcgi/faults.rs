@@ -54,6 +54,13 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
                 502,
                 "a Content-Length of 2^62 bytes or more",
             ),
+            (
+                Act::Close(output(
+                    "Content-Type: a/b\nTransfer-Encoding: chunked\n\n2\r\nok\r\n0\r\n\r\n",
+                )),
+                502,
+                "a Transfer-Encoding, which is not for scripts",
+            ),
             (Act::Close(record(1, &[0; 8])), 502, "a type that applications do not send"),
             (Act::Wait(record(6, b"").repeat(20)), 502, "too many empty records"),
             (Act::Wait(output("Content-Type")), 504, "it did not answer within 1 s"),
