@@ -411,6 +411,34 @@ fn more_than_was_announced_is_dropped() {
     });
 }
 
+/// A redirect without a type has no document, and a script may put out one for `HEAD`: neither is a fault.
+#[test]
+fn a_body_of_a_status_that_has_none_is_dropped_and_told() {
+    on_both_drivers(|driver| {
+        let tree = scripts();
+        let headers = [
+            "Status: 204\r\n",
+            "Status: 304\r\nETag: \"a\"\r\n",
+            "Location: http://a/\r\n",
+            "Content-Type: a/b\r\n",
+        ];
+        let act = |header| Act::Close([output(&format!("{header}\r\nbody")), end(0)].concat());
+        let _seen = application(&tree.path().join("php.sock"), headers.map(act).into());
+        let stage = Stage::new(driver, &tree);
+        for (request, status, surplus) in
+            [("GET /", 204, 1), ("GET /", 304, 2), ("GET /", 302, 2), ("HEAD /", 200, 2)]
+        {
+            let mut client = stage.connect();
+            client.send(testkit::request(request)).unwrap();
+            assert_eq!(client.head().unwrap().status, status);
+            let counted = || stage.count(PROXIED, &[("event", "surplus")]);
+            assert!(wait_until(SOON, || counted() == surplus), "{status}: {}", counted());
+        }
+        stage.wait_for_log("it sent a body with a status that has none; it is dropped");
+        assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 0);
+    });
+}
+
 #[test]
 fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
     on_both_drivers(|driver| {

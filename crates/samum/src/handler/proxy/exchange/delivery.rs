@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use std::rc::Rc;
 
+use http::Status;
 use outq::Payload as _;
 use sendfile::Piece;
 
@@ -27,7 +28,9 @@ pub(super) struct Delivery {
     bytes_before: u64,
     /// Bytes that came when the client waited no more.
     dropped_bytes: u64,
-    /// True once more has come than was announced.
+    /// True if the status of the response has no content.
+    is_bodiless: bool,
+    /// True once more has come than was announced, or than the status has.
     is_over_length: bool,
 }
 
@@ -40,12 +43,15 @@ impl Delivery {
             bytes: 0,
             bytes_before: 0,
             dropped_bytes: 0,
+            is_bodiless: false,
             is_over_length: false,
         }
     }
 
-    /// The head of the response has come; says whether a content follows, and its length if that is known.
-    pub(super) fn begin(&self, has_content: bool, length: Option<u64>) {
+    /// The head of the response has come, with this status; says whether a content follows, and its length if that is
+    /// known.
+    pub(super) fn begin(&mut self, status: Status, has_content: bool, length: Option<u64>) {
+        self.is_bodiless = status.is_bodiless();
         let mut output = self.output.borrow_mut();
         if has_content && !self.is_head {
             output.promise(length);
@@ -79,6 +85,10 @@ impl Exchange {
     pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
         let length = content.len();
         self.delivery.bytes += length;
+        // Of a server that speaks HTTP these bytes are behind its response.
+        if self.delivery.is_bodiless && length > 0 {
+            self.note_surplus(tools, "it sent a body with a status that has none; it is dropped");
+        }
         if self.interest.strong_count() == 0 {
             self.delivery.dropped_bytes += length;
             if self.delivery.dropped_bytes > DROPPED_BYTES_MAX {
@@ -88,11 +98,18 @@ impl Exchange {
         }
         let is_within = self.delivery.output.borrow_mut().push_piece(content);
         self.wake(tools);
-        if !is_within && !core::mem::replace(&mut self.delivery.is_over_length, true) {
-            tools.shell.cx.stats.proxy_surplus += 1;
-            self.note(tools, "it sent more than its Content-Length; the rest is dropped");
+        if !is_within {
+            self.note_surplus(tools, "it sent more than its Content-Length; the rest is dropped");
         }
         self.spool(tools);
+    }
+
+    /// The response has more content than it may have. That is told once.
+    fn note_surplus(&mut self, tools: &mut Tools<'_>, text: &str) {
+        if !core::mem::replace(&mut self.delivery.is_over_length, true) {
+            tools.shell.cx.stats.proxy_surplus += 1;
+            self.note(tools, text);
+        }
     }
 
     /// Ends the content. Returns false if something of it is missing that is wanted.

@@ -135,8 +135,8 @@ impl Exchange {
         self.upload.let_go();
         // The client has left in the same turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
+        let output = Rc::clone(&self.delivery.output);
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
-            let output = Rc::clone(&self.delivery.output);
             Answer::Response(Box::new(Reached { passed, has_content, output, interest }))
         };
         let answer = match meaning {
@@ -145,7 +145,7 @@ impl Exchange {
                 if let Some(chosen) = &self.tries.chosen {
                     self.wire.lead_back(&mut passed, &chosen.server.url);
                 }
-                self.delivery.begin(has_content, passed.content_length);
+                self.delivery.begin(passed.status, has_content, passed.content_length);
                 reached(passed, has_content, interest)
             }
             Meaning::Tunnel(passed) => {
