@@ -27,7 +27,7 @@ use super::gateway::bodies::Needs;
 use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
-use super::proxy::{Held, Proxy};
+use super::proxy::{self, Held, Proxy};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::config::Route;
 use crate::content;
@@ -39,6 +39,7 @@ use crate::route::RouteId;
 use crate::serving::{Place, Served, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
+use crate::upstream::Server;
 use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, allowed, fixed, not_taken};
@@ -101,6 +102,8 @@ struct Over {
     fields: FieldSection<'static>,
     /// The query to which it was handed over, for a redirect.
     query: Option<Box<[u8]>>,
+    /// The server, and the file that it has named; none if it has named a path that the client could ask for.
+    named: Option<(Arc<Server>, proxy::response::Target)>,
 }
 
 /// A request for a path of a route.
@@ -283,7 +286,7 @@ impl Handler for Router {
                 };
             }
             if let Some(over) = over {
-                found = self.handed_over_to(ticket, found, *over);
+                found = self.handed_over_to(shell, ticket, found, *over);
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));

@@ -171,6 +171,7 @@ fn a_request_is_handed_over_to_another_path() {
         }
         assert_eq!(stage.ask("HEAD /tool/go?/a.txt").header("Content-Length"), Some("6"));
         stage.wait_for_log("a request was handed over 10 times");
+        assert_eq!(stage.counts().failed, 1);
         // Ranges and conditions are those of the request.
         let response = stage.ask("GET /tool/go?/a.txt\nRange: bytes=2-");
         assert_eq!((response.status, text(&response)), (206, "file"));

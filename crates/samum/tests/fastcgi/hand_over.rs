@@ -102,6 +102,36 @@ fn what_is_no_file_of_a_route_is_refused() {
     });
 }
 
+/// A path without a file is a 404, as nginx answers it, and the server that has named it is at fault.
+#[test]
+fn a_path_without_a_file_is_a_404_and_told() {
+    on_both_drivers(|driver| {
+        let tree = files().directory("inner/sub");
+        let root = tree.path().display();
+        std::os::unix::fs::symlink(tree.path().join("secret"), tree.path().join("inner/link"))
+            .unwrap();
+        let fifo = tree.path().join("inner/fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+        assert!(made.unwrap().success());
+        let headers = [
+            "X-Accel-Redirect: /inner/none?a".to_owned(),
+            "X-Accel-Redirect: /inner/sub/".to_owned(),
+            format!("X-Sendfile: {root}/inner/none"),
+            format!("X-Sendfile: {root}/inner/link"),
+            format!("X-Sendfile: {root}/inner/fifo"),
+            format!("X-Sendfile: {root}/inner/sub/"),
+        ];
+        let stage = stage(driver, &tree, headers.iter().map(|header| &header[..]));
+        for (count, header) in (1..).zip(&headers) {
+            let response = stage.ask("GET /");
+            assert_eq!(response.status, 404, "{header}: {}", text(&response));
+            stage.wait_for_log(&format!("{header} leads to a path without a file"));
+            let failed = stage.count("samum_proxy_requests_total", &[("event", "failed")]);
+            assert_eq!(failed, count, "{header}");
+        }
+    });
+}
+
 /// Neither by a path of its own route, nor by another route with the same directory.
 #[test]
 fn the_source_of_a_script_is_not_sent() {
@@ -202,6 +232,7 @@ fn rfc3875_6_2_2_a_local_redirect_is_answered_as_if_the_client_had_asked() {
             }
         }
         stage.wait_for_log("/sub/?a: a request was handed over 10 times");
+        assert_eq!(stage.count("samum_proxy_requests_total", &[("event", "failed")]), 1);
         // The body was for the first one.
         let response = stage.post("POST /\nContent-Type: c/d", b"lost");
         assert_eq!((response.status, text(&response)), (200, "script"));

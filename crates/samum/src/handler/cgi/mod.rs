@@ -261,6 +261,12 @@ impl Programs {
         }
     }
 
+    /// Programs have handed a request over too often, to this path at last.
+    pub(super) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
+        shell.cx.stats.cgi_failed += 1;
+        self.lines.note_hand_overs(shell, path);
+    }
+
     /// The next answer that was found.
     pub(super) fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         self.answers.pop_front()

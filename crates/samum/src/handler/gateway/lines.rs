@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ring::Time;
 
+use super::HAND_OVERS_MAX;
 use crate::shell::Shell;
 
 /// Bytes of a line; the rest of a longer one is left out.
@@ -86,6 +87,12 @@ impl Lines {
         if let Some(dropped) = self.clients.take(shell.cx.now) {
             log(shell, name, text, dropped, "about clients of gateways");
         }
+    }
+
+    /// Logs that a request was handed over too often, to this path at last.
+    pub(in crate::handler) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
+        let text = format!("a request was handed over {HAND_OVERS_MAX} times");
+        self.note(shell, &String::from_utf8_lossy(path), &text);
     }
 }
 

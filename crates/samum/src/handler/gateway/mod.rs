@@ -10,6 +10,9 @@ pub(in crate::handler) mod output;
 use http::{Field, Head, bytes};
 use http1::Framing;
 
+/// Programs or scripts that may hand one request over to a path, one after the other.
+pub(super) const HAND_OVERS_MAX: u32 = 10;
+
 /// The framing of the body of a request, by its head.
 pub(super) fn framing(head: &Head<'_>) -> Framing {
     if head.has(Field::TransferEncoding) {

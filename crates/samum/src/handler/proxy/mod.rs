@@ -31,7 +31,7 @@ use ring::{Completion, Key, Op, Slab, Time};
 use self::exchange::pull::Places;
 use self::exchange::{Exchange, SURPLUS, Tools};
 use self::request::{HEAD_BYTES_MAX, TooLong};
-use self::response::{HandOver, Passed};
+use self::response::{HandOver, Passed, Target};
 use self::wire::Wire;
 use super::files::bare;
 use super::gateway::bodies::{Bodies, Needs};
@@ -331,10 +331,23 @@ impl Proxy {
     }
 
     /// A server has handed a request over to something that is not there for it.
-    pub(super) fn refuse(&mut self, shell: &mut Shell, server: &Server, over: &HandOver) {
+    pub(super) fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
-        let text = format!("{} leads to no file of a route of the site", over.to);
+        let text = format!("{to} leads to no file of a route of the site");
         self.lines.note(shell, &server.name, &text);
+    }
+
+    /// A server has handed a request over to a path of a route with files, and there is no file.
+    pub(super) fn note_missing(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
+        shell.cx.stats.proxy_failed += 1;
+        let text = format!("{to} leads to a path without a file; its client gets a 404");
+        self.lines.note(shell, &server.name, &text);
+    }
+
+    /// Scripts have handed a request over too often, to this path at last.
+    pub(super) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
+        shell.cx.stats.proxy_failed += 1;
+        self.lines.note_hand_overs(shell, path);
     }
 
     /// A request is passed on to no server, because its head would be too long.

@@ -15,6 +15,7 @@ use super::steps::Step;
 use super::{Asked, Over, Routed, Router, Waiting};
 use crate::content;
 use crate::guard::Refusal;
+use crate::handler::gateway::HAND_OVERS_MAX;
 use crate::handler::gateway::interest::{Interest, Waiter};
 use crate::handler::page::ALLOW_MOST;
 use crate::handler::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
@@ -26,9 +27,6 @@ use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
 use crate::upstream::Server;
-
-/// Programs or scripts that may hand one request over to a path, one after the other.
-const HAND_OVERS_MAX: u32 = 10;
 
 /// The answers of a kind of gateway, one of which has handed a request over to a path. Only the same kind can go on
 /// with it: the client waits for that.
@@ -162,7 +160,7 @@ impl Router {
                     }
                     (to, asked) => {
                         let over = HandOver { to, ..*over };
-                        self.send_file(shell, ticket, (serving, place), asked, &server, over)
+                        self.send_file(shell, ticket, (serving, place), asked, server, over)
                     }
                 },
                 answer => self.settle_refused(shell, ticket, (serving, place), of_proxy(answer)),
@@ -202,13 +200,13 @@ impl Router {
         ticket: Ticket,
         (serving, place): (Rc<Serving>, Place),
         asked: Option<Box<Asked>>,
-        server: &Server,
+        server: Arc<Server>,
         over: HandOver,
     ) -> Found<Answer> {
         let page = page_of(&serving, place.site, &over.to)
             .filter(|page| !is_source(&serving, place.site, page));
         let (Some(asked), Some(page)) = (asked, page) else {
-            self.proxy.refuse(shell, server, &over);
+            self.proxy.refuse(shell, &server, &over.to);
             let outcome = Outcome::Error(Status::BadGateway);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         };
@@ -223,9 +221,10 @@ impl Router {
             let outcome = Outcome::Refused(refusal);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
-        let query = over.to.query();
-        let asked = asked_for(asked, &serving, &page, query);
-        let over = Over { query: query.map(Into::into), fields: over.fields };
+        let HandOver { to, fields } = over;
+        let query = to.query().map(Into::into);
+        let asked = asked_for(asked, &serving, &page, to.query());
+        let over = Over { fields, query, named: Some((server, to)) };
         let tree = serving.tree(page.route).expect("a page is a file of its route");
         let found = match self.files.find(shell, tree, &page.path, ticket) {
             content::Found::Now(answer) => {
@@ -239,19 +238,25 @@ impl Router {
             }
         };
         let found = self.go_on_to_page(shell, ticket, asked, found);
-        self.handed_over_to(ticket, found, over)
+        self.handed_over_to(shell, ticket, found, over)
     }
 
     /// Completes what was found for a request that was handed over, or is looked for: a file, its page or a redirect.
     pub(super) fn handed_over_to(
         &mut self,
+        shell: &mut Shell,
         ticket: Ticket,
         found: Found<Answer>,
         over: Over,
     ) -> Found<Answer> {
         match found {
             Found::Now(mut answer) => {
-                let Over { fields, query } = over;
+                let Over { fields, query, named } = over;
+                if let Some((server, to)) = named
+                    && answer.outcome.is_missing()
+                {
+                    self.proxy.note_missing(shell, &server, &to);
+                }
                 answer.outcome = match sent_on(&answer.serving, query.as_deref(), answer.outcome) {
                     file @ (Outcome::Content(_, content::Answer::Resource(_))
                     | Outcome::Page(_)) => {
@@ -284,8 +289,10 @@ impl Router {
     ) -> Found<Answer> {
         let count = asked.count + 1;
         if count > HAND_OVERS_MAX {
-            let path = String::from_utf8_lossy(target);
-            shell.note(&format!("{path}: a request was handed over {HAND_OVERS_MAX} times"));
+            match by {
+                By::Program(_) => self.programs.note_hand_overs(shell, target),
+                By::Script(_) => self.proxy.note_hand_overs(shell, target),
+            }
             let outcome = Outcome::Error(Status::BadGateway);
             return self.settle_refused(shell, ticket, (serving, place), outcome);
         }
@@ -338,7 +345,7 @@ impl Router {
                 return self.settle_refused(shell, ticket, (serving, place), outcome);
             }
             let found = self.find_path(shell, request, serving, place, path);
-            return self.handed_over_to(ticket, found, Over::local(request));
+            return self.handed_over_to(shell, ticket, found, Over::local(request));
         };
         if let Some(guard) = serving.guard(id)
             && let Err(refusal) = admit(shell, request, &serving, guard)
@@ -349,7 +356,7 @@ impl Router {
         if let Some(directory) = lacks_slash(&serving, place, path) {
             let found =
                 Found::Now(Answer { serving, place, outcome: Outcome::Directory(directory) });
-            return self.handed_over_to(ticket, found, Over::local(request));
+            return self.handed_over_to(shell, ticket, found, Over::local(request));
         }
         let (has_programs, has_scripts) =
             (serving.programs(id).is_some(), serving.scripts(id).is_some());
@@ -362,7 +369,7 @@ impl Router {
                 held.count = count;
                 let routed = Routed { serving, place, route: id, path };
                 let found = self.find_script(shell, request, routed, Some(held));
-                self.handed_over_to(ticket, found, Over::local(request))
+                self.handed_over_to(shell, ticket, found, Over::local(request))
             }
             By::Program(_) => {
                 let outcome = Outcome::Error(Status::NotFound);
@@ -391,7 +398,7 @@ impl Over {
             http::Target::Origin { query, .. } => query.map(Into::into),
             http::Target::Asterisk | http::Target::Authority => None,
         };
-        Self { fields: FieldSection::EMPTY, query }
+        Self { fields: FieldSection::EMPTY, query, named: None }
     }
 }
 

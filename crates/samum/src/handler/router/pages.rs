@@ -326,7 +326,7 @@ impl Router {
                 }
             };
             if let Some(over) = over {
-                found = self.handed_over_to(ticket, found, *over);
+                found = self.handed_over_to(shell, ticket, found, *over);
             }
             if let Found::Now(answer) = found {
                 self.answers.push_back((ticket, answer));

@@ -79,6 +79,14 @@ impl Outcome {
         }
     }
 
+    /// Returns whether nothing was found. It may have a page.
+    pub(super) fn is_missing(&self) -> bool {
+        match self {
+            Self::Paged(paged) => paged.error.is_missing(),
+            outcome => outcome.error() == Some(Status::NotFound),
+        }
+    }
+
     fn is_file(&self) -> bool {
         let Self::Content(_, content::Answer::Resource(resource)) = self else { return false };
         matches!(resource.kind, Kind::File(_))
