@@ -47,6 +47,8 @@ pub(crate) struct Evaluator {
     template: Rc<Template>,
     /// The index of the next part.
     next: usize,
+    /// Directives that were evaluated.
+    directives: usize,
     scope: Scope,
     /// Bytes of memory of all that the page has set.
     set: usize,
@@ -54,6 +56,8 @@ pub(crate) struct Evaluator {
     fresh: usize,
     /// The conditions around the next part.
     branches: Vec<Branch>,
+    /// The lines of their directives.
+    lines: Vec<u32>,
 }
 
 /// A condition, as far as it has been decided.
@@ -143,12 +147,31 @@ impl Scope {
 impl Evaluator {
     /// Begins a page.
     pub(crate) const fn new(template: Rc<Template>, scope: Scope) -> Self {
-        Self { template, next: 0, scope, set: 0, fresh: 0, branches: Vec::new() }
+        Self {
+            template,
+            next: 0,
+            directives: 0,
+            scope,
+            set: 0,
+            fresh: 0,
+            branches: Vec::new(),
+            lines: Vec::new(),
+        }
     }
 
     /// The things that are set where the last step was.
     pub(crate) const fn scope(&self) -> &Scope {
         &self.scope
+    }
+
+    /// The line of the directive that was evaluated last.
+    pub(crate) fn line(&self) -> u32 {
+        self.template.line(self.directives.saturating_sub(1))
+    }
+
+    /// The line of the innermost condition without an end, once there are no more steps. It is told once.
+    pub(crate) fn take_unended(&mut self) -> Option<u32> {
+        core::mem::take(&mut self.lines).pop()
     }
 
     /// Bytes of memory of what the page itself has set and still has, about.
@@ -182,6 +205,7 @@ impl Evaluator {
             let step = match part {
                 Part::Text(range) => self.is_shown().then(|| Step::Text(range.clone())),
                 Part::Directive(_, directive) => {
+                    self.directives += 1;
                     self.evaluate(facts, directive).unwrap_or_else(|fault| Some(Step::Fault(fault)))
                 }
             };
@@ -207,6 +231,7 @@ impl Evaluator {
             Directive::Elif(condition) => return self.turn(facts, Some(condition)).map(|()| None),
             Directive::Else => return self.turn(facts, None).map(|()| None),
             Directive::Endif => {
+                self.lines.pop();
                 return self.branches.pop().map(|_| None).ok_or(Fault::Unbalanced);
             }
             _ if !self.is_shown() => return Ok(None),
@@ -263,6 +288,7 @@ impl Evaluator {
     fn begin(&mut self, facts: &Facts<'_>, condition: &[u8]) -> Result<(), Fault> {
         let is_shown = self.is_shown();
         self.branches.push(Branch::Over);
+        self.lines.push(self.line());
         if !is_shown {
             return Ok(());
         }

@@ -15,6 +15,8 @@ const BEGIN: &[u8] = b"<!--#";
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     parts: Vec<Part>,
+    /// The lines of the file in which the directives begin, in order.
+    lines: Vec<u32>,
     /// Bytes of the file.
     len: u64,
 }
@@ -32,7 +34,12 @@ pub(crate) enum Part {
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     parts: Vec<Part>,
-    directives: usize,
+    /// The lines in which the directives begin that have ended.
+    lines: Vec<u32>,
+    /// Ends of lines that were taken.
+    line_ends: u32,
+    /// The line in which the directive begins that is being read.
+    line: u32,
     /// Bytes that were taken.
     at: u64,
     state: State,
@@ -80,6 +87,8 @@ impl Parser {
                     1
                 }
             };
+            let ends = bytes[..taken].iter().filter(|byte| **byte == b'\n').count();
+            self.line_ends = self.line_ends.saturating_add(u32::try_from(ends).unwrap_or(u32::MAX));
             self.at += taken as u64;
             bytes = &bytes[taken..];
         }
@@ -106,7 +115,8 @@ impl Parser {
                 self.parts.push(Part::Text(from..begin));
             }
             self.text.clear();
-            let is_over = self.directives == DIRECTIVES_MAX;
+            self.line = self.line_ends.saturating_add(1);
+            let is_over = self.lines.len() == DIRECTIVES_MAX;
             let inner = if is_over { Inner::Endless } else { Inner::Bare { hyphens: 0 } };
             self.state = State::Directive { from: begin, inner };
         }
@@ -152,7 +162,7 @@ impl Parser {
 
     /// A directive ends here.
     fn end(&mut self, from: u64, to: u64, directive: Directive) {
-        self.directives += 1;
+        self.lines.push(self.line);
         self.parts.push(Part::Directive(from..to, directive));
         self.state = State::Text { from: to, matched: 0 };
     }
@@ -167,7 +177,8 @@ impl Parser {
             State::Directive { from, .. } => self.end(from, self.at, Directive::Malformed),
         }
         self.parts.shrink_to_fit();
-        Template { parts: self.parts, len: self.at }
+        self.lines.shrink_to_fit();
+        Template { parts: self.parts, lines: self.lines, len: self.at }
     }
 }
 
@@ -182,6 +193,11 @@ impl Template {
         self.len
     }
 
+    /// The line in which a directive begins, of which there are so many in front of it.
+    pub(super) fn line(&self, directive: usize) -> u32 {
+        self.lines.get(directive).copied().unwrap_or_default()
+    }
+
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -194,6 +210,7 @@ impl Template {
         };
         size_of::<Self>()
             + self.parts.len() * size_of::<Part>()
+            + self.lines.len() * size_of::<u32>()
             + self.parts.iter().map(own).sum::<usize>()
     }
 }

@@ -55,7 +55,7 @@ fn show_with(page: &str, scope: Scope) -> (String, Scope) {
             Step::Fault(_) => out.push('!'),
         }
     }
-    assert!(evaluator.is_over());
+    assert!(evaluator.is_over() && evaluator.take_unended().is_none_or(|line| line > 0));
     (out, evaluator.scope().clone())
 }
 
@@ -133,6 +133,39 @@ fn of_a_condition_one_branch_is_shown() {
     assert_eq!(show("<!--#if expr=a-->a<!--#else-->b<!--#else-->c<!--#endif-->d"), "ad");
     assert_eq!(show("<!--#if expr=$none-->a<!--#else-->b<!--#else-->c<!--#endif-->d"), "bd");
     assert_eq!(show("<!--#if expr=a-->a"), "a");
+}
+
+#[test]
+fn a_fault_has_the_line_of_its_directive() {
+    for size in [1, 3, 1000] {
+        let page = "a\n<\n<!--#if expr=a--><!--#else\n-->\n\n<!--#set\nvar='a'\n-->b<!--#endif-->\n\
+                    <!--#if expr=a-->\n<!--#if expr=a-->\n<!--#endif-->\n<!--#if expr='\n'-->";
+        let mut parser = Parser::default();
+        page.as_bytes().chunks(size).for_each(|piece| parser.push(piece));
+        let template = parser.finish();
+        let lines: Vec<_> = (0..7).map(|directive| template.line(directive)).collect();
+        assert_eq!(lines, [3, 3, 6, 8, 9, 10, 11], "{size}");
+        assert_eq!((template.line(7), template.line(8)), (12, 0));
+    }
+    let target = Target::Origin { path: b"/", query: None };
+    let head = Head::new(Method::Get, target, Version::Http11, None, b"", FieldIndex::EMPTY);
+    let facts = Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 };
+    for (page, faults, unended) in [
+        ("\n<!--#exec-->\n\n<!--#echo var='none'-->\n<!--#endif-->", &[2, 5][..], None),
+        ("\n<!--#if expr='!a'-->\n<!--#if expr='a'-->\n<!--#endif-->", &[2], Some(2)),
+        ("<!--#if expr='a'-->\n<!--#if expr='a'-->\n<!--#else-->", &[], Some(2)),
+        ("<!--#if expr='a'-->\n<!--#endif-->", &[], None),
+    ] {
+        let mut evaluator = Evaluator::new(Rc::new(parse(page.as_bytes())), Scope::new());
+        let mut found = Vec::new();
+        while let Some(step) = evaluator.next(&facts) {
+            if let Step::Fault(_) = step {
+                found.push(evaluator.line());
+            }
+        }
+        assert_eq!(found, faults, "{page}");
+        assert_eq!([evaluator.take_unended(), evaluator.take_unended()], [unended, None], "{page}");
+    }
 }
 
 #[test]

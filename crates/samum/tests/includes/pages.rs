@@ -125,12 +125,48 @@ fn a_cycle_ends_and_is_counted() {
         }
         assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 4);
         assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 6);
-        stage.wait_for_log("/b.html: a page includes itself");
+        stage.wait_for_log("/b.html: line 1: the include of ./a.html: a page includes itself");
+        stage.wait_for_log("/self.html: line 1: the include of /self.html?again: a page includes");
+        stage.wait_for_log("/deep7.html: line 1: the include of /deep8.html: more than 8 pages");
         // 40 pages with 40 includes each are more than one response may have.
         let shown = stage.page("/wide.html");
         let faults = shown.matches(ERRMSG).count();
         let fills = shown.replace(ERRMSG, "").len();
         assert!(faults > 0 && (900..1000).contains(&fills), "{faults} {fills}");
+    });
+}
+
+/// A line names the place of each fault, and lines that are left out are counted.
+#[test]
+fn a_fault_is_told_with_its_page_its_line_and_its_include() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        tree.write("www/d/part.html", "a\n\n<!--#exec-->");
+        tree.write(
+            "www/page.html",
+            "a\n<!--#include virtual=\"/d/part.html\"-->\n<!--#include virtual=\"/none.txt?a\"-->\n\
+             <!--#endif-->\n<!--#if expr=\"a\"-->b",
+        );
+        let stage = Stage::new(driver, &tree);
+        let shown = stage.page("/page.html");
+        assert_eq!(shown, format!("a\na\n\n{ERRMSG}\n{ERRMSG}\n{ERRMSG}\nb"));
+        for line in [
+            "/d/part.html: line 3: a directive cannot be understood",
+            "/page.html: line 3: the include of /none.txt?a: it is answered 404",
+            "/page.html: line 4: an elif, else or endif has no if",
+            "/page.html: line 5: an if has no endif",
+        ] {
+            stage.wait_for_log(line);
+        }
+        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 4);
+        for _ in 0..20 {
+            stage.page("/page.html");
+        }
+        std::thread::sleep(core::time::Duration::from_millis(1100));
+        stage.page("/page.html");
+        stage.wait_for_log("lines about faults of pages were dropped");
+        let lines = stage.server.stderr().iter().filter(|line| line.contains("endif")).count();
+        assert!(lines < 20, "{lines} lines");
     });
 }
 

@@ -89,6 +89,13 @@ impl Lines {
         }
     }
 
+    /// Like [`note_client`](Self::note_client), for a line about a fault of a page: clients ask for it as often as they like.
+    pub(in crate::handler) fn note_page(&mut self, shell: &mut Shell, name: &str, text: &str) {
+        if let Some(dropped) = self.clients.take(shell.cx.now) {
+            log(shell, name, text, dropped, "about faults of pages");
+        }
+    }
+
     /// Logs that a request was handed over too often, to this path at last.
     pub(in crate::handler) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
         let text = format!("a request was handed over {HAND_OVERS_MAX} times");

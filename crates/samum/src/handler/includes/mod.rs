@@ -25,11 +25,12 @@ use std::rc::Rc;
 use http::ResponseHead;
 use ring::{Completion, Key, Slab};
 
-pub(super) use self::page::{Ask, Context, Page, Trouble};
+pub(super) use self::page::{Ask, Context, Page, Problem, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
 use super::gateway::interest::{Interest, News};
+use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Part, Response, Ticket};
 use crate::content::{self, FileSet, Kind, Resource};
 use crate::fields;
@@ -47,6 +48,7 @@ pub(super) struct Pages {
     news: Rc<RefCell<News>>,
     /// Requests whose pages can go on.
     woken: VecDeque<Ticket>,
+    pub(super) lines: Lines,
 }
 
 /// A page that is the answer to a request.

@@ -28,6 +28,9 @@ const DEPTH_MAX: usize = 8;
 /// Includes of one response, of all its pages.
 const INCLUDES_MAX: u32 = 1000;
 
+/// Bytes of the URL of an include that the operator is shown.
+const URL_BYTES_SHOWN: usize = 256;
+
 /// A page that is being made.
 #[derive(Debug)]
 pub(in crate::handler) struct Page {
@@ -78,8 +81,12 @@ enum Slot {
     Pending {
         /// The variables of this place.
         scope: Scope,
-        /// Bytes of memory of those that others do not share.
+        /// Bytes of memory of those that others do not share, and of the URL.
         bytes: usize,
+        /// The line of the directive.
+        line: u32,
+        /// The URL as the page has it.
+        url: Box<[u8]>,
         search: Option<Rc<dyn Search>>,
     },
     /// The body of a response.
@@ -104,6 +111,8 @@ pub(in crate::handler) struct Ask {
 pub(in crate::handler) enum Trouble {
     /// Of a directive.
     Directive(Fault),
+    /// A condition without an end. No error message stands for it.
+    Unended,
     /// The page includes itself, or one that includes it does.
     Cycle,
     /// More than [`DEPTH_MAX`] pages within one another.
@@ -114,6 +123,23 @@ pub(in crate::handler) enum Trouble {
     Status(Status),
     /// The response is compressed.
     Coded,
+}
+
+/// A fault of a page, and its place.
+#[derive(Debug)]
+pub(in crate::handler) struct Problem {
+    trouble: Trouble,
+    /// The line of the directive.
+    line: u32,
+    /// The URL of the include, if it is one.
+    url: Option<Box<[u8]>>,
+}
+
+impl Problem {
+    /// Returns whether a page includes itself.
+    pub(in crate::handler) fn is_cycle(&self) -> bool {
+        self.trouble.is_cycle()
+    }
 }
 
 impl Page {
@@ -144,26 +170,34 @@ impl Page {
     }
 
     /// Goes on until something is to be looked for; `None` if enough of the page waits to be sent, or all of it.
-    pub(in crate::handler) fn advance(&mut self, now: i64) -> Option<Result<Ask, Trouble>> {
+    pub(in crate::handler) fn advance(&mut self, now: i64) -> Option<Result<Ask, Problem>> {
         let Self { context, .. } = self;
         let head = context.head.as_head();
         let document = context.paths.first().map_or(&b""[..], |path| path);
         let (modified, client) = (context.modified, context.client);
         let facts = Facts { head: &head, document, modified, client, now };
         while self.open < SIDE_BY_SIDE_MAX && self.slots.len() < SLOTS_MAX {
-            match self.evaluator.next(&facts)? {
+            let Some(step) = self.evaluator.next(&facts) else {
+                let line = self.evaluator.take_unended()?;
+                return Some(Err(Problem { trouble: Trouble::Unended, line, url: None }));
+            };
+            let line = self.evaluator.line();
+            match step {
                 Step::Text(range) => self.slots.push_back(Slot::Text(range)),
                 Step::Bytes(bytes) => self.slots.push_back(Slot::Bytes(bytes)),
                 Step::Fault(fault) => {
                     let errmsg = self.evaluator.scope().errmsg().to_vec();
                     self.slots.push_back(Slot::Bytes(errmsg));
-                    return Some(Err(Trouble::Directive(fault)));
+                    let trouble = Trouble::Directive(fault);
+                    return Some(Err(Problem { trouble, line, url: None }));
                 }
                 Step::Include(url) => {
                     let hole = self.sent.wrapping_add(count(self.slots.len()));
-                    let (bytes, search) = (self.evaluator.take_fresh(), None);
+                    let bytes = self.evaluator.take_fresh() + url.len();
                     let scope = self.evaluator.scope().clone();
-                    self.slots.push_back(Slot::Pending { scope, bytes, search });
+                    let own = url[..].into();
+                    let slot = Slot::Pending { scope, bytes, line, url: own, search: None };
+                    self.slots.push_back(slot);
                     self.open += 1;
                     return Some(Ok(Ask { hole, url }));
                 }
@@ -213,6 +247,16 @@ impl Page {
         let place = self.place(hole);
         if let Some(Slot::Pending { search: own, .. }) = self.slots.get_mut(place) {
             *own = search;
+        }
+    }
+
+    /// The problem of a hole that is still looked for.
+    pub(in crate::handler) fn problem(&self, hole: u32, trouble: Trouble) -> Option<Problem> {
+        match self.slots.get(self.place(hole))? {
+            Slot::Pending { line, url, .. } => {
+                Some(Problem { trouble, line: *line, url: Some(url.clone()) })
+            }
+            _ => None,
         }
     }
 
@@ -353,11 +397,27 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directive(fault) => f.write_str(fault.text()),
+            Self::Unended => f.write_str("an if has no endif"),
             Self::Cycle => f.write_str("a page includes itself, or a page that includes it"),
             Self::Depth => write!(f, "more than {DEPTH_MAX} pages include one another"),
             Self::Includes => write!(f, "a page has more than {INCLUDES_MAX} includes"),
-            Self::Status(status) => write!(f, "an include is answered {}", status.code()),
-            Self::Coded => f.write_str("the response to an include is compressed"),
+            Self::Status(status) => write!(f, "it is answered {}", status.code()),
+            Self::Coded => f.write_str("the response is compressed"),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trouble, line, url } = self;
+        write!(f, "line {line}: ")?;
+        if let Some(url) = url {
+            let shown = &url[..url.len().min(URL_BYTES_SHOWN)];
+            write!(f, "the include of {}: ", String::from_utf8_lossy(shown))?;
+        }
+        match trouble {
+            Trouble::Unended => write!(f, "{trouble}"),
+            _ => write!(f, "{trouble}; an error message stands in the page"),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
-use crate::handler::includes::{self, Ask, Context, Lookup, Page, Trouble};
+use crate::handler::includes::{self, Ask, Context, Lookup, Page, Problem, Trouble};
 use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Scope, Template};
 use crate::serving::{self, Serving, TreeId};
@@ -209,11 +209,20 @@ impl Router {
 
     /// Puts the error message into a hole of a page, and tells the operator.
     fn fail(&mut self, shell: &mut Shell, key: Key, hole: u32, trouble: Trouble) {
-        if let Some(page) = self.pages.page(key)
-            && page.borrow_mut().fill(hole, None)
-        {
-            report(shell, &page.borrow().context, trouble);
-        }
+        let Some(page) = self.pages.page(key) else { return };
+        let Some(problem) = page.borrow().problem(hole, trouble) else { return };
+        page.borrow_mut().fill(hole, None);
+        self.report(shell, &page.borrow().context, &problem);
+    }
+
+    /// Counts a fault of a page, and tells the operator.
+    fn report(&mut self, shell: &mut Shell, context: &Context, problem: &Problem) {
+        let stats = &mut shell.cx.stats;
+        stats.includes_failed += 1;
+        stats.include_cycles += u64::from(problem.is_cycle());
+        let path = context.paths.last().map_or(&b""[..], |path| path);
+        let path = String::from_utf8_lossy(path);
+        self.pages.lines.note_page(shell, &path, &problem.to_string());
     }
 
     /// Evaluates a page as far as it may now, and looks for what it includes.
@@ -223,28 +232,20 @@ impl Router {
         loop {
             let next = page.borrow_mut().advance(shell.cx.unix);
             let Some(next) = next else { return };
-            let trouble = match next {
+            match next {
                 Ok(Ask { hole, url }) => {
                     let admit = |path: &[u8]| page.borrow().admit(path);
                     let ticket = includes::ticket_of(key, hole);
                     match self.find_included(shell, &context, ticket, &url, admit) {
                         Ok(Found::Now(answer)) => {
                             self.fill(shell, key, hole, &answer);
-                            continue;
                         }
-                        Ok(Found::Later(search)) => {
-                            page.borrow_mut().search(hole, search);
-                            continue;
-                        }
-                        Err(trouble) => {
-                            page.borrow_mut().fill(hole, None);
-                            trouble
-                        }
+                        Ok(Found::Later(search)) => page.borrow_mut().search(hole, search),
+                        Err(trouble) => self.fail(shell, key, hole, trouble),
                     }
                 }
-                Err(trouble) => trouble,
-            };
-            report(shell, &context, trouble);
+                Err(problem) => self.report(shell, &context, &problem),
+            }
         }
     }
 
@@ -304,8 +305,12 @@ impl Router {
             (Status::Ok, true) => Err(Trouble::Coded),
             (status, _) => Err(Trouble::Status(status)),
         };
-        let body = body.map_err(|trouble| report(shell, &context, trouble)).ok();
-        page.borrow_mut().fill(hole, body);
+        match body {
+            Ok(body) => {
+                page.borrow_mut().fill(hole, Some(body));
+            }
+            Err(trouble) => self.fail(shell, key, hole, trouble),
+        }
     }
 
     /// Goes on with pages: fills holes whose answers have been found, and looks for further ones.
@@ -343,19 +348,6 @@ impl Router {
             self.pages.wake(key);
         }
     }
-}
-
-/// Counts an error message in a page, and tells the operator.
-fn report(shell: &mut Shell, context: &Context, trouble: Trouble) {
-    let stats = &mut shell.cx.stats;
-    stats.includes_failed += 1;
-    stats.include_cycles += u64::from(trouble.is_cycle());
-    let path = context.paths.last().map_or(&b""[..], |path| path);
-    let path = String::from_utf8_lossy(path);
-    shell.complain(
-        Complaint::Includes,
-        &format!("{path}: {trouble}; an error message stands in the page"),
-    );
 }
 
 /// The request for a file to which `asked` was handed over, for a page: one that a client might have sent.
