@@ -27,7 +27,7 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
         let head = "Content-Type: a/b\r\n\r\n";
         for (act, status, line) in [
             // What is said depends on whether the request was sent before that.
-            (Act::Refuse, 502, "php.sock: "),
+            (Act::Refuse, 502, "php.sock /: "),
             (Act::Close(Vec::new()), 502, "the connection was closed"),
             (Act::Close(b"HTTP/1.1 200 OK\r\n\r\n".to_vec()), 502, "another version of FastCGI"),
             (Act::Close(output("Content-Type: a/b\r\n")), 502, "the connection was closed"),
@@ -120,7 +120,7 @@ fn records_without_content_give_an_application_no_more_time() {
             }
             if !is_whole {
                 assert!(before.elapsed() < Duration::from_secs(4), "{drops:?}");
-                stage.wait_for_log("php.sock: it did not answer within 1 s (timeout-upstream)");
+                stage.wait_for_log("php.sock /: it did not answer within 1 s (timeout-upstream)");
             }
         }
     });
@@ -135,7 +135,7 @@ fn text_for_the_operator_is_bounded_and_gives_an_application_no_more_time_withou
         let flood = text(60).repeat(64 * 1024 / 60 + 20);
         for (act, seconds, status, line) in [
             // Longer than the time for an answer.
-            (Act::Drip([vec![text(1); 4], vec![whole]].concat()), 1, 200, "/: text"),
+            (Act::Drip([vec![text(1); 4], vec![whole]].concat()), 1, 200, "php.sock /: text"),
             (
                 Act::Drip(vec![text(60); 9]),
                 1,
@@ -189,7 +189,7 @@ fn an_application_that_takes_nothing_of_an_upload_is_a_gateway_timeout() {
         client.send(vec![b'x'; length]).unwrap();
         assert_eq!(client.response().unwrap().status, 504);
         stage.wait_for_log(
-            "php.sock: it took nothing of the request within 1 s (timeout-upstream-send)",
+            "php.sock /: it took nothing of the request within 1 s (timeout-upstream-send)",
         );
         assert_eq!(stage.count(PROXIED, &[("event", "timeout")]), 1);
     });
@@ -406,7 +406,7 @@ fn more_than_was_announced_is_dropped() {
         let _seen = application(&tree.path().join("php.sock"), vec![act]);
         let stage = Stage::new(driver, &tree);
         assert_eq!(text(&stage.ask("GET /")), "he");
-        stage.wait_for_log("php.sock: it sent more than its Content-Length");
+        stage.wait_for_log("php.sock /: it sent more than its Content-Length");
         assert_eq!(stage.count(PROXIED, &[("event", "surplus")]), 1);
     });
 }
@@ -516,7 +516,7 @@ fn what_comes_late_for_one_request_is_not_for_the_next() {
                 Ok(response) => assert_eq!((response.status, is_begun), (502, false), "{shown}"),
                 Err(_) => assert!(is_begun, "{shown}"),
             }
-            stage.wait_for_log("php.sock: a record of another request");
+            stage.wait_for_log("php.sock /: a record of another request");
             assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1, "{shown}");
             // The connection is not kept.
             for _ in 0..3 {
@@ -701,7 +701,7 @@ fn another_server_is_asked_if_one_has_too_much_to_do() {
             let response = stage.post("POST /a.php", b"");
             assert_eq!((response.status, text(&response)), (200, "hello"));
         }
-        stage.wait_for_log("busy.sock: it has too much to do; another server is asked");
+        stage.wait_for_log("busy.sock /a.php: it has too much to do; another server is asked");
         assert!(stage.count(PROXIED, &[("event", "retried")]) > 0);
         assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 0);
         // A content that was given away is not there for another one.
@@ -739,7 +739,7 @@ fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
         // Of a connection that is not kept the end is not waited for.
         let stage = Stage::with(driver, &tree, ", keep = true", "");
         assert_eq!(text(&stage.ask("GET /")), "hello");
-        stage.wait_for_log("php.sock: the connection was closed; its response was whole");
+        stage.wait_for_log("php.sock /: the connection was closed; its response was whole");
         assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1);
     });
 }

@@ -94,7 +94,7 @@ fn what_is_no_file_of_a_route_is_refused() {
         for header in &headers {
             let response = stage.ask("GET /");
             assert_eq!(response.status, 502, "{header}: {}", text(&response));
-            stage.wait_for_log("php.sock: ");
+            stage.wait_for_log("php.sock");
         }
         let failed = stage.count("samum_proxy_requests_total", &[("event", "failed")]);
         assert_eq!(failed, headers.len() as u64);

@@ -254,21 +254,21 @@ fn scripts_that_fail_are_told_to_the_client_and_the_operator() {
         let counted = |event| stage.count("samum_proxy_requests_total", &[("event", event)]);
         assert_eq!(text(&stage.ask("GET /exit.php")), "said");
         assert_eq!(text(&stage.ask("GET /log.php?secret")), "fine");
-        stage.wait_for_log("/log.php: PHP message: for the operator");
+        stage.wait_for_log("php.sock /log.php: PHP message: for the operator");
         assert_eq!(stage.ask("GET /fatal.php").status, 500);
         stage.wait_for_log("/fatal.php: PHP message: PHP Fatal error");
         assert_eq!((counted("begun"), counted("failed")), (3, 0));
         assert_eq!(stage.ask("GET /die.php").status, 502);
         assert_eq!(counted("failed"), 1);
         // It is closed, or reset if something of the request was not read.
-        stage.wait_for_log("php.sock: ");
+        stage.wait_for_log("php.sock /die.php: ");
         let mut client = stage.connect();
         client.send(request("GET /cut.php")).unwrap();
         client.response().expect_err("it is cut off");
         assert_eq!((counted("failed"), counted("timeout")), (2, 0));
         assert_eq!(stage.ask("GET /sleep.php").status, 504);
         assert_eq!((counted("failed"), counted("timeout")), (3, 1));
-        stage.wait_for_log("php.sock: it did not answer within 1 s");
+        stage.wait_for_log("php.sock /sleep.php: it did not answer within 1 s");
         assert!(!stage.server.stderr().iter().any(|line| line.contains("secret")));
     });
 }

@@ -46,7 +46,7 @@ fn servers_and_applications_fill_holes() {
         let stage = Stage::new(driver, &tree);
         assert_eq!(stage.page("/page.html"), "1ok2script3");
         assert_eq!(stage.page("/page.html"), format!("1{ERRMSG}2{ERRMSG}3"));
-        stage.wait_for_log("php.sock: it has too much to do");
+        stage.wait_for_log("php.sock /script/a.php: it has too much to do");
         let mut client = stage.connect();
         client.send(testkit::request("GET /page.html")).unwrap();
         client.response().expect_err("it is cut off");

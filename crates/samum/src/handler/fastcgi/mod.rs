@@ -140,11 +140,11 @@ impl Script {
         self.keeps
     }
 
-    /// The path of the request, for the operator.
+    /// The path of the request, for the operator, or the beginning of a long one.
     pub(super) fn name(&self) -> String {
         let uri = self.environment.value("REQUEST_URI").unwrap_or_default().as_encoded_bytes();
         let path = uri.split(|&byte| byte == b'?').next().unwrap_or_default();
-        String::from_utf8_lossy(path).into_owned()
+        String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES_MAX)]).into_owned()
     }
 
     /// Returns whether the connection may take another request.
@@ -180,6 +180,8 @@ impl Script {
     }
 }
 
+/// Bytes of the path of a request that the operator is shown.
+const NAME_BYTES_MAX: usize = 256;
 /// Room for the environment of most requests.
 const RECORDS_BYTES: usize = 2048;
 /// Room for the header of a record.
@@ -296,5 +298,7 @@ mod tests {
             assert_eq!(script.abort(), [1, 2, high, low, 0, 0, 0, 0]);
         }
         assert_eq!(script.name(), "/a.php/b");
+        script.environment.set("REQUEST_URI", &[b'/'; 1000]);
+        assert_eq!(script.name().len(), NAME_BYTES_MAX);
     }
 }

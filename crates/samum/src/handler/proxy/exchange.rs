@@ -153,10 +153,10 @@ impl Exchange {
 
     /// Logs what the application says to the operator, up to a limit. What is behind it is no progress.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
-        let name = self.wire.name();
-        let Self { text: all, tries, upstream, .. } = self;
+        let Self { text: all, tries, upstream, wire, .. } = self;
         let Tools { shell, lines, .. } = tools;
         let source = tries.server_name(upstream);
+        let name = wire.name_at(source);
         if all.push(text, |line| lines.note_text(shell, source, &name, line)) {
             self.clock.note_progress(shell.cx.now);
         } else if all.is_endless() {
@@ -168,6 +168,6 @@ impl Exchange {
         let Self { text, tries, upstream, wire, .. } = self;
         let Tools { shell, lines, .. } = tools;
         let source = tries.server_name(upstream);
-        text.end(|line| lines.note_text(shell, source, &wire.name(), line));
+        text.end(|line| lines.note_text(shell, source, &wire.name_at(source), line));
     }
 }

@@ -280,11 +280,11 @@ impl Wire {
         matches!(&self.protocol, Protocol::Fastcgi(script) if script.keeps())
     }
 
-    /// The name of the request for the operator.
-    pub(super) fn name(&self) -> String {
+    /// The name for the operator of what answers the request at a server: that of the server, and the script.
+    pub(super) fn name_at(&self, server: &str) -> String {
         match &self.protocol {
-            Protocol::Http(_) => String::new(),
-            Protocol::Fastcgi(script) => script.name(),
+            Protocol::Http(_) => server.to_owned(),
+            Protocol::Fastcgi(script) => format!("{server} {}", script.name()),
         }
     }
 

@@ -208,23 +208,24 @@ impl Exchange {
     /// Tells the operator that the server is up or down, if that has changed.
     pub(super) fn note_change(&self, tools: &mut Tools<'_>, change: Option<Change>) {
         if let Some(change) = change {
-            self.note(tools, &format!("{change} (a server of {})", self.upstream.name));
+            let text = format!("{change} (a server of {})", self.upstream.name);
+            tools.lines.note(tools.shell, self.tries.server_name(&self.upstream), &text);
         }
     }
 
     /// Tells the operator something about the server.
     pub(super) fn note(&self, tools: &mut Tools<'_>, text: &str) {
-        tools.lines.note(tools.shell, self.name(), text);
+        tools.lines.note(tools.shell, &self.name(), text);
     }
 
     /// Tells the operator something that a client can cause.
     pub(super) fn note_client(&self, tools: &mut Tools<'_>, text: &str) {
-        tools.lines.note_client(tools.shell, self.name(), text);
+        tools.lines.note_client(tools.shell, &self.name(), text);
     }
 
-    /// The name of the server, or that of all while none is chosen.
-    fn name(&self) -> &str {
-        self.tries.server_name(&self.upstream)
+    /// The name of the server, or that of all while none is chosen, and that of the script.
+    fn name(&self) -> String {
+        self.wire.name_at(self.tries.server_name(&self.upstream))
     }
 }
 
