@@ -7,6 +7,9 @@
 //! less than a quarter of them. Devices whose numbers are not known yet have three quarters together. So
 //! two devices may die in one moment and the others are still served.
 //!
+//! Much of what is asked of a device the kernel answers from memory, while the device itself is dead. So a device that is
+//! in doubt has only answered when a call ends that has really asked it: see [`Call`].
+//!
 //! Nothing here acts or reads a clock.
 
 use core::ops::Bound;
@@ -56,6 +59,30 @@ impl Device {
     }
 }
 
+/// A call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The device that it may have to wait for.
+    pub device: Device,
+    /// When it began.
+    pub begun: Time,
+    /// If it takes so long, it has waited for the device. A shorter one may have been answered from memory.
+    pub waits_from: Duration,
+}
+
+impl Call {
+    /// A call of which nothing else is known: one that takes a second does not find its answer in memory.
+    #[must_use]
+    pub const fn new(device: Device, begun: Time) -> Self {
+        Self { device, begun, waits_from: ANSWERS_WITHIN }
+    }
+
+    /// Returns whether its end now shows that the device answers.
+    fn has_asked(&self, now: Time) -> bool {
+        now.since(self.begun) >= self.waits_from
+    }
+}
+
 /// The places for calls, and the devices that have them.
 #[derive(Debug)]
 pub struct Shares {
@@ -72,12 +99,13 @@ pub struct Shares {
 #[derive(Debug)]
 struct Calls {
     device: Device,
-    count: usize,
-    /// When the first of these calls began.
-    begun: Time,
-    /// When a call on the device last ended.
+    /// When each of them began, in any order.
+    begun: Vec<Time>,
+    /// When the device last answered: a call on it ended, one that [has asked it](Call::has_asked) if it is in doubt.
     answered: Option<Time>,
     last_begun: Time,
+    /// True from when a call was found to be late until the next answer.
+    is_doubted: bool,
     /// True if the caller was told that it does not answer.
     is_reported: bool,
 }
@@ -123,7 +151,7 @@ impl Shares {
         } else {
             silent
         };
-        calls.count < share
+        calls.begun.len() < share
     }
 
     const fn is_full(&self) -> bool {
@@ -156,10 +184,7 @@ impl Shares {
         self.unknown += usize::from(device.is_unknown());
         let at = at.unwrap_or_else(|at| self.insert(at, device, now));
         let calls = &mut self.devices[at];
-        if calls.count == 0 {
-            calls.begun = now;
-        }
-        calls.count += 1;
+        calls.begun.push(now);
         calls.last_begun = now;
     }
 
@@ -168,15 +193,15 @@ impl Shares {
     fn insert(&mut self, at: usize, device: Device, now: Time) -> usize {
         let mut at = at;
         if self.devices.len() >= self.taken + IDLE_MAX {
-            self.devices.retain(|calls| calls.count > 0);
+            self.devices.retain(|calls| !calls.begun.is_empty());
             at = self.devices.partition_point(|calls| calls.device < device);
         }
         let calls = Calls {
             device,
-            count: 0,
-            begun: now,
+            begun: Vec::new(),
             answered: None,
             last_begun: now,
+            is_doubted: false,
             is_reported: false,
         };
         self.devices.insert(at, calls);
@@ -190,16 +215,46 @@ impl Shares {
     ///
     /// If the device has no call under way.
     pub fn end(&mut self, device: Device, now: Time) -> bool {
-        let at = self.find(device).expect("a call ends that has begun");
+        let begun = self.get(device).and_then(Calls::oldest).unwrap_or(now);
+        self.end_call(&Call { device, begun, waits_from: Duration::ZERO }, now)
+    }
+
+    /// The same for a call that may have been answered from memory: that is no answer of a device in
+    /// [doubt](Self::doubt).
+    ///
+    /// # Panics
+    ///
+    /// If the device has no call under way.
+    pub fn end_call(&mut self, call: &Call, now: Time) -> bool {
+        let at = self.find(call.device).expect("a call ends that has begun");
         let calls = &mut self.devices[at];
+        let its_own = calls.begun.iter().position(|begun| *begun == call.begun);
+        calls.begun.swap_remove(its_own.expect("a call ends that has begun"));
         self.taken -= 1;
-        self.unknown -= usize::from(device.is_unknown());
-        calls.count -= 1;
+        self.unknown -= usize::from(call.device.is_unknown());
+        if calls.is_doubted && !call.has_asked(now) {
+            return false;
+        }
         calls.answered = Some(now);
+        calls.is_doubted = false;
         core::mem::take(&mut calls.is_reported)
     }
 
-    /// Returns how long the device has had calls under way without answering any; 0 if it has none.
+    /// Notes that a call of a device is late, though others may have ended since it began.
+    pub fn doubt(&mut self, device: Device) {
+        if let Ok(at) = self.find(device) {
+            let calls = &mut self.devices[at];
+            calls.is_doubted |= !calls.begun.is_empty();
+        }
+    }
+
+    /// Returns whether a device is in doubt, so that it matters whether a call really asks it.
+    #[must_use]
+    pub fn is_doubted(&self, device: Device) -> bool {
+        self.get(device).is_some_and(|calls| calls.is_doubted)
+    }
+
+    /// Returns how long the device has had a call under way without an answer to any; 0 if it has none.
     #[must_use]
     pub fn silence(&self, device: Device, now: Time) -> Duration {
         self.get(device).map_or(Duration::ZERO, |calls| calls.silence(now))
@@ -215,29 +270,34 @@ impl Shares {
         })
     }
 
-    /// Notes that a device was found not to answer, here or by others: [`end`](Self::end) tells its next answer.
-    /// Returns its calls under way.
+    /// Notes that a device was found not to answer, here or by others: it is in doubt, and [`end`](Self::end) tells its
+    /// next answer. Returns its calls under way.
     pub fn report(&mut self, device: Device, now: Time) -> usize {
         let at = self.find(device).unwrap_or_else(|at| self.insert(at, device, now));
+        self.devices[at].is_doubted = true;
         self.devices[at].is_reported = true;
-        self.devices[at].count
+        self.devices[at].begun.len()
     }
 
     /// The devices that have answered nothing for so long, and the calls of each that are under way.
     pub fn silent(&self, now: Time, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
         // Mostly there are no calls, and this is asked in each turn.
         let devices = if self.taken == 0 { &[][..] } else { &self.devices };
-        let are_silent = move |calls: &&Calls| calls.count > 0 && calls.silence(now) >= patience;
-        devices.iter().filter(are_silent).map(|calls| (calls.device, calls.count))
+        let are_silent =
+            move |calls: &&Calls| !calls.begun.is_empty() && calls.silence(now) >= patience;
+        devices.iter().filter(are_silent).map(|calls| (calls.device, calls.begun.len()))
     }
 }
 
 impl Calls {
+    /// When the first of those under way began.
+    fn oldest(&self) -> Option<Time> {
+        self.begun.iter().min().copied()
+    }
+
     fn silence(&self, now: Time) -> Duration {
-        if self.count == 0 {
-            return Duration::ZERO;
-        }
-        now.since(self.answered.map_or(self.begun, |at| at.max(self.begun)))
+        let Some(oldest) = self.oldest() else { return Duration::ZERO };
+        now.since(self.answered.map_or(oldest, |at| at.max(oldest)))
     }
 }
 
@@ -305,6 +365,11 @@ impl<T> Gate<T> {
     /// A call gives its place back; see [`Shares::end`]. Take the [next](Self::next) ones afterwards.
     pub fn leave(&mut self, device: Device, now: Time) -> bool {
         self.shares.end(device, now)
+    }
+
+    /// The same for a call that may have been answered from memory; see [`Shares::end_call`].
+    pub fn leave_call(&mut self, call: &Call, now: Time) -> bool {
+        self.shares.end_call(call, now)
     }
 
     /// The next call that waited and has a place from now on.

@@ -83,7 +83,7 @@ pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
 pub use fault::Fault;
 pub use fd::{Fd, WeakFd};
-pub use gate::{Device, Gate, Shares};
+pub use gate::{Call, Device, Gate, Shares};
 pub use mounts::learn_device;
 pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;

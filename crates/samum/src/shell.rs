@@ -154,11 +154,12 @@ impl Shell {
     }
 
     /// Tells the operator, unless another worker has, that the device of a path has not answered for `timeout_disk`,
-    /// if that is so.
+    /// if that is so. Something that was asked of it is late.
     pub(crate) fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
         let silence = self.ring.silence(device);
         if silence < self.cx.tuning.timeout_disk {
-            return;
+            // Other calls have ended meanwhile, but perhaps the kernel had their answers in memory.
+            return self.ring.doubt(device);
         }
         let calls = self.ring.report(device);
         let number = number_of(device);

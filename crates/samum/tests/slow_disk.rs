@@ -670,6 +670,75 @@ fn a_block_device_that_never_answers_harms_only_its_own_files() {
     });
 }
 
+/// Of a dead disk the kernel has many inodes and pages in memory. That it has is no sign of the disk's.
+#[test]
+fn a_block_device_that_never_answers_stays_silent_beside_what_is_in_memory() {
+    /// As many as there are in the blocks that ext4 reads ahead of an inode (`inode_readahead_blks`), and more.
+    const APART: usize = 700;
+    const WARM: usize = 400;
+    const PATIENCE: Duration = Duration::from_secs(2);
+    on_both_drivers_at_once(|driver| {
+        let tree = Tree::new();
+        let disk = or_skip!(HungDisk::mount_beneath(tree.path(), |directory| {
+            for number in 0..5 * APART {
+                fs::write(directory.join(format!("{number}.txt")), "small").unwrap();
+            }
+        }));
+        let name = disk.path().file_name().expect("a directory").to_str().expect("plain");
+        let names = fs::read_dir(disk.path()).unwrap().count();
+        assert!(names >= 5 * APART, "they are in memory");
+        for number in 0..WARM {
+            fs::read(disk.path().join(format!("{number}.txt"))).unwrap();
+        }
+        let seconds = PATIENCE.as_secs().to_string();
+        let options = ["--threads", "1", "--timeout-disk", &seconds];
+        let server = serve(driver, tree.path(), &options);
+        let get = |number: usize| {
+            let mut client = connect(&server);
+            client.send(request(&format!("GET /{name}/{number}.txt"))).unwrap();
+            client
+        };
+        let (mut warm, mut cold) = (0..WARM, (2..5).map(|number| number * APART));
+        let mut next_warm = || get(warm.next().expect("there are enough")).response().unwrap();
+        let mut next_cold = || get(cold.next().expect("there are enough"));
+        assert_eq!(next_warm().status, 200);
+        disk.set_hung(true);
+        // The first shows that something is wrong. Until the second is late, no other call has shown the contrary.
+        for is_silent in [false, true] {
+            let (mut client, began) = (next_cold(), Instant::now());
+            // The disk is silent from `PATIENCE` after the last answer in the first round on.
+            let rest = Duration::from_millis(if is_silent { 500 } else { 100 });
+            while began.elapsed() + rest < PATIENCE {
+                assert_eq!(next_warm().status, 200);
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert_eq!(client.response().unwrap().status, 503);
+            if is_silent {
+                assert!(server.wait_for_stderr("has not answered", PATIENCE / 2).is_some());
+            }
+            assert_eq!(said(&server, "has not answered"), usize::from(is_silent), "{driver}");
+        }
+        let (began, mut tries, mut late) = (Instant::now(), 0, 0);
+        while began.elapsed() < 3 * PATIENCE {
+            // From memory, if it is the one that tries the disk.
+            tries += usize::from(next_warm().status == 200);
+            let asked = Instant::now();
+            assert_eq!(get(4 * APART).response().unwrap().status, 503);
+            late += usize::from(asked.elapsed() > PATIENCE / 2);
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(tries > 0 && tries + late <= 4, "{driver}: {tries}, {late}");
+        for (text, count) in [("has not answered", 1), ("answers again", 0)] {
+            assert_eq!(said(&server, text), count, "{driver}: {:?}", server.stderr());
+        }
+        disk.set_hung(false);
+        let began = Instant::now();
+        assert!(server.wait_for_stderr("answers again", SOON).is_some());
+        assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+        assert!(common::wait_until(SOON, || get(4 * APART).response().unwrap().status == 200));
+    });
+}
+
 /// The patience of a server that shows its metrics.
 const TIMEOUT: Duration = Duration::from_secs(3);
 

@@ -10,7 +10,7 @@ use std::io;
 use std::rc::Rc;
 
 use crate::fd::{Closing, Fd, Handle, Unused};
-use crate::gate::{Device, Gate};
+use crate::gate::{Call, Device, Gate};
 use crate::helpers::{Helpers, THREADS_MAX};
 use crate::op::{Completion, Event, Op, Token};
 use crate::slab::{Key, Slab};
@@ -36,8 +36,8 @@ pub(crate) enum Place {
     None,
     /// In the line of the device.
     InLine(Device),
-    /// Among the calls of the device.
-    Taken(Device),
+    /// Among the calls of its device.
+    Taken(Call),
 }
 
 /// Memory and descriptors that the kernel uses while an operation is in flight, besides the
@@ -87,8 +87,8 @@ pub(crate) struct Common {
     pub(crate) watches: Watches,
     /// Places for operations on files.
     pub(crate) gate: Gate<Key>,
-    /// Devices of operations that have ended since the last turn.
-    pub(crate) left: Vec<Device>,
+    /// Operations with places that have ended since the last turn.
+    pub(crate) left: Vec<Call>,
     /// Places for `close(2)` of files, and the files that wait for one.
     pub(crate) closes: Gate<Unused>,
     /// Devices of files that have been closed since the last turn.
@@ -146,9 +146,9 @@ impl Common {
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
         if let Some(slot) = self.table.get_mut(key) {
             // A watch that has begun waits for no device any more.
-            if let Place::Taken(device) = slot.place {
+            if let Place::Taken(call) = slot.place {
                 slot.place = Place::None;
-                self.left.push(device);
+                self.left.push(call);
             }
             let token = slot.token;
             self.ready.push(Completion { key, token, result: Ok(event), more: true });
@@ -160,7 +160,7 @@ impl Common {
     pub(crate) fn end(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
         let slot = self.remove(key)?;
         match (&result, &slot.op, slot.place) {
-            (Ok(Event::Opened(fd)), _, Place::Taken(device)) => fd.set_device(device),
+            (Ok(Event::Opened(fd)), _, Place::Taken(call)) => fd.set_device(call.device),
             (Ok(Event::Stat(stat)), Op::Stat(fd), _) => fd.set_device(stat.device),
             _ => {}
         }
@@ -179,8 +179,8 @@ impl Common {
         if let Op::Extents(fd) = &slot.op {
             fd.set_unmapped(false);
         }
-        if let Place::Taken(device) = slot.place {
-            self.left.push(device);
+        if let Place::Taken(call) = slot.place {
+            self.left.push(call);
         }
         Some(slot)
     }

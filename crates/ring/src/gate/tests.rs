@@ -102,6 +102,47 @@ fn a_silent_device_is_tried_once_in_a_while_and_its_next_answer_is_told() {
 }
 
 #[test]
+fn what_the_kernel_has_in_memory_is_no_answer_of_a_device_in_doubt() {
+    let mut shares = Shares::new(PLACES);
+    let begin = |shares: &mut Shares, millis| {
+        shares.begin(A, at(millis));
+        Call::new(A, at(millis))
+    };
+    let hung = begin(&mut shares, 0);
+    for millis in (0..3000).step_by(10) {
+        let looked = begin(&mut shares, millis);
+        shares.end_call(&looked, at(millis + 1));
+    }
+    assert_eq!(shares.silence(A, at(3000)), Duration::from_millis(9), "nothing is late");
+    shares.doubt(A);
+    shares.report(A, at(3000));
+    for millis in (3000..6000).step_by(10) {
+        let looked = begin(&mut shares, millis);
+        assert!(!shares.end_call(&looked, at(millis + 1)));
+    }
+    assert_eq!(shares.silence(A, at(6000)), Duration::from_millis(3009));
+    let asked = Call { waits_from: Duration::from_millis(5), ..begin(&mut shares, 6000) };
+    assert!(shares.end_call(&asked, at(6005)), "it has asked the device");
+    assert!(!shares.is_doubted(A));
+    shares.report(A, at(9000));
+    assert!(shares.end_call(&hung, at(9001)), "it was late");
+    assert_eq!(shares.taken(), 0);
+}
+
+/// As in a worker that others have told of a device, when it answers again.
+#[test]
+fn a_device_that_is_asked_all_the_time_and_answers_from_memory_is_not_silent() {
+    let mut shares = Shares::new(PLACES);
+    shares.report(A, at(0));
+    shares.begin(A, at(0));
+    for millis in 1..9000 {
+        shares.begin(A, at(millis));
+        shares.end_call(&Call::new(A, at(millis - 1)), at(millis));
+        assert!(shares.silence(A, at(millis)) < Duration::from_millis(2));
+    }
+}
+
+#[test]
 fn calls_wait_in_the_line_of_their_device() {
     let mut gate = Gate::new(PLACES);
     let entered: Vec<bool> = (0..6).map(|call| gate.enter(A, call, at(0))).collect();

@@ -12,8 +12,9 @@ use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with}
 
 use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
 use crate::buffer::Buffer;
+use crate::fd::Fd;
 use crate::mounts::Place;
-use crate::op::{OpenHow, Stat};
+use crate::op::{Op, OpenHow, Stat};
 use crate::statx::statx;
 
 pub(crate) use super::mapping::Mapping;
@@ -91,6 +92,36 @@ pub(crate) fn open_cached(
         Err(Errno::AGAIN | Errno::XDEV | Errno::INVAL | Errno::NOSYS) => None,
         Err(error) => Some(Err(error.into())),
     }
+}
+
+/// Returns whether the kernel has to ask a disk or a server for an operation, as far as that can be known without asking:
+/// a name on the path is not in memory (`RESOLVE_CACHED`, Linux 5.12), or not all pages of a read (`cachestat(2)`, Linux 6.5).
+pub(crate) fn asks_disk(op: &Op) -> bool {
+    match op {
+        Op::Open { dir, path, how } if how.flags & libc::O_PATH != 0 => {
+            let dir = dir.as_ref().map_or(rustix::fs::CWD, Fd::os);
+            let flags = OFlags::from_bits_retain(how.flags.cast_unsigned()) | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::from_bits_retain(how.resolve) | ResolveFlags::CACHED;
+            let opened = rustix::fs::openat2(dir, path.as_c_str(), flags, Mode::empty(), resolve);
+            matches!(opened, Err(Errno::AGAIN))
+        }
+        Op::Read { file, offset, buf, .. } => lacks_pages(file, *offset, buf.want()),
+        Op::Splice { file, offset, pipe } => lacks_pages(file, *offset, pipe.want()),
+        _ => false,
+    }
+}
+
+/// Returns whether a page of a range is neither in memory nor on its way.
+fn lacks_pages(file: &Fd, offset: u64, len: usize) -> bool {
+    let Ok(raw) = statx(file.os(), libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) else {
+        return false;
+    };
+    let end = offset.saturating_add(len as u64).min(raw.stx_size);
+    if offset >= end {
+        return false;
+    }
+    let pages = end.div_ceil(PAGE as u64) - offset / PAGE as u64;
+    cached_pages(file.os(), offset, end - offset).is_ok_and(|cached| cached < pages)
 }
 
 /// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a

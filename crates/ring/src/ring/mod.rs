@@ -19,9 +19,9 @@ use crate::common::{Common, Place};
 use crate::drivers::epoll::Epoll;
 use crate::drivers::uring::Uring;
 use crate::fd::{Fd, Handle};
-use crate::gate::Device;
+use crate::gate::{Call, Device};
 use crate::mounts::device_of;
-use crate::now::may_cachestat;
+use crate::now::{file as kernel, may_cachestat};
 use crate::op::{Completion, DriverKind, Event, Op, Token};
 use crate::sim::{self, Sim, World};
 use crate::slab::Key;
@@ -208,14 +208,30 @@ impl Ring {
         }
         if let Some(device) = device {
             let enters = self.common.gate.enter(device, key, self.woke_at);
-            let slot = self.common.table.get_mut(key).expect("just inserted");
-            slot.place = if enters { Place::Taken(device) } else { Place::InLine(device) };
             if !enters {
+                let slot = self.common.table.get_mut(key).expect("just inserted");
+                slot.place = Place::InLine(device);
                 return key;
             }
+            self.take_place(key, device);
         }
         self.start(key);
         key
+    }
+
+    /// Notes that an operation has a place among the calls of a device.
+    fn take_place(&mut self, key: Key, device: Device) {
+        let is_doubted = self.common.gate.shares().is_doubted(device);
+        let slot = self.common.table.get_mut(key).expect("it begins");
+        let mut call = Call::new(device, self.woke_at);
+        if is_doubted && !matches!(self.driver, Driver::Sim(_)) && kernel::asks_disk(&slot.op) {
+            // The server of a network file system knows what it is asked. On a disk the kernel may have the block in which
+            // it looks for a name, but no look at a block in memory takes so long.
+            let has_blocks = device.numbers().is_none_or(|(major, _)| major != 0);
+            let is_look = matches!(slot.op, Op::Open { .. });
+            call.waits_from = if is_look && has_blocks { SEEN_ANSWER } else { Duration::ZERO };
+        }
+        slot.place = Place::Taken(call);
     }
 
     /// Gives an operation to the driver.
@@ -233,18 +249,19 @@ impl Ring {
         // Some may end as they begin, and leave their places to others.
         while !self.common.left.is_empty() {
             let Common { left, gate, .. } = &mut self.common;
-            self.answered.extend(left.drain(..).filter(|device| gate.leave(*device, now)));
+            let ended = left.drain(..).filter(|call| gate.leave_call(call, now));
+            self.answered.extend(ended.map(|call| call.device));
             while let Some(key) = self.common.gate.next(now) {
-                let slot = self.common.table.get_mut(key).expect("withdrawn before it ends");
+                let slot = self.common.table.get(key).expect("withdrawn before it ends");
                 if let Place::InLine(device) = slot.place {
-                    slot.place = Place::Taken(device);
+                    self.take_place(key, device);
                 }
                 self.start(key);
             }
         }
     }
 
-    /// Returns how long a device has had operations under way without ending any, as of the end of the last
+    /// Returns how long a device has had operations under way without an answer, as of the end of the last
     /// [`wait`](Self::wait): see [`Shares::silence`](crate::Shares::silence).
     #[must_use]
     pub fn silence(&self, device: Device) -> Duration {
@@ -256,6 +273,13 @@ impl Ring {
     #[must_use]
     pub fn refuses(&self, device: Device, patience: Duration) -> bool {
         self.common.gate.shares().refuses(device, self.woke_at, patience)
+    }
+
+    /// Notes that an operation of a device is late, though others may have ended since it began. Until the next answer it
+    /// matters whether those that end have asked the device, or were answered from memory: [`silence`](Self::silence) goes
+    /// on in the second case.
+    pub fn doubt(&mut self, device: Device) {
+        self.common.gate.shares_mut().doubt(device);
     }
 
     /// Notes that a device was found not to answer, here or by others; returns its operations under way.
@@ -487,6 +511,8 @@ impl Ring {
     }
 }
 
+/// The time from which on a look for a name that the kernel does not know was a question to a disk.
+const SEEN_ANSWER: Duration = Duration::from_millis(1);
 /// Waits that are longer need not be exact.
 const EXACT: Duration = Duration::from_millis(10);
 
