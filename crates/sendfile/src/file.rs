@@ -35,7 +35,8 @@
 //! another process or worker. The random worlds of
 //! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third
 //! case it may sleep for the journal: the first use of another user's file since it was changed writes
-//! its access time, unless it is mounted with `noatime`.
+//! its access time, unless it is mounted with `noatime`. Beside `sendfile(2)`, a read of the ring in front of a
+//! splice may sleep on a device that has no tag left (`docs/linux.md`).
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;

@@ -96,7 +96,9 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
 /// of one byte then waits by callback, where the file system allows that (`FMODE_NOWAIT`: ext4, xfs, btrfs); on
 /// other file systems a thread waits for the byte as it would have waited for the page. The metadata is in memory by
 /// then, so the read can be inline, unless the kernel had no memory for the pages or takes less than the range at once
-/// (`max_sectors_kb` below 1,024).
+/// (`max_sectors_kb` below 1,024). In one case it sleeps all the same, in the worker: if it meets a page at which
+/// readahead goes on, it submits the next window, and waits for a tag of the device (`blk_mq_get_tag` below
+/// `filemap_readahead`). A device that has stopped to answer may have none left.
 ///
 /// With the kernel's readahead, which is for disks that are fast, the thread sleeps for what is on its way. A
 /// read of one byte in front would spare that, but it costs more than the sleep: in a virtual machine the
