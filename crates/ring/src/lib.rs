@@ -87,7 +87,7 @@ pub use gate::{Call, Device, Gate, Shares};
 pub use mounts::learn_device;
 pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;
-pub use now::process::{block_signals, keep_descriptors_from_programs};
+pub use now::process::{Sockets, block_signals, keep_descriptors_from_programs};
 pub use op::{
     Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
     SPARE_ACCEPTS_MAX, Signal, Stat, Token,

@@ -1,5 +1,6 @@
 //! Starts all workers, carries out signals, and shuts down.
 
+mod exit;
 mod shares;
 mod signals;
 mod start;
@@ -28,6 +29,7 @@ use crate::reload::{Reloader, Reply, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
 use crate::{control_socket, descriptors, listen};
+use exit::{exit, let_go, note_inherited_sockets};
 pub(crate) use shares::have_descriptors;
 use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
 use signals::{Wishes, obey_signals, reopen_logs};
@@ -62,6 +64,7 @@ fn serve(
     snapshot: Snapshot,
     source: Option<(Source, Loaded)>,
 ) -> Result<(), String> {
+    note_inherited_sockets();
     end_on_panic();
     let snapshot = Arc::new(snapshot);
     let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
@@ -122,6 +125,7 @@ fn serve(
     // The thread ends because the signals are closed; it has no result.
     let _ = waiting.join();
     drop(reserved);
+    let_go();
     let cut = result?;
     if cut > 0 {
         let were = if cut == 1 { " was" } else { "s were" };
@@ -298,11 +302,7 @@ fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         default(info);
         say("a thread has panicked, which is a bug; the server ends");
-        #[expect(
-            clippy::exit,
-            reason = "the panic message has been printed; nothing else may run"
-        )]
-        std::process::exit(1);
+        exit(1);
     }));
 }
 

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use testkit::metrics::Metrics;
 use testkit::{
-    Client, Content, HungDisk, Op, Response, Server, SlowFs, SlowFsBuilder, Subvolumes, Tree,
-    or_skip,
+    Address, Client, Content, HungDisk, Op, Response, Server, SlowFs, SlowFsBuilder, Subvolumes,
+    Tree, or_skip,
 };
 
 use common::{
@@ -342,6 +342,43 @@ fn a_file_system_that_never_answers_harms_only_its_own_files() {
             let status = format!("/proc/{}/status", server.pid());
             let has_ended = || fs::read_to_string(&status).unwrap().contains("State:\tZ");
             assert!(common::wait_until(SOON, has_ended), "it waits for calls");
+            set_dead(&slow, false);
+            assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+        });
+    }
+}
+
+/// A call of FUSE that the file system has begun cannot be killed, so the process and its descriptors stay.
+#[test]
+fn a_server_that_a_dead_file_system_keeps_lets_go_of_its_clients_and_its_address() {
+    for signals in [1, 2] {
+        on_both_drivers_at_once(|driver| {
+            let (tree, slow, name) = or_skip!(tree_with(file_system()));
+            let mut server = serve(driver, tree.path(), &["--timeout-disk", "3"]);
+            assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
+            set_dead(&slow, true);
+            let mut client = connect(&server);
+            client.send(request(&format!("GET /{name}/cold/0.bin"))).unwrap();
+            assert!(slow.wait_until_waiting(Op::Lookup, 1, SOON));
+            server.signal(testkit::Signal::TERM).unwrap();
+            assert!(server.wait_for_stderr("shutting down", SOON).is_some());
+            if signals == 2 {
+                server.signal(testkit::Signal::TERM).unwrap();
+            }
+            client.set_limit(SOON);
+            match client.response() {
+                Ok(response) => assert_eq!((signals, response.status), (1, 503)),
+                Err(error) => {
+                    assert_ne!(error.kind(), ErrorKind::TimedOut, "{driver}: it waits for ever");
+                    assert_eq!(signals, 2, "{error}");
+                }
+            }
+            let status = format!("/proc/{}/status", server.pid());
+            let has_ended = || fs::read_to_string(&status).unwrap().contains("State:\tZ");
+            assert!(common::wait_until(SOON, has_ended), "it waits for calls");
+            let Address::Tcp(address) = server.address() else { unreachable!("it has a port") };
+            let successor = serve(driver, tree.path(), &["--listen", &address.to_string()]);
+            assert_eq!(ask(&successor, "GET /hot.txt").body, b"hot");
             set_dead(&slow, false);
             assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
         });

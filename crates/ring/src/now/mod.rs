@@ -4,7 +4,7 @@
 pub(crate) mod file;
 #[allow(unsafe_code, reason = "a mapping, and mincore of it")]
 mod mapping;
-#[allow(unsafe_code, reason = "masks of signals, and signalfd")]
+#[allow(unsafe_code, reason = "masks of signals, signalfd, shutdown")]
 pub(crate) mod process;
 #[allow(unsafe_code, reason = "an ioctl")]
 pub(crate) mod socket;

@@ -1,10 +1,14 @@
-//! Direct calls on signals and child processes.
+//! Direct calls on signals, child processes, and the sockets of the process.
 
 use core::mem::{MaybeUninit, offset_of};
 use core::ptr;
+use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use libc::{signalfd_siginfo, sigset_t};
@@ -41,6 +45,43 @@ pub fn keep_descriptors_from_programs() -> io::Result<()> {
     // SAFETY: the call takes no memory, and closes nothing.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sockets that a process has, by the names that `/proc` has for them; empty where there is no `/proc`.
+#[derive(Debug, Default)]
+pub struct Sockets(HashSet<PathBuf>);
+
+impl Sockets {
+    /// Those that the process has now.
+    #[must_use]
+    pub fn open_now() -> Self {
+        Self(sockets().map(|(_, name)| name).collect())
+    }
+
+    /// Shuts down all other sockets of the process, which ends next (`shutdown(2)`): listeners accept nothing more, and
+    /// peers learn of the end. A thread that sleeps in a call on a disk keeps all descriptors open after that, until
+    /// the disk answers, and the kernel would accept connections that nobody serves.
+    ///
+    /// Other processes that share such a socket lose it, too.
+    pub fn shut_down_others(&self) {
+        for (number, name) in sockets() {
+            if !self.0.contains(&name) {
+                // SAFETY: the call takes no memory. If another thread has closed the descriptor meanwhile, it fails.
+                unsafe { libc::shutdown(number, libc::SHUT_RDWR) };
+            }
+        }
+    }
+}
+
+/// The sockets among the descriptors of the process, and their names.
+fn sockets() -> impl Iterator<Item = (i32, PathBuf)> {
+    let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    all.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        // What a link leads to is asked of no file system.
+        let name = fs::read_link(entry.path()).ok()?;
+        name.as_os_str().as_bytes().starts_with(b"socket:").then_some((number, name))
+    })
 }
 
 /// Runs `start`, which starts a thread of a ring: such a thread runs no handler of the program, and leaves

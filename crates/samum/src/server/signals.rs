@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 use signal_hook::iterator::Signals;
 
+use super::exit::exit;
 use super::spawn;
 use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
@@ -48,8 +49,7 @@ pub(super) fn obey_signals(
         } else if is_stopping {
             // Nothing would end them, and enforce their limits, any more.
             process::kill_all();
-            #[expect(clippy::exit, reason = "the second signal asks for it")]
-            std::process::exit(0);
+            exit(0);
         } else {
             is_stopping = true;
             // Before the sockets are closed, so that no successor takes the names for stale.

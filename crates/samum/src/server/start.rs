@@ -11,6 +11,7 @@ use ring::{Choice, Ring, Silences, Waker};
 use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
 
+use super::exit::exit;
 use super::shares::Shares;
 use crate::config::{Log, Server};
 use crate::control::{Inbox, Workers};
@@ -247,6 +248,5 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
 /// would stay open, and their clients would hang.
 fn end_at_once(error: &io::Error) -> ! {
     say(&format!("a worker cannot wait for events: {error}; the server ends"));
-    #[expect(clippy::exit, reason = "nothing else may run")]
-    std::process::exit(1);
+    exit(1);
 }
