@@ -570,19 +570,18 @@ fn a_client_that_leaves_ends_the_request() {
     });
 }
 
-/// The content takes all of the buffer, with the framing of its records, when its client leaves: the end has to be
-/// received all the same.
+/// The end has to be received though nobody waits for it. (The content of a response behind another one stays at the
+/// application, which is told when the client leaves.)
 #[test]
 fn a_connection_is_kept_for_others_if_a_client_leaves_before_the_end() {
     on_both_drivers(|driver| {
-        let tree = scripts().file("www/large.bin", vec![0; 32 << 20]);
-        let content = [output(&"x".repeat(1024)).repeat(61), output(&"x".repeat(345))].concat();
-        let head = output("Content-Type: a/b\r\nContent-Length: 62809\r\n\r\n");
+        let tree = scripts();
+        let content = output(&"x".repeat(1024)).repeat(61);
+        let head = output("Content-Type: a/b\r\nContent-Length: 62464\r\n\r\n");
         let act = Act::Drip(vec![[head, content].concat(), end(0)]);
         let seen = application(&tree.path().join("php.sock"), vec![act]);
         let mut stage = Stage::with(driver, &tree, ", keep = true", "buffer = '62KiB'\n");
         let mut client = stage.connect();
-        client.send(request("GET /large.bin")).unwrap();
         client.send(request("GET /index.php")).unwrap();
         client.read_exactly(20).unwrap();
         assert!(matches!(seen.recv_timeout(SOON), Ok(Seen::Request(..))));
@@ -836,7 +835,9 @@ fn a_response_that_has_begun_is_cut_off_with_its_upload() {
             let stage = Stage::with(driver, &tree, keys, "buffer = '64KiB'\n");
             let mut client = stage.connect();
             client.send(request(&format!("POST /\nContent-Length: {}", 2 * MIB))).unwrap();
-            client.send(vec![b'x'; MIB]).unwrap();
+            // More than is collected before the application hears of it, and not more than its socket takes: nothing can
+            // be written to a full one before it is closed.
+            client.send(vec![b'x'; 80 * 1024]).unwrap();
             if is_cut {
                 let mut came = Vec::new();
                 while !came.ends_with(b"begun\r\n") {

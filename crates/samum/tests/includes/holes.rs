@@ -1,10 +1,17 @@
 //! Pages with many holes, and holes that take their time.
 
 use core::fmt::Write as _;
+use core::time::Duration;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 
 use testkit::{Content, request};
 
+use crate::application::{end, output};
 use crate::common::{SOON, wait_until};
 use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
@@ -188,5 +195,62 @@ fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
         assert_eq!(stage.page("/b.html"), "(none)".repeat(7));
         assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 0);
         drop(clients);
+    });
+}
+
+/// A server of one connection that answers with these bytes; says when all of them have been taken.
+fn serve_once(path: &Path, answer: Vec<u8>) -> mpsc::Receiver<()> {
+    let listener = UnixListener::bind(path).unwrap();
+    let (sender, has_sent) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream.write_all(&answer).unwrap();
+        sender.send(()).unwrap();
+    });
+    has_sent
+}
+
+#[test]
+fn the_content_of_a_hole_waits_at_its_server_until_its_turn() {
+    /// More than sockets hold, and less than the buffer of a route has room for.
+    const SIZE: usize = 900_000;
+    let bytes = "x".repeat(SIZE);
+    let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
+    let chunks = format!("{:x}\r\n{bytes}\r\n0\r\n\r\n", bytes.len());
+    let records = |bytes: &str| {
+        let all = bytes.as_bytes().chunks(30_000);
+        all.flat_map(|part| output(str::from_utf8(part).unwrap())).collect::<Vec<u8>>()
+    };
+    let php = records(&format!("Content-Type: a/b\r\n\r\n{bytes}"));
+    let answers = [
+        ("app.sock", format!("{head}Content-Length: {SIZE}\r\n\r\n{bytes}").into_bytes()),
+        ("app.sock", format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}").into_bytes()),
+        ("app.sock", format!("{head}\r\n{bytes}").into_bytes()),
+        ("php.sock", [php, end(0)].concat()),
+    ];
+    on_both_drivers(|driver| {
+        for (form, (socket, answer)) in answers.iter().enumerate() {
+            let tree = tree();
+            let root = tree.path().display().to_string();
+            let first = "printf 'Content-Type: text/plain\\n\\nfirst'";
+            let wait = format!("while ! [ -e {root}/go ]; do sleep 0.01; done; {first}");
+            script(&tree, "first", &wait);
+            let path = if *socket == "app.sock" { "/server/a" } else { "/script/a.php" };
+            let page = format!(
+                "<!--#include virtual=\"/tool/first\"--><!--#include virtual=\"{path}\"-->end"
+            );
+            tree.write("www/page.html", page.as_str());
+            let has_sent = serve_once(&tree.path().join(socket), answer.clone());
+            let stage = Stage::new(driver, &tree);
+            let mut client = stage.connect();
+            client.send(request("GET /page.html")).unwrap();
+            let early = has_sent.recv_timeout(Duration::from_millis(700));
+            assert!(early.is_err(), "form {form}: all of it waits in memory");
+            tree.write("go", "");
+            let response = client.response().unwrap();
+            assert!(response.body == format!("first{bytes}end").into_bytes(), "form {form}");
+            has_sent.recv_timeout(SOON).expect("all of it was taken");
+        }
     });
 }

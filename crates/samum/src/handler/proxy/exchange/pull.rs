@@ -33,6 +33,9 @@ const CYCLIC_BYTES_MAX: u64 = 512 * 1024 * 1024;
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
+/// Bytes that are received of a response before its head is understood, and so before its client takes something of it: as
+/// many as the ring receives at once. Of a hole of a page no more comes before its turn.
+const EARLY_BYTES_MAX: usize = 20 * 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
@@ -145,7 +148,13 @@ impl Exchange {
             Way::Pipes => true,
             Way::Memory { .. } => self.may_spool(),
         };
-        may_help && self.stage == Stage::Content
+        may_help && self.stage == Stage::Content && self.is_taken()
+    }
+
+    /// Returns whether the client takes the content. A hole of a page, and a response behind another one, has its turn
+    /// later.
+    fn is_taken(&self) -> bool {
+        self.delivery.output.borrow().takes.is_some()
     }
 
     /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
@@ -188,16 +197,18 @@ impl Exchange {
         }))
     }
 
-    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection.
+    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection. Before its client
+    /// takes it, it waits in the socket. If nothing of it is wanted any more, its end is.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
         let link = self.tries.link(tools.links)?;
-        if !link.may_pull() {
+        let is_early = !self.is_taken() && !self.delivery.has_all();
+        if !link.may_pull() || is_early && self.stage == Stage::Content {
             return None;
         }
         if !self.has_buffer(tools) {
             return self.stop_pulling(tools);
         }
-        let most = self.receive_max();
+        let most = self.receive_max().min(if is_early { EARLY_BYTES_MAX } else { usize::MAX });
         let link = self.tries.link(tools.links)?;
         let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
         if !unread.is_empty() {
