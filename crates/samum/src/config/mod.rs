@@ -555,6 +555,9 @@ pub struct Tuning {
     /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
     /// them each connection has one response at a time.
     pub memory_bytes_max: u64,
+    /// Bytes of the buffers of one worker in which contents of other servers wait for slow clients. Beyond them each content
+    /// has little memory, and waits at its server.
+    pub buffers_bytes_max: u64,
     /// The maximum number of connections of all workers together.
     pub connections_max: usize,
     /// An idle connection is closed after this time.
@@ -575,6 +578,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             memory_bytes_max: WORKER_BYTES_MAX,
+            buffers_bytes_max: 512 * 1024 * 1024,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),
             timeout_header: Duration::from_secs(20),

@@ -63,6 +63,15 @@ impl Stage {
         change: impl FnOnce(&mut GatewayRules),
         add: impl FnOnce(&mut Site),
     ) -> Self {
+        Self::with_tuning(world, change, add, Tuning::default())
+    }
+
+    fn with_tuning(
+        world: World,
+        change: impl FnOnce(&mut GatewayRules),
+        add: impl FnOnce(&mut Site),
+        tuning: Tuning,
+    ) -> Self {
         world.write_file("notes", b"");
         let listener = world.listen(SERVER.parse::<core::net::SocketAddr>().expect("an address"));
         let mut rules = GatewayRules {
@@ -74,6 +83,7 @@ impl Stage {
         change(&mut rules);
         let servers = vec![upstream::server(&format!("http://{SERVER}")).expect("a server")];
         let mut config = Config::default();
+        config.server.tuning = tuning;
         config.sites[0].routes[0].action = Action::Proxy(Upstream { servers, rules });
         add(&mut config.sites[0]);
 
@@ -491,6 +501,59 @@ fn the_files_of_slow_clients_have_a_limit() {
     }
     assert!(stage.notes().contains("no buffer in /spool: 128 files are in use; "));
     stage.check_nothing_is_left(clients, servers);
+}
+
+/// A worker has memory for the buffers of a few slow clients. Contents of others wait at their servers, whatever their
+/// framing is.
+#[test]
+fn contents_without_a_buffer_wait_at_their_servers() {
+    const MIB: usize = 1024 * 1024;
+    const CLIENTS: usize = 60;
+    const SIZE: usize = MIB - 10_000;
+    /// The memory of a client without a buffer: what waits for it, and the rest of what it was given before; of each the
+    /// limit, and a receive more. Its socket takes some, too.
+    const LITTLE: usize = 4 * 20 * 1024 + 10_000;
+    let large = content(6, SIZE);
+    let by_length = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
+    let in_chunks = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{SIZE:x}\r\n");
+    let until_close = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+    let answers = [
+        [by_length.as_bytes(), &large].concat(),
+        [in_chunks.as_bytes(), &large, b"\r\n0\r\n\r\n"].concat(),
+        [until_close.as_bytes(), &large].concat(),
+    ];
+    in_wide_worlds(2, |mut sim| {
+        sim.send_buffer = 10_000;
+        for buffers in [0, 4] {
+            let bytes = (buffers * MIB) as u64;
+            let tuning = Tuning { buffers_bytes_max: bytes, ..Tuning::default() };
+            let no_pipes = |rules: &mut GatewayRules| rules.splice = false;
+            let world = World::new(sim.clone());
+            let mut stage = Stage::with_tuning(world, no_pipes, |_| {}, tuning);
+            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
+            let servers: Vec<Peer> = clients.iter().map(|it| stage.ask(it, GET)).collect();
+            for ((client, server), answer) in clients.iter().zip(&servers).zip(answers.iter().cycle()) {
+                client.peer.stop_reading();
+                server.send(answer);
+                if answer == &answers[2] {
+                    server.shutdown_write();
+                }
+            }
+            stage.pass(Duration::from_secs(2));
+            let waiting: usize = servers.iter().map(Peer::unreceived_bytes).sum();
+            let all: usize = answers.iter().map(|answer| answer.len() * CLIENTS / 3).sum();
+            let taken = all - waiting;
+            let most = buffers * MIB + CLIENTS * LITTLE;
+            assert!(taken <= most, "{taken} bytes of {most} with {buffers} buffers");
+            assert!(taken >= buffers * SIZE, "{taken} bytes with {buffers} buffers");
+            for client in &mut clients {
+                client.peer.set_read_rate(None);
+                let response = stage.response(client);
+                assert!(response.whole && response.body == large, "{}", response.head);
+            }
+            stage.check_nothing_is_left(clients, servers);
+        }
+    });
 }
 
 /// The way in which a server ends what it sends.

@@ -146,8 +146,9 @@ pub(super) struct Reached {
     interest: Rc<Interest>,
 }
 
-impl Default for Proxy {
-    fn default() -> Self {
+impl Proxy {
+    /// Without exchanges. Their cyclic buffers have so many bytes together.
+    pub(super) fn new(buffers_bytes_max: u64) -> Self {
         Self {
             exchanges: Slab::new(),
             wheel: Wheel::new(Time::default(), TICK),
@@ -166,12 +167,10 @@ impl Default for Proxy {
             tidied: Time::default(),
             bodies: Bodies::default(),
             lines: Lines::default(),
-            places: Places::default(),
+            places: Places::new(buffers_bytes_max),
         }
     }
-}
 
-impl Proxy {
     /// Takes the body of a request, of `bytes_max` bytes at most, or what follows one that asks for another
     /// protocol. The request is found next.
     pub(super) fn consumer(

@@ -26,8 +26,6 @@ pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
-/// Bytes of the cyclic buffers of a worker. While there is no room, contents go through the ring.
-const CYCLIC_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// Bytes of cyclic buffers that are kept for the next contents as long as there are exchanges. Memory of a kept buffer that was never used costs
 /// nothing.
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
@@ -47,14 +45,14 @@ pub(in crate::handler::proxy) struct Places {
     pub(super) files: Files,
 }
 
-impl Default for Places {
-    fn default() -> Self {
-        let buffers = CyclicPool::new(CYCLIC_BYTES_MAX, CYCLIC_BYTES_KEPT);
+impl Places {
+    /// Places with so many bytes of cyclic buffers. While none is left for a content, that goes through the ring, a little
+    /// at a time.
+    pub(in crate::handler::proxy) fn new(buffers_bytes_max: u64) -> Self {
+        let buffers = CyclicPool::new(buffers_bytes_max, CYCLIC_BYTES_KEPT);
         Self { pipes: PipePool::new(PIPES_MAX), buffers, files: Files::default() }
     }
-}
 
-impl Places {
     /// Gives buffers and pipes that no exchange uses back to the kernel.
     pub(in crate::handler::proxy) fn shrink(&self) {
         self.buffers.shrink();
@@ -86,6 +84,7 @@ impl Exchange {
             && let Some(link) = self.tries.link(tools.links)
         {
             self.reception.way = Way::Pipes;
+            self.reception.lacks_buffer = false;
             link.set_pulling(&mut tools.shell.ring);
         }
     }
@@ -186,7 +185,7 @@ impl Exchange {
             }
         }
         if !self.has_buffer(tools) {
-            return self.stop_pulling(tools);
+            return self.stop_without_buffer(tools);
         }
         let link = self.tries.link(tools.links)?;
         let buffer = self.reception.way.buffer()?;
@@ -206,7 +205,7 @@ impl Exchange {
             return None;
         }
         if !self.has_buffer(tools) {
-            return self.stop_pulling(tools);
+            return self.stop_without_buffer(tools);
         }
         let most = self.receive_max().min(if is_early { EARLY_BYTES_MAX } else { usize::MAX });
         let link = self.tries.link(tools.links)?;
@@ -319,6 +318,13 @@ impl Exchange {
         self.reception.way = Way::Ring;
         self.receive_if_wanted(tools);
         None
+    }
+
+    /// Goes on through the ring, with little in memory: no cyclic buffer is left. What the ring brings is in the heap,
+    /// which has no limit for all exchanges together, and does not give all of it back to the kernel when it is free again.
+    fn stop_without_buffer<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
+        self.reception.lacks_buffer = true;
+        self.stop_pulling(tools)
     }
 
     /// Passes a piece on that has come through a tunnel.

@@ -20,6 +20,10 @@ use crate::handler::proxy::{Answer, Held, Reached};
 /// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
+/// Bytes of a content that may wait in memory while no cyclic buffer is left for it; then what the ring receives at once
+/// may still come.
+const WITHOUT_BUFFER_BYTES_MAX: u64 = 20 * 1024;
+
 /// The line for the operator about a request that is answered before all of it has been sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
 
@@ -33,7 +37,11 @@ impl Exchange {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.delivery.output.borrow().in_memory() >= self.memory_max()
+        let most = match self.reception.lacks_buffer {
+            true => self.memory_max().min(WITHOUT_BUFFER_BYTES_MAX),
+            false => self.memory_max(),
+        };
+        self.delivery.output.borrow().in_memory() >= most
     }
 
     /// Bytes of the content that may wait in memory.
