@@ -15,6 +15,9 @@ pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
 /// reason to end a stream twice, but it does no harm.
 pub const EMPTY_RECORDS_MAX: u8 = 16;
 
+/// The most bytes of `FCGI_STDERR` that come at once. They may be hundreds of lines, each of which costs the caller some time.
+pub const ERRORS_BYTES_MAX: usize = 1024;
+
 /// One connection as the receiver of responses. It holds no bytes but the beginning of a header, and where
 /// it is among the records.
 ///
@@ -42,7 +45,7 @@ pub enum Event<'a> {
     Partial,
     /// The next bytes of `FCGI_STDOUT`, at least one.
     Output(&'a [u8]),
-    /// The next bytes of `FCGI_STDERR`, at least one.
+    /// The next bytes of `FCGI_STDERR`, at least one and at most [`ERRORS_BYTES_MAX`].
     Errors(&'a [u8]),
     /// The end of the response.
     End(End),
@@ -250,7 +253,11 @@ impl Response {
                 (self.begin_record(header)?, len, None)
             }
             Place::Content { record, left, .. } => {
-                let len = input.len().min((*left).into());
+                let most = match record {
+                    Received::Stderr => ERRORS_BYTES_MAX,
+                    Received::Stdout | Received::EndRequest | Received::Management => usize::MAX,
+                };
+                let len = input.len().min((*left).into()).min(most);
                 *left -= u16::try_from(len).expect("at most what was left");
                 let bytes = &input[..len];
                 let event = match record {

@@ -78,6 +78,7 @@ mod record;
 mod testing;
 
 pub use connection::{
-    Connection, EMPTY_RECORDS_MAX, End, Eof, Event, Fault, MANAGEMENT_RECORDS_MAX, ProtocolStatus,
+    Connection, EMPTY_RECORDS_MAX, ERRORS_BYTES_MAX, End, Eof, Event, Fault,
+    MANAGEMENT_RECORDS_MAX, ProtocolStatus,
 };
 pub use record::RequestId;

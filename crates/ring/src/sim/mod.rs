@@ -105,6 +105,8 @@ pub struct Config {
     /// True if sockets that were connected receive 20 KiB at once, as with the other drivers, and not 2 KiB. Ten times as
     /// much may come then before a [cancel](Self::cancel) takes effect.
     pub wide_receives: bool,
+    /// The time that each direct receive takes of the caller.
+    pub receive: Duration,
     /// Pages that the kernel reads ahead unless [`Ring::no_readahead`](crate::Ring::no_readahead) was called.
     pub readahead_pages: usize,
     /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
@@ -186,6 +188,7 @@ impl Config {
             cancel: micros(1, 300),
             send_buffer: 128 * 1024,
             wide_receives: false,
+            receive: Duration::ZERO,
             readahead_pages: 32,
             paces: true,
             copies: false,

@@ -58,6 +58,7 @@ impl World {
 
     pub(crate) fn receive(&self, fd: i32, room: &mut [u8]) -> io::Result<usize> {
         let mut state = self.state();
+        state.now = state.now + state.config.receive;
         let conn = state.conn(fd)?;
         let most = state.receive_bytes_max();
         let one = &mut state.conns[conn];

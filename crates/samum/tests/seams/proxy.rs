@@ -21,6 +21,7 @@ use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until
 mod crowd;
 mod hand_over;
 mod holes;
+mod turns;
 
 /// The server that requests are passed on to.
 const SERVER: &str = "127.0.0.1:9000";
@@ -532,7 +533,9 @@ fn contents_without_a_buffer_wait_at_their_servers() {
             let mut stage = Stage::with_tuning(world, no_pipes, |_| {}, tuning);
             let mut clients: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
             let servers: Vec<Peer> = clients.iter().map(|it| stage.ask(it, GET)).collect();
-            for ((client, server), answer) in clients.iter().zip(&servers).zip(answers.iter().cycle()) {
+            for ((client, server), answer) in
+                clients.iter().zip(&servers).zip(answers.iter().cycle())
+            {
                 client.peer.stop_reading();
                 server.send(answer);
                 if answer == &answers[2] {

@@ -25,7 +25,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::Method;
-use ring::Key;
+use ring::{Key, Time};
 
 use self::attempt::Tries;
 use self::delivery::Delivery;
@@ -91,6 +91,8 @@ pub(super) struct Tools<'a> {
     pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
     pub(super) places: &'a mut Places,
+    /// When the time for what is pulled ends in this turn of the worker.
+    pub(super) pull_until: Time,
 }
 
 impl Exchange {
@@ -151,13 +153,18 @@ impl Exchange {
         self.wire.into_text()
     }
 
-    /// Logs what the application says to the operator, up to a limit. What is behind it is no progress.
+    /// Logs what the application says to the operator, up to a limit. What is behind it is no progress. Each line
+    /// counts like a part of the response.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
-        let Self { text: all, tries, upstream, wire, .. } = self;
+        let Self { text: all, tries, upstream, wire, reception, .. } = self;
         let Tools { shell, lines, .. } = tools;
         let source = tries.server_name(upstream);
         let name = wire.name_at(source);
-        if all.push(text, |line| lines.note_text(shell, source, &name, line)) {
+        let note = |line: &str| {
+            reception.share.spend(0);
+            lines.note_text(shell, source, &name, line);
+        };
+        if all.push(text, note) {
             self.clock.note_progress(shell.cx.now);
         } else if all.is_endless() {
             self.blame(tools, "it writes more than 64 MiB to standard error");

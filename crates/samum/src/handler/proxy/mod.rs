@@ -64,6 +64,10 @@ const EXCHANGES_MAX: usize = 16_384;
 /// the answer included.
 const EXPIRIES_MAX: usize = 128;
 
+/// The time in a turn of the worker for what is pulled: of exchanges that have another turn, and of those whose clients have
+/// made room. The events that something has come have as much before. It is as long as other parts of a turn.
+const PULL_TIME: Duration = Duration::from_micros(400);
+
 const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
 
 /// The exchanges of a worker with servers.
@@ -86,6 +90,8 @@ pub(super) struct Proxy {
     again: VecDeque<Key>,
     /// The turn of the worker in which those had another turn.
     turn: u64,
+    /// When the time for what is pulled ends in that turn.
+    pull_until: Time,
     /// Entries of the wheel that have come up and were not looked at yet.
     expired: VecDeque<(u64, Tick)>,
     /// True while the timer of the next tick is in flight.
@@ -162,6 +168,7 @@ impl Proxy {
             woken: VecDeque::new(),
             again: VecDeque::new(),
             turn: 0,
+            pull_until: Time::default(),
             expired: VecDeque::new(),
             ticks: false,
             tidied: Time::default(),
@@ -247,7 +254,12 @@ impl Proxy {
     /// Moves on what clients and servers have left to do.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
-            for _ in 0..self.again.len() {
+            self.pull_until = shell.ring.now() + PULL_TIME;
+            // Those for which no time is left are the first in the next turn.
+            for nth in 0..self.again.len() {
+                if nth > 0 && shell.ring.now() >= self.pull_until {
+                    break;
+                }
                 let Some(key) = self.again.pop_front() else { break };
                 self.step(shell, key, Exchange::handle_turn);
             }
@@ -465,12 +477,17 @@ impl Proxy {
             again,
             lines,
             places,
+            turn,
+            pull_until,
             ..
         } = self;
         // It may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
-        let tools = &mut Tools { shell, links, answers, interims, woken, again, lines, places };
+        let has_acted = *turn == shell.cx.turn;
+        let pull_until = if has_acted { *pull_until } else { now + PULL_TIME };
+        let tools =
+            &mut Tools { shell, links, answers, interims, woken, again, lines, places, pull_until };
         step(exchange, tools);
         if exchange.is_over() {
             exchange.leave(links);

@@ -103,11 +103,8 @@ impl Exchange {
             if self.reception.way.is_memory() && self.is_full() {
                 return;
             }
-            if !self.reception.share.is_left(tools.shell.cx.turn) {
-                if !core::mem::replace(&mut self.reception.is_queued, true) {
-                    tools.again.push_back(self.key);
-                }
-                return;
+            if self.is_turn_over(tools) {
+                return self.queue(tools);
             }
             if self.reception.way.is_interrupted() {
                 self.understand_pulled(tools);
@@ -128,6 +125,22 @@ impl Exchange {
                 Some(Ok(Pulled::End)) => return self.handle_ended(tools),
                 Some(Err(error)) => return self.handle_failed(tools, &error),
             }
+        }
+    }
+
+    /// Returns whether the share of the exchange in this turn of the worker is used up, or the time of all exchanges.
+    fn is_turn_over(&mut self, tools: &Tools<'_>) -> bool {
+        let has_share = self.reception.share.is_left(tools.shell.cx.turn);
+        !has_share || tools.shell.ring.now() >= tools.pull_until
+    }
+
+    /// Asks for another turn if something may have come.
+    fn queue(&mut self, tools: &mut Tools<'_>) {
+        let has_come = self.tries.link(tools.links).is_some_and(|link| link.may_pull());
+        if (has_come || self.reception.way.is_interrupted())
+            && !core::mem::replace(&mut self.reception.is_queued, true)
+        {
+            tools.again.push_back(self.key);
         }
     }
 

@@ -5,8 +5,8 @@ use sendfile::Cyclic;
 
 /// Bytes that are taken of one response in a turn of the worker; the others' turns come first then.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes that each part of a response counts for beside its own: to understand a chunk of one byte takes about as long
-/// as to receive 1 KiB.
+/// Bytes that each part of a response counts for beside its own, and each line for the operator: to understand a chunk of
+/// one byte takes about as long as to receive 1 KiB.
 const PART_BYTES: u64 = 1024;
 
 /// The state of receiving a response.
