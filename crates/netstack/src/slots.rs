@@ -156,6 +156,12 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         self.lowest
     }
 
+    /// An index above those of all values.
+    #[must_use]
+    pub fn index_end(&self) -> u32 {
+        u32::try_from(self.chunks.len()).map_or(u32::MAX, |chunks| chunks.saturating_mul(CHUNK))
+    }
+
     /// The key of the value at an index.
     #[must_use]
     pub fn key(&self, index: u32) -> Option<Key> {
@@ -309,6 +315,18 @@ mod tests {
         let key = slots.insert(1).expect("room");
         assert!(keys.iter().all(|old| *old != key), "a chunk that comes back has new keys");
         assert_eq!(slots.iter().collect::<Vec<_>>(), [(key, &1)]);
+    }
+
+    #[test]
+    fn all_values_are_below_the_end_of_the_indices() {
+        let mut slots: Slots<_, 4> = Slots::new(10);
+        assert_eq!(slots.index_end(), 0);
+        let keys: Vec<_> = (0..10).filter_map(|n| slots.insert(n)).collect();
+        assert_eq!(slots.index_end(), 12);
+        keys.iter().skip(1).take(8).for_each(|key| assert!(slots.remove(*key).is_some()));
+        let found: Vec<_> =
+            (0..slots.index_end()).filter_map(|index| slots.at(index)).copied().collect();
+        assert_eq!(found, [0, 9]);
     }
 
     proptest! {

@@ -1,13 +1,16 @@
 //! The connections of a worker by id, and which of them are idle.
 
+use core::ops::Range;
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 
 use netstack::slots::{Key, Slots, VALUES_MAX};
 use ring::Time;
 
 /// Idle connections that are remembered to be closed when places are wanted, from one look at all.
 const IDLERS_MAX: usize = 256;
+/// Places of connections that are looked at before the next turn: it takes a few nanoseconds for each.
+pub(super) const LOOKS_MAX: u32 = 2048;
 /// When a look has found fewer, the next is not before this.
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
 /// A connection that has been idle for less keeps its place. A request that was in the socket when the connection
@@ -40,6 +43,17 @@ impl<C> Connections<C> {
         Key::from_bits(id).index()
     }
 
+    /// The indices of the connections, from one on, that are looked at in one turn.
+    pub(super) fn indices(&self, from: u32) -> Range<u32> {
+        let end = self.0.index_end();
+        from.min(end)..end.min(from.saturating_add(LOOKS_MAX))
+    }
+
+    /// Returns whether no connection has this index or a larger one.
+    pub(super) fn is_end(&self, index: u32) -> bool {
+        index >= self.0.index_end()
+    }
+
     /// The id of the connection that has an index now.
     pub(super) fn id_at(&self, index: u32) -> Option<u64> {
         Some(self.0.key(index)?.to_bits())
@@ -59,11 +73,7 @@ impl<C> Connections<C> {
     }
 
     pub(super) fn ids(&self) -> Vec<u64> {
-        self.present().map(|(id, _)| id).collect()
-    }
-
-    fn present(&self) -> impl Iterator<Item = (u64, &C)> {
-        self.0.iter().map(|(key, connection)| (key.to_bits(), connection))
+        self.0.iter().map(|(key, _)| key.to_bits()).collect()
     }
 }
 
@@ -73,16 +83,27 @@ impl<C> Default for Connections<C> {
     }
 }
 
-/// Idle connections to close when places are wanted, the oldest first.
+/// Idle connections to close when places are wanted, the one that has been idle for longest first.
 #[derive(Default)]
 pub(super) struct Idlers {
-    found: VecDeque<(u64, Time)>,
+    found: VecDeque<(Time, u64)>,
+    /// Some while a look at all connections goes on.
+    look: Option<Look>,
     /// There is no use in looking before this.
     look_at: Time,
 }
 
+/// A look at all connections, which can take several turns.
+struct Look {
+    began: Time,
+    /// The index of the next connection.
+    next: u32,
+    /// Those that had been idle for longest when it began, of the ones before.
+    oldest: BinaryHeap<(Time, u64)>,
+}
+
 impl Idlers {
-    /// The next one to close. A look at all connections finds many, so that a flood of newcomers
+    /// The next one to close, if it is known. A look at all connections finds many, so that a flood of newcomers
     /// costs each of them little.
     pub(super) fn next<C>(
         &mut self,
@@ -91,30 +112,142 @@ impl Idlers {
         idle_since: impl Fn(&C) -> Option<Time>,
     ) -> Option<u64> {
         loop {
-            while let Some((id, since)) = self.found.pop_front() {
+            while let Some((since, id)) = self.found.pop_front() {
                 if connections.get(id).and_then(&idle_since) == Some(since) {
                     return Some(id);
                 }
             }
-            if now < self.look_at {
+            if self.look.is_none() && now < self.look_at {
                 return None;
             }
-            let mut all: Vec<(Time, u64)> = connections
-                .present()
-                .filter_map(|(id, connection)| Some((idle_since(connection)?, id)))
-                .filter(|(since, _)| *since + IDLE_MIN <= now)
-                .collect();
-            if all.len() > IDLERS_MAX {
-                all.select_nth_unstable(IDLERS_MAX);
-                all.truncate(IDLERS_MAX);
-            } else {
+            let mut look = self.look.take().unwrap_or_else(|| Look::new(now));
+            look.go_on(connections, &idle_since);
+            if !connections.is_end(look.next) {
+                self.look = Some(look);
+                return None;
+            }
+            if look.oldest.len() < IDLERS_MAX {
                 self.look_at = now + IDLERS_PAUSE;
             }
-            all.sort_unstable();
-            self.found = all.into_iter().map(|(since, id)| (id, since)).collect();
-            if self.found.is_empty() {
-                return None;
+            self.found = look.oldest.into_sorted_vec().into();
+        }
+    }
+
+    /// Returns whether a look goes on with the next call of [`next`](Self::next).
+    pub(super) const fn is_looking(&self) -> bool {
+        self.look.is_some()
+    }
+
+    /// Ends a look: no place is wanted any more.
+    pub(super) fn stop_looking(&mut self) {
+        self.look = None;
+    }
+}
+
+impl Look {
+    const fn new(now: Time) -> Self {
+        Self { began: now, next: 0, oldest: BinaryHeap::new() }
+    }
+
+    /// Looks at the connections for which there is time in this turn.
+    fn go_on<C>(&mut self, connections: &Connections<C>, idle_since: impl Fn(&C) -> Option<Time>) {
+        let indices = connections.indices(self.next);
+        self.next = indices.end;
+        for id in indices.filter_map(|index| connections.id_at(index)) {
+            // One that became idle during the look is younger than those that the look has passed.
+            let Some(since) = connections
+                .get(id)
+                .and_then(&idle_since)
+                .filter(|since| *since + IDLE_MIN <= self.began)
+            else {
+                continue;
+            };
+            if self.oldest.len() < IDLERS_MAX {
+                self.oldest.push((since, id));
+            } else if let Some(mut youngest) = self.oldest.peek_mut()
+                && (since, id) < *youngest
+            {
+                *youngest = (since, id);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::default() + Duration::from_millis(millis)
+    }
+
+    /// The next one to close, after as many turns as that takes, and the number of these turns.
+    fn find(
+        idlers: &mut Idlers,
+        connections: &Connections<Option<Time>>,
+        now: Time,
+    ) -> (Option<u64>, usize) {
+        for turn in 1.. {
+            let looks = Cell::new(0);
+            let next = idlers.next(connections, now, |since| {
+                looks.set(looks.get() + 1);
+                *since
+            });
+            // The ones that were found are looked at once more.
+            assert!(looks.get() <= LOOKS_MAX as usize + IDLERS_MAX, "{} in a turn", looks.get());
+            if next.is_some() || !idlers.is_looking() {
+                return (next, turn);
+            }
+        }
+        unreachable!("a look ends")
+    }
+
+    #[test]
+    fn the_one_that_has_been_idle_for_longest_is_found_in_short_turns() {
+        let mut connections = Connections::default();
+        let ids: Vec<u64> =
+            (0..10_000_u64).map(|n| connections.insert_with(|_| Some(at(20_000 - n)))).collect();
+        let mut idlers = Idlers::default();
+        let (next, turns) = find(&mut idlers, &connections, at(30_000));
+        assert_eq!((next, turns), (ids.last().copied(), 10_000_usize.div_ceil(LOOKS_MAX as usize)));
+        // The next ones are known. One that has done something since is not idle for so long any more.
+        *connections.get_mut(ids[9_998]).expect("it is there") = Some(at(29_000));
+        for id in ids.iter().rev().skip(2).take(IDLERS_MAX - 2) {
+            assert_eq!(find(&mut idlers, &connections, at(30_000)), (Some(*id), 1));
+        }
+        assert!(find(&mut idlers, &connections, at(30_000)).1 > 1, "another look");
+    }
+
+    #[test]
+    fn a_look_without_use_is_not_repeated_at_once() {
+        let mut connections = Connections::default();
+        let id = connections.insert_with(|_| Some(at(1000)));
+        let mut idlers = Idlers::default();
+        assert_eq!(find(&mut idlers, &connections, at(1049)).0, None, "it was idle for 49 ms");
+        assert_eq!(find(&mut idlers, &connections, at(1060)).0, None);
+        assert_eq!(find(&mut idlers, &connections, at(1100)).0, Some(id));
+    }
+
+    proptest! {
+        #[test]
+        fn they_come_in_the_order_of_their_times(times in prop::collection::vec(prop::option::of(0_u64..5000), 0..3000)) {
+            let mut connections = Connections::default();
+            let mut all: Vec<_> = Vec::new();
+            for time in times {
+                let id = connections.insert_with(|_| time.map(at));
+                all.extend(time.filter(|time| *time <= 4000 - 50).map(|time| (time, id)));
+            }
+            all.sort_unstable();
+            let mut idlers = Idlers::default();
+            for (_, id) in all {
+                prop_assert_eq!(find(&mut idlers, &connections, at(4000)).0, Some(id));
+                prop_assert!(connections.remove(id).is_some());
+            }
+            prop_assert_eq!(find(&mut idlers, &connections, at(4000)).0, None);
         }
     }
 }

@@ -34,9 +34,9 @@ use connections::{Connections, IDLERS_PAUSE, Idlers};
 /// The precision of the deadlines of connections.
 const TICK: Duration = Duration::from_millis(250);
 /// The time of each part of a turn: completions; answers and news, twice; connections that get another turn; streams of the
-/// disk's line; deadlines. A part that has used it up does the rest in the next turn, which does not wait and takes what has
-/// come meanwhile. What is done last may pass it: a connection that has its turn takes 0.25 ms at most, to send 1 MiB. So a
-/// turn takes 5 ms at most.
+/// disk's line; deadlines; connections that end at a shutdown. A part that has used it up does the rest in the next turn,
+/// which does not wait and takes what has come meanwhile. What is done last may pass it: a connection that has its turn takes
+/// 0.25 ms at most, to send 1 MiB. So a turn takes 5 ms at most.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
@@ -53,6 +53,8 @@ const DELIVERIES_MAX: usize = 128;
 const AGAIN_MAX: usize = 64;
 /// Deadlines of connections that are looked at in one turn. Thousands of connections can be of one tick.
 const EXPIRIES_MAX: usize = 128;
+/// Connections that hear of a shutdown in one turn. Thousands can be idle, and each of these is closed.
+const ENDS_MAX: usize = 128;
 /// Connections closed at once at the end, each of which may have lines for the log.
 const CUTS_MAX: usize = 256;
 /// Connections asked to give back buffers at once, when others starve.
@@ -78,8 +80,8 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     again: VecDeque<u64>,
     /// Whether the handler may have more for connections.
     has_news: bool,
-    /// Whether [`shut_down`](Self::shut_down) was called.
-    shutting_down: bool,
+    /// Some once [`shut_down`](Self::shut_down) was called: no connection before this index has to hear of it.
+    shutdown: Option<u32>,
     completions: Vec<Completion>,
     /// Entries of the wheel that have come up and were not looked at yet.
     expired: VecDeque<(u32, Tick)>,
@@ -185,7 +187,7 @@ impl<S: Session, N: Network> Worker<S, N> {
     ///
     /// If the directory of a new tree is missing.
     pub fn replace_configuration(&mut self, replacement: Replacement) {
-        if self.shutting_down {
+        if self.shutdown.is_some() {
             return;
         }
         let Replacement { snapshot, succession, roots, listeners, logs } = replacement;
@@ -268,7 +270,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             idlers: Idlers::default(),
             again: VecDeque::new(),
             has_news: false,
-            shutting_down: false,
+            shutdown: None,
             completions: Vec::new(),
             expired: VecDeque::new(),
         };
@@ -329,6 +331,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
+            || self.shutdown.is_some_and(|next| !self.connections.is_end(next))
+            || (wants_place && self.idlers.is_looking())
             || self.shell.disk.has_turn()
             || self.handler.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
@@ -341,7 +345,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.shell.tick();
         self.handle_completions();
         self.deliver_answers();
-        let acted = self.take_turns() | self.serve_line() | self.expire();
+        let acted = self.take_turns() | self.serve_line() | self.expire() | self.end_connections();
         if acted {
             self.deliver_answers();
         }
@@ -399,7 +403,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
             NetEvent::Lost(id) => self.act(id, |_, _| After::Close(Cut::Client)),
             NetEvent::Accepted(newcomer) => {
-                if !self.shutting_down {
+                if self.shutdown.is_none() {
                     self.newcomers.push_back(newcomer);
                     self.admit();
                 }
@@ -437,12 +441,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.open(newcomer);
         }
         // Others wait in the kernel's line.
-        if !self.shutting_down {
+        if self.shutdown.is_none() {
             self.network.set_accepting(&mut self.shell.ring, self.newcomers.is_empty());
         }
     }
 
-    /// Closes the connection that has been idle for longest, if any can be closed.
+    /// Closes the connection that has been idle for longest, if any can be closed and is known in this turn.
     fn close_idle(&mut self) -> bool {
         let idle_since = |connection: &Connection<_, _, _>| connection.idle_since();
         let Some(id) = self.idlers.next(&self.connections, self.shell.cx.now, idle_since) else {
@@ -475,8 +479,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.crowd.set_waiting(self.told, self.newcomers.len());
             self.told = self.newcomers.len();
         }
-        if self.newcomers.is_empty() && self.crowd.is_full() {
-            self.close_idle();
+        if self.newcomers.is_empty() {
+            if self.crowd.is_full() {
+                self.close_idle();
+            } else {
+                self.idlers.stop_looking();
+            }
         }
     }
 
@@ -681,15 +689,31 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     }
 
     /// Shut down: stop accepting, close idle connections, and close the others after the responses to
-    /// the requests that they have received.
+    /// the requests that they have received. They hear of it in the next turns.
     pub fn shut_down(&mut self) {
-        self.shutting_down = true;
+        self.shutdown = Some(0);
         self.network.close(&mut self.shell.ring);
         self.newcomers.clear();
         self.serve_crowd();
-        for id in self.connections.ids() {
+    }
+
+    /// Tells connections of the shutdown; false if there is none that has to hear of it.
+    fn end_connections(&mut self) -> bool {
+        let Some(next) = self.shutdown else { return false };
+        let indices = self.connections.indices(next);
+        self.shutdown = Some(indices.end);
+        let (mut until, mut count) = (None, 0);
+        for index in indices {
+            let until = *until.get_or_insert_with(|| self.part_end());
+            let Some(id) = self.connections.id_at(index) else { continue };
             self.act(id, Connection::handle_shutdown);
+            count += 1;
+            if count == ENDS_MAX || self.shell.ring.now() >= until {
+                self.shutdown = Some(index + 1);
+                break;
+            }
         }
+        count > 0
     }
 
     /// Returns whether all connections are closed after [`shut_down`](Self::shut_down), and the handler has

@@ -107,3 +107,26 @@ fn requests_that_come_at_once_are_answered_in_short_turns() {
         });
     }
 }
+
+#[test]
+fn idle_connections_are_closed_in_several_turns_at_a_shutdown() {
+    /// Of a worker in one turn.
+    const ENDS_MAX: usize = 128;
+    let (world, mut worker) = serve(0, false);
+    let peers: Vec<Peer> = (0..CLIENTS).map(|_| world.connect()).collect();
+    pass(&mut worker, Duration::from_secs(1));
+    assert_eq!(worker.connections(), CLIENTS);
+    let began = worker.ring().now();
+    worker.shut_down();
+    assert_eq!(worker.connections(), CLIENTS, "they hear of it in the next turns");
+    while worker.connections() > 0 {
+        let before = worker.connections();
+        worker.turn(Some(began + Duration::from_secs(1))).expect("a ring that waits");
+        let closed = before - worker.connections();
+        assert!(closed <= ENDS_MAX, "{closed} in a turn");
+    }
+    assert_eq!(worker.ring().now(), began, "no turn has waited");
+    pass(&mut worker, Duration::from_secs(1));
+    assert!(worker.has_shut_down());
+    assert!(peers.iter().all(|peer| peer.end().is_some()), "a connection is left");
+}
