@@ -48,9 +48,12 @@ use work::Work;
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
 /// heads, so that one can be completed whatever stands before it.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// After the last response the peer may take this long to close, so that it reads the response
-/// before a reset destroys it (RFC 9112 §9.6).
+/// After the last response the peer may be silent for this long before it closes, so that it reads the response before a
+/// reset destroys it (RFC 9112 §9.6). What it sends meanwhile, such as the rest of a body, is dropped.
 const LINGER: Duration = Duration::from_secs(2);
+/// The number of times that this time begins anew because the peer has sent something: a peer that goes on sending has
+/// 30 s, as with nginx (`lingering_time`).
+const LINGERS_MAX: u8 = 14;
 
 /// HTTP/1.0 and 1.1.
 #[derive(Debug)]
@@ -60,6 +63,10 @@ pub struct Http1 {
     ended: bool,
     /// Whether the next request is the last.
     is_retiring: bool,
+    /// Whether the peer has sent something since it lingers, or since its time last began anew.
+    is_heard: bool,
+    /// The number of times that its time has begun anew for that reason.
+    lingers: u8,
     next_request: u32,
 }
 
@@ -94,7 +101,14 @@ impl Session for Http1 {
 
     fn new(now: Time) -> Self {
         let phase = Phase::Open(Wait::Idle(now));
-        Self { phase, ended: false, is_retiring: false, next_request: 0 }
+        Self {
+            phase,
+            ended: false,
+            is_retiring: false,
+            is_heard: false,
+            lingers: 0,
+            next_request: 0,
+        }
     }
 
     #[inline]
@@ -138,7 +152,11 @@ impl Session for Http1 {
                 Event::Rejected(_) | Event::Closed => self.take_no_more(),
             }
         }
-        if self.is_open() { at } else { bytes.len() }
+        if self.is_open() {
+            return at;
+        }
+        self.is_heard = true;
+        bytes.len()
     }
 
     fn handle_eof(&mut self, work: Option<&mut Work>) -> Next {
@@ -359,8 +377,10 @@ impl Session for Http1 {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
                 let is_slow =
                     before.is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
-                // A close would reset the connection, and the peer would lose what it has not got.
-                if acknowledged == sent || is_slow {
+                // A close would reset the connection: the peer would lose what it has not got or not read.
+                let is_heard = core::mem::take(&mut self.is_heard) && self.lingers < LINGERS_MAX;
+                self.lingers += u8::from(is_heard);
+                if !is_heard && (acknowledged == sent || is_slow) {
                     return Next::Close(Why::Done);
                 }
                 self.phase = Phase::Lingering(cx.now, Some(acknowledged));
@@ -415,6 +435,7 @@ impl Session for Http1 {
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
         if let Phase::Lingering(..) = self.phase {
+            self.lingers = LINGERS_MAX;
             return Next::Wait;
         }
         self.take_no_more();
@@ -691,6 +712,7 @@ impl Http1 {
             _ if self.ended => Next::Close(Why::Done),
             Phase::Last(_) => {
                 self.phase = Phase::Lingering(cx.now, None);
+                self.is_heard = false;
                 Next::ShutDown
             }
             Phase::Lingering(..) => Next::Wait,

@@ -74,6 +74,37 @@ fn an_incomplete_request_gets_a_408() {
     });
 }
 
+/// A close with unread bytes is a reset, which can destroy the response on its way, and makes the client fail that sends first
+/// and reads then.
+#[test]
+fn a_client_that_sends_on_behind_an_early_error_gets_it_whole() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let server = serve(driver, tree.path(), &[]);
+        thread::scope(|scope| {
+            for (beginning, status) in [
+                ("POST /a.txt\nContent-Length: 100000000", 405),
+                ("GET /a.txt\nBad header: a", 400),
+            ] {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut client = connect(server);
+                    client.send(request(beginning)).unwrap();
+                    // Longer than a client may be silent.
+                    for _ in 0..8 {
+                        client.send(vec![b'x'; 100_000]).unwrap();
+                        thread::sleep(Duration::from_millis(400));
+                    }
+                    client.send(vec![b'x'; 4_000_000]).unwrap();
+                    client.shutdown_write().unwrap();
+                    assert_eq!(client.response().unwrap().status, status);
+                    assert_eq!(client.read_to_end().expect("closed in the soft way"), b"");
+                });
+            }
+        });
+    });
+}
+
 #[test]
 fn single_bytes_do_not_extend_the_timeout() {
     on_both_drivers(|driver| {

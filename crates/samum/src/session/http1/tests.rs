@@ -558,6 +558,34 @@ fn last_and_lingering() {
     );
 }
 
+/// A close while it sends would reset the connection, and it might not have read the response.
+#[test]
+fn a_peer_that_still_sends_has_more_time_to_close() {
+    const LAST: u32 = 29;
+    for (is_shut_down, heard) in [(false, 3), (false, u32::MAX), (true, u32::MAX)] {
+        let (mut cx, mut state) = (context(), lingering());
+        if is_shut_down {
+            assert_eq!(apply(&mut state, &mut cx, On::Shutdown), WAIT);
+        }
+        let mut ended_at = None;
+        for second in 0..=LAST {
+            if second < heard {
+                apply(&mut state, &mut cx, On::Bytes("xx"));
+            }
+            if second % 2 == 1 && apply(&mut state, &mut cx, On::Deadline(0)) != WAIT {
+                ended_at = Some(second);
+                break;
+            }
+        }
+        let expected = match (is_shut_down, heard) {
+            (true, _) => 1,
+            (false, u32::MAX) => LAST,
+            (false, heard) => heard + 2,
+        };
+        assert_eq!(ended_at, Some(expected), "{is_shut_down} {heard}");
+    }
+}
+
 #[test]
 fn nothing_follows_a_response_that_ends_with_the_connection() {
     for phase in [Phase::Open(SOURCE), Phase::Last(SOURCE)] {
