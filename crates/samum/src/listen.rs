@@ -35,7 +35,7 @@ const IN_USE_MAX: Duration = Duration::from_secs(1);
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connections that may wait to be accepted at one listener.
-const BACKLOG_MAX: usize = 4096;
+pub(crate) const BACKLOG_MAX: usize = 4096;
 /// The least number of them.
 const BACKLOG_MIN: usize = 8;
 

@@ -14,11 +14,17 @@ use sendfile::{KernelTcp, Takes, Transport};
 
 use crate::client::Client;
 use crate::config::Address;
+use crate::listen::BACKLOG_MAX;
 use crate::metrics::Stats;
 use crate::shell::{id_of, kind};
 
 /// After descriptors have run out, accepting is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that are accepted before a listener is closed: as many as may have waited at it. Others can come meanwhile, and
+/// would keep it open.
+const LAST_MAX: usize = BACKLOG_MAX;
+/// Those that are accepted in one turn.
+const LAST_TURN_MAX: usize = 64;
 const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 /// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
@@ -88,10 +94,12 @@ pub trait Network {
     /// have been drained since the last call. By default nothing was.
     fn flush(&mut self, _ring: &mut Ring) {}
 
-    /// Accepts no more, for good.
+    /// Accepts the connections that wait, and no more, for good. The events of these connections follow; ask
+    /// [`next_event`](Self::next_event) for those that are there already.
     fn close(&mut self, ring: &mut Ring);
 
-    /// Whether nothing of the network's own is under way after [`close`](Self::close).
+    /// Whether nothing of the network's own is under way after [`close`](Self::close), and all connections that waited were
+    /// told.
     fn is_closed(&self) -> bool;
 
     /// Waits until what was noted beside connections, such as frames, is written; for `limit` at most. Nothing comes
@@ -219,8 +227,6 @@ pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
 pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
     /// The listeners by number. A number is not used again for another listener.
     all: BTreeMap<u32, Listener>,
-    /// Accepts in flight.
-    accepts: usize,
     /// The connections that waited at listeners when they were removed.
     left: VecDeque<Newcomer>,
     closed: bool,
@@ -238,8 +244,8 @@ pub struct Newcomer {
 struct Listener {
     socket: Fd,
     state: Accepting,
-    /// True if it is closed as soon as the connections that wait at it are accepted.
-    is_removed: bool,
+    /// Some if it is closed as soon as the connections that wait at it are accepted, so many at most.
+    last: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +253,7 @@ enum Accepting {
     Armed(Key),
     /// The accept was cancelled, and has not ended yet.
     Stopping(Key),
-    /// Descriptors have run out; a timer runs.
+    /// Descriptors have run out, or this turn has accepted enough; a timer runs.
     Paused,
     Stopped,
 }
@@ -267,7 +273,7 @@ impl<F> Listeners<F> {
     #[must_use]
     pub fn with(sockets: Vec<Fd>, make: F) -> Self {
         let (all, left) = (BTreeMap::new(), VecDeque::new());
-        let mut listeners = Self { all, accepts: 0, left, closed: false, make };
+        let mut listeners = Self { all, left, closed: false, make };
         for (number, socket) in (0..).zip(sockets) {
             listeners.insert(number, socket);
         }
@@ -275,7 +281,7 @@ impl<F> Listeners<F> {
     }
 
     fn insert(&mut self, number: u32, socket: Fd) {
-        let listener = Listener { socket, state: Accepting::Stopped, is_removed: false };
+        let listener = Listener { socket, state: Accepting::Stopped, last: None };
         let before = self.all.insert(number, listener);
         debug_assert!(before.is_none(), "no number is used twice");
     }
@@ -284,19 +290,27 @@ impl<F> Listeners<F> {
     /// it stays open.
     fn empty(&mut self, ring: &mut Ring, number: u32) {
         let Some(listener) = self.all.get_mut(&number) else { return };
-        loop {
+        for _ in 0..LAST_TURN_MAX {
+            if listener.last == Some(0) {
+                break;
+            }
             match ring.accept(&listener.socket) {
-                Ok(socket) => self.left.push_back(Newcomer { socket, listener: number }),
+                Ok(socket) => {
+                    listener.last = listener.last.map(|last| last - 1);
+                    self.left.push_back(Newcomer { socket, listener: number });
+                }
                 // The peer closed the connection before it was accepted: not an error of the listener.
                 Err(error)
                     if [ErrorKind::ConnectionAborted, ErrorKind::Interrupted]
                         .contains(&error.kind()) => {}
                 Err(error) if is_shortage(&error) => {
-                    listener.pause(ring, number);
-                    return;
+                    return listener.pause(ring, number, ACCEPT_PAUSE);
                 }
-                Err(_) => break,
+                Err(_) => listener.last = Some(0),
             }
+        }
+        if listener.last != Some(0) {
+            return listener.pause(ring, number, Duration::ZERO);
         }
         self.all.remove(&number);
     }
@@ -306,16 +320,12 @@ impl<F> Listeners<F> {
         ring: &mut Ring,
         completion: Completion,
     ) -> Option<NetEvent<Newcomer>> {
-        self.accepts -= usize::from(!completion.more);
-        if self.closed {
-            return None;
-        }
         let number = number_of(completion.token);
         let listener = self.all.get_mut(&number).expect("kept while it accepts");
         if !completion.more {
             listener.state = Accepting::Stopped;
         }
-        let is_last = listener.is_removed && !completion.more;
+        let is_last = listener.last.is_some() && !completion.more;
         match completion.result {
             Ok(Event::Accepted(socket)) => {
                 if is_last {
@@ -330,7 +340,7 @@ impl<F> Listeners<F> {
             }
             Err(error) if error.raw_os_error() == Some(ECANCELED) => Some(NetEvent::Resumed),
             Err(error) => {
-                listener.pause(ring, number);
+                listener.pause(ring, number, ACCEPT_PAUSE);
                 Some(NetEvent::Shortage(error))
             }
         }
@@ -338,13 +348,13 @@ impl<F> Listeners<F> {
 
     /// Descriptors may be free again.
     fn resume(&mut self, ring: &mut Ring, number: u32) -> Option<NetEvent<Newcomer>> {
-        // None are left once the network is closed.
+        // A removed one that is empty has gone.
         let listener = self.all.get_mut(&number)?;
         if listener.state != Accepting::Paused {
             return None;
         }
         listener.state = Accepting::Stopped;
-        if listener.is_removed {
+        if listener.last.is_some() {
             self.empty(ring, number);
             return self.next_left();
         }
@@ -357,10 +367,10 @@ impl<F> Listeners<F> {
 }
 
 impl Listener {
-    /// Waits until descriptors may be free again.
-    fn pause(&mut self, ring: &mut Ring, number: u32) {
+    /// Goes on after a pause.
+    fn pause(&mut self, ring: &mut Ring, number: u32, pause: Duration) {
         self.state = Accepting::Paused;
-        let at = ring.now() + ACCEPT_PAUSE;
+        let at = ring.now() + pause;
         ring.submit(Op::Timer(at), kind::RESUME | u64::from(number));
     }
 }
@@ -388,11 +398,10 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
                     ring.cancel(key);
                     listener.state = Accepting::Stopping(key);
                 }
-                Accepting::Stopped if on && !listener.is_removed => {
+                Accepting::Stopped if on && listener.last.is_none() => {
                     let op = Op::Accept(listener.socket.clone());
                     listener.state =
                         Accepting::Armed(ring.submit(op, kind::ACCEPT | u64::from(*number)));
-                    self.accepts += 1;
                 }
                 _ => {}
             }
@@ -444,7 +453,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
 
     fn remove(&mut self, ring: &mut Ring, number: u32) {
         let Some(listener) = self.all.get_mut(&number) else { return };
-        listener.is_removed = true;
+        listener.last = Some(LAST_MAX);
         match listener.state {
             Accepting::Armed(key) => {
                 ring.cancel(key);
@@ -457,16 +466,12 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
 
     fn close(&mut self, ring: &mut Ring) {
         self.closed = true;
-        self.left.clear();
-        for listener in core::mem::take(&mut self.all).into_values() {
-            if let Accepting::Armed(key) = listener.state {
-                ring.cancel(key);
-            }
-        }
+        let all: Vec<u32> = self.all.keys().copied().collect();
+        all.into_iter().for_each(|number| self.remove(ring, number));
     }
 
     fn is_closed(&self) -> bool {
-        self.closed && self.accepts == 0
+        self.closed && self.all.is_empty() && self.left.is_empty()
     }
 }
 

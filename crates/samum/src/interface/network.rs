@@ -386,15 +386,13 @@ impl Network for StackNetwork {
         }
     }
 
-    fn close(&mut self, _ring: &mut Ring) {
+    fn close(&mut self, ring: &mut Ring) {
         self.closed = true;
-        for newcomer in core::mem::take(&mut self.waiting) {
-            self.wire.borrow_mut().close(self.now, newcomer.id);
-        }
+        self.set_accepting(ring, true);
     }
 
     fn is_closed(&self) -> bool {
-        self.closed
+        self.closed && self.waiting.is_empty()
     }
 
     fn end(&mut self, limit: Duration) {

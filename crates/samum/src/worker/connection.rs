@@ -310,6 +310,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if let Some(removed) = self.removed(&mut tools.shell.cx) {
             removed.connections += 1;
         }
+        self.await_last_request(tools)
+    }
+
+    /// Closes the connection after the responses that have begun, or after its next one.
+    pub(super) fn await_last_request<H: Handler<Answer = A>>(
+        &mut self,
+        tools: &mut Tools<'_, S, H>,
+    ) -> After {
         let next = self.session.handle_retirement(self.work.as_mut().map(|work| &mut work.session));
         self.follow(tools, next)
     }

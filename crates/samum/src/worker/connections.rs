@@ -15,7 +15,7 @@ pub(super) const LOOKS_MAX: u32 = 2048;
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
 /// A connection that has been idle for less keeps its place. A request that was in the socket when the connection
 /// was accepted is read in the next turn, or in one of the next if buffers are short.
-const IDLE_MIN: Duration = Duration::from_millis(50);
+pub(super) const IDLE_MIN: Duration = Duration::from_millis(50);
 
 /// Connections that get memory together, about 8 KiB of it.
 const CHUNK: u32 = 64;

@@ -4,6 +4,7 @@ mod admission;
 mod connection;
 mod connections;
 
+use core::ops::Range;
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -29,7 +30,7 @@ use crate::session::{Http1, Session};
 use crate::shell::{Complaint, Shell, kind};
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
-use connections::{Connections, IDLERS_PAUSE, Idlers};
+use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
 
 /// The precision of the deadlines of connections.
 const TICK: Duration = Duration::from_millis(250);
@@ -55,6 +56,9 @@ const AGAIN_MAX: usize = 64;
 const EXPIRIES_MAX: usize = 128;
 /// Connections that hear of a shutdown in one turn. Thousands can be idle, and each of these is closed.
 const ENDS_MAX: usize = 128;
+/// Turns in which a connection's receive ends after it was closed, and its descriptor is closed. A worker that has no
+/// connections left may have to wait for others, and its clients should not.
+const CLOSING_TURNS: u64 = 3;
 /// Connections closed at once at the end, each of which may have lines for the log.
 const CUTS_MAX: usize = 256;
 /// Connections asked to give back buffers at once, when others starve.
@@ -80,11 +84,22 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     again: VecDeque<u64>,
     /// Whether the handler may have more for connections.
     has_news: bool,
-    /// Some once [`shut_down`](Self::shut_down) was called: no connection before this index has to hear of it.
-    shutdown: Option<u32>,
+    /// Some once [`shut_down`](Self::shut_down) was called.
+    shutdown: Option<Shutdown>,
     completions: Vec<Completion>,
     /// Entries of the wheel that have come up and were not looked at yet.
     expired: VecDeque<(u32, Tick)>,
+}
+
+/// The connections that have to hear of a shutdown.
+#[derive(Default)]
+struct Shutdown {
+    /// Those from this index on.
+    next: u32,
+    /// Those before it that may have sent a request which was not read yet, and until when they have time for that.
+    late: VecDeque<(Time, u64)>,
+    /// The turn in which a connection was closed last.
+    closed_in: u64,
 }
 
 /// The parts of a configuration that replaces another one.
@@ -327,11 +342,16 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
         let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
-        let until = Time::earliest([until, look, self.wheel.next(), self.shell.flush_logs()]);
+        let late = self.shutdown.as_ref().and_then(|shutdown| Some(shutdown.late.front()?.0));
+        let until = Time::earliest([until, look, late, self.wheel.next(), self.shell.flush_logs()]);
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
-            || self.shutdown.is_some_and(|next| !self.connections.is_end(next))
+            || self
+                .shutdown
+                .as_ref()
+                .is_some_and(|shutdown| !self.connections.is_end(shutdown.next))
+            || self.is_closing()
             || (wants_place && self.idlers.is_looking())
             || self.shell.disk.has_turn()
             || self.handler.has_turn();
@@ -343,9 +363,11 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         self.shell.ring.wait_since(self.shell.cx.now, until, &mut self.completions)?;
         self.shell.tick();
+        let is_quiet = self.completions.is_empty();
         self.handle_completions();
         self.deliver_answers();
-        let acted = self.take_turns() | self.serve_line() | self.expire() | self.end_connections();
+        let acted =
+            self.take_turns() | self.serve_line() | self.expire() | self.end_connections(is_quiet);
         if acted {
             self.deliver_answers();
         }
@@ -403,10 +425,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             NetEvent::Stopped(id) => self.act(id, Connection::handle_stopped),
             NetEvent::Lost(id) => self.act(id, |_, _| After::Close(Cut::Client)),
             NetEvent::Accepted(newcomer) => {
-                if self.shutdown.is_none() {
-                    self.newcomers.push_back(newcomer);
-                    self.admit();
-                }
+                self.newcomers.push_back(newcomer);
+                self.admit();
             }
             NetEvent::Resumed => self.admit(),
             NetEvent::Shortage(error) => {
@@ -509,6 +529,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if !self.shell.cx.removed.is_empty() {
             self.retire_if_removed(id);
         }
+        if self.shutdown.is_some() {
+            self.end_later(id);
+        }
     }
 
     /// Lets a new connection of a listener that was removed have one response.
@@ -565,6 +588,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn close(&mut self, id: u64, cut: Cut) {
         let Some(mut connection) = self.connections.remove(id) else { return };
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.closed_in = self.shell.cx.turn;
+        }
         connection.recount(&mut self.shell.cx);
         connection.close(id, &mut self.shell, cut);
         self.crowd.leave();
@@ -688,39 +714,81 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Shut down: stop accepting, close idle connections, and close the others after the responses to
-    /// the requests that they have received. They hear of it in the next turns.
+    /// Shut down: accept the connections that wait and no more, close idle connections, and close the others after the
+    /// responses to the requests that they have sent. They hear of it in the next turns.
     pub fn shut_down(&mut self) {
-        self.shutdown = Some(0);
+        self.shutdown = Some(Shutdown::default());
         self.network.close(&mut self.shell.ring);
-        self.newcomers.clear();
-        self.serve_crowd();
+        while let Some(event) = self.network.next_event() {
+            self.handle_event(event);
+        }
     }
 
-    /// Tells connections of the shutdown; false if there is none that has to hear of it.
-    fn end_connections(&mut self) -> bool {
-        let Some(next) = self.shutdown else { return false };
-        let indices = self.connections.indices(next);
-        self.shutdown = Some(indices.end);
+    /// Tells connections of the shutdown; false if there is none that has to hear of it now. Unless the turn is quiet, without
+    /// completions, there may be more of them, which may be last requests.
+    fn end_connections(&mut self, is_quiet: bool) -> bool {
+        let Some(shutdown) = &self.shutdown else { return false };
+        let mut indices = self.connections.indices(shutdown.next);
         let (mut until, mut count) = (None, 0);
-        for index in indices {
+        while let Some((id, is_late)) = self.next_to_end(&mut indices, is_quiet) {
             let until = *until.get_or_insert_with(|| self.part_end());
-            let Some(id) = self.connections.id_at(index) else { continue };
-            self.act(id, Connection::handle_shutdown);
+            let now = self.shell.cx.now;
+            let idle_since = self.connections.get_mut(id).and_then(|it| it.idle_since());
+            if !is_late && idle_since.is_some_and(|since| since + IDLE_MIN > now) {
+                self.end_later(id);
+            } else {
+                self.act(id, Connection::handle_shutdown);
+            }
             count += 1;
             if count == ENDS_MAX || self.shell.ring.now() >= until {
-                self.shutdown = Some(index + 1);
                 break;
             }
         }
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.next = indices.start;
+        }
         count > 0
+    }
+
+    /// The next connection that has to hear of the shutdown, among those that had time for a last request, which is then
+    /// over, or among those with these indices.
+    fn next_to_end(&mut self, indices: &mut Range<u32>, is_quiet: bool) -> Option<(u64, bool)> {
+        let late = &mut self.shutdown.as_mut()?.late;
+        if is_quiet
+            && let Some((until, id)) = late.front().copied()
+            && until <= self.shell.cx.now
+        {
+            late.pop_front();
+            return Some((id, true));
+        }
+        let id = indices.find_map(|index| self.connections.id_at(index))?;
+        Some((id, false))
+    }
+
+    /// Lets a connection end with a request that it may have sent already.
+    fn end_later(&mut self, id: u64) {
+        self.act(id, Connection::await_last_request);
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.late.push_back((self.shell.cx.now + IDLE_MIN, id));
+        }
     }
 
     /// Returns whether all connections are closed after [`shut_down`](Self::shut_down), and the handler has
     /// nothing under way.
     #[must_use]
     pub fn has_shut_down(&self) -> bool {
-        self.connections.len() == 0 && self.network.is_closed() && self.handler.is_idle()
+        self.connections.len() == 0
+            && self.newcomers.is_empty()
+            && self.network.is_closed()
+            && self.handler.is_idle()
+            && !self.is_closing()
+    }
+
+    /// Returns whether a connection was closed just now.
+    fn is_closing(&self) -> bool {
+        let is_recent =
+            |shutdown: &Shutdown| self.shell.cx.turn < shutdown.closed_in + CLOSING_TURNS;
+        self.shutdown.as_ref().is_some_and(is_recent)
     }
 
     /// End what the handler has under way.

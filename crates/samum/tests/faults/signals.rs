@@ -46,6 +46,35 @@ fn a_download_completes_and_no_client_can_connect() {
     });
 }
 
+/// Their connections are complete, and a reset would look like a fault of the server.
+#[test]
+fn clients_that_wait_to_be_accepted_are_answered_at_a_shutdown() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "hello");
+        for threads in ["1", "3"] {
+            let mut server = serve(driver, tree.path(), &["--threads", threads]);
+            server.signal(Signal::STOP).unwrap();
+            // More than a turn accepts, of each worker.
+            let mut clients: Vec<_> = (0..600).map(|_| connect(&server)).collect();
+            for client in &mut clients {
+                client.send(request("GET /a.txt")).unwrap();
+            }
+            let mut silent: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+            server.signal(Signal::TERM).unwrap();
+            server.signal(Signal::CONT).unwrap();
+            for client in &mut clients {
+                assert_eq!(client.response().unwrap().status, 200);
+                assert_eq!(client.read_to_end().unwrap(), b"");
+            }
+            for client in &mut silent {
+                assert_eq!(client.read_to_end().unwrap(), b"");
+            }
+            drop((clients, silent));
+            assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
+        }
+    });
+}
+
 #[test]
 fn a_second_signal_ends_the_server_at_once() {
     on_both_drivers(|driver| {

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use http::{Head, ResponseHead, Status};
-use ring::Completion;
-use ring::sim::{Config, Peer, World};
+use ring::sim::{Config, End, Peer, World};
+use ring::{Completion, Ring};
 use samum::config::Tuning;
 use samum::context::Context;
 use samum::handler::{AnswerSize, Body, Found, Handler, Request, Response, Ticket};
@@ -129,4 +129,40 @@ fn idle_connections_are_closed_in_several_turns_at_a_shutdown() {
     pass(&mut worker, Duration::from_secs(1));
     assert!(worker.has_shut_down());
     assert!(peers.iter().all(|peer| peer.end().is_some()), "a connection is left");
+}
+
+#[test]
+fn connections_that_wait_at_a_shutdown_get_their_last_responses_in_short_turns() {
+    /// Of a listener in one turn: those that it accepts before it is told to stop, and those after that.
+    const ACCEPTS_MAX: u64 = 2 * 64;
+    for_seeds(5, |seed| {
+        let (world, mut worker) = serve(seed, false);
+        let silent = world.connect();
+        let peers: Vec<Peer> = (1..CLIENTS).map(|_| world.connect()).collect();
+        peers.iter().for_each(|peer| peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
+        // The worker does nothing meanwhile.
+        let mut beside = Ring::simulated(&world);
+        let until = beside.now() + Duration::from_millis(20);
+        beside.wait(Some(until), &mut Vec::new()).expect("a ring that waits");
+        drop(beside);
+        worker.shut_down();
+        while !worker.has_shut_down() {
+            let before = worker.stats().accepted;
+            let until = worker.ring().now() + Duration::from_secs(1);
+            worker.turn(Some(until)).expect("a ring that waits");
+            assert!(worker.stats().accepted - before <= ACCEPTS_MAX, "they are accepted at once");
+            let ring = worker.ring();
+            let turn = ring.now().since(ring.woke_at());
+            assert!(turn <= TURN_MAX, "a turn of {turn:?}");
+        }
+        pass(&mut worker, Duration::from_secs(1));
+        for peer in &peers {
+            let received = peer.received();
+            let text = String::from_utf8_lossy(&received);
+            assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+            assert!(text.contains("Connection: close\r\n"), "{text}");
+            assert_eq!(peer.end(), Some(End::Eof));
+        }
+        assert_eq!((silent.received().len(), silent.end()), (0, Some(End::Eof)));
+    });
 }
