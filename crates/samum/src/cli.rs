@@ -212,7 +212,7 @@ pub struct Serve {
     #[arg(long, value_name = "PATH", value_parser = rule::path)]
     pub fallback: Option<String>,
 
-    /// Answer /a with a.html where there is no a, and redirect /a.html to /a
+    /// Answer /a with a.html where there is no file a, and redirect /a.html to /a
     #[arg(long)]
     pub clean_urls: bool,
 

@@ -69,8 +69,10 @@ pub(super) struct Load<F> {
     pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
     has_tried_to_watch: bool,
-    /// True if nothing has the name itself, and the page that has it with `.html` is looked for.
+    /// True if no file has the name itself, and the page that has it with `.html` is looked for.
     is_page: bool,
+    /// True if a directory has the name itself.
+    is_directory: bool,
     /// Which of the names of an index is looked for, if the path is that of a directory.
     index: usize,
     /// The number of open files reserved for it; 0 until there was room.
@@ -276,6 +278,7 @@ impl<F: Clone> Load<F> {
             looks: 0,
             has_tried_to_watch: false,
             is_page: false,
+            is_directory: false,
             index: 0,
             reserved: 0,
             step: Step::InLine,
@@ -295,7 +298,7 @@ impl<F: Clone> Load<F> {
     /// Looks at the path, for the first time or again.
     pub(super) fn look(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.looks += 1;
-        (self.is_page, self.index) = (false, 0);
+        (self.is_page, self.is_directory, self.index) = (false, false, 0);
         let step = self.find(look, tools);
         self.wait(step)
     }
@@ -450,11 +453,21 @@ impl<F: Clone> Load<F> {
             return self.find_next_index(look, tools);
         }
         if self.is_page || !tools.rules.clean_urls {
-            return Next::End(Outcome::Failed(error));
+            return self.without_page(look, Outcome::Failed(error));
         }
+        self.find_page(look, tools)
+    }
+
+    /// Looks for the page that has the name with `.html`.
+    fn find_page(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.is_page = true;
         let step = self.find(look, tools);
         self.wait(step)
+    }
+
+    /// Ends where there is no page: a directory is reached by the path with a slash.
+    fn without_page(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
+        Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
 
     /// Looks for the next name of the index. Without one the directory has no index.
@@ -498,9 +511,17 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.find_next_index(look, tools);
             }
-            // A directory is no page.
-            FileKind::Directory if self.is_page => return Next::End(Outcome::Missing),
-            FileKind::Directory => return Next::End(Outcome::Redirect(look)),
+            // Neither is a page.
+            FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
+                return self.without_page(look, Outcome::Missing);
+            }
+            FileKind::Directory => {
+                self.is_directory = true;
+                if tools.rules.clean_urls && self.clean_len(tools).is_none() {
+                    return self.find_page(look, tools);
+                }
+                return Next::End(Outcome::Redirect(look));
+            }
             FileKind::Symlink | FileKind::Other => return Next::End(Outcome::Missing),
         }
         if plain.stat.size > SIZE_MAX {

@@ -183,7 +183,7 @@ fn an_error_whose_page_fails_has_the_page_of_the_server() {
 
 #[test]
 fn clean_urls_leave_out_the_suffix_of_pages() {
-    let tree = tree().file("both", "plain").file("both.html", "page").file("sub.html", "no");
+    let tree = tree().file("both", "plain").file("both.html", "page");
     on_both_drivers(|driver| {
         let options = ["--clean-urls", "--fallback", "/a.html", "--headers", "*.html X-Page: yes"];
         let server = serve(driver, tree.path(), &options);
@@ -211,6 +211,23 @@ fn clean_urls_leave_out_the_suffix_of_pages() {
             fs::remove_file(tree.path().join(name)).unwrap();
         }
         tree.write("a.html", "page a");
+    });
+}
+
+#[test]
+fn a_page_comes_before_the_directory_of_the_same_name() {
+    let tree = Tree::new().file("sub.html", "page").file("sub/index.html", "index");
+    on_both_drivers(|driver| {
+        let server = serve(driver, tree.path(), &["--clean-urls"]);
+        for _ in 0..2 {
+            expect(&server, "GET /sub", 200, "page");
+            expect(&server, "GET /sub/", 200, "index");
+            assert_eq!(location(&server, "GET /sub.html"), moved(308, "/sub"));
+        }
+        fs::remove_file(tree.path().join("sub.html")).unwrap();
+        assert!(wait_until(SOON, || ask(&server, "GET /sub").status == 301), "it has gone");
+        tree.write("sub.html", "page");
+        assert!(wait_until(SOON, || ask(&server, "GET /sub").body == b"page"), "it is there again");
     });
 }
 

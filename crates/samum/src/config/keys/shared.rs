@@ -211,8 +211,10 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: FLAG,
         default: "`false`",
         example: "true",
-        doc: "`/a` is answered with `a.html` where there is no `a`, `/a.html` redirects to `/a`, and `/index.html` \
-              to `/`. A directory with the name of a page is a directory.",
+        doc: "`/a` is answered with `a.html` where there is no file `a`, `/a.html` redirects to `/a`, and `/index.html` \
+              to `/`. A page comes before the directory of the same name, as with nginx (`try_files $uri $uri.html $uri/`), \
+              Caddy and GitHub Pages: `/a` is `a.html` and `/a/` the directory. A directory whose own name ends with `.html` is \
+              a directory.",
         read: |shared, node, notes| set(&mut shared.files.clean_urls, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.clean_urls.to_string()),
     },

@@ -252,6 +252,40 @@ fn a_page_is_found_without_its_suffix_if_nothing_has_the_name() {
 }
 
 #[test]
+fn a_page_comes_before_the_directory_of_the_same_name() {
+    let mut world = World::new();
+    world.rules.clean_urls = true;
+    let looking = |world: &mut World| {
+        let mut load = examining(world, "sub", Way::Watched);
+        assert_eq!(end(world.reply(&mut load, 0, directory())), "goes on");
+        assert_eq!(world.asked(), ["0: find sub.html"]);
+        load
+    };
+    let mut load = looking(&mut world);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "redirect", "no page");
+    for (reply, outcome) in [
+        (directory(), "redirect"),
+        (Reply::Stat(Stat { kind: FileKind::Other, ..stat(7) }), "redirect"),
+        (Reply::Stat(stat(7)), "goes on"),
+    ] {
+        let mut load = looking(&mut world);
+        let file = world.open();
+        assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+        assert_eq!(world.asked(), ["0: stat"]);
+        assert_eq!(end(world.reply(&mut load, 0, reply)), outcome);
+        world.asks.clear();
+    }
+    // Another look begins anew.
+    let mut load = looking(&mut world);
+    let look = world.look(Way::Watched);
+    world.asks.clear();
+    world.look_with(&mut load, look);
+    assert_eq!(world.asked(), ["0: find sub"]);
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "failed", "it has gone");
+}
+
+#[test]
 fn a_path_that_is_not_clean_leads_to_the_clean_one_unless_a_directory_has_it() {
     for (path, clean) in [("d/a.html", "d/a"), ("d/index.html", "d/"), ("index.html", "")] {
         let mut world = World::new();
