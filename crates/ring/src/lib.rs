@@ -19,7 +19,7 @@
 //! ([`Completion::more`] is false), also after [`Ring::cancel`]. Keys carry a generation, so a late
 //! completion is never mistaken for one of a newer operation. Dropping a ring cancels everything,
 //! takes it back, and only then frees: on a slow file system that may take as long as the slowest
-//! call under way.
+//! call under way, unless [`Ring::set_drop_limit`] was called.
 //!
 //! # What may be called when
 //!
@@ -81,6 +81,7 @@ mod wall;
 
 pub use beside::{Beside, Detached, Job};
 pub use buffer::{Buffer, BufferPool};
+pub use common::cancelled;
 pub use fault::Fault;
 pub use fd::{Fd, WeakFd};
 pub use gate::{Call, Device, Gate, Shares};

@@ -95,6 +95,12 @@ pub(crate) struct Common {
     pub(crate) closed: Vec<Device>,
 }
 
+/// The error of an operation that was [cancelled](crate::Ring::cancel): `ECANCELED`.
+#[must_use]
+pub fn cancelled() -> io::Error {
+    io::Error::from_raw_os_error(libc::ECANCELED)
+}
+
 impl Common {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
@@ -185,8 +191,23 @@ impl Common {
         Some(slot)
     }
 
+    /// Waits for no helper any more: the ring goes, and its operations in flight were leaked. Files that nothing
+    /// uses are closed by helpers, because `close(2)` may sleep as well.
+    pub(crate) fn abandon(&mut self) {
+        self.watches.leak();
+        for (handle, device) in self.closing.take() {
+            match handle {
+                Handle::File(fd) | Handle::Lingering(fd) => {
+                    self.submit_close(Unused { fd, device })
+                }
+                other => drop(other),
+            }
+        }
+        self.helpers.detach();
+    }
+
     pub(crate) fn end_cancelled(&mut self, key: Key) {
-        self.end(key, Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+        self.end(key, Err(cancelled()));
     }
 
     pub(crate) fn cancel_timer(&mut self, key: Key) {

@@ -86,6 +86,11 @@ impl Watches {
         self.inotify.as_deref()
     }
 
+    /// Keeps the descriptor open for ever: helpers that set up watches may use it when the ring has gone.
+    pub(super) fn leak(&self) {
+        core::mem::forget(self.inotify.clone());
+    }
+
     /// The operation does not use this watch any more.
     fn forget(&mut self, watch: i32, key: Key) {
         if let Some(keys) = self.watchers.get_mut(&watch) {

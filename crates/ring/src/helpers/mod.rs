@@ -24,11 +24,13 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Small: the calls of a job need little, and there may be [`THREADS_MAX`] of these per worker.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// The threads of one ring. Dropping it waits for the calls that are under way.
+/// The threads of one ring. Dropping it waits for the calls that are under way, unless they were detached.
 #[derive(Debug)]
 pub(crate) struct Helpers {
     shared: Arc<Shared>,
     threads: Vec<thread::JoinHandle<()>>,
+    /// True if the threads do the jobs that are left by themselves, and then end.
+    is_detached: bool,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Helpers {
                 wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             }),
             threads: Vec::new(),
+            is_detached: false,
         })
     }
 
@@ -112,6 +115,11 @@ impl Helpers {
         state.jobs.len() < before
     }
 
+    /// Has the drop of this wait for no thread. Jobs that were submitted are done.
+    pub(crate) const fn detach(&mut self) {
+        self.is_detached = true;
+    }
+
     /// Takes the results since the last call.
     pub(crate) fn take_done(&self) -> Vec<(Key, io::Result<Outcome>)> {
         let mut count = [0; 8];
@@ -125,9 +133,14 @@ impl Drop for Helpers {
     fn drop(&mut self) {
         let mut state = lock(&self.shared.state);
         state.stop = true;
-        state.jobs.clear();
+        if !self.is_detached {
+            state.jobs.clear();
+        }
         drop(state);
         self.shared.work.notify_all();
+        if self.is_detached {
+            return;
+        }
         for thread in self.threads.drain(..) {
             // A helper's panic has been reported by the panic hook; there is nothing to add.
             let _ = thread.join();
@@ -139,9 +152,6 @@ impl Shared {
     fn run(&self) {
         let mut state = lock(&self.state);
         loop {
-            if state.stop {
-                break;
-            }
             if let Some((key, job)) = state.jobs.pop_front() {
                 drop(state);
                 let result = job.run();
@@ -150,6 +160,9 @@ impl Shared {
                 let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
                 state = lock(&self.state);
                 continue;
+            }
+            if state.stop {
+                break;
             }
             state.idle += 1;
             let (guard, timeout) =

@@ -10,6 +10,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -60,6 +61,8 @@ pub struct Ring {
     /// When the last wait ended.
     woke_at: Time,
     wall: Wall,
+    /// The time that dropping it may take; `None` is no limit.
+    drop_limit: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -116,9 +119,18 @@ impl Ring {
             },
         };
         let (answered, woke_at, wall) = (Vec::new(), Time::default(), Wall::default());
-        let mut ring = Self { common, driver, reason, waker: None, answered, woke_at, wall };
+        let (waker, drop_limit) = (None, None);
+        let mut ring = Self { common, driver, reason, waker, answered, woke_at, wall, drop_limit };
         ring.woke_at = ring.now();
         Ok(ring)
+    }
+
+    /// Has the drop of this ring wait so long at most for operations under way; by default there is no limit. Operations
+    /// that a disk does not end within it are leaked, with their buffers and descriptors, to which the kernel may still
+    /// write, and files are closed in threads of their own. The end of the thread may still wait for the disk: the kernel
+    /// does not let a thread go that has such operations on io_uring.
+    pub const fn set_drop_limit(&mut self, limit: Option<Duration>) {
+        self.drop_limit = limit;
     }
 
     /// Which driver runs.
@@ -533,10 +545,17 @@ impl Drop for Ring {
         for key in all {
             self.cancel(key);
         }
-        match &mut self.driver {
-            Driver::Uring(uring) => uring.join(&mut self.common),
-            Driver::Epoll(epoll) => epoll.join(&mut self.common),
-            Driver::Sim(sim) => sim.join(&mut self.common),
+        let end = self.drop_limit.and_then(|limit| Instant::now().checked_add(limit));
+        let have_ended = match &mut self.driver {
+            Driver::Uring(uring) => uring.join(&mut self.common, end),
+            Driver::Epoll(epoll) => epoll.join(&mut self.common, end),
+            Driver::Sim(sim) => {
+                sim.join(&mut self.common);
+                true
+            }
+        };
+        if !have_ended {
+            self.common.abandon();
         }
         self.common.closing.orphan();
     }

@@ -28,6 +28,7 @@ impl Ring {
             answered: Vec::new(),
             woke_at: world.now(),
             wall: Wall::default(),
+            drop_limit: None,
         }
     }
 

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -197,16 +198,25 @@ impl Epoll {
     }
 
     /// Waits for all operations, which were cancelled before, so that no helper refers to memory of
-    /// this ring.
-    pub(crate) fn join(&mut self, common: &mut Common) {
+    /// this ring. Returns false if some had not ended at `end`.
+    pub(crate) fn join(&mut self, common: &mut Common, end: Option<Instant>) -> bool {
         // What is left sleeps in helpers.
         while !common.table.is_empty() {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                // A helper still uses the memory and the descriptors of an operation in flight.
+                core::mem::forget(core::mem::take(&mut common.table));
+                common.ready.clear();
+                return false;
+            }
+            let limit = left.and_then(|left| Timespec::try_from(left).ok());
             let mut wake = [PollFd::from_borrowed_fd(common.helpers.wake_fd(), PollFlags::IN)];
             // EINTR, ENOMEM: look and try again.
-            let _ = poll(&mut wake, None);
+            let _ = poll(&mut wake, limit.as_ref());
             common.reap_helpers();
         }
         common.ready.clear();
+        true
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Instant;
 
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
@@ -454,13 +455,17 @@ impl Uring {
     }
 
     /// Waits for all operations, which were cancelled before, so that the kernel refers to no memory
-    /// of this ring.
-    pub(crate) fn join(&mut self, common: &mut Common) {
+    /// of this ring. Returns false if some had not ended at `end`.
+    pub(crate) fn join(&mut self, common: &mut Common, end: Option<Instant>) -> bool {
+        let mut have_ended = true;
         // Everything cancellable ends at once; reads end when the disk answers; watches that are
         // being set end in their helper.
         while !common.table.is_empty() || !self.closing.is_empty() {
             self.cancel_again(common);
-            if self.enter(1, None).is_err() {
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            have_ended = left.is_none_or(|left| !left.is_zero());
+            let limit = left.map(Timespec::from);
+            if !have_ended || self.enter(1, limit.as_ref()).is_err() {
                 // The kernel will not say when it no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.
                 core::mem::forget(core::mem::take(&mut common.table));
@@ -478,6 +483,7 @@ impl Uring {
                 core::mem::forget(Rc::clone(pool));
             }
         }
+        have_ended
     }
 }
 
@@ -538,7 +544,7 @@ mod tests {
                 self.common.table.get_mut(key).unwrap().cancelled = true;
                 self.uring.cancel(&mut self.common, key);
             }
-            self.uring.join(&mut self.common);
+            self.uring.join(&mut self.common, None);
         }
     }
 
