@@ -11,6 +11,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::io;
 
@@ -23,7 +24,7 @@ use crate::tcp::KernelTcp;
 use crate::transport::Transport as _;
 
 use acknowledgement::Acknowledgements;
-use operations::Kind;
+use operations::{Kind, OnDisk};
 
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
@@ -128,6 +129,8 @@ pub struct Calls {
     batch: Vec<Completion>,
     /// Bytes that sends in flight keep alive.
     memory: u64,
+    /// Files that take longer to be opened, listed or watched fail, if this is set.
+    patience: Option<Duration>,
     /// The last to be dropped, because it closes the descriptors of all others.
     ring: Ring,
 }
@@ -147,7 +150,7 @@ enum Work {
     },
     /// The operation in flight, and the file once it is open.
     Open {
-        op: Key,
+        op: OnDisk,
         file: Option<Fd>,
     },
     /// Until the peer has acknowledged so many bytes.
@@ -157,9 +160,10 @@ enum Work {
     },
     /// The operation in flight: the directory is opened, and then read.
     List {
-        op: Key,
+        op: OnDisk,
         entries_max: usize,
     },
+    WatchFile(OnDisk),
     /// One operation, whose completions are the call's.
     Op {
         op: Key,
@@ -201,13 +205,15 @@ struct Lines {
 
 impl Calls {
     /// Makes a queue over a ring, which it owns from now on. It chooses the tokens of the disk:
-    /// [`DiskConfig::token_base`] is not used.
+    /// [`DiskConfig::token_base`] is not used. [`DiskConfig::patience`] is that of all calls: see
+    /// [`set_patience`](Self::set_patience).
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
     pub fn new(ring: Ring, config: DiskConfig) -> io::Result<Self> {
         Ok(Self {
+            patience: config.patience,
             ring,
             disk: Disk::new(DiskConfig { token_base: DISK, ..config })?,
             calls: Slab::new(),
@@ -217,6 +223,18 @@ impl Calls {
             batch: Vec::new(),
             memory: 0,
         })
+    }
+
+    /// Gives disks another time from now on; `None` is no limit. A send of which one read takes longer fails with
+    /// [`Failure::Late`]. An [`open`](Self::open), a [`list`](Self::list) and a [`watch_file`](Self::watch_file) that
+    /// has not begun fail with [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut) if they were begun after this and take
+    /// longer, all their operations together. While a device does not answer, its further reads fail at once, but
+    /// for one in each such time.
+    ///
+    /// An operation that is late cannot be taken back: it keeps one of the places of its device until that answers.
+    pub const fn set_patience(&mut self, patience: Option<Duration>) {
+        self.patience = patience;
+        self.disk.set_patience(patience);
     }
 
     /// The ring, to adopt descriptors and to ask for the time.
@@ -379,7 +397,8 @@ impl Calls {
     }
 
     /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and uses its memory no
-    /// more when this returns. Another call completes with `ECANCELED` or with what had happened
+    /// more when this returns. A call for a file completes with `ECANCELED`, although a disk that does not answer
+    /// keeps its operation. Another call completes with `ECANCELED` or with what had happened
     /// before. A call that has completed is passed over.
     pub fn cancel(&mut self, call: Call) {
         match self.calls.get(call.0).map(|one| &one.work) {
@@ -393,9 +412,10 @@ impl Calls {
             Some(Work::Acknowledgement { .. }) => {
                 self.end_acknowledgement(call, Err(Stop::Cancelled));
             }
-            Some(Work::Open { op, .. } | Work::List { op, .. } | Work::Op { op, .. }) => {
-                self.ring.cancel(*op);
+            Some(Work::Open { .. } | Work::List { .. } | Work::WatchFile(_)) => {
+                self.end_on_disk(call, ring::cancelled());
             }
+            Some(Work::Op { op, .. }) => self.ring.cancel(*op),
         }
     }
 
@@ -492,12 +512,16 @@ impl Calls {
 
     fn handle_read(&mut self, completion: Completion) {
         // A read of a call that has ended only gives back its buffer.
-        let Some(read) = self.disk.handle(&mut self.ring, completion) else { return };
-        let call = Key::from_bits(read.owner.connection);
-        if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
-            send.stream.handle_read(read);
-            let socket = send.socket;
-            self.pump(socket);
+        let mut next = self.disk.handle(&mut self.ring, completion);
+        // They are for an operator, who is not told here.
+        while self.disk.next_silence().is_some() {}
+        while let Some(read) = next.take().or_else(|| self.disk.next_late()) {
+            let call = Key::from_bits(read.owner.connection);
+            if let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call) {
+                send.stream.handle_read(read);
+                let socket = send.socket;
+                self.pump(socket);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::rc::Rc;
 
-use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Time, Token};
+use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Time, Token};
 
 use super::{CALL, Call, Calls, Full, InFlight, Outcome, Work};
 use crate::file::File;
@@ -18,7 +18,13 @@ pub(super) enum Kind {
     Other,
     Signal,
     Timer,
-    WatchFile,
+}
+
+/// The operation in flight of a call that may wait for a disk, and the timer that ends the call if it takes too long.
+#[derive(Debug)]
+pub(super) struct OnDisk {
+    op: Key,
+    timer: Option<Key>,
 }
 
 impl Calls {
@@ -33,7 +39,7 @@ impl Calls {
             return Err(Full(path));
         }
         let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::BENEATH };
-        Ok(self.begin_op(token, op, |op| Work::Open { op, file: None }))
+        Ok(self.begin_on_disk(token, op, |op| Work::Open { op, file: None }))
     }
 
     /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), at most so
@@ -53,7 +59,7 @@ impl Calls {
             return Err(Full(path));
         }
         let op = Op::Open { dir: Some(dir.clone()), path, how: OpenHow::DIRECTORY };
-        Ok(self.begin_op(token, op, |op| Work::List { op, entries_max }))
+        Ok(self.begin_on_disk(token, op, |op| Work::List { op, entries_max }))
     }
 
     /// Watches one file beneath a directory, which need not exist yet ([`Op::WatchFile`]), until it is
@@ -71,7 +77,8 @@ impl Calls {
         if !self.has_room() {
             return Err(Full(path));
         }
-        Ok(self.begin_one(token, Op::WatchFile { root: dir.clone(), path }, Kind::WatchFile))
+        let op = Op::WatchFile { root: dir.clone(), path };
+        Ok(self.begin_on_disk(token, op, Work::WatchFile))
     }
 
     /// Accepts connections until it is cancelled or fails: [`Outcome::Accepted`] for each of them.
@@ -150,23 +157,59 @@ impl Calls {
     }
 
     fn begin_one(&mut self, token: Token, op: Op, kind: Kind) -> Call {
-        self.begin_op(token, op, |op| Work::Op { op, kind })
-    }
-
-    fn begin_op(&mut self, token: Token, op: Op, work: impl FnOnce(Key) -> Work) -> Call {
         let Self { calls, ring, .. } = self;
-        let submit =
-            |key: Key| InFlight { token, work: work(ring.submit(op, CALL | key.to_bits())) };
+        let submit = |key: Key| {
+            let op = ring.submit(op, CALL | key.to_bits());
+            InFlight { token, work: Work::Op { op, kind } }
+        };
         Call(calls.insert_with(submit))
     }
 
+    fn begin_on_disk(&mut self, token: Token, op: Op, work: impl FnOnce(OnDisk) -> Work) -> Call {
+        let Self { calls, ring, patience, .. } = self;
+        let submit = |key: Key| {
+            let name = CALL | key.to_bits();
+            let timer =
+                patience.map(|patience| ring.submit(Op::Timer(ring.now() + patience), name));
+            InFlight { token, work: work(OnDisk { op: ring.submit(op, name), timer }) }
+        };
+        Call(calls.insert_with(submit))
+    }
+
+    /// Completes a call for a file whose operation has not ended, which ends without an owner. The disk may keep
+    /// it, but it refers to nothing of the caller's. There are no more of these than places in the ring's lines.
+    pub(super) fn end_on_disk(&mut self, call: Call, error: io::Error) {
+        let Some(InFlight { token, work }) = self.calls.remove(call.0) else {
+            unreachable!("a call ends once")
+        };
+        let (on_disk, outcome) = match work {
+            Work::Open { op, .. } => (op, Outcome::Opened(Err(error))),
+            Work::List { op, .. } => (op, Outcome::Listed(Err(error))),
+            Work::WatchFile(op) => (op, Outcome::Changed(Err(error))),
+            work => unreachable!("{work:?} waits for no disk"),
+        };
+        self.ring.cancel(on_disk.op);
+        on_disk.stop_timer(&mut self.ring);
+        self.complete(call, token, outcome, false);
+    }
+
     pub(super) fn handle_op(&mut self, call: Call, completion: Completion) {
-        let Completion { result, more, .. } = completion;
+        let Completion { key, result, more, .. } = completion;
+        // Of a call that has ended: what it brings is given back.
         let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
         let token = *token;
+        if let Some(on_disk) = work.on_disk() {
+            if on_disk.timer == Some(key) {
+                return self.end_on_disk(call, io::ErrorKind::TimedOut.into());
+            }
+            // A timer that was stopped.
+            if on_disk.op != key {
+                return;
+            }
+        }
         let outcome = match (work, result) {
             (Work::Open { op, file, .. }, Ok(Event::Opened(opened))) => {
-                *op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
+                op.op = self.ring.submit(Op::Stat(opened.clone()), CALL | call.to_bits());
                 *file = Some(opened);
                 return;
             }
@@ -181,19 +224,29 @@ impl Calls {
             (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
             (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
                 let list = Op::List { dir, entries_max: *entries_max };
-                *op = self.ring.submit(list, CALL | call.to_bits());
+                op.op = self.ring.submit(list, CALL | call.to_bits());
                 return;
             }
             (Work::List { .. }, Ok(Event::Listed(listing))) => Outcome::Listed(Ok(listing)),
             (Work::List { .. }, Err(error)) => Outcome::Listed(Err(error)),
+            (Work::WatchFile(op), Ok(Event::Watching { .. })) => {
+                op.stop_timer(&mut self.ring);
+                op.timer = None;
+                Outcome::Watching
+            }
+            (Work::WatchFile(_), Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
+            (Work::WatchFile(_), Err(error)) => Outcome::Changed(Err(error)),
             (Work::Op { kind, .. }, result) => {
                 let kind = *kind;
                 self.outcome(kind, result)
             }
             (work, result) => unreachable!("{work:?} ended with {result:?}"),
         };
-        if !more {
-            self.calls.remove(call.0);
+        if !more
+            && let Some(mut ended) = self.calls.remove(call.0)
+            && let Some(on_disk) = ended.work.on_disk()
+        {
+            on_disk.stop_timer(&mut self.ring);
         }
         self.complete(call, token, outcome, more);
     }
@@ -215,10 +268,25 @@ impl Calls {
             (Kind::Signal, Err(error)) => Outcome::Signal(Err(error)),
             (Kind::Timer, Ok(Event::Timer)) => Outcome::Timer(Ok(())),
             (Kind::Timer, Err(error)) => Outcome::Timer(Err(error)),
-            (Kind::WatchFile, Ok(Event::Watching { .. })) => Outcome::Watching,
-            (Kind::WatchFile, Ok(Event::Changed(_))) => Outcome::Changed(Ok(())),
-            (Kind::WatchFile, Err(error)) => Outcome::Changed(Err(error)),
             (kind, result) => unreachable!("{kind:?} ended with {result:?}"),
+        }
+    }
+}
+
+impl OnDisk {
+    fn stop_timer(&self, ring: &mut Ring) {
+        if let Some(timer) = self.timer {
+            ring.cancel(timer);
+        }
+    }
+}
+
+impl Work {
+    /// The operation of a call that may wait for a disk, without those of sends.
+    const fn on_disk(&mut self) -> Option<&mut OnDisk> {
+        match self {
+            Self::Open { op, .. } | Self::List { op, .. } | Self::WatchFile(op) => Some(op),
+            _ => None,
         }
     }
 }

@@ -361,3 +361,172 @@ fn memory_in_flight_is_bounded() {
     assert_eq!(done.len(), 4, "the first has left in part, so the others are broken");
     assert_eq!(calls.memory, 0);
 }
+
+/// A simulated disk that hangs, with the files `slow/a` and `slow/b`, and one that does not.
+struct Hung {
+    world: World,
+    device: u64,
+    root: Fd,
+    socket: Socket,
+    peer: Peer,
+    files: Vec<Rc<File>>,
+    /// The last to be dropped: its ring closes the descriptors of the others.
+    calls: Calls,
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ECANCELED: i32 = 125;
+
+impl Hung {
+    /// A queue with two open files, `slow/a` and `fast`, of which nothing is resident, and the disk of the first hangs.
+    fn new(seed: u64) -> Self {
+        let world = World::new(Config::new(seed));
+        let device = world.make_device("slow");
+        for name in ["slow/a", "slow/b", "fast"] {
+            world.write_file(name, &[1; 300_000]);
+        }
+        let ring = Ring::simulated(&world);
+        let listener = ring.sim_listener(&world);
+        let root = ring.sim_root(&world);
+        let mut calls = Calls::new(ring, DiskConfig::default()).unwrap();
+        calls.set_patience(Some(PATIENCE));
+        let accept = calls.accept(&listener, 0).unwrap();
+        let peer = world.connect();
+        let Outcome::Accepted(Ok(socket)) = only(&mut calls, accept) else { panic!("no socket") };
+        calls.cancel(accept);
+        assert!(matches!(only(&mut calls, accept), Outcome::Accepted(Err(_))));
+        let mut files = Vec::new();
+        for name in [c"slow/a", c"fast"] {
+            let open = calls.open(&root, name.into(), 0).unwrap();
+            let Outcome::Opened(Ok((file, _))) = only(&mut calls, open) else { panic!("no file") };
+            files.push(file);
+        }
+        world.evict("slow/a");
+        world.evict("fast");
+        world.hang(device);
+        Self { world, device, calls, root, socket, peer, files }
+    }
+
+    fn send(&mut self, file: usize) -> Call {
+        let file = Rc::clone(&self.files[file]);
+        let range = 0..file.size();
+        let part = Part::File(file, range, Policy::default());
+        self.calls.send(self.socket, vec![part], 0).unwrap()
+    }
+
+    /// An open and a listing on the disk that hangs.
+    fn begin(&mut self) -> [Call; 2] {
+        [
+            self.calls.open(&self.root, c"slow/b".into(), 0).unwrap(),
+            self.calls.list(&self.root, c"slow".into(), 10, 0).unwrap(),
+        ]
+    }
+}
+
+/// The next completion, which is of this call.
+fn only(calls: &mut Calls, call: Call) -> Outcome {
+    let mut done = Vec::new();
+    calls.wait(None, &mut done).unwrap();
+    assert_eq!((done.len(), done[0].call), (1, call), "{done:?}");
+    done.remove(0).outcome
+}
+
+/// The error of a call that is no send.
+fn error_of(outcome: Outcome) -> io::Error {
+    match outcome {
+        Outcome::Opened(Err(error))
+        | Outcome::Listed(Err(error))
+        | Outcome::Changed(Err(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_on_a_disk_that_hangs_end_when_their_time_is_over() {
+    for seed in 0..20 {
+        let _shown = Seed::new(seed);
+        let mut hung = Hung::new(seed);
+        let begun = hung.calls.ring().now();
+        let late = hung.send(0);
+        let fast = hung.send(1);
+        let others = hung.begin();
+        let (mut done, mut ends) = (Vec::new(), HashMap::new());
+        while ends.len() < 4 {
+            hung.calls.wait(Some(begun + PATIENCE * 2), &mut done).unwrap();
+            assert!(!done.is_empty(), "{ends:?}");
+            let after = hung.calls.ring().now().since(begun);
+            ends.extend(done.drain(..).map(|one| (one.call, (after, one.outcome))));
+        }
+        let (after, outcome) = ends.remove(&late).unwrap();
+        let Outcome::Sent { bytes: 0, end } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(end, Err(Stop::Failed(Failure::Late)));
+        assert!((PATIENCE..PATIENCE + Duration::from_secs(2)).contains(&after), "{after:?}");
+        // It stands behind the other on its socket, and nothing of that has left.
+        let (_, outcome) = ends.remove(&fast).unwrap();
+        assert!(matches!(outcome, Outcome::Sent { bytes: 300_000, end: Ok(()) }), "{outcome:?}");
+        for call in others {
+            let (after, outcome) = ends.remove(&call).unwrap();
+            assert_eq!(error_of(outcome).kind(), io::ErrorKind::TimedOut);
+            assert!((PATIENCE..PATIENCE + Duration::from_secs(1)).contains(&after), "{after:?}");
+        }
+        // The disk answers: what comes late is given back, and everything goes on.
+        hung.world.release(hung.device);
+        hung.calls.wait(Some(hung.calls.ring().now() + Duration::from_secs(1)), &mut done).unwrap();
+        assert!(done.is_empty(), "{done:?}");
+        assert_eq!((hung.calls.disk.in_flight(), hung.calls.in_flight()), (0, 0));
+        let again = hung.send(0);
+        let outcome = only(&mut hung.calls, again);
+        assert!(matches!(outcome, Outcome::Sent { bytes: 300_000, end: Ok(()) }), "{outcome:?}");
+        let world = hung.world.clone();
+        drop(hung);
+        assert_eq!(world.open_descriptors(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_call_on_a_disk_that_hangs_is_cancelled_at_once() {
+    for seed in 0..20 {
+        let _shown = Seed::new(seed);
+        let mut hung = Hung::new(seed);
+        hung.calls.set_patience(None);
+        let send = hung.send(0);
+        let others = hung.begin();
+        let mut done = Vec::new();
+        hung.calls.wait(Some(hung.calls.ring().now() + PATIENCE * 2), &mut done).unwrap();
+        assert!(done.is_empty(), "without a limit they wait: {done:?}");
+        for call in others.into_iter().chain([send]) {
+            hung.calls.cancel(call);
+        }
+        assert_eq!(hung.calls.in_flight(), 0);
+        hung.calls.wait(Some(hung.calls.ring().now()), &mut done).unwrap();
+        assert_eq!(done.len(), 3);
+        for (one, call) in done.drain(..).zip(others) {
+            assert!(one.call == call && !one.more);
+            assert_eq!(error_of(one.outcome).raw_os_error(), Some(ECANCELED));
+        }
+        // A limit that is set again holds for reads as well.
+        hung.calls.set_patience(Some(PATIENCE));
+        let late = hung.send(0);
+        let outcome = only(&mut hung.calls, late);
+        assert!(matches!(outcome, Outcome::Sent { end: Err(Stop::Failed(Failure::Late)), .. }));
+        hung.world.release(hung.device);
+        assert_eq!(hung.peer.received_bytes(), 0);
+        let world = hung.world.clone();
+        drop(hung);
+        assert_eq!(world.open_descriptors(), 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_watch_goes_on_although_its_time_to_begin_is_over() {
+    let mut hung = Hung::new(1);
+    let watch = hung.calls.watch_file(&hung.root, c"fast".into(), 0).unwrap();
+    assert!(matches!(only(&mut hung.calls, watch), Outcome::Watching));
+    let mut done = Vec::new();
+    hung.calls.wait(Some(hung.calls.ring().now() + PATIENCE * 2), &mut done).unwrap();
+    assert!(done.is_empty(), "{done:?}");
+    hung.world.write_file("fast", b"changed");
+    assert!(matches!(only(&mut hung.calls, watch), Outcome::Changed(Ok(()))));
+    hung.calls.cancel(watch);
+    assert_eq!(error_of(only(&mut hung.calls, watch)).raw_os_error(), Some(ECANCELED));
+}

@@ -95,8 +95,8 @@ impl Disk {
 
     /// Fails reads that take too long.
     pub(super) fn look(&mut self, ring: &mut Ring) {
-        let Some(patience) = self.config.patience else { return };
         self.look_at = None;
+        let Some(patience) = self.config.patience else { return };
         let mut next = None;
         for key in self.operations.keys().collect::<Vec<_>>() {
             let operation = self.operations.get_mut(key).expect("one of its keys");
