@@ -73,8 +73,8 @@ const KIND: Token = 0xff << 56;
 /// a connected socket's `Fd` becomes a [`Socket`] by [`adopt`](Self::adopt); from then on the queue closes it. A
 /// token is any number that the caller chooses; it comes back with each completion ([`Done`]).
 ///
-/// Only [`wait`](Self::wait) sleeps, and nothing sleeps on a disk: a send of a cold file holds up
-/// neither the thread nor another call. A send does at once what can be done at once, and goes on
+/// Only [`wait`](Self::wait) and [`wait_for`](Self::wait_for) sleep, and nothing sleeps on a disk: a send of a cold file
+/// holds up neither the thread nor another call. A send does at once what can be done at once, and goes on
 /// during `wait`, so call that again and again. Each call completes once, in no order beside that
 /// of its socket; [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file) and
 /// some operations complete several times ([`Done::more`]).
@@ -253,6 +253,12 @@ impl Calls {
     #[must_use]
     pub const fn pending(&self) -> usize {
         self.calls.len() + self.done.len()
+    }
+
+    /// Returns whether a completion of this call will come or waits for [`wait`](Self::wait).
+    #[must_use]
+    pub fn is_pending(&self, call: Call) -> bool {
+        self.calls.get(call.0).is_some() || self.done.iter().any(|one| one.call == call)
     }
 
     /// Takes a connected stream socket, TCP or Unix, blocking or not.
@@ -438,6 +444,32 @@ impl Calls {
     /// As [`Ring::wait`]: when the kernel refuses to wait for good. Give up the queue then.
     pub fn wait(&mut self, until: Option<Time>, done: &mut Vec<Done>) -> io::Result<()> {
         done.clear();
+        self.go_on(until, |done| !done.is_empty())?;
+        core::mem::swap(&mut self.done, done);
+        Ok(())
+    }
+
+    /// Does the same until this call has completed, or one that completes several times has done so once more. The
+    /// completions of other calls stay for [`wait`](Self::wait). `None` means that the time came first, or that the call
+    /// is not [pending](Self::is_pending).
+    ///
+    /// So a program that has nothing else to do makes a call and waits for it, as with `sendfile(2)` on a blocking
+    /// socket. A disk that a send waits for does not hold up the other calls meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait).
+    pub fn wait_for(&mut self, call: Call, until: Option<Time>) -> io::Result<Option<Done>> {
+        if !self.is_pending(call) {
+            return Ok(None);
+        }
+        self.go_on(until, |done| done.iter().any(|one| one.call == call))?;
+        let at = self.done.iter().position(|one| one.call == call);
+        Ok(at.map(|at| self.done.remove(at)))
+    }
+
+    /// Goes on with all calls until something has come among the completions, or the clock has reached `until`.
+    fn go_on(&mut self, until: Option<Time>, has_come: impl Fn(&[Done]) -> bool) -> io::Result<()> {
         loop {
             for _ in 0..self.turns.len() {
                 let Some(socket) = self.turns.pop_front() else { break };
@@ -447,7 +479,7 @@ impl Calls {
                 self.pump(socket);
             }
             self.serve_line();
-            let at_once = !self.done.is_empty() || !self.turns.is_empty();
+            let at_once = has_come(&self.done) || !self.turns.is_empty();
             let until_now = if at_once { Some(self.ring.now()) } else { until };
             let mut batch = core::mem::take(&mut self.batch);
             let waited = self.ring.wait(until_now, &mut batch);
@@ -456,8 +488,7 @@ impl Calls {
             }
             self.batch = batch;
             waited?;
-            if !self.done.is_empty() || until.is_some_and(|until| self.ring.now() >= until) {
-                core::mem::swap(&mut self.done, done);
+            if has_come(&self.done) || until.is_some_and(|until| self.ring.now() >= until) {
                 return Ok(());
             }
         }

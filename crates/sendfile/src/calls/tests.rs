@@ -530,3 +530,23 @@ fn a_watch_goes_on_although_its_time_to_begin_is_over() {
     hung.calls.cancel(watch);
     assert_eq!(error_of(only(&mut hung.calls, watch)).raw_os_error(), Some(ECANCELED));
 }
+
+#[test]
+fn one_call_is_waited_for_and_the_completions_of_others_stay() {
+    let mut hung = Hung::new(1);
+    let soon = hung.calls.timer(hung.calls.ring().now(), 7).unwrap();
+    let fast = hung.send(1);
+    let done = hung.calls.wait_for(fast, None).unwrap().expect("it completes");
+    assert!(matches!(done.outcome, Outcome::Sent { bytes: 300_000, end: Ok(()) }), "{done:?}");
+    assert!(hung.calls.is_pending(soon) && !hung.calls.is_pending(fast));
+    assert!(hung.calls.wait_for(fast, None).unwrap().is_none(), "it has completed");
+    // The other has come meanwhile, and does not keep a wait for a third from sleeping.
+    let late = hung.send(0);
+    let begun = hung.calls.ring().now();
+    assert!(hung.calls.wait_for(late, Some(begun + PATIENCE / 2)).unwrap().is_none());
+    assert!(hung.calls.ring().now().since(begun) >= PATIENCE / 2);
+    let done = hung.calls.wait_for(late, None).unwrap().expect("it fails");
+    assert!(matches!(done.outcome, Outcome::Sent { end: Err(Stop::Failed(Failure::Late)), .. }));
+    assert!(matches!(only(&mut hung.calls, soon), Outcome::Timer(Ok(()))));
+    assert_eq!(hung.calls.pending(), 0);
+}
