@@ -31,8 +31,11 @@
  * own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS). Beneath a seccomp filter samum_queue_new, once in a process, makes a
  * child and waits for it, so the program gets a SIGCHLD.
  *
- * Blocking. samum_wait sleeps until something has completed. samum_queue_new may sleep for a moment, and samum_queue_free
- * until reads that are under way have ended. No other function sleeps, on blocking sockets neither.
+ * Blocking. samum_wait sleeps until something has completed. samum_queue_new may sleep for a moment, and
+ * samum_queue_free until operations that are under way have ended, a second at most. No other function sleeps, on blocking sockets neither.
+ *
+ * Disks that do not answer. A call that waits for one too long fails with ETIMEDOUT: see samum_queue_set_patience. What it was
+ * waiting for cannot be taken back, so the system keeps that until the disk answers; other disks have the rest of the places.
  *
  * Names. Sockets, listeners, directories, files, listings and calls have names: numbers of one queue that are not 0 and not
  * used again. A name that is not valid, or no longer, or names another kind of thing, is EBADF, or passed over where that is
@@ -106,6 +109,7 @@ struct samum_completion {
                          *   ECONNABORTED  an earlier send on this socket has left in part: close the socket
                          *   EPIPE, ECONNRESET  the peer has gone (of a send, of a receive): close the socket
                          *   ENODATA       a file has become shorter
+                         *   ETIMEDOUT     a disk has not answered in time
                          *   others        as the system said: EIO of a disk, ENOMEM, ...
                          * Of other calls: see the function. */
 };
@@ -114,9 +118,18 @@ struct samum_completion {
  * On success *queue is the caller's, to be freed by samum_queue_free. Fails with EMFILE, ENFILE or ENOMEM. */
 int samum_queue_new(samum_queue **queue);
 
-/* Ends all calls without completions, closes everything that belongs to the queue, and frees it. Null is passed over. With
- * EPERM nothing has been done; with any other error the queue is gone all the same. May sleep: see above. */
+/* Ends all calls without completions, closes everything that belongs to the queue, and frees it. Null is passed over. With EPERM
+ * nothing has been done; with any other error the queue is gone all the same. It sleeps until reads and other operations on
+ * files that are under way have ended, for a second at most. What a disk has not ended then is leaked: the descriptors and the
+ * library's memory that it works on (16 MiB if that is a read), a thread perhaps; the library must stay loaded. The kernel may
+ * not let the calling thread, and so the process, end before the disk answers. */
 int samum_queue_free(samum_queue *queue);
+
+/* Says in how many milliseconds a disk has to answer from now on; 0 is no limit. A new queue has 30000. A send fails with
+ * ETIMEDOUT when one read of it takes longer: some of its bytes may have left. A samum_open or samum_list, or a samum_watch that
+ * does not watch yet, fails with ETIMEDOUT when all of it takes longer; those that were begun before keep their limit. While a
+ * disk does not answer, reads of it fail at once, but for one in each such time; ranges that are in memory are sent. */
+int samum_queue_set_patience(samum_queue *queue, uint64_t milliseconds);
 
 /* Hands over a connected stream socket, blocking or not; it stays as it is. Of a blocking socket files are copied through
  * memory, because sendfile(2) would sleep on it: O_NONBLOCK spares that. On success *socket (if not null) is its name, and
@@ -141,7 +154,7 @@ int samum_shutdown(samum_queue *queue, uint64_t socket);
 /* The functions below, up to samum_receive, begin a call. Its completions carry `token`, which may be anything: a number, or a
  * pointer as uintptr_t. *call (if not null) is its name. All fail with EBADF, and with EAGAIN beyond SAMUM_CALLS_MAX; samum_send
  * also while the lists of pieces in flight take 64 MiB. Then wait, and try again. The error of a completion is ECANCELED if the
- * call was cancelled. */
+ * call was cancelled, and ETIMEDOUT if a disk has not answered in time. */
 
 /* Accepts connections until it is cancelled or fails: SAMUM_ACCEPTED for each, whose socket is then the caller's to close. Errors
  * of the completion are those of accept(2), as EMFILE; then begin another when it can go on, after a pause (samum_timer). Several
@@ -182,7 +195,8 @@ int samum_child(samum_queue *queue, pid_t pid, uint64_t token, uint64_t *call);
  * neither `..` nor symbolic links lead out of the directory (EXDEV; so is an absolute path). EISDIR is the error of a directory,
  * EINVAL that of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0
  * or SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
- * most often. To send a file of the process's own user does not change its access time. Fails with EINVAL for other flags. */
+ * most often. To send a file of the process's own user does not change its access
+ * time. Fails with EINVAL for other flags. */
 int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
 /* Lists a directory beneath a directory, or for "." that itself: SAMUM_LISTED, and then the listing is the caller's to close.
@@ -205,11 +219,11 @@ int samum_watch(samum_queue *queue, uint64_t directory, const char *path, uint64
  * connection has ended before the peer has acknowledged so many. */
 int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, uint64_t token, uint64_t *call);
 
-/* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of
- * the calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead`
- * bounds the bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is copied; the memory is copied when
- * it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed meanwhile. Fails with EINVAL
- * for a range beyond the end of its file, and for more than 2^62 bytes. */
+/* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of the
+ * calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead` bounds the
+ * bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is
+ * copied; the memory is copied when it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed
+ * meanwhile. Fails with EINVAL for a range beyond the end of its file, and for more than 2^62 bytes. */
 int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
                uint64_t token, uint64_t *call);
 
@@ -219,9 +233,10 @@ int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size
 
 /* The functions below answer at once. */
 
-/* Ends a call. It completes all the same: a send or a receive with ECANCELED, and its memory is used no more when this
- * returns; another call with ECANCELED or with what had happened before. One that has completed is passed over. Fails with
- * EINVAL for what is no name of a call. */
+/* Ends a call. It completes in the next samum_wait: a send or a receive with ECANCELED, and its memory is used no more when this
+ * returns; a samum_open, samum_list or samum_watch with ECANCELED, also if its disk does not answer; another call with ECANCELED
+ * or with what had happened before, as soon as the kernel says which. One that has completed is passed over. Fails with EINVAL
+ * for what is no name of a call. */
 int samum_cancel(samum_queue *queue, uint64_t call);
 
 /* Writes to *bytes how many bytes of the sends on a socket the peer has acknowledged; of a Unix socket about those that it has
@@ -258,9 +273,9 @@ struct samum_entry {
 int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum_entry *entry);
 
 /* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:
- * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions
- * the time is over, and that is no error. Calls go on only in this function, so call it again and again. Fails with
- * what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
+ * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions the time is
+ * over, and that is no error. Calls go on only in this function, so call it again and again. Fails
+ * with what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
 int samum_wait(samum_queue *queue, int timeout_ms, struct samum_completion *completions, size_t room, size_t *count);
 
 #ifdef __cplusplus

@@ -205,6 +205,19 @@ unsafe extern "C" fn samum_queue_free(queue: *mut Handle) -> c_int {
 
 /// See `samum.h`.
 #[unsafe(no_mangle)]
+unsafe extern "C" fn samum_queue_set_patience(queue: *mut Handle, milliseconds: u64) -> c_int {
+    let patience = (milliseconds != 0).then(|| Duration::from_millis(milliseconds));
+    let set = |queue: &mut Queue| {
+        queue.set_patience(patience);
+        Ok(())
+    };
+    // SAFETY: the header asks for a valid queue.
+    let done = unsafe { with(queue, set) };
+    done.err().unwrap_or(0)
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
 unsafe extern "C" fn samum_socket(queue: *mut Handle, fd: c_int, socket: *mut u64) -> c_int {
     let wanted = (FileType::Socket, libc::ENOTSOCK);
     // SAFETY: the header asks for all of it.

@@ -29,6 +29,7 @@ pub(crate) fn of_error(error: &io::Error) -> c_int {
         io::ErrorKind::IsADirectory => libc::EISDIR,
         io::ErrorKind::InvalidInput => libc::EINVAL,
         io::ErrorKind::OutOfMemory => libc::ENOMEM,
+        io::ErrorKind::TimedOut => libc::ETIMEDOUT,
         io::ErrorKind::Unsupported => libc::EOPNOTSUPP,
         _ => libc::EIO,
     })
@@ -56,6 +57,7 @@ mod tests {
         }
         assert_eq!(of_stop(Stop::Failed(Failure::Gone), libc::ECONNRESET), libc::ECONNRESET);
         assert_eq!(of_error(&io::ErrorKind::IsADirectory.into()), libc::EISDIR);
+        assert_eq!(of_error(&io::ErrorKind::TimedOut.into()), libc::ETIMEDOUT);
         assert_eq!(of_error(&io::Error::other("broken")), libc::EIO);
         assert_eq!(of_error(&io::Error::from_raw_os_error(libc::ELOOP)), libc::ELOOP);
     }

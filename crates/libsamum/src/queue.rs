@@ -133,6 +133,11 @@ impl Piece {
 /// Bytes of one send. Sums of positions and sizes stay below 2⁶⁴.
 const SEND_BYTES_MAX: u64 = 1 << 62;
 
+/// The first time in which disks have to answer: that of `samum serve --timeout-disk`.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that the end of a queue waits for operations under way: what a disk that is busy may take.
+const DROP_LIMIT: Duration = Duration::from_secs(1);
+
 /// The calls of one queue, and what they work on.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -150,8 +155,11 @@ pub(crate) type Result<T> = core::result::Result<T, c_int>;
 
 impl Queue {
     pub(crate) fn new() -> Result<Self> {
-        let calls =
-            Ring::new(Choice::Auto).and_then(|ring| Calls::new(ring, DiskConfig::default()));
+        let config = DiskConfig { patience: Some(PATIENCE), ..DiskConfig::default() };
+        let calls = Ring::new(Choice::Auto).and_then(|mut ring| {
+            ring.set_drop_limit(Some(DROP_LIMIT));
+            Calls::new(ring, config)
+        });
         let calls = calls.map_err(|error| errno::of_error(&error))?;
         Ok(Self {
             objects: Slab::new(),
@@ -160,6 +168,10 @@ impl Queue {
             uncached: HashSet::new(),
             calls,
         })
+    }
+
+    pub(crate) const fn set_patience(&mut self, patience: Option<Duration>) {
+        self.calls.set_patience(patience);
     }
 
     pub(crate) fn socket(&mut self, fd: OwnedFd) -> u64 {

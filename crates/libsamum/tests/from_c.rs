@@ -1,6 +1,7 @@
 //! The library as C sees it: its header, its example and its errors.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -11,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal};
 use testkit::{
-    Address, Client, assert_accepts_after_crowd, assert_unavailable_in_crowd, built, evict,
-    request, skip, with_few_descriptors,
+    Address, Client, Op, SlowFs, assert_accepts_after_crowd, assert_unavailable_in_crowd, built,
+    evict, forbid_io_uring, or_skip, request, skip, with_few_descriptors,
 };
 
 /// Where the parts of this crate are.
@@ -30,6 +31,7 @@ const SERVE: &str = "examples/serve.c";
 const MISUSE: &str = "tests/misuse.c";
 const EVENTS: &str = "tests/events.c";
 const BRIEF: &str = "tests/brief.c";
+const HUNG: &str = "tests/hung.c";
 
 /// Builds the library as cargo does, and returns the directory where it is.
 fn library() -> PathBuf {
@@ -192,6 +194,35 @@ fn files_directories_and_children_are_as_the_header_says() {
     run(Command::new(program).arg(empty).env("LD_LIBRARY_PATH", library));
 }
 
+#[test]
+fn a_disk_that_does_not_answer_holds_up_nothing() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let files = ["data", "late"].map(|name| (name, content(300_000)));
+    let [data, late] = files.clone();
+    let slow = or_skip!(SlowFs::builder().file(data.0, data.1).file(late.0, late.1).mount());
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(HUNG, dir.path());
+    for allows_uring in [true, false] {
+        slow.set_delay_of("data", Op::Read, Duration::MAX);
+        slow.set_delay_of("late", Op::Open, Duration::MAX);
+        let mut command = Command::new(&program);
+        command.arg(slow.path()).env("LD_LIBRARY_PATH", &library).stdout(Stdio::piped());
+        if !allows_uring {
+            forbid_io_uring(&mut command);
+        }
+        let mut running = Running(command.spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n", "the program has said why");
+        // The kernel lets the process go when the disk answers.
+        slow.set_delay_of("data", Op::Read, Duration::ZERO);
+        slow.set_delay_of("late", Op::Open, Duration::ZERO);
+        assert!(running.0.wait().unwrap().success());
+    }
+}
+
 /// Returns the words that `pkg-config` prints about the library beneath a prefix.
 fn pkg_config(prefix: &Path, args: &[&str]) -> Vec<OsString> {
     let mut command = Command::new("pkg-config");
@@ -261,7 +292,7 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
         .collect();
     assert!(declared.len() > 20, "{declared:?}");
 
-    let programs = [SERVE, MISUSE, EVENTS].map(read).concat();
+    let programs = [SERVE, MISUSE, EVENTS, HUNG].map(read).concat();
     let unused = declared.iter().filter(|name| !programs.contains(&format!("{name}(")));
     assert_eq!(unused.collect::<Vec<_>>(), [] as [&&str; 0], "no program in C calls them");
 
