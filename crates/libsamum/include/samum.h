@@ -20,7 +20,7 @@
  *   EPERM            the calling thread has not made the queue;
  *   ENOTRECOVERABLE  the library has found a mistake of its own, and has said so on the standard error. The queue is of no
  *                    use any more: it works on no memory, keeps its descriptors open, and can only be freed.
- * A null pointer as `queue` is EFAULT, but one that is not a queue, or was freed, is not found out.
+ * A null pointer as `queue` is EFAULT, but one that is not a queue, or was freed, is not found out. EFAULT comes before EINVAL.
  *
  * Threads. A queue belongs to the thread that made it; a program may have a queue in each of its threads. Another thread
  * can end a wait by a byte in a socket pair on which a samum_receive waits. No function may be called from a signal handler,
@@ -223,12 +223,14 @@ int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, u
  * calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead` bounds the
  * bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is
  * copied; the memory is copied when it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed
- * meanwhile. Fails with EINVAL for a range beyond the end of its file, and for more than 2^62 bytes. */
+ * meanwhile. Fails with EINVAL for a range beyond the end of its file, for more than 2^62 bytes, and for an array larger than memory
+ * can be. */
 int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
                uint64_t token, uint64_t *call);
 
 /* Receives what comes next, at least one byte, into the front of the memory: SAMUM_RECEIVED. The rest of it is as it was.
- * Receives on one socket are filled in the order of the calls. Fails with EINVAL without room. */
+ * Receives on one socket are filled in the order of the calls. Fails with EINVAL for a `size` of 0, or larger than memory
+ * can be. */
 int samum_receive(samum_queue *queue, uint64_t socket, void *memory, size_t size, uint64_t token, uint64_t *call);
 
 /* The functions below answer at once. */
@@ -274,8 +276,8 @@ int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum
 
 /* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:
  * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions the time is
- * over, and that is no error. Calls go on only in this function, so call it again and again. Fails
- * with what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
+ * over, and that is no error. Calls go on only in this function, so call it again and again. Fails with EINVAL
+ * for a `room` of 0, and with what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
 int samum_wait(samum_queue *queue, int timeout_ms, struct samum_completion *completions, size_t room, size_t *count);
 
 #ifdef __cplusplus

@@ -279,13 +279,18 @@ unsafe extern "C" fn samum_connect(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    let size = usize::try_from(size).unwrap_or(usize::MAX);
-    if size > size_of::<libc::sockaddr_storage>() {
-        return libc::EINVAL;
+    if address.is_null() {
+        return libc::EFAULT;
     }
-    // SAFETY: the header asks for an address of this size, which stays as it is during the call.
-    let Some(bytes) = (unsafe { slice(address.cast::<u8>(), size) }) else { return libc::EFAULT };
-    let connect = |queue: &mut Queue| queue.connect(queue::address(bytes)?, token);
+    let connect = |queue: &mut Queue| {
+        let size = usize::try_from(size).map_err(|_| libc::EINVAL)?;
+        if size > size_of::<libc::sockaddr_storage>() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the header asks for an address of this size, which stays as it is during the call.
+        let bytes = unsafe { slice(address.cast::<u8>(), size) }?;
+        queue.connect(queue::address(bytes)?, token)
+    };
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, connect) };
     // SAFETY: the header asks for null or a place for the name.
@@ -450,19 +455,22 @@ unsafe extern "C" fn samum_send(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    // SAFETY: the header asks for so many pieces, which stay as they are during the call.
-    let Some(pieces) = (unsafe { slice(pieces, count) }) else { return libc::EFAULT };
-    let pieces = pieces.iter().map(|&RawPiece { memory, file, offset, length }| {
+    let piece = |&RawPiece { memory, file, offset, length }: &RawPiece| {
         if file != 0 {
             return Ok(Piece::File { name: file, offset, length });
         }
         let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
         // SAFETY: the header asks for memory that stays readable and as it is until the call has
         // completed. The queue drops its last reference to it before it reports that.
-        unsafe { slice(memory.cast::<u8>(), length) }.map(Piece::Memory).ok_or(libc::EFAULT)
-    });
+        unsafe { slice(memory.cast::<u8>(), length) }.map(Piece::Memory)
+    };
+    let send = |queue: &mut Queue| {
+        // SAFETY: the header asks for so many pieces, which stay as they are during the call.
+        let pieces = unsafe { slice(pieces, count) }?;
+        queue.send(socket, pieces.iter().map(piece), readahead, token)
+    };
     // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, |queue| queue.send(socket, pieces, readahead, token)) };
+    let begun = unsafe { with(queue, send) };
     // SAFETY: the header asks for null or a place for the name.
     unsafe { give(call, begun) }
 }
@@ -477,14 +485,20 @@ unsafe extern "C" fn samum_receive(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    if memory.is_null() || size == 0 || isize::try_from(size).is_err() {
-        return libc::EINVAL;
+    if memory.is_null() {
+        return libc::EFAULT;
     }
-    // SAFETY: the header asks for so much memory, which no other code uses until the call has completed.
-    // The queue drops its last reference to it before it reports that.
-    let room = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
+    let receive = |queue: &mut Queue| {
+        if size == 0 || isize::try_from(size).is_err() {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the header asks for so much memory, which no other code uses until the call has completed.
+        // The queue drops its last reference to it before it reports that.
+        let room = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
+        queue.receive(socket, room, token)
+    };
     // SAFETY: the header asks for a valid queue.
-    let begun = unsafe { with(queue, |queue| queue.receive(socket, room, token)) };
+    let begun = unsafe { with(queue, receive) };
     // SAFETY: the header asks for null or a place for the name.
     unsafe { give(call, begun) }
 }
@@ -512,6 +526,9 @@ unsafe extern "C" fn samum_wait(
     // Negative is no limit.
     let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
     let wait = |queue: &mut Queue| {
+        if room == 0 {
+            return Err(libc::EINVAL);
+        }
         let done = queue.wait(limit, room)?;
         let taken = done.len();
         for (at, completion) in done.enumerate() {
@@ -528,19 +545,22 @@ unsafe extern "C" fn samum_wait(
     unsafe { give(count, taken) }
 }
 
-/// An array of C: null only if it is empty.
+/// An array of C: null only if it is empty (`EFAULT`), and no larger than memory can be (`EINVAL`).
 ///
 /// # Safety
 ///
 /// If `count` is not 0, `start` is null or points to so many values, which stay as they are for `'a`.
-unsafe fn slice<'a, T>(start: *const T, count: usize) -> Option<&'a [T]> {
+unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T]> {
     if count == 0 {
-        return Some(&[]);
+        return Ok(&[]);
     }
-    let bytes = count.checked_mul(size_of::<T>())?;
-    if start.is_null() || isize::try_from(bytes).is_err() {
-        return None;
+    if start.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let bytes = count.checked_mul(size_of::<T>()).and_then(|bytes| isize::try_from(bytes).ok());
+    if bytes.is_none() {
+        return Err(libc::EINVAL);
     }
     // SAFETY: by the contract, and it is neither null nor larger than memory can be.
-    Some(unsafe { core::slice::from_raw_parts(start, count) })
+    Ok(unsafe { core::slice::from_raw_parts(start, count) })
 }

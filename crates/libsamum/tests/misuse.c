@@ -84,9 +84,19 @@ int main(void) {
     struct samum_piece bad[] = {{NULL, 0, 0, 1}, {NULL, dir, 0, 1}, {"x", 0, 0, UINT64_MAX}};
     EXPECT(EFAULT, samum_send(queue, name, &bad[0], 1, 0, 1, NULL));
     EXPECT(EBADF, samum_send(queue, name, &bad[1], 1, 0, 1, NULL));
-    EXPECT(EFAULT, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
+    EXPECT(EINVAL, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
+    bad[2].length = (uint64_t)1 << 63;
+    EXPECT(EINVAL, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
+    bad[2].length = ((uint64_t)1 << 62) + 1;
+    EXPECT(EINVAL, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
+    EXPECT(EINVAL, samum_send(queue, name, &bad[2], (size_t)1 << (sizeof(size_t) * 8 - 4), 0, 1, NULL));
     EXPECT(EFAULT, samum_send(queue, name, NULL, 1, 0, 1, NULL));
+    EXPECT(EFAULT, samum_send(NULL, name, bad, 1, 0, 1, NULL));
     EXPECT(EINVAL, samum_receive(queue, name, memory, 0, 1, NULL));
+    EXPECT(EINVAL, samum_receive(queue, name, memory, SIZE_MAX, 1, NULL));
+    EXPECT(EFAULT, samum_receive(queue, name, NULL, 16, 1, NULL));
+    EXPECT(EFAULT, samum_receive(queue, name, NULL, 0, 1, NULL));
+    EXPECT(EFAULT, samum_receive(NULL, name, memory, 0, 1, NULL));
     EXPECT(0, samum_receive(queue, name, memory, 16, 8, &call));
     EXPECT(0, samum_cancel(queue, call));
     struct samum_completion done = next();
@@ -153,6 +163,10 @@ int main(void) {
 
     /* Timers. */
     EXPECT(0, samum_timer(queue, 20, 20, &call));
+    EXPECT(EINVAL, samum_wait(queue, 1000, &done, 0, &count));
+    EXPECT(EFAULT, samum_wait(queue, 1000, NULL, 0, &count));
+    EXPECT(EFAULT, samum_wait(queue, 1000, &done, 1, NULL));
+    EXPECT(EFAULT, samum_wait(NULL, 1000, &done, 0, &count));
     done = next();
     EXPECT(1, done.token == 20 && done.call == call && done.event == SAMUM_TIMER && done.error == 0);
     EXPECT(0, samum_timer(queue, UINT64_MAX, 21, &call));
@@ -220,7 +234,10 @@ int main(void) {
     EXPECT(ENAMETOOLONG, samum_connect(queue, (struct sockaddr *)&path, sizeof path, 1, NULL));
     EXPECT(ENOENT, samum_connect(queue, (struct sockaddr *)&path, 2, 1, NULL));
     EXPECT(EFAULT, samum_connect(queue, NULL, size, 1, NULL));
-    EXPECT(EINVAL, samum_connect(queue, NULL, 0, 1, NULL));
+    EXPECT(EFAULT, samum_connect(queue, NULL, 0, 1, NULL));
+    EXPECT(EFAULT, samum_connect(queue, NULL, 100000, 1, NULL));
+    EXPECT(EFAULT, samum_connect(NULL, to, 100000, 1, NULL));
+    EXPECT(EINVAL, samum_connect(queue, to, 0, 1, NULL));
     EXPECT(EINVAL, samum_connect(queue, to, 1, 1, NULL));
     EXPECT(EINVAL, samum_connect(queue, to, size - 1, 1, NULL));
     EXPECT(EINVAL, samum_connect(queue, to, 100000, 1, NULL));
