@@ -30,7 +30,7 @@ static void check(int errnum, const char *what) {
 /* Sends a head, and a file behind it unless that is 0. */
 static int respond(struct client *client, const char *status, uint64_t file, unsigned long long size) {
     int length = snprintf(client->head, sizeof client->head, "HTTP/1.1 %s\r\nContent-Length: %llu\r\n\r\n", status, size);
-    struct samum_piece pieces[2] = {{client->head, 0, 0, (uint64_t)length}, {NULL, file, 0, size}};
+    struct samum_piece pieces[2] = {{.memory = client->head, .length = (uint64_t)length}, {.file = file, .length = size}};
     int errnum = samum_send(queue, client->socket, pieces, 2, 0, (uintptr_t)client, NULL);
     if (file) samum_close(queue, file); /* the send keeps it open */
     return errnum;

@@ -73,12 +73,19 @@ typedef struct samum_queue samum_queue;
 /* Calls in flight and completions that samum_wait has not written yet, of one queue; beyond that calls are refused with EAGAIN. */
 #define SAMUM_CALLS_MAX 65536
 
-/* A piece of what a call sends. */
+/* What is read of a file, and the page cache. Bytes that are in it leave from there in any case. */
+#define SAMUM_NOCACHE 1 /* nothing stays in it (FreeBSD's SF_NOCACHE) */
+#define SAMUM_ALWAYS 2  /* all stays in it, and the kernel decides for how long */
+#define SAMUM_POPULAR 3 /* files up to 1 GiB stay in it, and if 8 GiB have been sent, those that are sent most often */
+
+/* A piece of what a call sends. Members that are not needed are 0, as in `= {.memory = "a", .length = 1}`. */
 struct samum_piece {
     const void *memory; /* the first byte, if `file` is 0; may be null if `length` is 0 */
     uint64_t file;      /* the name of a file, or 0 for memory */
     uint64_t offset;    /* of a file: position of the first byte; of memory: not looked at */
     uint64_t length;    /* bytes; a range of a file ends at most where the file ended when it was opened */
+    uint32_t readahead; /* of a file: bound of the bytes that are read ahead in this range; 0 is that of the call */
+    uint32_t caching;   /* of a file: SAMUM_NOCACHE, SAMUM_ALWAYS or SAMUM_POPULAR for this range; 0 is that of the file */
 };
 
 /* What has completed. */
@@ -188,14 +195,10 @@ int samum_signal(samum_queue *queue, int number, uint64_t token, uint64_t *call)
  * before, and EMFILE or ENFILE without a free descriptor. Fails with EINVAL for 0 and less. */
 int samum_child(samum_queue *queue, pid_t pid, uint64_t token, uint64_t *call);
 
-/* What is read of a file does not stay in the page cache (FreeBSD's SF_NOCACHE). */
-#define SAMUM_NOCACHE 1
-
 /* Opens a regular file beneath a directory: SAMUM_OPENED, and then the file is the caller's to close. The path is relative;
  * neither `..` nor symbolic links lead out of the directory (EXDEV; so is an absolute path). EISDIR is the error of a directory,
- * EINVAL that of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0
- * or SAMUM_NOCACHE; without it files up to 1 GiB stay in the page cache, and if 8 GiB have been sent, those that are sent
- * most often. To send a file of the process's own user does not change its access
+ * EINVAL that of what is no regular file; others are those of openat2(2). `path` ends with a NUL, and is copied. `flags` are 0,
+ * which is SAMUM_POPULAR, or SAMUM_NOCACHE or SAMUM_ALWAYS. To send a file of the process's own user does not change its access
  * time. Fails with EINVAL for other flags. */
 int samum_open(samum_queue *queue, uint64_t directory, const char *path, int flags, uint64_t token, uint64_t *call);
 
@@ -221,10 +224,10 @@ int samum_acknowledgement(samum_queue *queue, uint64_t socket, uint64_t bytes, u
 
 /* Sends pieces in their order: SAMUM_SENT when the system has taken all of them. Sends on one socket leave in the order of the
  * calls. One that fails after some of its bytes have left takes those behind it with it (ECONNABORTED). `readahead` bounds the
- * bytes that are read ahead for this call; 0 means 2 MiB. The array `pieces` is
+ * bytes that are read ahead for this call; 0 means 2 MiB, and 4 GiB or more one byte less than that. The array `pieces` is
  * copied; the memory is copied when it leaves: to a peer on the same machine a zero-copy send did not pay. Files may be closed
- * meanwhile. Fails with EINVAL for a range beyond the end of its file, for more than 2^62 bytes, and for an array larger than memory
- * can be. */
+ * meanwhile. Fails with EINVAL for a range beyond the end of its file, for more than 2^62 bytes, for an array larger than memory
+ * can be, and for another `caching` than those above. */
 int samum_send(samum_queue *queue, uint64_t socket, const struct samum_piece *pieces, size_t count, uint64_t readahead,
                uint64_t token, uint64_t *call);
 

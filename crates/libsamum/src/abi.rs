@@ -36,6 +36,8 @@ struct RawPiece {
     file: u64,
     offset: u64,
     length: u64,
+    readahead: u32,
+    caching: u32,
 }
 
 /// `struct samum_entry`.
@@ -63,7 +65,7 @@ const fn number(digits: &str) -> u32 {
 // The sizes that tests/misuse.c asserts, too.
 const _: () = assert!(size_of::<RawEntry>() == 16 + 2 * size_of::<*const c_void>());
 const _: () = assert!(size_of::<Stat>() == 48);
-const _: () = assert!(size_of::<RawPiece>() == 24 + size_of::<*const c_void>());
+const _: () = assert!(size_of::<RawPiece>() == 32 + size_of::<*const c_void>());
 const _: () = assert!(size_of::<Completion>() == 40);
 
 /// Runs `act` on a queue.
@@ -455,9 +457,9 @@ unsafe extern "C" fn samum_send(
     token: u64,
     call: *mut u64,
 ) -> c_int {
-    let piece = |&RawPiece { memory, file, offset, length }: &RawPiece| {
+    let piece = |&RawPiece { memory, file, offset, length, readahead, caching }: &RawPiece| {
         if file != 0 {
-            return Ok(Piece::File { name: file, offset, length });
+            return Ok(Piece::File { name: file, offset, length, readahead, caching });
         }
         let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
         // SAFETY: the header asks for memory that stays readable and as it is until the call has

@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_int};
 use core::net::{SocketAddr, SocketAddrV6};
 use core::time::Duration;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -41,8 +41,16 @@ fn key(kind: Kind, name: u64) -> Option<Key> {
     (name >> KEY_BITS == kind as u64).then(|| Key::from_bits(name))
 }
 
-/// `SAMUM_NOCACHE`.
-const NOCACHE: c_int = 1;
+/// Reads `SAMUM_NOCACHE` and the like; `None` is 0, which means the choice of something else.
+const fn caching(number: u32) -> Result<Option<Caching>> {
+    match number {
+        0 => Ok(None),
+        1 => Ok(Some(Caching::Never)),
+        2 => Ok(Some(Caching::Always)),
+        3 => Ok(Some(Caching::Popular)),
+        _ => Err(libc::EINVAL),
+    }
+}
 
 /// The belongings of a queue beside its sockets.
 #[derive(Debug)]
@@ -118,7 +126,7 @@ enum What {
 #[derive(Debug)]
 pub(crate) enum Piece {
     Memory(&'static [u8]),
-    File { name: u64, offset: u64, length: u64 },
+    File { name: u64, offset: u64, length: u64, readahead: u32, caching: u32 },
 }
 
 impl Piece {
@@ -145,8 +153,8 @@ pub(crate) struct Queue {
     /// Completions that C has not taken yet.
     waiting: VecDeque<Completion>,
     batch: Vec<Done>,
-    /// The files that are being opened with `SAMUM_NOCACHE`.
-    uncached: HashSet<u64>,
+    /// The choices for files that are being opened, but for the default.
+    caching: HashMap<u64, Caching>,
     calls: Calls,
 }
 
@@ -165,7 +173,7 @@ impl Queue {
             objects: Slab::new(),
             waiting: VecDeque::new(),
             batch: Vec::new(),
-            uncached: HashSet::new(),
+            caching: HashMap::new(),
             calls,
         })
     }
@@ -312,13 +320,11 @@ impl Queue {
         flags: c_int,
         token: u64,
     ) -> Result<u64> {
-        if !matches!(flags, 0 | NOCACHE) {
-            return Err(libc::EINVAL);
-        }
+        let caching = caching(u32::try_from(flags).map_err(|_| libc::EINVAL)?)?;
         let dir = self.open_directory(directory)?;
         let call = self.begin(|calls| calls.open(&dir, path, token))?;
-        if flags == NOCACHE {
-            self.uncached.insert(call);
+        if let Some(caching) = caching {
+            self.caching.insert(call, caching);
         }
         Ok(call)
     }
@@ -344,12 +350,14 @@ impl Queue {
     fn part(&self, piece: Piece, window: Window) -> Result<Part> {
         match piece {
             Piece::Memory(bytes) => Ok(Part::Static(bytes)),
-            Piece::File { name, offset, length } => {
-                let Object::File(file, caching, _) = self.object(name)? else {
+            Piece::File { name, offset, length, readahead, caching: own } => {
+                let Object::File(file, opened, _) = self.object(name)? else {
                     return Err(libc::EBADF);
                 };
                 let end = offset.checked_add(length).filter(|end| *end <= file.size());
-                let policy = Policy { caching: *caching, window };
+                let caching = caching(own)?.unwrap_or(*opened);
+                let window = if readahead == 0 { window } else { Window::of(readahead.into()) };
+                let policy = Policy { caching, window };
                 Ok(Part::File(Rc::clone(file), offset..end.ok_or(libc::EINVAL)?, policy))
             }
         }
@@ -425,8 +433,7 @@ impl Queue {
             Outcome::Accepted(Err(error)) => (What::Accepted, 0, 0, Some(errno::of_error(&error))),
             Outcome::Opened(Ok((file, stat))) => {
                 let size = file.size();
-                let uncached = self.uncached.remove(&call);
-                let caching = if uncached { Caching::Never } else { Caching::default() };
+                let caching = self.caching.remove(&call).unwrap_or_default();
                 (
                     What::Opened,
                     self.insert(Object::File(file, caching, (&*stat).into())),
@@ -435,7 +442,7 @@ impl Queue {
                 )
             }
             Outcome::Opened(Err(error)) => {
-                self.uncached.remove(&call);
+                self.caching.remove(&call);
                 (What::Opened, 0, 0, Some(errno::of_error(&error)))
             }
             Outcome::Connected(Ok(socket)) => {
@@ -506,7 +513,35 @@ pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_piece_has_its_own_policy_or_that_of_its_file_and_its_call() {
+        let mut queue = Queue::new().unwrap();
+        let dir = queue.directory(fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap().into());
+        let [plain, never, always] = [0, 1, 2].map(|flags| {
+            queue.open(dir, c"Cargo.toml".into(), flags, 0).unwrap();
+            let done = queue.wait(None, 1).unwrap().next().expect("there is no limit of time");
+            assert_eq!(done.error, 0);
+            done.name
+        });
+        let policy = |name, readahead, caching| {
+            let piece = Piece::File { name, offset: 0, length: 1, readahead, caching };
+            let Part::File(_, _, policy) = queue.part(piece, Window::of(7))? else {
+                panic!("a file is one")
+            };
+            Ok((policy.caching, policy.window.bytes()))
+        };
+        assert_eq!(policy(plain, 0, 0), Ok((Caching::Popular, 7)));
+        assert_eq!(policy(plain, 9, 1), Ok((Caching::Never, 9)));
+        assert_eq!(policy(plain, u32::MAX, 2), Ok((Caching::Always, u32::MAX.into())));
+        assert_eq!(policy(never, 0, 0), Ok((Caching::Never, 7)));
+        assert_eq!(policy(never, 0, 3), Ok((Caching::Popular, 7)));
+        assert_eq!(policy(always, 0, 0), Ok((Caching::Always, 7)));
+        assert_eq!(policy(always, 0, 4), Err(libc::EINVAL));
+    }
 
     #[test]
     fn an_address_is_read_from_its_bytes() {

@@ -14,7 +14,7 @@
 
 #include "samum.h"
 
-_Static_assert(sizeof(struct samum_piece) == 24 + sizeof(void *), "as in the library");
+_Static_assert(sizeof(struct samum_piece) == 32 + sizeof(void *), "as in the library");
 _Static_assert(sizeof(struct samum_completion) == 40, "as in the library");
 
 #define EXPECT(wanted, call) \
@@ -62,7 +62,8 @@ int main(void) {
     EXPECT(0, close(null)); /* it is still ours */
     EXPECT(0, samum_directory(queue, open("/", O_PATH), &dir));
     EXPECT(EFAULT, samum_open(queue, dir, NULL, 0, 1, NULL));
-    EXPECT(EINVAL, samum_open(queue, dir, "etc", 2, 1, NULL));
+    EXPECT(EINVAL, samum_open(queue, dir, "etc", 4, 1, NULL));
+    EXPECT(EINVAL, samum_open(queue, dir, "etc", -1, 1, NULL));
     EXPECT(0, samum_open(queue, dir, "etc", 0, 1, NULL));
     EXPECT(EISDIR, next().error);
     EXPECT(0, samum_open(queue, dir, "dev/null", 0, 1, NULL));
@@ -81,7 +82,7 @@ int main(void) {
 
     /* Memory. */
     char memory[16] = "................";
-    struct samum_piece bad[] = {{NULL, 0, 0, 1}, {NULL, dir, 0, 1}, {"x", 0, 0, UINT64_MAX}};
+    struct samum_piece bad[] = {{.length = 1}, {.file = dir, .length = 1}, {.memory = "x", .length = UINT64_MAX}};
     EXPECT(EFAULT, samum_send(queue, name, &bad[0], 1, 0, 1, NULL));
     EXPECT(EBADF, samum_send(queue, name, &bad[1], 1, 0, 1, NULL));
     EXPECT(EINVAL, samum_send(queue, name, &bad[2], 1, 0, 1, NULL));
@@ -109,7 +110,7 @@ int main(void) {
     EXPECT(0, memcmp(memory, "abc.............", 16));
 
     /* Acknowledgements. */
-    struct samum_piece hello = {"hello", 0, 0, 5};
+    struct samum_piece hello = {.memory = "hello", .length = 5};
     uint64_t bytes = 7;
     EXPECT(EBADF, samum_acknowledged(queue, dir, &bytes));
     EXPECT(0, samum_acknowledged(queue, name, &bytes));
@@ -129,7 +130,7 @@ int main(void) {
 
     /* A send of which a part has left breaks its socket. */
     static char large[32 << 20];
-    struct samum_piece pieces[] = {{large, 0, 0, sizeof large}, {NULL, 0, 0, 0}};
+    struct samum_piece pieces[] = {{.memory = large, .length = sizeof large}, {.length = 0}};
     size_t count;
     EXPECT(0, samum_send(queue, name, pieces, 2, 0, 10, &call));
     EXPECT(0, samum_send(queue, name, &pieces[1], 1, 0, 11, NULL));
@@ -153,7 +154,10 @@ int main(void) {
     EXPECT(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair));
     EXPECT(0, close(pair[1]));
     EXPECT(0, samum_socket(queue, pair[0], &name));
-    struct samum_piece file = {NULL, done.name, 0, done.bytes};
+    struct samum_piece file = {.file = done.name, .length = done.bytes};
+    file.caching = 4;
+    EXPECT(EINVAL, samum_send(queue, name, &file, 1, 0, 15, NULL));
+    file.caching = 0;
     EXPECT(0, samum_send(queue, name, &file, 1, 0, 15, NULL));
     EXPECT(EPIPE, next().error);
     EXPECT(0, samum_close(queue, done.name));
@@ -201,7 +205,7 @@ int main(void) {
     done = next();
     EXPECT(1, done.token == 23 && done.call == call && done.event == SAMUM_CONNECTED && done.error == 0);
     name = done.name;
-    struct samum_piece word = {"hello", 0, 0, 5};
+    struct samum_piece word = {.memory = "hello", .length = 5};
     EXPECT(0, samum_send(queue, name, &word, 1, 0, 24, NULL));
     EXPECT(5, next().bytes);
     int peer = accept(listener, NULL, NULL);
