@@ -11,7 +11,8 @@
  *     samum_send(queue, socket, pieces, 2, 0, token, NULL);
  *     samum_wait(queue, -1, completions, 16, &count);
  *
- * examples/serve.c is a file server of 100 lines. README.md says how to link. Linux only; C99 or C++11.
+ * examples/serve.c is a file server of 100 lines, examples/send.c a program without a loop. README.md says how to link. Linux
+ * only; C99 or C++11.
  *
  * Results. Each function returns 0, or an errno, and then it has changed nothing unless it says so: what it would have
  * written to is as it was, a descriptor is still the caller's, and no completion will come. errno(3) itself means nothing.
@@ -31,7 +32,7 @@
  * own (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS). Beneath a seccomp filter samum_queue_new, once in a process, makes a
  * child and waits for it, so the program gets a SIGCHLD.
  *
- * Blocking. samum_wait sleeps until something has completed. samum_queue_new may sleep for a moment, and
+ * Blocking. samum_wait and samum_wait_for sleep until something has completed. samum_queue_new may sleep for a moment, and
  * samum_queue_free until operations that are under way have ended, a second at most. No other function sleeps, on blocking sockets neither.
  *
  * Disks that do not answer. A call that waits for one too long fails with ETIMEDOUT: see samum_queue_set_patience. What it was
@@ -279,9 +280,16 @@ int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum
 
 /* Goes on with all calls, and sleeps until one has completed, or `timeout_ms` milliseconds have passed (0: only look; negative:
  * no limit). Writes *count completions, at most `room`; those that have no room come next time. Without completions the time is
- * over, and that is no error. Calls go on only in this function, so call it again and again. Fails with EINVAL
+ * over, and that is no error. Calls go on only in this function and the next, so call them again and again. Fails with EINVAL
  * for a `room` of 0, and with what io_uring_enter(2) or epoll_wait(2) says if that is for good: free the queue then. */
 int samum_wait(samum_queue *queue, int timeout_ms, struct samum_completion *completions, size_t room, size_t *count);
+
+/* Does the same until this call has completed, or one of which more come has come once more, and writes *completion. All other
+ * calls go on meanwhile, and their completions stay for samum_wait. So samum_send and this are a send that sleeps until all has
+ * left, as sendfile(2) does on a blocking socket, and a disk that this send waits for holds up no other (examples/send.c). Fails
+ * with ETIMEDOUT if the time is over: the call goes on. Fails with EINVAL for what is no name of a call, or the name of one
+ * whose last completion was written, and as samum_wait. */
+int samum_wait_for(samum_queue *queue, uint64_t call, int timeout_ms, struct samum_completion *completion);
 
 #ifdef __cplusplus
 }

@@ -525,8 +525,7 @@ unsafe extern "C" fn samum_wait(
     if completions.is_null() || count.is_null() {
         return libc::EFAULT;
     }
-    // Negative is no limit.
-    let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
+    let limit = limit(timeout_ms);
     let wait = |queue: &mut Queue| {
         if room == 0 {
             return Err(libc::EINVAL);
@@ -545,6 +544,29 @@ unsafe extern "C" fn samum_wait(
     let taken = unsafe { with(queue, wait) };
     // SAFETY: the header asks for a place for the count.
     unsafe { give(count, taken) }
+}
+
+/// See `samum.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn samum_wait_for(
+    queue: *mut Handle,
+    call: u64,
+    timeout_ms: c_int,
+    completion: *mut Completion,
+) -> c_int {
+    if completion.is_null() {
+        return libc::EFAULT;
+    }
+    let limit = limit(timeout_ms);
+    // SAFETY: the header asks for a valid queue.
+    let done = unsafe { with(queue, |queue| queue.wait_for(call, limit)) };
+    // SAFETY: the header asks for a place for the completion.
+    unsafe { give(completion, done) }
+}
+
+/// The limit of a wait: none for a negative number.
+fn limit(timeout_ms: c_int) -> Option<Duration> {
+    u64::try_from(timeout_ms).ok().map(Duration::from_millis)
 }
 
 /// An array of C: null only if it is empty (`EFAULT`), and no larger than memory can be (`EINVAL`).

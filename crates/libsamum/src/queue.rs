@@ -412,6 +412,22 @@ impl Queue {
         Ok(self.waiting.drain(..count))
     }
 
+    /// Waits until one call has completed, and leaves the completions of others for [`wait`](Self::wait).
+    pub(crate) fn wait_for(&mut self, call: u64, limit: Option<Duration>) -> Result<Completion> {
+        let key = key(Kind::Call, call).ok_or(libc::EINVAL)?;
+        if let Some(at) = self.waiting.iter().position(|one| one.call == call) {
+            return self.waiting.remove(at).ok_or(libc::EINVAL);
+        }
+        let call = Call::from_bits(key.to_bits());
+        if !self.calls.is_pending(call) {
+            return Err(libc::EINVAL);
+        }
+        let until = limit.map(|limit| self.calls.ring().now() + limit);
+        let waited = self.calls.wait_for(call, until);
+        let done = waited.map_err(|error| errno::of_error(&error))?.ok_or(libc::ETIMEDOUT)?;
+        Ok(self.completion(done))
+    }
+
     fn completion(&mut self, done: Done) -> Completion {
         let Done { call, token, outcome, .. } = done;
         let call = name(Kind::Call, call.to_bits());

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,6 +29,7 @@ fn exists(compiler: &str) -> bool {
 
 /// The programs in C.
 const SERVE: &str = "examples/serve.c";
+const SEND: &str = "examples/send.c";
 const MISUSE: &str = "tests/misuse.c";
 const EVENTS: &str = "tests/events.c";
 const BRIEF: &str = "tests/brief.c";
@@ -41,8 +43,8 @@ fn library() -> PathBuf {
 /// Compiles a program with these further arguments, and returns its path.
 fn compile_with(source: &str, out: &Path, args: impl IntoIterator<Item = OsString>) -> PathBuf {
     let program = out.join("program");
-    // The example is plain C99; the tests assert when they are compiled.
-    let standard = if source == SERVE { "-std=c99" } else { "-std=c11" };
+    // The examples are plain C99; the tests assert when they are compiled.
+    let standard = if source.starts_with("examples") { "-std=c99" } else { "-std=c11" };
     let mut cc = Command::new("cc");
     cc.args([standard, "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
     cc.arg(&program).arg(here(source)).args(args);
@@ -134,6 +136,29 @@ fn the_example_serves_cold_and_hot_files() {
     let pid = Pid::from_child(&server.0);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(server.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_example_without_a_loop_sends_a_cold_file() {
+    if !exists("cc") {
+        skip!("no C compiler (cc)");
+    }
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (program, library) = compile(SEND, dir.path());
+    fs::write(dir.path().join("file"), content(3_000_001)).unwrap();
+    evict(dir.path().join("file"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut command = Command::new(program);
+    command.arg(dir.path()).env("LD_LIBRARY_PATH", library).stdout(Stdio::null());
+    let mut sender = Running(command.args(["file", &port]).spawn().unwrap());
+    let all = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut all).unwrap();
+        all
+    });
+    assert!(sender.0.wait().unwrap().success());
+    assert!(all.join().unwrap() == content(3_000_001), "other bytes");
 }
 
 #[test]
@@ -292,7 +317,7 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
         .collect();
     assert!(declared.len() > 20, "{declared:?}");
 
-    let programs = [SERVE, MISUSE, EVENTS, HUNG].map(read).concat();
+    let programs = [SERVE, SEND, MISUSE, EVENTS, HUNG].map(read).concat();
     let unused = declared.iter().filter(|name| !programs.contains(&format!("{name}(")));
     assert_eq!(unused.collect::<Vec<_>>(), [] as [&&str; 0], "no program in C calls them");
 

@@ -181,6 +181,28 @@ int main(void) {
     EXPECT(1, done.token == 21 && done.event == SAMUM_TIMER && done.error == ECANCELED);
     EXPECT(EFAULT, samum_timer(NULL, 0, 1, NULL));
 
+    /* One of several calls. */
+    uint64_t later;
+    EXPECT(0, samum_timer(queue, 0, 40, NULL));
+    EXPECT(0, samum_timer(queue, 20, 41, &call));
+    EXPECT(0, samum_timer(queue, 100000, 42, &later));
+    EXPECT(EFAULT, samum_wait_for(queue, call, -1, NULL));
+    EXPECT(EFAULT, samum_wait_for(NULL, call, -1, &done));
+    EXPECT(EINVAL, samum_wait_for(queue, name, -1, &done));
+    EXPECT(0, samum_wait_for(queue, call, -1, &done));
+    EXPECT(1, done.token == 41 && done.call == call && done.event == SAMUM_TIMER && done.error == 0);
+    EXPECT(EINVAL, samum_wait_for(queue, call, -1, &done)); /* it has completed */
+    EXPECT(ETIMEDOUT, samum_wait_for(queue, later, 10, &done));
+    EXPECT(41, done.token);    /* unchanged by what failed */
+    EXPECT(40, next().token);  /* it has come meanwhile */
+    EXPECT(0, samum_timer(queue, 0, 43, NULL));
+    EXPECT(0, samum_timer(queue, 0, 44, &call));
+    EXPECT(43, next().token);
+    EXPECT(0, samum_wait_for(queue, call, 0, &done)); /* it came with that one */
+    EXPECT(44, done.token);
+    EXPECT(0, samum_cancel(queue, later));
+    EXPECT(ECANCELED, next().error);
+
     /* More calls than there may be: those whose completions were not taken count, too. */
     for (int i = 0; i < SAMUM_CALLS_MAX; i++) EXPECT(0, samum_timer(queue, 0, 26, NULL));
     EXPECT(EAGAIN, samum_timer(queue, 0, 26, NULL));
