@@ -203,8 +203,9 @@ pub struct Serve {
     #[arg(long, value_enum, default_value_t = Etag::Stat, long_help = ETAG_HELP)]
     pub etag: Etag,
 
-    /// Prefetch at most this many bytes beyond those that a client has taken (k, m, g for KiB, MiB, GiB)
-    #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = value::bytes)]
+    /// Prefetch at most this many bytes beyond those that a client has taken, less than 4 GiB (k, m, g for
+    /// KiB, MiB, GiB)
+    #[arg(long, value_name = "BYTES", default_value = "2m", value_parser = value::readahead)]
     pub readahead: u64,
 
     /// The file that is served with status 200 where there is nothing, such as /index.html of an

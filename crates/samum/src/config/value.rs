@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use clap::ValueEnum;
 use ring::Choice;
-use sendfile::Caching;
+use sendfile::{Caching, Window};
 
 use super::{Address, Pattern, Peers, Prefix, Rate, Tags, UnixSocket, rule, suggest};
 use crate::site;
@@ -241,6 +241,20 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     }
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     number.ok_or_else(|| "too many bytes".to_owned())
+}
+
+/// Reads the limit of prefetching, bytes as in [`bytes()`].
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn readahead(text: &str) -> Result<u64, String> {
+    let number = bytes(text)?;
+    let most = Window::BYTES_MAX;
+    if number > most {
+        return Err(format!("expected at most {most} bytes (4 GiB less one byte)"));
+    }
+    Ok(number)
 }
 
 /// The text of a number of bytes.
@@ -576,6 +590,17 @@ mod tests {
         for bad in ["", "k", "-1", "+1", "1x", "99999999999g"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn prefetching_is_limited_to_what_a_window_can_have() {
+        assert_eq!((readahead("0"), readahead("4095m")), (Ok(0), Ok(4095 << 20)));
+        assert_eq!(readahead("4294967295"), Ok(Window::BYTES_MAX));
+        for bad in ["4294967296", "4g", "100000g"] {
+            let why = readahead(bad).expect_err(bad);
+            assert!(why.contains("at most 4294967295 bytes"), "{bad}: {why}");
+        }
+        assert!(readahead("1x").unwrap_err().contains("a number of bytes"));
     }
 
     #[test]

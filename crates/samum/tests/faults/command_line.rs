@@ -82,6 +82,7 @@ fn a_wrong_command_line_exits_with_2_and_says_what_to_do() {
         (&["serve", "--threads", "0"], "1..=1024"),
         (&["serve", "--threads", "many"], "invalid digit"),
         (&["serve", "--readahead", "1x"], "a number of bytes"),
+        (&["serve", "--readahead", "4g"], "at most 4294967295 bytes"),
         (&["serve", "--timeout-idle", "0"], "from 0.1 to 1000000000 seconds"),
         (&["serve", "--max-connections", "0"], "is not in"),
         (&["serve", "--index", "a/b"], "index.html"),

@@ -357,6 +357,8 @@ fn mistakes_are_explained() {
         (site("proxy_pass = 'a'"), "unknown key `proxy_pass`; use `proxy` in [[site.route]]"),
         (site("gzip = true"), "unknown key `gzip`; files are not compressed on the fly"),
         (site("hosts = 'a'"), "expected a list in brackets"),
+        (site("readahead = '4g'"), "expected at most 4294967295 bytes"),
+        (site("readahead = 4294967296"), "expected at most 4294967295 bytes"),
         (site("hosts = ['a.org:80']"), "write `a.org`, and the port in `listen`"),
         (site("hosts = ['[::1]:80']"), "write `[::1]`, and the port in `listen`"),
         (site("hosts = ['::1']"), "write `[::1]`"),

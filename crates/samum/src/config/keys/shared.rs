@@ -173,9 +173,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: BYTES,
         default: "`\"2m\"`",
         example: r#""512k""#,
-        doc: "Prefetch at most this many bytes beyond those that a client has taken.",
+        doc: "Prefetch at most this many bytes beyond those that a client has taken: less than 4 GiB.",
         read: |shared, node, notes| {
-            let bytes = node.quantity(value::bytes, notes);
+            let bytes = node.quantity(value::readahead, notes);
             set(&mut shared.files.policy.window, bytes.map(Window::of));
         },
         write: |route| files(route).map(|files| bytes_text(files.rules.policy.window.bytes())),
