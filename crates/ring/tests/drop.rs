@@ -1,14 +1,14 @@
-//! A ring that is dropped while a disk does not answer.
+//! A ring that is dropped while a slow disk has not answered. What happens with one that never answers is a test of `libsamum`
+//! (`tests/hung.c`), because the file system must be another process's: what is leaked is open until the end of this one.
 
 use core::time::Duration;
 use std::fs::File;
-use std::time::Instant;
 
 use ring::{BufferPool, Caching, Choice, Fd, Op, OpenHow, Ring};
 use testkit::{Op as Slow, SlowFs, or_skip};
 
 const LIMIT: Duration = Duration::from_millis(300);
-/// Long enough for a loaded machine.
+/// The limit of the drop: long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Submits a read, an open and a listing, and goes on for a moment.
@@ -24,31 +24,6 @@ fn begin(ring: &mut Ring, root: &Fd, file: &Fd, pool: &BufferPool) {
     while ring.now() < until {
         ring.wait(Some(until), &mut completions).unwrap();
         assert!(completions.is_empty(), "{completions:?}");
-    }
-}
-
-#[test]
-fn a_drop_with_a_limit_leaks_what_a_disk_does_not_end() {
-    for choice in [Choice::Uring, Choice::Epoll] {
-        let slow = SlowFs::builder().file("data", "data").file("late", "late");
-        let slow = or_skip!(slow.file("unused", "unused").mount());
-        slow.set_delay_of("data", Slow::Read, Duration::MAX);
-        slow.set_delay_of("late", Slow::Open, Duration::MAX);
-        slow.set_delay(Slow::Readdir, Duration::MAX);
-        let mut ring = Ring::new(choice).unwrap();
-        ring.set_drop_limit(Some(LIMIT));
-        let root = ring.adopt_file(File::open(slow.path()).unwrap().into());
-        let file = ring.adopt_file(File::open(slow.path().join("data")).unwrap().into());
-        // To be closed when the ring goes, and its close does not end either.
-        let unused = ring.adopt_file(File::open(slow.path().join("unused")).unwrap().into());
-        slow.set_delay_of("unused", Slow::Flush, Duration::MAX);
-        let pool = BufferPool::new(4096, 2).unwrap();
-        begin(&mut ring, &root, &file, &pool);
-        drop(unused);
-        let begun = Instant::now();
-        drop((root, file, ring));
-        assert!((LIMIT..PATIENCE).contains(&begun.elapsed()), "{choice:?}: {:?}", begun.elapsed());
-        assert_eq!(pool.available(), 1, "{choice:?}: the kernel may write to the buffer");
     }
 }
 
