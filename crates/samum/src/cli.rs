@@ -388,7 +388,8 @@ const CACHE_HELP: &str = "Which files stay in the page cache after they were rea
     crawler that reads every file once does not slow down the visitors. A file larger than a tenth of the \
     memory is never popular. (auto is the old name.)\n\n\
     always: all files, as with other servers. When memory is short, the kernel decides what goes.\n\n\
-    never: none: for files that are read once, or that another program wants the memory for.";
+    never: none: for files that are read once, or that another program wants the memory for. What was there before a \
+    download stays; pages of the same file that another program reads meanwhile, or in the minute after it, may go.";
 
 const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a download is resumed, and a cached copy \
     confirmed, only if the bytes are the same.\n\n\

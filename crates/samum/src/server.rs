@@ -40,6 +40,9 @@ const RELOADS_MAX: usize = 16;
 
 /// Serves until a signal stops it. The configuration cannot be replaced.
 ///
+/// The server has the process for itself: it takes its signals, ends it when a thread panics, and shuts down all sockets
+/// that were opened since the first server began.
+///
 /// # Errors
 ///
 /// A message for the operator.
