@@ -13,6 +13,7 @@ use sendfile::{Cyclic, CyclicPool, Piece, Takes};
 
 use super::reception::Way;
 use super::{Exchange, Stage, Tools};
+use crate::handler::includes;
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
@@ -31,8 +32,8 @@ const PIPES_MAX: usize = 32;
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
-/// Bytes that are received of a response before its head is understood, and so before its client takes something of it: as
-/// many as the ring receives at once. Of a hole of a page no more comes before its turn.
+/// Bytes that are received of a hole of a page before its head is understood, and so before its turn: as many as the ring
+/// receives at once. A page may have eight holes at once; the head of another response comes with much of its content.
 const EARLY_BYTES_MAX: usize = 20 * 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
@@ -220,7 +221,8 @@ impl Exchange {
         if !self.has_buffer(tools) {
             return self.stop_without_buffer(tools);
         }
-        let most = self.receive_max().min(if is_early { EARLY_BYTES_MAX } else { usize::MAX });
+        let is_early_hole = is_early && includes::page_of(self.ticket).is_some();
+        let most = self.receive_max().min(if is_early_hole { EARLY_BYTES_MAX } else { usize::MAX });
         let link = self.tries.link(tools.links)?;
         let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
         if !unread.is_empty() {
