@@ -98,8 +98,8 @@ pub trait Network {
     /// [`next_event`](Self::next_event) for those that are there already.
     fn close(&mut self, ring: &mut Ring);
 
-    /// Whether nothing of the network's own is under way after [`close`](Self::close), and all connections that waited were
-    /// told.
+    /// Returns true after [`close`](Self::close), once nothing of the network's own is under way and the worker has been told
+    /// of all connections that waited.
     fn is_closed(&self) -> bool;
 
     /// Waits until what was noted beside connections, such as frames, is written; for `limit` at most. Nothing comes

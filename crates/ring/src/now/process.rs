@@ -78,7 +78,7 @@ fn sockets() -> impl Iterator<Item = (i32, PathBuf)> {
     let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     all.filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
-        // What a link leads to is asked of no file system.
+        // The kernel knows the text of these links, so this waits for no disk.
         let name = fs::read_link(entry.path()).ok()?;
         name.as_os_str().as_bytes().starts_with(b"socket:").then_some((number, name))
     })

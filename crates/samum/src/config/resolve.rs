@@ -350,7 +350,7 @@ fn check_own(route: &RouteDraft, notes: &mut Notes) {
     }
 }
 
-/// What a key needs from another one, if that is not so and its value is not the default.
+/// Returns the setting without which a key does nothing, if that setting is missing. A key with its default value needs none.
 fn unmet_condition(key: &str, shared: &Shared) -> Option<&'static str> {
     let (usual, gateway) = (Shared::default(), &shared.gateway);
     let (is_changed, is_met, condition) = match key {

@@ -511,7 +511,7 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.find_next_index(look, tools);
             }
-            // Neither is a page.
+            // None of these can be a page.
             FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
                 return self.without_page(look, Outcome::Missing);
             }

@@ -63,7 +63,7 @@ pub struct Http1 {
     ended: bool,
     /// Whether the next request is the last.
     is_retiring: bool,
-    /// Whether the peer has sent something since it lingers, or since its time last began anew.
+    /// True if the peer has sent something since the time in which it lingers began.
     is_heard: bool,
     /// The number of times that its time has begun anew for that reason.
     lingers: u8,

@@ -453,7 +453,7 @@ impl Calls {
     /// completions of other calls stay for [`wait`](Self::wait). `None` means that the time came first, or that the call
     /// is not [pending](Self::is_pending).
     ///
-    /// So a program that has nothing else to do makes a call and waits for it, as with `sendfile(2)` on a blocking
+    /// A program that has nothing else to do can make a call and wait for it, as with `sendfile(2)` on a blocking
     /// socket. A disk that a send waits for does not hold up the other calls meanwhile.
     ///
     /// # Errors

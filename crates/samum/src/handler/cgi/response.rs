@@ -163,7 +163,7 @@ impl Parser {
             }
             set(&mut self.content_length, length, "two Content-Length fields")
         } else if name.eq_ignore_ascii_case(b"Transfer-Encoding") {
-            // What follows may be in chunks, and a script sends none (RFC 3875 §6.3.4).
+            // The content may be in chunks then, and a script must not send any (RFC 3875 §6.3.4).
             Err(fault("a Transfer-Encoding, which is not for scripts"))
         } else if name.eq_ignore_ascii_case(b"Location") {
             if value.is_empty() {

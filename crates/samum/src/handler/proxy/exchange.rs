@@ -153,8 +153,8 @@ impl Exchange {
         self.wire.into_text()
     }
 
-    /// Logs what the application says to the operator, up to a limit. What is behind it is no progress. Each line
-    /// counts like a part of the response.
+    /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit is no
+    /// progress. Each line counts like a part of the response.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
         let Self { text: all, tries, upstream, wire, reception, .. } = self;
         let Tools { shell, lines, .. } = tools;

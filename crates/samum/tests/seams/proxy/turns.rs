@@ -77,7 +77,7 @@ fn lines_of_an_application_are_read_by_turns() {
         client.peer.send(GET);
         let server = stage.accept();
         stage.run_until(|| !server.received().is_empty());
-        // What is behind 64 KiB is not read as lines.
+        // The worker takes lines from the first 64 KiB only.
         let text = record(7, &b"a\n".repeat(30_000));
         let output = record(6, b"Content-Type: a/b\r\n\r\nok");
         server.send(&[&text[..], &output, &record(3, &[0; 8])].concat());
