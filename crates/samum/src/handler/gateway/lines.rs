@@ -79,7 +79,11 @@ impl Lines {
         }
         let is_one_of_many = !is_known && self.texts.len() >= SOURCES_MAX;
         let name = if is_one_of_many { "" } else { source };
-        self.texts.entry(name.into()).or_insert_with(|| Budget::new(GATEWAYS))
+        // A name that is known is not copied: a script can write thousands of lines at once.
+        if !self.texts.contains_key(name) {
+            self.texts.insert(name.into(), Budget::new(GATEWAYS));
+        }
+        self.texts.get_mut(name).expect("it has just been looked for")
     }
 
     /// Like [`note`](Self::note), for a line whose cause may be the client. There are fewer of these.
