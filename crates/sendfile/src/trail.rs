@@ -5,7 +5,8 @@
 //! still refer to (`mapping_try_invalidate` in mm/truncate.c), and folios of which a part is outside the range
 //! (`find_lock_entries` in mm/filemap.c). So each discard begins in front of the one before it, and when a stream
 //! has ended, discards are repeated, each after a longer pause, for its peer may acknowledge late. The kernel
-//! reclaims what remains then.
+//! reclaims what remains then. Where memory is so small that what waits for its discard would take the place of
+//! what is to stay, the first one comes without a pause.
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;
@@ -13,12 +14,13 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use pace::CHUNK_MAX;
 use ring::{Ring, Time};
 
 use crate::file::{File, PAGE};
-use crate::page_cache::Watch;
+use crate::page_cache::{Leaving, PageCache, Watch};
 
 /// The pause before the first discard behind a stream that has ended, and how often [`Trails::due`] is to be asked.
 /// Packets are acknowledged within it on most paths, and at 1 GiB/s it leaves 100 MiB behind.
@@ -42,6 +44,7 @@ const LOOK: u64 = 256 << 20;
 /// The trails of all streams of a worker.
 #[derive(Debug)]
 pub(crate) struct Trails {
+    page_cache: Arc<PageCache>,
     followed: RefCell<Vec<Weak<Trail>>>,
     /// Ranges of streams that have ended.
     left: RefCell<VecDeque<Left>>,
@@ -63,6 +66,8 @@ pub(crate) struct Trail {
     let_go: Cell<u64>,
     /// The end of the last discard.
     discarded: Cell<u64>,
+    /// The bytes between these two.
+    leaving: RefCell<Leaving>,
 }
 
 /// A read of a stream, and its result. When this is dropped, the stream has let go of it.
@@ -78,9 +83,11 @@ pub(crate) struct Left {
     pub(crate) file: Rc<File>,
     pub(crate) range: Range<u64>,
     watch: Option<Watch>,
-    /// Discards so far.
+    /// Before the first discard.
+    leaving: Option<Leaving>,
+    /// Discards so far, each at its time.
     tries: u32,
-    /// The time of the next try; `None` if the stream has just ended.
+    /// The time of the next try; `None` if the stream has just ended, or for a discard before its time.
     due: Option<Time>,
 }
 
@@ -124,11 +131,32 @@ impl Trail {
         Held { trail: Rc::clone(self), end }
     }
 
+    /// Where memory is short, what the stream has let go of is discarded before its time, too.
+    fn leave_early(&self) {
+        if self.trails.page_cache.is_crowded()
+            && let Some(passed) = self.passed()
+        {
+            self.trails.left.borrow_mut().push_back(passed);
+        }
+    }
+
+    /// Takes out what the stream has let go of since the last discard, if that is enough for one.
+    fn passed(&self) -> Option<Left> {
+        let end = self.let_go.get();
+        if end < self.discarded.get() + STEP {
+            return None;
+        }
+        let passed = self.left(end, TRIES_MAX);
+        self.discarded.set(end);
+        (!self.is_wanted()).then_some(passed)
+    }
+
     /// The range that is to be discarded now, up to `end`.
     fn left(&self, end: u64, tries: u32) -> Left {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
         let (file, watch) = (Rc::clone(&self.file), self.watch);
-        Left { file, range: start..end, watch, tries, due: None }
+        let leaving = Some(self.leaving.borrow_mut().take());
+        Left { file, range: start..end, watch, leaving, tries, due: None }
     }
 }
 
@@ -143,14 +171,16 @@ impl Drop for Trail {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let let_go = &self.trail.let_go;
-        let_go.set(let_go.get().max(self.end));
+        let Trail { let_go, leaving, .. } = &*self.trail;
+        let before = let_go.replace(let_go.get().max(self.end));
+        leaving.borrow_mut().add(let_go.get() - before);
+        self.trail.leave_early();
     }
 }
 
 impl Trails {
-    pub(crate) fn new(left_max: usize) -> Self {
-        Self { followed: RefCell::default(), left: RefCell::default(), left_max }
+    pub(crate) fn new(left_max: usize, page_cache: Arc<PageCache>) -> Self {
+        Self { page_cache, followed: RefCell::default(), left: RefCell::default(), left_max }
     }
 
     /// A stream begins to read the file from `offset` on, and nothing of it is in the page cache from there to
@@ -171,6 +201,7 @@ impl Trails {
             absent_to: Cell::new(absent_to),
             let_go: Cell::new(start),
             discarded: Cell::new(start),
+            leaving: RefCell::new(self.page_cache.leaving()),
         });
         self.followed.borrow_mut().push(Rc::downgrade(&trail));
         trail
@@ -201,17 +232,14 @@ impl Trails {
         });
         self.followed.borrow_mut().retain(|trail| {
             let Some(trail) = trail.upgrade() else { return false };
-            let end = trail.let_go.get();
-            if end >= trail.discarded.get() + STEP && !trail.is_wanted() {
-                due.push(trail.left(end, TRIES_MAX));
-                trail.discarded.set(end);
-            }
+            due.extend(trail.passed().map(|mut passed| passed.take()));
             true
         });
         due
     }
 
-    /// Takes the ranges out that are too many, to be discarded now: first those that were tried most often.
+    /// Takes the ranges out that are too many, or take too much memory, to be discarded now: of too many first those that
+    /// were tried most often, and of those that take memory first the oldest.
     pub(crate) fn surplus(&self) -> Vec<Left> {
         let mut left = self.left.borrow_mut();
         if left.len() > self.left_max {
@@ -221,12 +249,24 @@ impl Trails {
         if count > 0 {
             left.make_contiguous().sort_by_key(|one| Reverse(one.tries));
         }
-        left.drain(..count).map(|one| Left { tries: TRIES_MAX, ..one }).collect()
+        let last = |mut one: Left| Left { tries: TRIES_MAX, ..one.take() };
+        let mut surplus: Vec<_> = left.drain(..count).map(last).collect();
+        if self.page_cache.is_crowded() {
+            left.retain_mut(|one| {
+                let stays = one.leaving.is_none() || !self.page_cache.is_crowded();
+                if !stays && !one.is_wanted() {
+                    surplus.push(Left { due: None, ..one.take() });
+                }
+                stays
+            });
+        }
+        surplus
     }
 
     /// Takes a range back of which pages are still there after a discard.
     pub(crate) fn try_again(&self, mut left: Left, now: Time) {
-        left.tries += 1;
+        // One before its time does not count: packets may have referred to everything.
+        left.tries += u32::from(left.due.is_some());
         if left.tries < TRIES_MAX {
             left.due = Some(now + PAUSE * PAUSE_FACTOR.pow(left.tries));
             self.left.borrow_mut().push_back(left);
@@ -239,9 +279,12 @@ impl Left {
         self.file.is_kept_since(self.watch)
     }
 
-    fn take(&self) -> Self {
+    /// This range, of which the bytes are no longer waited for.
+    fn take(&mut self) -> Self {
         let (file, range) = (Rc::clone(&self.file), self.range.clone());
-        Self { file, range, ..*self }
+        let Self { watch, tries, due, .. } = *self;
+        self.leaving = None;
+        Self { file, range, watch, leaving: None, tries, due }
     }
 }
 
@@ -285,6 +328,11 @@ mod tests {
         Rc::new(file)
     }
 
+    /// Trails in a page cache of 8 GiB.
+    fn trails(left_max: usize) -> Trails {
+        Trails::new(left_max, Arc::default())
+    }
+
     fn after(pauses: u32) -> Time {
         Time::default() + PAUSE * pauses
     }
@@ -298,7 +346,7 @@ mod tests {
     #[test]
     fn each_discard_begins_in_front_of_the_one_before_it_and_the_last_reaches_beyond_what_was_read()
     {
-        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let (trails, file) = (Rc::new(trails(8)), file());
         let trail = trails.begin(&file, 3 * MIB + 1, END);
         let step = |end: u64, now| {
             drop(trail.hold(end));
@@ -330,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_last_discard_ends_with_the_file_and_there_is_none_if_the_file_is_wanted_meanwhile() {
-        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let (trails, file) = (Rc::new(trails(8)), file());
         let [kept, dropped] = [99, 90].map(|at| trails.begin(&file, at * MIB, END));
         drop(kept.hold(100 * MIB));
         drop(kept);
@@ -360,7 +408,7 @@ mod tests {
         assert_eq!(Trail::reach(&file, &(0..MIB)), 65 * MIB);
         assert!(file.is_absent(&ring, 1..65 * MIB) && !file.is_absent(&ring, 1..END));
         assert!(file.is_absent(&ring, 81 * MIB..END) && !file.is_absent(&ring, END..END));
-        let trail = Rc::new(Trails::new(8)).begin(&file, PAGE, 65 * MIB);
+        let trail = Rc::new(trails(8)).begin(&file, PAGE, 65 * MIB);
         assert!(trail.covers(&file, PAGE) && !trail.covers(&file, 0), "it begins later");
         assert!(trail.reaches(&ring, &(0..MIB)) && trail.reaches(&ring, &(10 * MIB..11 * MIB)));
         assert_eq!(trail.absent_to.get(), 75 * MIB);
@@ -376,7 +424,7 @@ mod tests {
         let world = World::new(Config::new(1));
         let mut ring = Ring::simulated(&world);
         let file = hole(&world, &mut ring, SIZE);
-        let trails = Rc::new(Trails::new(8));
+        let trails = Rc::new(trails(8));
         drop(trails.begin(&file, 400 * MIB, SIZE).hold(401 * MIB));
         let absent_to = Trail::reach(&file, &(0..SIZE));
         assert_eq!(absent_to, 320 * MIB);
@@ -391,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_begins_ends_the_discards_behind_its_beginning() {
-        let (trails, file) = (Rc::new(Trails::new(8)), file());
+        let (trails, file) = (Rc::new(trails(8)), file());
         let end = |from: u64| drop(trails.begin(&file, from * MIB, END).hold((from + 1) * MIB));
         (0..3).for_each(end);
         let _ = trails.due(after(0));
@@ -404,7 +452,7 @@ mod tests {
 
     #[test]
     fn of_too_many_ranges_those_that_were_tried_most_often_get_their_last_try_at_once() {
-        let (trails, file) = (Rc::new(Trails::new(3)), file());
+        let (trails, file) = (Rc::new(trails(3)), file());
         let end = |from: u64| drop(trails.begin(&file, from * MIB, END).hold((from + 1) * MIB));
         end(0);
         end(1);
@@ -423,5 +471,37 @@ mod tests {
         end(5);
         file.note_kept();
         assert_eq!(trails.surplus().len(), 0, "the file is wanted");
+    }
+
+    #[test]
+    fn where_memory_is_short_discards_come_before_their_time_and_again_at_it() {
+        let page_cache = Arc::new(PageCache::new(24 * MIB));
+        let [trails, others] = [8, 8].map(|max| Rc::new(Trails::new(max, Arc::clone(&page_cache))));
+        let file = file();
+        let begin = |trails: &Rc<Trails>, from: u64| trails.begin(&file, from * MIB, END);
+        let end = |from: u64| drop(begin(&trails, from).hold(from * MIB + MIB / 2));
+        end(0);
+        end(1);
+        assert_eq!(trails.surplus().len(), 0, "1 MiB may wait");
+        end(2);
+        let early = trails.surplus();
+        assert_eq!(ranges(&early), [(0, 64)], "the oldest");
+        assert_eq!(trails.surplus().len(), 0);
+        for left in early {
+            trails.try_again(left, after(1));
+        }
+        let _ = trails.due(after(1));
+        assert_eq!(ranges(&trails.due(after(2))), [(1, 65), (2, 66), (0, 64)]);
+        let other = begin(&others, 3);
+        drop(other.hold(5 * MIB));
+        let trail = begin(&trails, 10);
+        drop(trail.hold(10 * MIB + 1));
+        assert_eq!(trails.surplus().len(), 0, "too little behind a stream that goes on");
+        drop(trail.hold(11 * MIB));
+        assert_eq!(ranges(&trails.surplus()), [(10, 11)], "all workers share the memory");
+        assert_eq!(ranges(&others.surplus()), [(3, 5)]);
+        file.note_kept();
+        drop(trail.hold(14 * MIB));
+        assert!(trails.surplus().is_empty() && !page_cache.is_crowded(), "the file is wanted");
     }
 }
