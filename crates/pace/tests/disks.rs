@@ -241,6 +241,7 @@ fn variants() -> Vec<(String, Constants)> {
         let (reads, readahead) = (scale(all.reads), scale(all.readahead));
         let (window_first, proof) = (scale(all.window_first), scale(all.proof));
         let (slices, spare) = (time(all.slices), scale(all.spare));
+        let steady = scale(all.steady);
         let quick = if half { all.quick / 2 } else { all.quick * 2 };
         let (window_min, window_max) = (scale(all.window_min), scale(all.window_max));
         variants.extend([
@@ -252,6 +253,7 @@ fn variants() -> Vec<(String, Constants)> {
             (format!("{word} window_max"), Constants { window_max, ..all }),
             (format!("{word} window_first"), Constants { window_first, ..all }),
             (format!("{word} readahead"), Constants { readahead, ..all }),
+            (format!("{word} steady"), Constants { steady, ..all }),
             (format!("{word} proof"), Constants { proof, ..all }),
             (format!("{word} quick"), Constants { quick, ..all }),
             (format!("{word} slices"), Constants { slices, ..all }),
@@ -263,6 +265,7 @@ fn variants() -> Vec<(String, Constants)> {
         ("no round".to_owned(), Constants { round: Duration::ZERO, ..all }),
         ("no end of memory".to_owned(), Constants { memory: Duration::MAX / 2, ..all }),
         ("no readahead".to_owned(), Constants { readahead: u64::MAX, ..all }),
+        ("no steady".to_owned(), Constants { steady: 1, ..all }),
         ("no reads".to_owned(), Constants { reads: 0, ..all }),
         ("no proof".to_owned(), Constants { proof: u64::MAX, ..all }),
         ("no quick".to_owned(), Constants { quick: 1, ..all }),
