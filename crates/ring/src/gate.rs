@@ -66,7 +66,7 @@ pub struct Call {
     pub device: Device,
     /// When it began.
     pub begun: Time,
-    /// If it takes so long, it has waited for the device. A shorter one may have been answered from memory.
+    /// A call that took so long has waited for the device; a shorter one may have been answered from memory.
     pub waits_from: Duration,
 }
 
@@ -403,6 +403,12 @@ impl<T> Gate<T> {
         self.last = device;
         self.shares.begin(device, now);
         Some(call)
+    }
+
+    /// Takes all calls out of their lines.
+    pub fn take_waiting(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.waiting = 0;
+        core::mem::take(&mut self.lines).into_values().flatten()
     }
 
     /// Takes a call out of its line; returns whether it was there.

@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 use std::fs::File;
+use std::time::Instant;
 
 use ring::{BufferPool, Caching, Choice, Fd, Op, OpenHow, Ring};
 use testkit::{Op as Slow, SlowFs, or_skip};
@@ -42,5 +43,25 @@ fn a_drop_with_a_limit_waits_for_a_disk_that_answers() {
         begin(&mut ring, &root, &file, &pool);
         drop((root, file, ring));
         assert_eq!(pool.available(), 2, "{choice:?}: nothing refers to the buffer");
+    }
+}
+
+/// More files than one device may have closed at a time.
+#[test]
+fn a_drop_with_a_limit_does_not_wait_for_files_that_are_closed_late() {
+    for choice in [Choice::Uring, Choice::Epoll] {
+        let slow = or_skip!(SlowFs::builder().file("data", "data").mount());
+        let mut ring = Ring::new(choice).unwrap();
+        ring.set_drop_limit(Some(LIMIT));
+        let open = || File::open(slow.path().join("data")).unwrap();
+        let files: Vec<Fd> = (0..20).map(|_| ring.adopt_file(open().into())).collect();
+        slow.set_delay(Slow::Flush, PATIENCE * 3);
+        drop(files);
+        let until = ring.now() + LIMIT;
+        ring.wait(Some(until), &mut Vec::new()).unwrap();
+        let begun = Instant::now();
+        drop(ring);
+        assert!(begun.elapsed() < PATIENCE, "{choice:?}: {:?}", begun.elapsed());
+        slow.set_delay(Slow::Flush, Duration::ZERO);
     }
 }

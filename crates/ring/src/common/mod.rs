@@ -8,6 +8,7 @@ mod watch;
 use core::mem::MaybeUninit;
 use std::io;
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::fd::{Closing, Fd, Handle, Unused};
 use crate::gate::{Call, Device, Gate};
@@ -191,19 +192,21 @@ impl Common {
         Some(slot)
     }
 
-    /// Waits for no helper any more: the ring goes, and its operations in flight were leaked. Files that nothing
-    /// uses are closed by helpers, because `close(2)` may sleep as well.
-    pub(crate) fn abandon(&mut self) {
-        self.watches.leak();
+    /// The ring goes: helpers close the files that nothing uses, because `close(2)` may sleep, too. Waits for all helpers
+    /// until `end`, and then for none of them any more.
+    pub(crate) fn close_until(&mut self, end: Instant) {
         for (handle, device) in self.closing.take() {
             match handle {
                 Handle::File(fd) | Handle::Lingering(fd) => {
-                    self.submit_close(Unused { fd, device })
+                    self.submit_close(Unused { fd, device });
                 }
                 other => drop(other),
             }
         }
-        self.helpers.detach();
+        for unused in self.closes.take_waiting() {
+            self.submit_close(unused);
+        }
+        self.helpers.finish_until(end);
     }
 
     pub(crate) fn end_cancelled(&mut self, key: Key) {

@@ -87,7 +87,7 @@ impl Watches {
     }
 
     /// Keeps the descriptor open for ever: helpers that set up watches may use it when the ring has gone.
-    pub(super) fn leak(&self) {
+    pub(crate) fn leak(&self) {
         core::mem::forget(self.inotify.clone());
     }
 

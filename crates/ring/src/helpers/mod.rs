@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -21,6 +22,8 @@ use job::{Job, Outcome};
 pub(crate) const THREADS_MAX: usize = 160;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);
+/// Whoever waits for all threads looks at them once in this time.
+const STEP: Duration = Duration::from_millis(1);
 /// Small: the calls of a job need little, and there may be [`THREADS_MAX`] of these per worker.
 const STACK_BYTES: usize = 128 * 1024;
 
@@ -115,9 +118,18 @@ impl Helpers {
         state.jobs.len() < before
     }
 
-    /// Has the drop of this wait for no thread. Jobs that were submitted are done.
-    pub(crate) const fn detach(&mut self) {
-        self.is_detached = true;
+    /// Waits until the jobs that were submitted are done. Those that are not at `end` are done all the same, but the drop
+    /// of this does not wait for them.
+    pub(crate) fn finish_until(&mut self, end: Instant) {
+        while self.is_busy() && !self.is_detached {
+            self.is_detached = Instant::now() >= end;
+            thread::sleep(STEP);
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let state = lock(&self.shared.state);
+        !state.jobs.is_empty() || state.idle < state.running
     }
 
     /// Takes the results since the last call.

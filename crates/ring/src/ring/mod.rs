@@ -237,8 +237,8 @@ impl Ring {
         let slot = self.common.table.get_mut(key).expect("it begins");
         let mut call = Call::new(device, self.woke_at);
         if is_doubted && !matches!(self.driver, Driver::Sim(_)) && kernel::asks_disk(&slot.op) {
-            // The server of a network file system knows what it is asked. On a disk the kernel may have the block in which
-            // it looks for a name, but no look at a block in memory takes so long.
+            // A network file system asks its server for what the kernel lacks, so the end is an answer. On a disk the blocks
+            // of the directory may be in memory, so a look for a name shows an answer only if it took so long.
             let has_blocks = device.numbers().is_none_or(|(major, _)| major != 0);
             let is_look = matches!(slot.op, Op::Open { .. });
             call.waits_from = if is_look && has_blocks { SEEN_ANSWER } else { Duration::ZERO };
@@ -523,7 +523,7 @@ impl Ring {
     }
 }
 
-/// The time from which on a look for a name that the kernel does not know was a question to a disk.
+/// A look for a name that the kernel does not know has read from the disk if it took so long.
 const SEEN_ANSWER: Duration = Duration::from_millis(1);
 /// Waits that are longer need not be exact.
 const EXACT: Duration = Duration::from_millis(10);
@@ -555,7 +555,10 @@ impl Drop for Ring {
             }
         };
         if !have_ended {
-            self.common.abandon();
+            self.common.watches.leak();
+        }
+        if (end.is_some() || !have_ended) && !matches!(self.driver, Driver::Sim(_)) {
+            self.common.close_until(end.unwrap_or_else(Instant::now));
         }
         self.common.closing.orphan();
     }
