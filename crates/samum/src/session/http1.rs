@@ -434,8 +434,8 @@ impl Session for Http1 {
     }
 
     fn handle_shutdown(&mut self, work: Option<&mut Work>) -> Next {
+        self.lingers = LINGERS_MAX;
         if let Phase::Lingering(..) = self.phase {
-            self.lingers = LINGERS_MAX;
             return Next::Wait;
         }
         self.take_no_more();
