@@ -71,7 +71,8 @@ uint32_t samum_version(void);
 /* A queue of calls. */
 typedef struct samum_queue samum_queue;
 
-/* Calls in flight and completions that samum_wait has not written yet, of one queue; beyond that calls are refused with EAGAIN. */
+/* Calls in flight, and completions of these that samum_wait has not written yet, of one queue; beyond that calls are refused with
+ * EAGAIN. Further completions of an accept, a signal or a watch that goes on do not count. */
 #define SAMUM_CALLS_MAX 65536
 
 /* What is read of a file, and the page cache. Bytes that are in it leave from there in any case. */
@@ -285,7 +286,8 @@ int samum_entry(samum_queue *queue, uint64_t listing, size_t index, struct samum
 int samum_wait(samum_queue *queue, int timeout_ms, struct samum_completion *completions, size_t room, size_t *count);
 
 /* Does the same until this call has completed, or one of which more come has come once more, and writes *completion. All other
- * calls go on meanwhile, and their completions stay for samum_wait. So samum_send and this are a send that sleeps until all has
+ * calls go on meanwhile, and their completions stay for samum_wait; nothing bounds those of an accept in flight, each of which
+ * holds a socket, so cancel it before a long wait. So samum_send and this are a send that sleeps until all has
  * left, as sendfile(2) does on a blocking socket, and a disk that this send waits for holds up no other (examples/send.c). Fails
  * with ETIMEDOUT if the time is over: the call goes on. Fails with EINVAL for what is no name of a call, or the name of one
  * whose last completion was written, and as samum_wait. */

@@ -385,8 +385,8 @@ const INTERFACE_HELP: &str = "Serve the listeners of a network interface by samu
 const CACHE_HELP: &str = "Which files stay in the page cache after they were read.\n\n\
     popular: while all files that are requested fit into the memory, all of them. Then those that are requested \
     most often; the others are read in such a way that they take no place from these, as with never. So a \
-    crawler that reads every file once does not slow down the visitors. A file larger than a tenth of the \
-    memory is never popular. (auto is the old name.)\n\n\
+    crawler that reads every file once does not slow down the visitors. What is asked for in one request is never \
+    popular if it is larger than a tenth of the memory. (auto is the old name.)\n\n\
     always: all files, as with other servers. When memory is short, the kernel decides what goes.\n\n\
     never: none: for files that are read once, or that another program wants the memory for. What was there before a \
     download stays; pages of the same file that another program reads meanwhile, or in the minute after it, may go.";
@@ -400,7 +400,7 @@ const ETAG_HELP: &str = "How the ETag of a file is made. All ETags are strong: a
     images (squashfs, erofs, iso9660, cramfs, romfs) have none, because other images may have files with the same \
     attributes; nor have files on an overlay that have no time of birth, as those of images below it.\n\n\
     hash: from the contents (BLAKE3). The ETag is the same on all machines that have the same bytes. It is \
-    computed in the background, by each worker at 128 MiB/s, and kept by mount, inode and ctime until the server \
+    computed in the background, by each worker at 128 MiB/s for each of up to 4 devices, and kept by mount, inode and ctime until the server \
     restarts. Responses have no ETag before it is computed, for files of more than 4 GiB and, before Linux 6.8, \
     for files of images.\n\n\
     Neither notices every write through a shared mapping (mmap) or, before Linux 6.13, two writes within one tick \

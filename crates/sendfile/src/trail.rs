@@ -87,7 +87,7 @@ pub(crate) struct Left {
     leaving: Option<Leaving>,
     /// Discards so far, each at its time.
     tries: u32,
-    /// The time of the next try; `None` if the stream has just ended, or for a discard before its time.
+    /// The time of the next try; `None` if none is set yet, because the stream has just ended, or for an early discard.
     due: Option<Time>,
 }
 
@@ -279,7 +279,7 @@ impl Left {
         self.file.is_kept_since(self.watch)
     }
 
-    /// This range, of which the bytes are no longer waited for.
+    /// A copy of this range; its bytes no longer count as waiting for their first discard.
     fn take(&mut self) -> Self {
         let (file, range) = (Rc::clone(&self.file), self.range.clone());
         let Self { watch, tries, due, .. } = *self;

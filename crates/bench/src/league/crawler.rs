@@ -196,7 +196,7 @@ impl Stage<'_> {
 }
 
 const ALONE: &str = "read for the site";
-const BESIDE: &str = "read for the site, beside the crawler";
+pub const BESIDE: &str = "read for the site, beside the crawler";
 const CPU: &str = "CPU per GiB";
 
 /// Of each file.

@@ -79,7 +79,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let result = league.take_turns(recorder, |recorder, peer, x| {
         for (container, films) in &films {
             let Some(round) = round(league, recorder, &site, peer, films)? else { break };
-            let name = line(peer, container);
+            let name = line(&peer.name, container);
             for (what, unit, value) in [
                 (FIRST, Unit::Nanoseconds, round.first.as_secs_f64() * 1e9),
                 (SEEK, Unit::Nanoseconds, round.seek.as_secs_f64() * 1e9),
@@ -94,10 +94,10 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         .iter()
         .flat_map(|(container, ..)| league.peers.iter().map(move |peer| (peer, *container)));
     let time = |ns: f64| Unit::Nanoseconds.show(ns);
-    let rows =
-        lines.filter(|(peer, container)| rounds.spread(&line(peer, container), FIRST).is_some());
+    let rows = lines
+        .filter(|(peer, container)| rounds.spread(&line(&peer.name, container), FIRST).is_some());
     let rows = rows.map(|(peer, container)| {
-        let name = line(peer, container);
+        let name = line(&peer.name, container);
         vec![
             container.to_owned(),
             peer.name.clone(),
@@ -120,8 +120,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     result
 }
 
-fn line(peer: &Peer, container: &str) -> String {
-    format!("{}, {container}", peer.name)
+fn line(server: &str, container: &str) -> String {
+    format!("{server}, {container}")
 }
 
 /// The figures of one server and one container.
@@ -317,9 +317,12 @@ impl Download {
     }
 }
 
-const FIRST: &str = "first picture";
+/// The figures of samum for a film, and for the same one under another name.
+pub const NAMED: [&str; 2] =
+    ["samum, index in front", "samum, index in front, not named as a film"];
+pub const FIRST: &str = "first picture";
 const SEEK: &str = "picture after a seek";
-const READ: &str = "bytes read for bytes played";
+pub const READ: &str = "bytes read for bytes played";
 
 /// Bytes of a film that a player reads to learn what it is.
 const HEAD_BYTES: u64 = 32 * 1024;
@@ -330,3 +333,14 @@ const FRAME: Duration = Duration::from_millis(20);
 const ETHERNET_SEGMENT: u16 = 1448;
 /// For each receive of a player.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_names_of_a_film_are_among_the_lines() {
+        let [front, unnamed] = [CONTAINERS[1].0, UNNAMED].map(|container| line("samum", container));
+        assert_eq!([front.as_str(), unnamed.as_str()], NAMED);
+    }
+}

@@ -11,7 +11,9 @@ use super::{Kept, find};
 use crate::league::peers::{CROWDED, DNS, METERED, STALLED};
 use crate::league::proxy::{download, requests, slow, stalled};
 use crate::league::rounds::{Rounds, in_windows};
-use crate::league::{asleep, cold, disk, dns, hung, mixed, wire, wire_cold, wire_idle};
+use crate::league::{
+    asleep, cold, crawler, disk, dns, films, hung, mixed, wire, wire_cold, wire_idle,
+};
 use crate::run::Table;
 use crate::summary;
 use crate::unit::Limit::{self, AtLeast, AtMost};
@@ -241,7 +243,25 @@ fn disk_aims() -> Vec<Aim> {
             AtMost(1.5),
         ),
     ]);
+    aims.extend(policy_aims());
     aims
+}
+
+/// What stays in memory, and how far is read ahead. What does not pay a tenth is not worth its code.
+fn policy_aims() -> Vec<Aim> {
+    let [named, unnamed] = films::NAMED;
+    let crawler = |what, theirs, limit| {
+        let (of, to) = (("samum", crawler::BESIDE), (theirs, crawler::BESIDE));
+        Aim::ratio(what, "crawler", of, to, AtMost(limit))
+    };
+    let film =
+        |what, figure| Aim::ratio(what, "films", (named, figure), (unnamed, figure), AtMost(0.9));
+    vec![
+        crawler("a site beside a crawler, in 384 MiB: bytes read from the disk", "nginx", 1.0),
+        crawler("the same, against keeping all that is read", "samum-always", 0.9),
+        film("two players that seek and leave: bytes read for each that is played", films::READ),
+        film("time to the first picture", films::FIRST),
+    ]
 }
 
 /// Other servers behind it.

@@ -456,6 +456,8 @@ impl Calls {
     /// A program that has nothing else to do can make a call and wait for it, as with `sendfile(2)` on a blocking
     /// socket. A disk that a send waits for does not hold up the other calls meanwhile.
     ///
+    /// Completions of an accept in flight are not bounded meanwhile, and each holds a socket: cancel it before a long wait.
+    ///
     /// # Errors
     ///
     /// Those of [`wait`](Self::wait).

@@ -486,7 +486,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         example: r#""least""#,
         doc: "The choice among several servers: each in its turn, one with the fewest requests at the moment (each \
               worker counts its own), or the same one for the same `hash-by`. With `hash`, a server that has 5/4 of \
-              its share, and more than 16 requests, is passed over.",
+              its share, and 16 requests or more, is passed over.",
         read: |shared, node, notes| {
             set(&mut shared.gateway.balance, node.text(value::choice::<Balance>, notes));
         },

@@ -158,7 +158,7 @@ pub(in crate::handler) struct Text {
 
 impl Text {
     /// Takes the next piece, and gives the lines that end in it, up to [`TEXT_BYTES_MAX`] of all pieces. Returns false if
-    /// it is behind these as a whole.
+    /// the whole piece is beyond them.
     pub(in crate::handler) fn push(&mut self, bytes: &[u8], mut take: impl FnMut(&str)) -> bool {
         let before = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         let room = TEXT_BYTES_MAX.saturating_sub(before);

@@ -210,8 +210,9 @@ impl Exchange {
         }))
     }
 
-    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection. Before its client
-    /// takes it, it waits in the socket. If nothing of it is wanted any more, its end is.
+    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection. Until the
+    /// client takes it, it stays in the socket. If nobody wants it any more, only its end is read, so that the connection
+    /// can be kept.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
         let link = self.tries.link(tools.links)?;
         let is_early = !self.is_taken() && !self.delivery.has_all();
