@@ -34,9 +34,9 @@ pub struct Constants {
     pub window_max: u64,
     /// The kernel may read ahead if so much is harmless.
     pub readahead: u64,
-    /// Where it does, it may as long as this fraction of that is. What it has brought is found in memory later, so the
-    /// device looks slower than it is. On a disk of 1.3 GB/s, where the kernel read ahead by turns without this, 200 cold
-    /// files cost 255 ms of CPU per GiB, and 204 with it (medians of 8 in turns, not kept).
+    /// Once so much has been harmless in two rounds in a row, the kernel may go on, until less than this fraction of it is, or
+    /// `memory` is over. For bytes that it has brought there are no reads later, and they count for nothing, so the device
+    /// looks slower than it is. One round is not enough: a limit lets a burst through first.
     pub steady: u64,
     /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.
     /// A limit of 160 MiB/s lets so much through in 100 ms.
@@ -83,8 +83,8 @@ pub struct Pace {
     window: u64,
     /// The part of it that needs no proof.
     harmless: u64,
-    /// True if the kernel may read ahead.
-    readahead: bool,
+    /// The kernel may read ahead if this is not 0: the rounds in a row that have shown it, 2 if there were more.
+    fast: u8,
     /// Bytes in flight.
     in_flight: u64,
     /// The last begin or end.
@@ -149,7 +149,7 @@ impl Pace {
             constants,
             window,
             harmless: constants.window_min,
-            readahead: false,
+            fast: 0,
             in_flight: 0,
             now: Duration::ZERO,
             round: Round::EMPTY,
@@ -195,7 +195,7 @@ impl Pace {
     /// Returns whether the kernel may read ahead of streams.
     #[must_use]
     pub const fn readahead(&self) -> bool {
-        self.readahead
+        self.fast > 0
     }
 
     /// Notes that a read begins which asks for so many bytes.
@@ -219,7 +219,8 @@ impl Pace {
             self.judge();
             self.round = Round::EMPTY;
         } else if self.is_proof() {
-            self.note_rate(self.round.rate());
+            self.harmless = self.harmless_at(self.round.rate());
+            self.fast = 1;
             self.window = self.window.max(self.harmless);
         }
     }
@@ -229,13 +230,6 @@ impl Pace {
         let is_first = self.best.until.is_zero();
         let Constants { proof, readahead, .. } = self.constants;
         is_first && self.round.bytes >= proof && self.harmless_at(self.round.rate()) >= readahead
-    }
-
-    fn note_rate(&mut self, rate: u128) {
-        let Constants { readahead, steady, .. } = self.constants;
-        self.harmless = self.harmless_at(rate);
-        self.readahead =
-            self.harmless >= if self.readahead { readahead / steady } else { readahead };
     }
 
     /// The window that drains in [`Constants::wait`].
@@ -254,12 +248,19 @@ impl Pace {
 
     fn judge(&mut self) {
         let (rate, in_flight) = (self.round.rate(), self.round.in_flight());
-        self.note_rate(rate);
+        self.harmless = self.harmless_at(rate);
+        let Constants { readahead, steady, .. } = self.constants;
+        let is_over = self.now >= self.best.until;
+        let enough = if self.fast > 1 && !is_over { readahead / steady } else { readahead };
+        self.fast = match self.harmless >= enough {
+            true if is_over => 1,
+            true => 2.min(self.fast + 1),
+            false => 0,
+        };
 
         // The rate divided by the latency, which is `in_flight / rate`.
         let power = rate.saturating_mul(rate) / in_flight.max(1);
         let window = self.window_near(in_flight);
-        let is_over = self.now >= self.best.until;
         if is_over || (power > self.best.power && window != self.best.window) {
             self.best = Best { power, window, until: self.now + self.constants.memory };
             // What lies behind a better window is known to be worse.
@@ -434,10 +435,17 @@ mod tests {
     #[test]
     fn the_kernel_goes_on_reading_ahead_until_the_device_is_four_times_as_slow() {
         let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
-        for (mib, expected) in
-            [(500, false), (1000, true), (500, true), (200, true), (100, false), (500, false)]
-        {
-            serve(&mut pace, &mut now, Some(mib * MIB), Duration::ZERO, 3);
+        for (mib, secs, expected) in [
+            (500, 1, false),
+            (1000, 1, true),
+            (500, 1, true),
+            (200, 1, true),
+            (100, 1, false),
+            (500, 1, false),
+            (1000, 1, true),
+            (500, 12, false),
+        ] {
+            serve(&mut pace, &mut now, Some(mib * MIB), Duration::ZERO, secs);
             assert_eq!(pace.readahead(), expected, "{mib} MiB/s");
         }
     }

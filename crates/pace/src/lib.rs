@@ -30,7 +30,8 @@
 //! has many large ones. On a device so fast that 4 MiB are harmless the kernel may read ahead
 //! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds, and once begun it does not
 //! end before the file does. So nothing is read ahead before that is known; 16 MiB that come quickly show it before
-//! the first round ends. Then it goes on until 1 MiB is no longer harmless ([`Constants::steady`]).
+//! the first round ends. Where two rounds in a row have shown it, the kernel may do so until 1 MiB is no longer
+//! harmless ([`Constants::steady`]).
 //!
 //! First reads of files, and small files, are not bound by the depth (only by the places of the program): the
 //! window is for those that go on reading. What they do is measured all the same, and is how the model learns
@@ -41,7 +42,7 @@
 //! window is that of the last round.
 //!
 //! **Constants** are the fields of [`Constants`], each with its source. `tests/disks.txt` has the results on
-//! ten simulated disks: of this model, of what was used before it, of BBR's rule, of the best fixed choice,
+//! eleven simulated disks: of this model, of what was used before it, of BBR's rule, of the best fixed choice,
 //! and of the model with each constant halved and doubled.
 //!
 //! Two of them seem to do harm there: without the harmless window, or without readahead, 99 of 100 small reads end sooner on

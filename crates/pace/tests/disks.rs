@@ -52,7 +52,7 @@ const fn limit(name: &'static str, rate: u64) -> Model {
     Model { name, units: 256, link: 2_000 * MB, bucket, ..SSD }
 }
 
-const DISKS: [Model; 10] = [
+const DISKS: [Model; 11] = [
     Model { name: "hard disk", units: 1, access: Access::Seek, link: 180 * MB, ..SSD },
     Model {
         name: "array of 8",
@@ -78,6 +78,7 @@ const DISKS: [Model; 10] = [
         bucket: Some(Bucket { rate: 60 * MB, credit: 1 << 30 }),
         ..SSD
     },
+    limit("250 MiB/s", 250 * MIB),
     limit("64 MiB/s", 64 * MIB),
     Model { name: "64 MiB, slices", bucket: None, slice: Some(64 * MIB / 10), ..limit("", 0) },
     limit("8 MiB/s", 8 * MIB),
