@@ -149,11 +149,15 @@ impl Drop for Uses {
 }
 
 impl Leaving {
-    /// Adds bytes of which the stream has let go.
-    pub(crate) fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        // Relaxed: it is a sum, and nothing is handed over.
-        self.cache.leaving.fetch_add(bytes, Ordering::Relaxed);
+    /// Says how many bytes the stream has let go of.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        // Relaxed: it is a sum, and nothing is handed over. It wraps, and so does what is taken off.
+        self.cache.leaving.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.bytes == 0
     }
 
     /// Takes the bytes out, because they are discarded now or with what is returned.
@@ -195,7 +199,7 @@ fn slot(inode: Inode, block: u64) -> usize {
 /// Blocks that have the same slot are looked at more often than need be, and sometimes read.
 const SLOTS: usize = 1024;
 /// What is to be discarded is discarded before its time when it takes more than this fraction of the room for files.
-/// At 1 GiB/s streams leave 100 MiB behind in 0.1 s, which is nothing to a machine, but a third of a container of 384 MiB.
+/// At 1 GiB/s streams leave 100 MiB behind in 0.1 s, which is nothing to a machine, but a quarter of a container of 384 MiB.
 const LEAVING_SHARE: u64 = 24;
 /// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.
 const IN_FLIGHT: u64 = u32::MAX as u64;

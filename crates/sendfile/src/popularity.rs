@@ -157,8 +157,9 @@ const COUNT_MAX: usize = 63;
 /// become the greatest.
 const CUTOFF_MAX: usize = 48;
 /// A counter for so many bytes of the page cache: of each four that a file has, it shares few with others, even if most
-/// files are smaller than a MiB and several times as many are asked for once. With 64 KiB, a site of 645 MiB beside a
-/// crawler in 384 MiB of memory read 8 % more from the disk (`samum-bench league crawler`'s load), with 4 KiB 3 % less.
+/// files are smaller than a MiB and several times as many are asked for once. With half as many, a site of 645 MiB beside a
+/// crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`), with four times as
+/// many 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;

@@ -6,7 +6,7 @@
 //! (`find_lock_entries` in mm/filemap.c). So each discard begins in front of the one before it, and when a stream
 //! has ended, discards are repeated, each after a longer pause, for its peer may acknowledge late. The kernel
 //! reclaims what remains then. Where memory is so small that what waits for its discard would take the place of
-//! what is to stay, the first one comes without a pause.
+//! what is to stay, the first one comes without a pause, with the next read of any such stream of the worker.
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;
@@ -29,8 +29,11 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// that a socket may hold (`tcp_wmem`).
 const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
-/// Behind a stream that goes on, a discard comes for so many bytes.
+/// Behind a stream that goes on, a discard comes when it has let go of so many bytes; fewer wait for its end.
 const STEP: u64 = 1 << 20;
+/// The most discards before their time that come with a read, which leaves one range at most: each notes the blocks of its
+/// range, on the event loop.
+const EARLY_MAX: usize = 4;
 /// A discard begins so far in front of the end of the one before it: packets refer to 4 MiB at most, and a folio
 /// has 2 MiB at most.
 const AGAIN: u64 = 8 << 20;
@@ -46,7 +49,7 @@ const LOOK: u64 = 256 << 20;
 pub(crate) struct Trails {
     page_cache: Arc<PageCache>,
     followed: RefCell<Vec<Weak<Trail>>>,
-    /// Ranges of streams that have ended.
+    /// Ranges of streams that have ended, and where memory is short of those that go on.
     left: RefCell<VecDeque<Left>>,
     /// Each range keeps its file open. Those beyond it are discarded without a pause, once.
     left_max: usize,
@@ -64,9 +67,9 @@ pub(crate) struct Trail {
     absent_to: Cell<u64>,
     /// The stream has let go of what is in front of this position.
     let_go: Cell<u64>,
-    /// The end of the last discard.
+    /// The end of the last range that was taken out to be discarded.
     discarded: Cell<u64>,
-    /// The bytes between these two.
+    /// The bytes between these two, from [`STEP`] on.
     leaving: RefCell<Leaving>,
 }
 
@@ -83,7 +86,7 @@ pub(crate) struct Left {
     pub(crate) file: Rc<File>,
     pub(crate) range: Range<u64>,
     watch: Option<Watch>,
-    /// Before the first discard.
+    /// Its bytes, until its first discard begins.
     leaving: Option<Leaving>,
     /// Discards so far, each at its time.
     tries: u32,
@@ -131,7 +134,7 @@ impl Trail {
         Held { trail: Rc::clone(self), end }
     }
 
-    /// Where memory is short, what the stream has let go of is discarded before its time, too.
+    /// Where memory is short, what the stream has let go of stands in line to be discarded before its time, too.
     fn leave_early(&self) {
         if self.trails.page_cache.is_crowded()
             && let Some(passed) = self.passed()
@@ -140,12 +143,14 @@ impl Trail {
         }
     }
 
-    /// Takes out what the stream has let go of since the last discard, if that is enough for one.
+    /// Takes out what the stream has let go of since the last discard, if that is enough for one. Bytes of a file that is
+    /// wanted only stop counting.
     fn passed(&self) -> Option<Left> {
         let end = self.let_go.get();
         if end < self.discarded.get() + STEP {
             return None;
         }
+        // The next discard begins in front of its end, so there is no second try.
         let passed = self.left(end, TRIES_MAX);
         self.discarded.set(end);
         (!self.is_wanted()).then_some(passed)
@@ -155,7 +160,9 @@ impl Trail {
     fn left(&self, end: u64, tries: u32) -> Left {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
         let (file, watch) = (Rc::clone(&self.file), self.watch);
-        let leaving = Some(self.leaving.borrow_mut().take());
+        let mut leaving = self.leaving.borrow_mut();
+        leaving.set(end - self.discarded.get());
+        let leaving = (!leaving.is_empty()).then(|| leaving.take());
         Left { file, range: start..end, watch, leaving, tries, due: None }
     }
 }
@@ -171,10 +178,13 @@ impl Drop for Trail {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let Trail { let_go, leaving, .. } = &*self.trail;
-        let before = let_go.replace(let_go.get().max(self.end));
-        leaving.borrow_mut().add(let_go.get() - before);
-        self.trail.leave_early();
+        let Trail { let_go, discarded, leaving, .. } = &*self.trail;
+        let_go.set(let_go.get().max(self.end));
+        let bytes = let_go.get() - discarded.get();
+        if bytes >= STEP {
+            leaving.borrow_mut().set(bytes);
+            self.trail.leave_early();
+        }
     }
 }
 
@@ -239,7 +249,7 @@ impl Trails {
     }
 
     /// Takes the ranges out that are too many, or take too much memory, to be discarded now: of too many first those that
-    /// were tried most often, and of those that take memory first the oldest.
+    /// were tried most often, of those that take memory those that came first, [`EARLY_MAX`] at a time.
     pub(crate) fn surplus(&self) -> Vec<Left> {
         let mut left = self.left.borrow_mut();
         if left.len() > self.left_max {
@@ -253,7 +263,9 @@ impl Trails {
         let mut surplus: Vec<_> = left.drain(..count).map(last).collect();
         if self.page_cache.is_crowded() {
             left.retain_mut(|one| {
-                let stays = one.leaving.is_none() || !self.page_cache.is_crowded();
+                let stays = one.leaving.is_none()
+                    || surplus.len() >= count + EARLY_MAX
+                    || !self.page_cache.is_crowded();
                 if !stays && !one.is_wanted() {
                     surplus.push(Left { due: None, ..one.take() });
                 }
