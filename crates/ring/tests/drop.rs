@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 use std::fs::File;
+use std::os::fd::AsRawFd as _;
 use std::time::Instant;
 
 use ring::{BufferPool, Caching, Choice, Fd, Op, OpenHow, Ring};
@@ -62,6 +63,23 @@ fn a_drop_with_a_limit_does_not_wait_for_files_that_are_closed_late() {
         let begun = Instant::now();
         drop(ring);
         assert!(begun.elapsed() < PATIENCE, "{choice:?}: {:?}", begun.elapsed());
+        slow.set_delay(Slow::Flush, Duration::ZERO);
+    }
+}
+
+#[test]
+fn a_drop_with_a_limit_waits_for_files_that_are_closed_within_it() {
+    for choice in [Choice::Uring, Choice::Epoll] {
+        let slow = or_skip!(SlowFs::builder().file("data", "data").mount());
+        let mut ring = Ring::new(choice).unwrap();
+        ring.set_drop_limit(Some(PATIENCE));
+        let file = File::open(slow.path().join("data")).unwrap();
+        let fd = file.as_raw_fd();
+        let file = ring.adopt_file(file.into());
+        slow.set_delay(Slow::Flush, LIMIT);
+        drop((file, ring));
+        let open = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        assert!(!open.is_ok_and(|path| path.starts_with(slow.path())), "{choice:?}");
         slow.set_delay(Slow::Flush, Duration::ZERO);
     }
 }

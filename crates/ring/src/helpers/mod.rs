@@ -118,8 +118,8 @@ impl Helpers {
         state.jobs.len() < before
     }
 
-    /// Waits until the jobs that were submitted are done. Those that are not at `end` are done all the same, but the drop
-    /// of this does not wait for them.
+    /// Waits until the jobs that were submitted are done. Jobs that are not done by `end` are left to their threads, and
+    /// the drop of this does not wait for them.
     pub(crate) fn finish_until(&mut self, end: Instant) {
         while self.is_busy() && !self.is_detached {
             self.is_detached = Instant::now() >= end;

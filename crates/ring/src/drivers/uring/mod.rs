@@ -465,7 +465,8 @@ impl Uring {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             have_ended = left.is_none_or(|left| !left.is_zero());
             let limit = left.map(Timespec::from);
-            if !have_ended || self.enter(1, limit.as_ref()).is_err() {
+            have_ended = have_ended && self.enter(1, limit.as_ref()).is_ok();
+            if !have_ended {
                 // The kernel will not say when it no longer writes: the operations in flight, with
                 // their buffers and descriptors, and the receive buffers are leaked.
                 core::mem::forget(core::mem::take(&mut common.table));
