@@ -196,6 +196,7 @@ impl Stage<'_> {
 }
 
 const ALONE: &str = "read for the site";
+/// Percent of the bytes of the site that were read from the disk while the crawler came.
 pub const BESIDE: &str = "read for the site, beside the crawler";
 const CPU: &str = "CPU per GiB";
 

@@ -320,8 +320,10 @@ impl Download {
 /// The figures of samum for a film, and for the same one under another name.
 pub const NAMED: [&str; 2] =
     ["samum, index in front", "samum, index in front, not named as a film"];
+/// Nanoseconds, a median of the players.
 pub const FIRST: &str = "first picture";
 const SEEK: &str = "picture after a seek";
+/// Percent.
 pub const READ: &str = "bytes read for bytes played";
 
 /// Bytes of a film that a player reads to learn what it is.

@@ -52,7 +52,7 @@ const INPUT_BYTES_MAX: usize = 32 * 1024;
 /// reset destroys it (RFC 9112 §9.6). What it sends meanwhile, such as the rest of a body, is dropped.
 const LINGER: Duration = Duration::from_secs(2);
 /// The number of times that this time begins anew because the peer has sent something: a peer that goes on sending has
-/// 30 s, as with nginx (`lingering_time`).
+/// 30 s, as with nginx (`lingering_time`), but none of them in a shutdown, or when its listener is removed.
 const LINGERS_MAX: u8 = 14;
 
 /// HTTP/1.0 and 1.1.
