@@ -161,7 +161,7 @@ impl Trail {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
         let (file, watch) = (Rc::clone(&self.file), self.watch);
         let mut leaving = self.leaving.borrow_mut();
-        leaving.set(end - self.discarded.get());
+        leaving.set(self.let_go.get() - self.discarded.get());
         let leaving = (!leaving.is_empty()).then(|| leaving.take());
         Left { file, range: start..end, watch, leaving, tries, due: None }
     }
