@@ -13,6 +13,12 @@ const LIMIT: Duration = Duration::from_millis(300);
 /// The limit of the drop: long enough for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+fn ring(choice: Choice, limit: Duration) -> Ring {
+    let mut ring = Ring::new(choice).unwrap();
+    ring.set_drop_limit(Some(limit));
+    ring
+}
+
 /// Submits a read, an open and a listing, and goes on for a moment.
 fn begin(ring: &mut Ring, root: &Fd, file: &Fd, pool: &BufferPool) {
     let buf = pool.take(4096).unwrap();
@@ -36,8 +42,7 @@ fn a_drop_with_a_limit_waits_for_a_disk_that_answers() {
         slow.set_delay(Slow::Read, LIMIT * 2);
         slow.set_delay_of("late", Slow::Open, LIMIT * 2);
         slow.set_delay(Slow::Readdir, LIMIT * 2);
-        let mut ring = Ring::new(choice).unwrap();
-        ring.set_drop_limit(Some(PATIENCE));
+        let mut ring = ring(choice, PATIENCE);
         let root = ring.adopt_file(File::open(slow.path()).unwrap().into());
         let file = ring.adopt_file(File::open(slow.path().join("data")).unwrap().into());
         let pool = BufferPool::new(4096, 2).unwrap();
@@ -52,8 +57,7 @@ fn a_drop_with_a_limit_waits_for_a_disk_that_answers() {
 fn a_drop_with_a_limit_does_not_wait_for_files_that_are_closed_late() {
     for choice in [Choice::Uring, Choice::Epoll] {
         let slow = or_skip!(SlowFs::builder().file("data", "data").mount());
-        let mut ring = Ring::new(choice).unwrap();
-        ring.set_drop_limit(Some(LIMIT));
+        let mut ring = ring(choice, LIMIT);
         let open = || File::open(slow.path().join("data")).unwrap();
         let files: Vec<Fd> = (0..20).map(|_| ring.adopt_file(open().into())).collect();
         slow.set_delay(Slow::Flush, PATIENCE * 3);
@@ -71,8 +75,7 @@ fn a_drop_with_a_limit_does_not_wait_for_files_that_are_closed_late() {
 fn a_drop_with_a_limit_waits_for_files_that_are_closed_within_it() {
     for choice in [Choice::Uring, Choice::Epoll] {
         let slow = or_skip!(SlowFs::builder().file("data", "data").mount());
-        let mut ring = Ring::new(choice).unwrap();
-        ring.set_drop_limit(Some(PATIENCE));
+        let ring = ring(choice, PATIENCE);
         let file = File::open(slow.path().join("data")).unwrap();
         let fd = file.as_raw_fd();
         let file = ring.adopt_file(file.into());

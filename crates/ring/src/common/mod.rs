@@ -6,12 +6,15 @@ mod socket;
 mod watch;
 
 use core::mem::MaybeUninit;
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Instant;
 
 use crate::fd::{Closing, Fd, Handle, Unused};
 use crate::gate::{Call, Device, Gate};
+use crate::helpers::job::Job;
 use crate::helpers::{Helpers, THREADS_MAX};
 use crate::op::{Completion, Event, Op, Token};
 use crate::slab::{Key, Slab};
@@ -192,19 +195,25 @@ impl Common {
         Some(slot)
     }
 
-    /// The ring goes: helpers close the files that nothing uses, because `close(2)` may sleep, too. Waits for all helpers
-    /// until `end`, and then for none of them any more.
+    /// The ring goes: helpers close the files that nothing uses, because `close(2)` may sleep, too. Those of one device have
+    /// one thread, so a device that does not answer takes none from others. Waits for all helpers until `end`, and then for
+    /// none of them any more.
     pub(crate) fn close_until(&mut self, end: Instant) {
+        let mut files: BTreeMap<Device, Vec<OwnedFd>> = BTreeMap::new();
         for (handle, device) in self.closing.take() {
             match handle {
                 Handle::File(fd) | Handle::Lingering(fd) => {
-                    self.submit_close(Unused { fd, device });
+                    files.entry(device).or_default().push(fd);
                 }
                 other => drop(other),
             }
         }
-        for unused in self.closes.take_waiting() {
-            self.submit_close(unused);
+        for Unused { fd, device } in self.closes.take_waiting() {
+            files.entry(device).or_default().push(fd);
+        }
+        for (device, files) in files {
+            // Without a thread they are closed here and now, which is what is left.
+            let _ = self.helpers.submit(Key::NONE, Job::CloseAll { device, files });
         }
         self.helpers.finish_until(end);
     }

@@ -23,20 +23,73 @@ use crate::statx::statx;
 /// which stays there until the job's [`Outcome`] has come back.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Open { dir: Option<RawFd>, path: CString, how: OpenHow },
-    Stat { fd: RawFd },
-    Read { fd: RawFd, offset: u64, memory: Lent, caching: Caching },
-    Splice { fd: RawFd, offset: u64, pipe: RawFd, len: usize },
-    Write { fd: RawFd, bytes: Vec<u8> },
-    List { fd: RawFd, entries_max: usize },
-    HasName { root: RawFd, path: CString, entries_max: usize, is_wanted: fn(&[u8]) -> bool },
-    Watch { root: RawFd, path: CString, inotify: RawFd },
-    WatchFile { root: RawFd, parent: CString, name: CString, inotify: RawFd },
-    Discard { fd: RawFd, offset: u64, len: u64 },
-    Punch { fd: RawFd, offset: u64, len: u64 },
-    FileSystem { fd: RawFd },
-    Extents { fd: RawFd },
+    Open {
+        dir: Option<RawFd>,
+        path: CString,
+        how: OpenHow,
+    },
+    Stat {
+        fd: RawFd,
+    },
+    Read {
+        fd: RawFd,
+        offset: u64,
+        memory: Lent,
+        caching: Caching,
+    },
+    Splice {
+        fd: RawFd,
+        offset: u64,
+        pipe: RawFd,
+        len: usize,
+    },
+    Write {
+        fd: RawFd,
+        bytes: Vec<u8>,
+    },
+    List {
+        fd: RawFd,
+        entries_max: usize,
+    },
+    HasName {
+        root: RawFd,
+        path: CString,
+        entries_max: usize,
+        is_wanted: fn(&[u8]) -> bool,
+    },
+    Watch {
+        root: RawFd,
+        path: CString,
+        inotify: RawFd,
+    },
+    WatchFile {
+        root: RawFd,
+        parent: CString,
+        name: CString,
+        inotify: RawFd,
+    },
+    Discard {
+        fd: RawFd,
+        offset: u64,
+        len: u64,
+    },
+    Punch {
+        fd: RawFd,
+        offset: u64,
+        len: u64,
+    },
+    FileSystem {
+        fd: RawFd,
+    },
+    Extents {
+        fd: RawFd,
+    },
     Close(Unused),
+    /// Files of one device, when the ring goes.
+    CloseAll {
+        device: Device,
+        files: Vec<OwnedFd>,
+    },
 }
 
 /// The memory of a [`Buffer`](crate::Buffer) that waits in the ring's table.
@@ -152,6 +205,10 @@ impl Job {
             }
             Self::Close(Unused { fd, device }) => {
                 drop(fd);
+                Ok(Outcome::Closed(device))
+            }
+            Self::CloseAll { device, files } => {
+                drop(files);
                 Ok(Outcome::Closed(device))
             }
         }
