@@ -34,9 +34,9 @@ pub struct Constants {
     pub window_max: u64,
     /// The kernel may read ahead if so much is harmless.
     pub readahead: u64,
-    /// Once so much has been harmless in two rounds in a row, the kernel may go on, until less than this fraction of it is, or
-    /// `memory` is over. For bytes that it has brought there are no reads later, and they count for nothing, so the device
-    /// looks slower than it is. One round is not enough: a limit lets a burst through first. On a disk of 1.3 GB/s 200 cold
+    /// Once so much has been harmless in two rounds in a row, the kernel may go on until less than this fraction of it is,
+    /// or until `memory` is over. Bytes that it has brought need no reads later and count for nothing, so the device looks
+    /// slower than it is. One round is not enough: a limit lets a burst through first. On a disk of 1.3 GB/s 200 cold
     /// files, downloaded again, cost 230 ms of CPU per GiB without this and 194 with it (medians of 6 in turns, not kept).
     pub steady: u64,
     /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.

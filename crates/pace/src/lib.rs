@@ -30,7 +30,7 @@
 //! has many large ones. On a device so fast that 4 MiB are harmless the kernel may read ahead
 //! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds, and once begun it does not
 //! end before the file does. So nothing is read ahead before that is known; 16 MiB that come quickly show it before
-//! the first round ends. Where two rounds in a row have shown it, the kernel may do so until 1 MiB is no longer
+//! the first round ends. After two such rounds in a row the kernel may read ahead of new streams until 1 MiB is no longer
 //! harmless ([`Constants::steady`]).
 //!
 //! First reads of files, and small files, are not bound by the depth (only by the places of the program): the

@@ -198,7 +198,7 @@ fn slot(inode: Inode, block: u64) -> usize {
 
 /// Blocks that have the same slot are looked at more often than need be, and sometimes read.
 const SLOTS: usize = 1024;
-/// What is to be discarded is discarded before its time when it takes more than this fraction of the room for files.
+/// When the bytes that wait to be discarded take more than this fraction of the room for files, the oldest leave at once.
 /// At 1 GiB/s streams leave 100 MiB behind in 0.1 s, which is nothing to a machine, but a quarter of a container of 384 MiB.
 const LEAVING_SHARE: u64 = 24;
 /// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.

@@ -247,7 +247,8 @@ fn disk_aims() -> Vec<Aim> {
     aims
 }
 
-/// What stays in memory, and how far is read ahead: each policy beside nginx, or beside none, where it has to pay a tenth.
+/// Each policy of the cache and of the readahead is compared with nginx, or with samum without that policy; there it has to
+/// save a tenth.
 fn policy_aims() -> Vec<Aim> {
     let [named, unnamed] = films::NAMED;
     let crawler = |what, theirs, limit| {

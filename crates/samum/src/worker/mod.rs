@@ -724,8 +724,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Tells connections of the shutdown; false if there is none that has to hear of it now. In a turn with completions more of these may
-    /// wait, last requests among them, so connections whose time is over end only in a quiet one.
+    /// Tells connections of the shutdown; false if there is none that has to hear of it now. In a turn with completions,
+    /// more completions may wait, last requests among them. So connections whose time is over end only in a quiet turn.
     fn end_connections(&mut self, is_quiet: bool) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
         let mut indices = self.connections.indices(shutdown.next);
