@@ -21,18 +21,24 @@ on_every_driver!(
     lists_a_directory,
     lists_twice_through_one_descriptor,
     finds_a_name,
-    discards,
     makes_a_hole,
     names_the_file_system,
     finds_the_places_of_a_file,
-    reads_ahead_earlier,
-    tells_what_is_resident,
     opens_at_once_what_is_in_memory,
-    reads_at_once_what_is_in_memory,
-    a_mapping_tells_what_is_resident,
     splices_into_a_pipe_and_out,
     splices_without_readahead,
 );
+
+mod residency {
+    use super::*;
+    on_every_driver!(until_pages_stay:
+        discards,
+        reads_ahead_earlier,
+        tells_what_is_resident,
+        reads_at_once_what_is_in_memory,
+        a_mapping_tells_what_is_resident,
+    );
+}
 
 mod os_descriptors {
     //! The simulation has neither access modes nor descriptors of the wrong kind.

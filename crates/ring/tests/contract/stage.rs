@@ -10,6 +10,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt as _;
+use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
 
@@ -18,21 +19,24 @@ use ring::{
     BufferPool, Choice, Completion, DriverKind, Event, Fd, Key, Op, OpenHow, RecvBuf, Ring,
 };
 
-/// Give each behaviour a test on the io_uring and the epoll driver.
+/// Give each behaviour a test on the io_uring and the epoll driver, which runs it [`once`] or as another function does.
 macro_rules! on_real_drivers {
-    ($($name:ident),* $(,)?) => {
+    ($run:ident: $($name:ident),* $(,)?) => {
         mod io_uring {
             $(#[test]
             fn $name() {
-                super::$name(&mut $crate::contract::stage::Stage::new(ring::DriverKind::Uring));
+                $crate::contract::stage::$run(ring::DriverKind::Uring, super::$name);
             })*
         }
         mod epoll {
             $(#[test]
             fn $name() {
-                super::$name(&mut $crate::contract::stage::Stage::new(ring::DriverKind::Epoll));
+                $crate::contract::stage::$run(ring::DriverKind::Epoll, super::$name);
             })*
         }
+    };
+    ($($name:ident),* $(,)?) => {
+        on_real_drivers!(once: $($name),*);
     };
 }
 
@@ -49,9 +53,12 @@ macro_rules! on_simulation {
 }
 
 macro_rules! on_every_driver {
-    ($($name:ident),* $(,)?) => {
-        on_real_drivers!($($name),*);
+    ($run:ident: $($name:ident),* $(,)?) => {
+        on_real_drivers!($run: $($name),*);
         on_simulation!($($name),*);
+    };
+    ($($name:ident),* $(,)?) => {
+        on_every_driver!(once: $($name),*);
     };
 }
 
@@ -68,6 +75,19 @@ pub(crate) fn for_seeds(behaviour: fn(&mut Stage)) {
         behaviour(&mut Stage::simulated(seed));
         drop(shown);
     }
+}
+
+pub(crate) fn once(driver: DriverKind, behaviour: fn(&mut Stage)) {
+    behaviour(&mut Stage::new(driver));
+}
+
+/// Tries of a behaviour that says which pages are in memory.
+const TRIES: usize = 3;
+
+/// The kernel may reclaim any page at any time, and does so where DAMON looks for cold ones.
+pub(crate) fn until_pages_stay(driver: DriverKind, behaviour: fn(&mut Stage)) {
+    let is_met = |_| catch_unwind(|| once(driver, behaviour)).is_ok();
+    assert!((0..TRIES).any(is_met), "failed {TRIES} times");
 }
 
 /// Says which seed failed.
