@@ -26,6 +26,7 @@ use net::{Frames, Net, V4, V6};
 use paths::{LOSSY, SEED};
 use rustix::process::Signal;
 use testkit::{Address, Client, Content, Tree, or_skip};
+use watch::stack;
 
 /// Both addresses of the server.
 fn addresses() -> [SocketAddr; 2] {
@@ -247,17 +248,18 @@ fn a_thousand_downloads_at_once() {
     });
 }
 
-/// What the server says of its stacks.
-fn report(control: &str, options: &[&str]) -> String {
-    let mut command = Command::new(SAMUM);
-    let output = command.args(["stack", "--control", control]).args(options).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Connections by the server's own account.
-fn is_empty(control: &str) -> bool {
-    report(control, &[]).contains("connections: 0;")
+/// Waits until the server has no connection. If some are left, both ends say what they know of them.
+#[track_caller]
+fn assert_empty(net: &Net, control: &str) {
+    if wait_until(SOON, || stack(control, &[]).contains("connections: 0;")) {
+        return;
+    }
+    let server = stack(control, &["--connections"]);
+    let client = net.at_client("ss").args(["--tcp", "--all", "-noi"]).output().unwrap();
+    panic!(
+        "connections are left: {server}at the client: {}",
+        String::from_utf8_lossy(&client.stdout)
+    );
 }
 
 #[test]
@@ -288,7 +290,7 @@ fn slow_and_rude_clients_leave_nothing_behind() {
             rude.read_exact(&mut [0; 10]).unwrap();
             drop(rude);
         });
-        assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
+        assert_empty(net, &control);
     });
 }
 

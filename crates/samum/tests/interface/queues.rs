@@ -7,7 +7,8 @@ use testkit::{Address, Client, Tree, or_skip};
 
 use crate::common::{SOON, request, wait_until};
 use crate::net::{Frames, Net, SECOND};
-use crate::{SIZES, addresses, connect, content, path, report, site};
+use crate::watch::stack;
+use crate::{SIZES, addresses, connect, content, path, site};
 
 const CLIENTS: usize = 64;
 
@@ -20,8 +21,8 @@ fn ask_for_all(client: &mut Client) {
 }
 
 /// The connections of each stack, by its name.
-fn connections(report: &str) -> Vec<(&str, usize)> {
-    let parts = report.split("interface ").skip(1);
+fn connections(shown: &str) -> Vec<(&str, usize)> {
+    let parts = shown.split("interface ").skip(1);
     let count = |part: &str| {
         let behind = part.split_once("connections: ").unwrap().1;
         behind.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
@@ -47,14 +48,14 @@ fn a_connection_has_one_queue_and_its_worker() {
         for _ in 0..3 {
             clients.iter_mut().for_each(ask_for_all);
         }
-        let report = report(&control, &[]);
-        let [(_, first), (name, second), (_, none)] = connections(&report)[..] else {
-            panic!("not three stacks: {report}")
+        let shown = stack(&control, &[]);
+        let [(_, first), (name, second), (_, none)] = connections(&shown)[..] else {
+            panic!("not three stacks: {shown}")
         };
         assert_eq!((name, none), ("eth1, queue 1", 0));
-        assert_eq!(first + second, CLIENTS, "{report}");
-        assert!(first > 0 && second > 0, "only one queue was tried: {report}");
-        assert!(!report.contains("of no connection"), "segments met another stack: {report}");
+        assert_eq!(first + second, CLIENTS, "{shown}");
+        assert!(first > 0 && second > 0, "only one queue was tried: {shown}");
+        assert!(!shown.contains("of no connection"), "segments met another stack: {shown}");
     });
     assert!(server.terminate().unwrap().success());
     for queue in 0..2 {
@@ -84,9 +85,9 @@ fn a_narrow_path_is_learned_from_reports_that_come_to_any_queue() {
             clients.extend((0..CLIENTS / 4).map(|_| connect(address)));
         }
         clients.iter_mut().for_each(ask_for_all);
-        let report = report(&control, &[]);
-        let counts: Vec<_> = connections(&report).iter().map(|(_, count)| *count).collect();
-        assert!(counts[0] > 0 && counts[1] > 0, "only one queue was tried: {report}");
+        let shown = stack(&control, &[]);
+        let counts: Vec<_> = connections(&shown).iter().map(|(_, count)| *count).collect();
+        assert!(counts[0] > 0 && counts[1] > 0, "only one queue was tried: {shown}");
     });
 }
 
@@ -102,10 +103,10 @@ fn two_interfaces_serve_the_same_site() {
     net.as_client(|| {
         let mut clients = [connect(addresses()[0]), connect(second)];
         clients.iter_mut().for_each(ask_for_all);
-        let said = report(&control, &[]);
+        let said = stack(&control, &[]);
         assert_eq!(connections(&said), [("eth1, queue 0", 1), ("eth2, queue 0", 1)], "{said}");
         drop(clients);
-        let is_empty = || connections(&report(&control, &[])).iter().all(|(_, count)| *count == 0);
+        let is_empty = || connections(&stack(&control, &[])).iter().all(|(_, count)| *count == 0);
         assert!(wait_until(SOON, is_empty), "connections are left");
     });
     // The first one goes, and the second one serves on.

@@ -11,12 +11,12 @@ use netstack::sim::Conditions;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use testkit::{Content, Tree, or_skip};
 
-use crate::common::{SOON, request, wait_until};
+use crate::common::{SOON, request};
 use crate::net::{Frames, Net, V4};
 use crate::paths::{LOSSY, SEED};
 use crate::watch::{count, stack};
 use crate::{
-    addresses, connect, content, is_empty, on_all_ways, on_all_ways_and_where_frames_are_lost,
+    addresses, assert_empty, connect, content, on_all_ways, on_all_ways_and_where_frames_are_lost,
     path, site,
 };
 
@@ -75,7 +75,7 @@ fn a_client_that_ends_its_side_gets_the_whole_response() {
                 check_response(stream, &content(LARGE));
             }
         });
-        assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
+        assert_empty(net, &control);
         assert!(stack(&control, &[]).contains("resets: none"), "{}", stack(&control, &[]));
     });
 }
@@ -105,7 +105,7 @@ fn connections_that_clients_close_end_without_a_reset() {
                 assert_eq!(client.read_to_end().unwrap(), b"");
             }
         });
-        assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
+        assert_empty(net, &control);
         assert!(stack(&control, &[]).contains("resets: none"), "{}", stack(&control, &[]));
     });
 }
@@ -133,7 +133,7 @@ fn clients_that_reset_in_the_midst_of_a_download_leave_nothing_behind() {
                     sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
                 }
             });
-            assert!(wait_until(SOON, || is_empty(&control)), "connections are left");
+            assert_empty(net, &control);
             memory_and_resets(&control)
         };
         let (first, resets) = reset_all();
@@ -226,7 +226,7 @@ fn slow_and_rude_clients_over_a_path_that_loses_frames_get_every_byte_and_leave_
                 }
             });
         });
-        assert!(wait_until(SOON, || is_empty(&control)), "{}", stack(&control, &["--connections"]));
+        assert_empty(&net, &control);
         let fates = net.stop();
         assert!(fates[1].lost > 10, "{fates:?}");
     }
