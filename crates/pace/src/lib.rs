@@ -30,8 +30,8 @@
 //! has many large ones. On a device so fast that 4 MiB are harmless the kernel may read ahead
 //! ([`Pace::readahead`]): its readahead is megabytes for each stream, which no window bounds, and once begun it does not
 //! end before the file does. So nothing is read ahead before that is known; 16 MiB that come quickly show it before
-//! the first round ends. After two such rounds in a row the kernel may read ahead of new streams until 1 MiB is no longer
-//! harmless ([`Constants::steady`]).
+//! the first round ends. After such a round the kernel may go on reading ahead of new streams if 2 MiB are harmless, and
+//! after two in a row if 1 MiB is ([`Constants::steady`]).
 //!
 //! First reads of files, and small files, are not bound by the depth (only by the places of the program): the
 //! window is for those that go on reading. What they do is measured all the same, and is how the model learns
