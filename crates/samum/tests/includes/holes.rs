@@ -146,6 +146,22 @@ fn a_client_that_leaves_ends_what_its_page_includes() {
     });
 }
 
+/// As many holes as are looked for side by side wait when the page ends.
+#[test]
+fn an_if_without_endif_is_told_while_holes_wait() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(&tree, "silent", "exec sleep 1000");
+        let holes = "<!--#include virtual=\"/tool/silent\"-->".repeat(8);
+        tree.write("www/page.html", format!("<!--#if expr=\"a\"-->{holes}").as_str());
+        let stage = Stage::new(driver, &tree);
+        let mut client = stage.connect();
+        client.send(request("GET /page.html")).unwrap();
+        stage.wait_for_log("/page.html: line 1: an if has no endif");
+        drop(client);
+    });
+}
+
 #[test]
 fn a_program_that_dies_in_a_page_cuts_it() {
     on_both_drivers(|driver| {

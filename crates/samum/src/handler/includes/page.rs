@@ -177,10 +177,7 @@ impl Page {
         let (modified, client) = (context.modified, context.client);
         let facts = Facts { head: &head, document, modified, client, now };
         while self.open < SIDE_BY_SIDE_MAX && self.slots.len() < SLOTS_MAX {
-            let Some(step) = self.evaluator.next(&facts) else {
-                let line = self.evaluator.take_unended()?;
-                return Some(Err(Problem { trouble: Trouble::Unended, line, url: None }));
-            };
+            let Some(step) = self.evaluator.next(&facts) else { break };
             let line = self.evaluator.line();
             match step {
                 Step::Text(range) => self.slots.push_back(Slot::Text(range)),
@@ -203,7 +200,11 @@ impl Page {
                 }
             }
         }
-        None
+        if !self.evaluator.is_over() {
+            return None;
+        }
+        let line = self.evaluator.take_unended()?;
+        Some(Err(Problem { trouble: Trouble::Unended, line, url: None }))
     }
 
     /// Says why a page with this path cannot be a part of it, if so.
