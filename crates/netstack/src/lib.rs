@@ -146,8 +146,10 @@ extern crate alloc;
 extern crate std;
 
 mod application;
+mod cache;
 mod config;
 mod counters;
+mod hash;
 mod ip;
 mod seq;
 pub mod sim;

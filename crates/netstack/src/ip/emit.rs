@@ -11,9 +11,9 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use super::hash::spread;
 use super::neighbours::{Neighbours, NextHop};
 use crate::counters::Counters;
+use crate::hash::spread;
 use crate::tcp::{Emit, Endpoints};
 use crate::transmit::{Checksum, Frame, Full, Limits, Transmit};
 use crate::wire::checksum::Sum;

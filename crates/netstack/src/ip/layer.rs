@@ -6,18 +6,18 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::cache::Cache;
 use super::emit::Emitter;
 use super::gateways::Gateways;
 use super::limit::Limit;
 use super::neighbours::{Neighbours, NextHop};
 use super::packet::{Packet, ReceivedChecksum, can_be_sender};
-use super::path_mtu::PathMtus;
 use super::report::{self, Report};
+use crate::cache::Cache;
 use crate::config::{Address, Config};
 use crate::counters::Counters;
 use crate::siphash;
 use crate::tcp::Endpoints;
+use crate::tcp::path_mtu::PathMtus;
 use crate::time::Time;
 use crate::transmit::{Full, Transmit};
 use crate::wire::{

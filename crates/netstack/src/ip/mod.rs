@@ -1,17 +1,14 @@
 //! Between the link and the transports: packets, next hops, the heads of frames, and all that is answered
 //! without a transport.
 
-mod cache;
 pub mod capture;
 pub mod channel;
 mod emit;
 mod gateways;
-mod hash;
 mod layer;
 mod limit;
 mod neighbours;
 mod packet;
-mod path_mtu;
 mod report;
 
 pub use layer::Unsent;

@@ -1,9 +1,9 @@
 //! Reads the messages of ICMP that quote a segment of ours, and chooses what our own messages quote.
 
 use super::packet::Packet;
-use super::path_mtu::believed;
 use crate::seq::SeqNumber;
 use crate::tcp::Endpoints;
+use crate::tcp::path_mtu::believed;
 use crate::wire::{Malformed, Protocol, icmpv4, icmpv6, ipv4, ipv6};
 
 use core::net::SocketAddr;

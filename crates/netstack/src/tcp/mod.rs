@@ -17,6 +17,7 @@ pub(crate) mod listen;
 mod output;
 #[cfg(test)]
 mod pair;
+pub(crate) mod path_mtu;
 mod persist;
 mod receive;
 mod recovery;

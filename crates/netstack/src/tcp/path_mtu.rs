@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use super::cache::Cache;
+use crate::cache::Cache;
 use crate::time::Time;
 
 /// The MTUs of paths that are smaller than the interface's.

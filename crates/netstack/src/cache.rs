@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use super::hash::spread;
+use crate::hash::spread;
 
 /// A table with one place for each hash. The hash is keyed, so that a peer cannot choose its neighbours.
 #[derive(Debug)]
