@@ -121,7 +121,7 @@ impl Stack {
         Self {
             counters: Counters::default(),
             layer: ip::Layer::new(&config, secret, now),
-            shared: Shared::default(),
+            shared: Shared::new(secret.keyed(b"paths")),
             connections: Connections::new(secret, config.connections_max),
             orphans: VecDeque::new(),
             opening: Opening::new(secret, config.half_open_max),
@@ -230,10 +230,8 @@ impl Stack {
         match report.what {
             What::Unreachable => place.connection.handle_unreachable(report.seq),
             What::TooBig { mtu } => {
-                let outcome = place.connection.handle_path_mtu(report.seq, mtu);
-                if outcome.room {
-                    self.layer.path_mtus.lower(now, report.endpoints.peer.ip(), mtu);
-                }
+                let mut cx = Context { config: &self.config, shared: &mut self.shared };
+                let outcome = place.connection.handle_path_mtu(now, &mut cx, report.seq, mtu);
                 self.conclude(now, key, outcome, &[], app, out);
             }
         }

@@ -17,7 +17,6 @@ use crate::config::{Address, Config};
 use crate::counters::Counters;
 use crate::siphash;
 use crate::tcp::Endpoints;
-use crate::tcp::path_mtu::PathMtus;
 use crate::time::Time;
 use crate::transmit::{Full, Transmit};
 use crate::wire::{
@@ -34,8 +33,6 @@ pub(crate) struct Layer {
     /// The next hops of connections.
     pub(crate) neighbours: Neighbours,
     gateways: Gateways,
-    /// The MTUs of paths.
-    pub(crate) path_mtus: PathMtus,
     /// The next hops of peers that have sent a datagram.
     datagram_hops: Cache<NextHop>,
     /// For the kinds of answers, by their number. Each has its own, so that a flood of one leaves the others alive: without
@@ -126,7 +123,6 @@ impl Layer {
             flow_key: key,
             neighbours: Neighbours::new(),
             gateways: Gateways::new(config),
-            path_mtus: PathMtus::new(key),
             datagram_hops: Cache::new(datagram_peers, key),
             limits: [b'a', b'e', b'u', b'p'].map(limit),
         }

@@ -274,7 +274,6 @@ impl Stack {
     ) {
         let Endpoints { local, peer } = handshake.endpoints;
         let mtu = out.limits().mtu;
-        let mtu = self.layer.path_mtus.get(now, peer.ip()).map_or(mtu, |path| path.min(mtu));
         let Some(neighbour) = self.layer.neighbours.learn(segment.hop) else {
             self.counters.handshakes.refused += 1;
             return self.reset_unowned(now, segment, out);

@@ -8,9 +8,10 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
 
-use super::clock::seconds;
+use super::clock::{milliseconds, seconds};
 use super::flight::{Path, Saved, TimerOutcome};
 use super::held::Held;
+use super::path_mtu::{Believed, Doubted};
 use super::shared::{Context, Sending, Shared};
 use super::{Endpoints, Handshake, Lost, State, Timestamps};
 use crate::config::Config;
@@ -72,7 +73,8 @@ pub struct Connection {
     local: u16,
     /// The index of the next hop.
     pub(super) neighbour: u16,
-    /// Bytes of payload in a whole segment: `Eff.snd.MSS`, options taken off (RFC 6691).
+    /// Bytes of payload in the longest segment that both ends take, options taken off (RFC 6691). The flight knows what
+    /// the path takes.
     pub(super) mss: u16,
     pub(super) marks: Marks,
     pub(super) state: State,
@@ -115,6 +117,9 @@ impl Marks {
     pub(super) const PROBE: Self = Self(1 << 9);
     /// The network has said that the peer cannot be reached, and nothing was acknowledged since.
     pub(super) const UNREACHABLE: Self = Self(1 << 10);
+    /// The peer has acknowledged as many bytes at once as the longest segment has: the path takes such segments. Small
+    /// ones that are acknowledged together count, too: then true news of a smaller path waits for a timeout.
+    pub(super) const WHOLE_ARRIVED: Self = Self(1 << 11);
 
     const NONE: Self = Self(0);
 
@@ -183,7 +188,7 @@ const ORPHAN_PROBES_MAX: u32 = 8;
 const QUICK_ACKS: u8 = 16;
 
 impl Connection {
-    /// The connection that a handshake has made, over a path that takes IP packets of `mtu` bytes.
+    /// The connection that a handshake has made, through an interface that takes IP packets of `mtu` bytes.
     ///
     /// # Panics
     ///
@@ -244,6 +249,11 @@ impl Connection {
         };
         match sending.flight.handle_timer(now, window_end) {
             TimerOutcome::TimedOut => self.time_out(cx),
+            TimerOutcome::Room if sending.flight.has_timed_out() && sending.doubted.is_some() => {
+                // The segment has not arrived: so it was too long.
+                let mtu = sending.doubted.map_or(u16::MAX, |doubted| doubted.mtu);
+                self.shorten(now, cx, mtu)
+            }
             TimerOutcome::Room => Outcome { room: true, ..Outcome::default() },
             TimerOutcome::Nothing => {
                 let srtt = sending.flight.status().srtt;
@@ -328,17 +338,64 @@ impl Connection {
     }
 
     /// Handles the news that the path takes IP packets of at most `mtu` bytes, told about a segment that
-    /// began with `seq` (RFC 1191, 8201). News of a segment that is not in flight is ignored, as
-    /// RFC 5927, 7.2 asks.
-    pub fn handle_path_mtu(&mut self, seq: SeqNumber, mtu: u16) -> Outcome {
+    /// began with `seq` (RFC 1191, 8201). News of a segment that is not in flight is ignored; where whole segments
+    /// arrive, it is doubted (RFC 5927, 7.2).
+    pub fn handle_path_mtu(
+        &mut self,
+        now: Time,
+        cx: &mut Context<'_>,
+        seq: SeqNumber,
+        mtu: u16,
+    ) -> Outcome {
         let mss = self.mss_of(mtu);
         let Some(sending) = &mut self.sending else { return Outcome::default() };
-        if !seq.is_within(self.snd_una, self.snd_nxt - self.snd_una) || mss >= self.mss {
+        let is_in_flight = seq.is_within(self.snd_una, self.snd_nxt - self.snd_una);
+        if !is_in_flight || u32::from(mss) >= sending.flight.mss() {
             return Outcome::default();
         }
-        self.mss = mss;
+        if self.marks.has(Marks::WHOLE_ARRIVED) {
+            // The first segment that was too long is the first whose acknowledgement is missing: a later one tells less.
+            let is_first = sending.doubted.is_none_or(|known| !seq.is_after(known.seq));
+            if is_first {
+                sending.doubted = Some(Doubted { seq, mtu });
+            }
+            return Outcome::default();
+        }
+        let outcome = self.shorten(now, cx, mtu);
+        if let Some(sending) = &mut self.sending {
+            sending.believed =
+                Some(Believed { seq, until: self.snd_nxt, at_ms: milliseconds(now) });
+        }
+        outcome
+    }
+
+    /// Sends shorter segments from now on, until what a router has said is too old.
+    fn shorten(&mut self, now: Time, cx: &mut Context<'_>, mtu: u16) -> Outcome {
+        let mss = self.mss_of(mtu);
+        let Some(sending) = &mut self.sending else { return Outcome::default() };
+        (sending.doubted, sending.believed) = (None, None);
+        sending.lengthen_at = cx.shared.path_mtus.lower(now, self.peer.to_canonical(), mtu);
         sending.flight.shrink_mss(mss.into());
+        self.marks.set(Marks::WHOLE_ARRIVED, false);
         Outcome { room: true, ..Outcome::default() }
+    }
+
+    /// What shortened the segments is false: forged, as a rule.
+    #[cold]
+    pub(super) fn disbelieve(&mut self, now: Time, cx: &mut Context<'_>) {
+        cx.shared.path_mtus.forget(now, self.peer.to_canonical());
+        self.marks.set(Marks::WHOLE_ARRIVED, true);
+        self.lengthen();
+    }
+
+    /// Sends segments as long as both ends take again: what a router has said is too old, or false.
+    #[cold]
+    pub(super) fn lengthen(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.believed = None;
+            sending.lengthen_at = Time::MAX;
+            sending.flight.lengthen_mss(self.mss.into());
+        }
     }
 
     /// Handles the news that the peer cannot be reached, told about a segment that began with `seq`. The
@@ -417,10 +474,14 @@ impl Connection {
     }
 
     /// Takes what data that is to be sent needs.
-    pub(super) fn begin_sending(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn begin_sending(&mut self, now: Time, cx: &mut Context<'_>) {
         let mut sending = cx.shared.take_sending();
+        let known = cx.shared.path_mtus.known(now, self.peer.to_canonical());
+        let mss = known.map_or(self.mss, |(mtu, _)| self.mss_of(mtu));
+        (sending.doubted, sending.believed) = (None, None);
+        sending.lengthen_at = known.map_or(Time::MAX, |(_, until)| until);
         let path = Path {
-            mss: self.mss.into(),
+            mss: mss.into(),
             sack: self.marks.has(Marks::SACK),
             algorithm: cx.config.congestion,
             patience: cx.config.patience,
@@ -540,7 +601,13 @@ impl Connection {
         }
     }
 
-    /// Bytes of payload in a whole segment over a path with that MTU, but never more than before.
+    /// Bytes of payload in a whole segment now.
+    pub(super) fn mss_in_use(&self) -> u16 {
+        let mss = self.sending.as_ref().and_then(|sending| sending.flight.mss().try_into().ok());
+        mss.unwrap_or(self.mss)
+    }
+
+    /// Bytes of payload in a whole segment over a path with that MTU, at most what both ends take.
     fn mss_of(&self, mtu: u16) -> u16 {
         let headers = headers_len(self.peer.to_ipv4_mapped().is_none(), self.timestamps());
         self.mss.min(mtu.max(MTU_MIN) - headers)

@@ -452,6 +452,23 @@ impl Flight {
         self.snd_nxt
     }
 
+    /// Bytes of payload in a whole segment.
+    #[must_use]
+    pub fn mss(&self) -> u32 {
+        self.path.mss
+    }
+
+    /// Whether the retransmission timeout has expired since the peer last acknowledged something.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.timeouts > 0
+    }
+
+    /// New segments may be longer again.
+    pub fn lengthen_mss(&mut self, mss: u32) {
+        self.path.mss = mss;
+        self.congestion.set_mss(mss);
+    }
+
     /// The path takes smaller segments only (RFC 1191, RFC 8201): what is in flight is sent again in smaller
     /// ones. That is no congestion.
     pub fn shrink_mss(&mut self, mss: u32) {

@@ -283,7 +283,7 @@ pub(super) const STATES: [(Begin, i64, i64); 6] = [
 impl Bench {
     pub(super) fn new(handshake: &Handshake, config: Config) -> Self {
         let now = Time::from_nanos(5_000_000_000);
-        let mut shared = Shared::default();
+        let mut shared = Shared::new(7);
         shared.begin();
         Self {
             connection: Connection::new(handshake, 1500, now, &config),

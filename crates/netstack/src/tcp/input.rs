@@ -233,6 +233,16 @@ impl Connection {
         if ack == before {
             return Outcome { room: room || has_grown, ..Outcome::default() };
         }
+        if ack - before >= self.mss.into() && sending.flight.mss() == self.mss.into() {
+            self.marks.set(Marks::WHOLE_ARRIVED, true);
+        }
+        sending.doubted.take_if(|doubted| ack.is_after(doubted.seq));
+        if let (Some(believed), Some((_, echo))) = (sending.believed, header.options.timestamps)
+            && self.marks.has(Marks::TIMESTAMPS)
+            && believed.is_refuted(before, echo.wrapping_sub(self.ts_offset))
+        {
+            self.disbelieve(now, cx);
+        }
         self.marks.set(Marks::UNREACHABLE, false);
         // Our FIN is the last number, so that it is acknowledged if all are.
         if self.state == State::FinWait1 && ack == self.snd_nxt {

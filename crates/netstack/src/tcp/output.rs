@@ -101,9 +101,13 @@ impl Connection {
                 if new_bytes == 0 {
                     return Ok(Drained::Empty);
                 }
-                self.begin_sending(cx);
+                self.begin_sending(now, cx);
             }
             let Some(sending) = &mut self.sending else { unreachable!("begun above") };
+            if sending.lengthen_at <= now {
+                self.lengthen();
+                continue;
+            }
             let offer = Offer {
                 new_bytes,
                 window_end,
@@ -166,7 +170,7 @@ impl Connection {
 
     /// As many bytes as the budget allows, in whole segments, but one segment at least.
     fn within(&self, budget: u64, bytes: u32) -> u32 {
-        let mss = u32::from(self.mss);
+        let mss = u32::from(self.mss_in_use());
         match u32::try_from(budget) {
             Ok(budget) if budget < bytes => (budget / mss * mss).max(bytes.min(mss)),
             _ => bytes,
@@ -187,12 +191,13 @@ impl Connection {
     ) -> Result<u32, Full> {
         let is_new = from == self.snd_nxt;
         let fin_due = is_new && self.is_fin_due(queue);
+        let mss = self.mss_in_use();
         let mut parts = [&[][..]; PARTS_MAX];
         let gathered = if is_new {
-            gather(queue.next_ready(), bytes, self.mss, &mut parts)
+            gather(queue.next_ready(), bytes, mss, &mut parts)
         } else {
             let at = queue.released() + u64::from(from - self.released);
-            gather(queue.in_flight(at), bytes, self.mss, &mut parts)
+            gather(queue.in_flight(at), bytes, mss, &mut parts)
         };
         let end = from + gathered.bytes;
         let is_last = if is_new {
@@ -206,7 +211,7 @@ impl Connection {
         let (header, edge) = self.header(now, cx, from);
         let flags = Flags { fin, psh: is_last && gathered.bytes > 0, cwr, ..header.flags };
         let header = Header { flags, ..header };
-        let segment_bytes = (gathered.bytes > self.mss.into()).then_some(self.mss);
+        let segment_bytes = (gathered.bytes > mss.into()).then_some(mss);
         // RFC 3168, 6.1.5: retransmissions carry no mark.
         let marks = self.marks.has(Marks::ECN) && kind == Kind::New && gathered.bytes > 0;
         let ecn = if marks { Ecn::Ect0 } else { Ecn::NotEct };

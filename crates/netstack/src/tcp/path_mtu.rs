@@ -1,14 +1,34 @@
-//! The MTU of paths, as routers have told it (RFC 1191, RFC 8201).
+//! The MTU of paths, as routers have told it (RFC 1191, RFC 8201), and what is doubted of it (RFC 5927, 7.2).
+//!
+//! Anybody who knows the numbers of a connection can forge such a message. While whole segments arrive, one that
+//! says that they are too long is *doubted*: it is believed when the segment that it quotes is not acknowledged until
+//! the retransmission timeout, and forgotten when it is. Before the first whole segment has arrived it is believed at
+//! once, and no longer when the peer's timestamps show that the segments arrived that are said to be too long. What is
+//! believed ages, for open connections, too.
 
 use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::cache::Cache;
+use crate::seq::SeqNumber;
 use crate::time::Time;
 
 /// The MTUs of paths that are smaller than the interface's.
 #[derive(Debug)]
-pub(crate) struct PathMtus(Cache<Entry>);
+pub(crate) struct PathMtus {
+    peers: Cache<Entry>,
+    /// When the last of them is too old: most stacks never hear of such a path, and look no peer up.
+    until: Time,
+}
+
+/// What a router has said about a connection whose whole segments arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Doubted {
+    /// The first sequence number of the segment that is said to be too long.
+    pub(super) seq: SeqNumber,
+    /// What the path is said to take.
+    pub(super) mtu: u16,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -19,30 +39,71 @@ struct Entry {
 /// The most peers with such a path. If one is replaced, its next connection learns the MTU again.
 const PEERS_MAX: usize = 1024;
 
-/// How long an MTU is believed: after that, larger packets are tried (RFC 1191, 6.3; RFC 8201, 5.3).
-const AGE_MAX: Duration = Duration::from_secs(10 * 60);
+/// How long an MTU is believed: after that, larger packets are tried (RFC 1191, 6.3; RFC 8201, 5.3), as Linux does
+/// (`net.ipv4.route.mtu_expires`).
+pub(super) const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// The least MTU that is believed with IPv4: every host takes packets of this size (RFC 791, 3.1), and an
-/// attacker that makes packets smaller makes the server slow (RFC 5927, 7.1).
+/// attacker that makes packets smaller makes the server slow (RFC 5927, 7.1). Linux believes 552
+/// (`net.ipv4.route.min_pmtu`).
 pub(crate) const MIN_V4: u16 = 576;
 /// With IPv6, every link has at least this MTU (RFC 8200, 5).
 pub(crate) const MIN_V6: u16 = 1280;
 
+/// What has shortened the segments of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Believed {
+    /// The first sequence number of the segment that is said to be too long: behind it, none of its length arrives.
+    pub(super) seq: SeqNumber,
+    /// What had been sent by then.
+    pub(super) until: SeqNumber,
+    /// When it was said: milliseconds of the stack's clock, modulo 2³². Everything is sent again from then on.
+    pub(super) at_ms: u32,
+}
+
+impl Believed {
+    /// Whether an acknowledgement from `before` up to later bytes, for a segment that was sent at `echo_ms`, shows that
+    /// what was said is false: a segment arrived that was sent before it was said, and is not in front of the one that
+    /// is said to be too long.
+    pub(super) fn is_refuted(&self, before: SeqNumber, echo_ms: u32) -> bool {
+        !before.is_before(self.seq)
+            && before.is_before(self.until)
+            && echo_ms.wrapping_sub(self.at_ms).cast_signed() < 0
+    }
+}
+
 impl PathMtus {
     pub(crate) fn new(key: u64) -> Self {
-        Self(Cache::new(PEERS_MAX, key))
+        Self { peers: Cache::new(PEERS_MAX, key), until: Time::from_nanos(0) }
     }
 
     /// The MTU of the path to the peer, if it is known to be smaller than the interface's.
     pub(crate) fn get(&self, now: Time, peer: IpAddr) -> Option<u16> {
-        self.0.get(peer).filter(|entry| now < entry.until).map(|entry| entry.mtu)
+        self.known(now, peer).map(|(mtu, _)| mtu)
+    }
+
+    /// The same, and until when it is believed.
+    pub(super) fn known(&self, now: Time, peer: IpAddr) -> Option<(u16, Time)> {
+        if now >= self.until {
+            return None;
+        }
+        self.peers.get(peer).filter(|entry| now < entry.until).map(|entry| (entry.mtu, entry.until))
+    }
+
+    /// What was told about the path to a peer was false.
+    pub(super) fn forget(&mut self, now: Time, peer: IpAddr) {
+        if self.known(now, peer).is_some() {
+            self.peers.set(peer, Entry { mtu: u16::MAX, until: now });
+        }
     }
 
     /// A router has told a smaller MTU. The caller has found that the quoted segment is really in flight
-    /// (RFC 5927, 4.1): otherwise anybody could say so.
-    pub(crate) fn lower(&mut self, now: Time, peer: IpAddr, mtu: u16) {
+    /// (RFC 5927, 4.1): otherwise anybody could say so. Returns until when it is believed.
+    pub(crate) fn lower(&mut self, now: Time, peer: IpAddr, mtu: u16) -> Time {
         let mtu = self.get(now, peer).map_or(mtu, |known| known.min(mtu));
-        self.0.set(peer, Entry { mtu, until: now + AGE_MAX });
+        self.until = now + AGE_MAX;
+        self.peers.set(peer, Entry { mtu, until: self.until });
+        self.until
     }
 }
 

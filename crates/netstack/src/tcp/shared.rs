@@ -4,18 +4,22 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::flight::Flight;
+use super::path_mtu::{Believed, Doubted, PathMtus};
 use super::persist::Persist;
 use super::round_trips::RoundTrips;
 use super::state::State;
 use crate::config::Config;
+use crate::time::Time;
 
 /// What the connections of a stack share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Shared {
     /// What they have done.
     pub counters: ConnectionCounters,
     /// Bytes that all connections hold for their applications, with the cost of ranges: at most [`HELD_BYTES_MAX`].
     pub(super) held_bytes: usize,
+    /// What routers have said about the paths to peers.
+    pub(crate) path_mtus: PathMtus,
     /// The number of connections in each state, in the order of [`State::ALL`].
     states: [usize; State::ALL.len()],
     /// Flights that connections have taken and not given back.
@@ -29,18 +33,50 @@ pub struct Shared {
 pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What a connection needs while it sends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sending {
     /// The data in flight.
     pub(super) flight: Flight,
     /// The probes of a closed window.
     pub(super) persist: Persist,
+    /// What a router has said and what segments that arrived speak against.
+    pub(super) doubted: Option<Doubted>,
+    /// What a router has said and what shortened the segments, until an acknowledgement tells whether it is true.
+    pub(super) believed: Option<Believed>,
+    /// When segments are as long again as both ends take, although a router has said that the path does not take
+    /// them; [`Time::MAX`] while none has.
+    pub(super) lengthen_at: Time,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Self {
+            flight: Flight::default(),
+            persist: Persist::default(),
+            doubted: None,
+            believed: None,
+            lengthen_at: Time::MAX,
+        }
+    }
 }
 
 /// The most that are kept in reserve. More are freed.
 const SPARES_MAX: usize = 4096;
 
 impl Shared {
+    /// What the connections of a new stack share. The key hides from peers which of them share a place in a table.
+    #[must_use]
+    pub fn new(key: u64) -> Self {
+        Self {
+            counters: ConnectionCounters::default(),
+            held_bytes: 0,
+            path_mtus: PathMtus::new(key),
+            states: [0; State::ALL.len()],
+            flights: 0,
+            spares: Vec::new(),
+        }
+    }
+
     /// Counts a connection that is new.
     pub fn begin(&mut self) {
         self.states[State::Established as usize] += 1;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::super::harness::*;
-use super::super::{Drained, Fate, Lost, State};
+use super::super::{Context, Drained, Fate, Lost, Outcome, State};
 use crate::config::Keepalive;
 use crate::seq::SeqNumber;
 
@@ -168,9 +168,91 @@ fn rfc5927_7_a_smaller_path_mtu_is_believed_only_about_bytes_in_flight() {
     ] {
         let mut bench = established();
         bench.push(&bytes(2920));
-        let outcome = bench.connection.handle_path_mtu(seq, mtu);
-        assert_eq!(usize::from(bench.connection.mss), mss, "{seq:?} {mtu}");
+        let outcome = told(&mut bench, seq, mtu);
+        assert_eq!(usize::from(bench.connection.mss_in_use()), mss, "{seq:?} {mtu}");
         assert_eq!(outcome.room, mss < MSS);
+    }
+}
+
+/// Tells the connection that the segment at that number was too long.
+fn told(bench: &mut Bench, seq: SeqNumber, mtu: u16) -> Outcome {
+    let mut cx = Context { config: &bench.config, shared: &mut bench.shared };
+    bench.connection.handle_path_mtu(bench.now, &mut cx, seq, mtu)
+}
+
+/// The next timer expires.
+fn time_out(bench: &mut Bench) {
+    bench.now = bench.connection.deadline(&bench.config).expect("data is in flight");
+    bench.handle_timer();
+    bench.drain();
+}
+
+/// A connection of which the peer has acknowledged a whole segment, and two more in flight.
+fn proven() -> Bench {
+    let mut bench = established();
+    bench.push(&bytes(1460));
+    bench.hear(segment(0, 1460));
+    bench.push(&bytes(2920));
+    bench.clear();
+    bench
+}
+
+/// RFC 5927, 7.2: who forges such messages changes nothing while whole segments arrive.
+#[test]
+fn rfc5927_7_2_a_smaller_path_mtu_is_doubted_while_whole_segments_arrive() {
+    let mut bench = proven();
+    for mtu in [68, 576, 1400] {
+        let outcome = told(&mut bench, number(1460), mtu);
+        bench.tell(&outcome);
+        bench.drain();
+        assert!(bench.interface.sent.is_empty(), "nothing is sent again: {mtu}");
+    }
+    bench.hear(segment(0, 4380));
+    bench.push(&bytes(2920));
+    assert!(bench.interface.sent.iter().any(|sent| sent.payload.len() == MSS));
+    assert_eq!(bench.connection.mss_in_use(), 1460);
+    // A timeout for other bytes is no proof of what was acknowledged.
+    for _ in 0..2 {
+        time_out(&mut bench);
+    }
+    assert_eq!(bench.connection.mss_in_use(), 1460);
+}
+
+#[test]
+fn rfc5927_7_2_a_smaller_path_mtu_is_believed_when_the_segment_does_not_arrive() {
+    let mut bench = proven();
+    let outcome = told(&mut bench, number(1460), 1000);
+    bench.tell(&outcome);
+    // The tail loss probe, then the timeout.
+    for _ in 0..2 {
+        time_out(&mut bench);
+    }
+    assert_eq!(bench.connection.mss_in_use(), 960);
+    assert!(bench.interface.sent.last().is_some_and(|sent| sent.payload.len() <= 960));
+}
+
+/// RFC 1191, 6.3: larger packets are tried again after ten minutes, and the flight in between ends and begins.
+#[test]
+fn rfc1191_6_3_segments_are_longer_again_when_the_news_is_old() {
+    for has_a_pause in [true, false] {
+        let mut bench = established();
+        bench.push(&bytes(2920));
+        let outcome = told(&mut bench, number(0), 1000);
+        bench.tell(&outcome);
+        bench.drain();
+        if has_a_pause {
+            bench.hear(segment(0, 2920));
+            bench.drain();
+        }
+        bench.push(&bytes(100));
+        assert_eq!(bench.connection.mss_in_use(), 960);
+        bench.now = bench.now + super::super::path_mtu::AGE_MAX;
+        bench.hear(segment(0, 3020));
+        bench.drain();
+        bench.clear();
+        bench.push(&bytes(2920));
+        assert_eq!(bench.connection.mss_in_use(), 1460);
+        assert_eq!(bench.interface.sent[0].payload.len(), MSS);
     }
 }
 
@@ -179,7 +261,7 @@ fn new_segments_fit_the_smaller_path() {
     let mut bench = established();
     bench.push(&bytes(1460));
     bench.clear();
-    let outcome = bench.connection.handle_path_mtu(number(0), 1000);
+    let outcome = told(&mut bench, number(0), 1000);
     bench.tell(&outcome);
     bench.drain();
     bench.push(&bytes(2000));
