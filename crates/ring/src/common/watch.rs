@@ -91,6 +91,11 @@ impl Watches {
         core::mem::forget(self.inotify.clone());
     }
 
+    /// Watches that helpers are setting up.
+    pub(crate) const fn settling(&self) -> usize {
+        self.settling
+    }
+
     /// The operation does not use this watch any more.
     fn forget(&mut self, watch: i32, key: Key) {
         if let Some(keys) = self.watchers.get_mut(&watch) {

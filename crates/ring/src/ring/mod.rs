@@ -521,6 +521,13 @@ impl Ring {
     pub fn in_flight(&self) -> usize {
         self.common.table.len()
     }
+
+    /// Watches that helpers are setting up, or for which they look again which inode has a name: what follows from
+    /// that is still to be reported.
+    #[must_use]
+    pub const fn watches_settling(&self) -> usize {
+        self.common.watches.settling()
+    }
 }
 
 /// A look for a name that the kernel does not know has read from the disk if it took so long.

@@ -224,12 +224,13 @@ impl Stage {
         completion.result
     }
 
-    /// Everything that comes until for some time nothing does.
+    /// Everything that comes until for some time nothing does. Quiet alone is no end while a helper sets up a watch:
+    /// a file that takes the name of another is reported for the links of the old one, and again after the look.
     pub(crate) fn rest(&mut self) -> Vec<Completion> {
         let mut end = self.ring.now() + QUIET;
-        while self.ring.now() < end {
+        while self.ring.now() < end || self.ring.watches_settling() > 0 {
             let before = self.got.len();
-            self.turn(end.since(self.ring.now()));
+            self.turn(end.since(self.ring.now()).max(QUIET));
             if self.got.len() > before {
                 end = self.ring.now() + QUIET;
             }
