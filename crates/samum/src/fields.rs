@@ -14,6 +14,15 @@ pub(crate) type Rules = Vec<Arc<HeaderRule>>;
 /// a 200 and a 304 of the server have are members of [`ResponseHead`].
 const OF_CONTENT: [&[u8]; 3] = [b"Content-Disposition", b"Content-Language", b"Content-Type"];
 
+/// The statuses for which a rule changes the fields about caching, unless it names others: those of `add_header` of
+/// nginx. A failure may be over long before the file that is to be there grows old.
+const LASTING: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
+/// Fields that say how long caches keep a response, and how long one has kept it, beside [`TARGETED`].
+const OF_CACHING: [&str; 5] =
+    ["Age", "Edge-Control", "Expires", "Surrogate-Control", "X-Accel-Expires"];
+/// The end of the names of `Cache-Control`, and of the fields in its place for some caches (RFC 9213 §2).
+const TARGETED: &[u8] = b"Cache-Control";
+
 /// Returns the rules that match one of these paths.
 pub(crate) fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
     let is_for = |rule: &&Arc<HeaderRule>| match &rule.pattern {
@@ -23,16 +32,36 @@ pub(crate) fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
     rules.iter().filter(is_for).cloned().collect()
 }
 
-/// Applies rules to a head.
+/// Applies rules to a head, which has the status with which it is sent.
 pub(crate) fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
+    let code = head.status.code();
     for rule in rules {
-        for name in &rule.remove {
+        let changes = |name: &str| {
+            if rule.statuses.is_empty() {
+                is_lasting(code) || !is_of_caching(name.as_bytes())
+            } else {
+                rule.statuses.iter().any(|statuses| statuses.has(code))
+            }
+        };
+        for name in rule.remove.iter().filter(|name| changes(name)) {
             replace(head, name, None);
         }
-        for (name, value) in &rule.set {
+        for (name, value) in rule.set.iter().filter(|(name, _)| changes(name)) {
             replace(head, name, Some(value));
         }
     }
+}
+
+/// Returns whether a response lasts as long as its path, so that what is said about the path is true for it.
+fn is_lasting(code: u16) -> bool {
+    LASTING.contains(&code)
+}
+
+/// Returns whether a field says how long caches keep a response.
+fn is_of_caching(name: &[u8]) -> bool {
+    let end = name.len().checked_sub(TARGETED.len()).map_or(name, |at| &name[at..]);
+    end.eq_ignore_ascii_case(TARGETED)
+        || OF_CACHING.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// Leaves out the fields that a 304 may not have.
@@ -47,12 +76,18 @@ pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
 pub(crate) fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
     let is_whole = head.status == Status::Ok;
     let is_part = head.status == Status::PartialContent;
+    // What is said about the file is not true for a failure, such as a range that it does not have.
+    let is_lasting = is_lasting(head.status.code());
     // The type of several ranges is that of the frame around them.
     let has_type = is_whole || is_part && head.content_range.is_some();
     let is_for = |name: &[u8]| {
         let is_type = name.eq_ignore_ascii_case(b"Content-Type");
         let is_of_content = OF_CONTENT.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if is_type { has_type } else { !is_of_content || is_whole || is_part }
+        if is_type {
+            has_type
+        } else {
+            (!is_of_content || is_whole || is_part) && (is_lasting || !is_of_caching(name))
+        }
     };
     let all = || fields.fields().filter(|(name, _)| is_for(name));
     for (name, _) in all() {
@@ -245,6 +280,78 @@ mod tests {
             let mut head = ResponseHead::new(Status::Ok);
             apply(&matching(&rules, &paths), &mut head);
             assert_eq!(written(&head), [expected], "{paths:?}");
+        }
+    }
+
+    /// The lines of a head with a status that some rules have changed.
+    fn ruled(rules: &Rules, code: u16) -> Vec<String> {
+        let mut head = ResponseHead::new(Status::from_code(code).unwrap());
+        for (name, value) in [("cache-control", "no-cache"), ("Age", "9"), ("X-Own", "1")] {
+            head.extra.push(name.as_bytes(), value.as_bytes());
+        }
+        apply(rules, &mut head);
+        written(&head)
+    }
+
+    #[test]
+    fn what_is_said_about_caching_is_not_for_failures() {
+        let texts = [
+            "Cache-Control: immutable",
+            "cdn-cache-control: max-age=9",
+            "Cloudflare-CDN-Cache-Control: max-age=9",
+            "Surrogate-Control: max-age=9",
+            "EXPIRES: never",
+            "Age:",
+            "Access-Control-Allow-Origin: *",
+            "X-Own:",
+        ];
+        let all = [
+            "Access-Control-Allow-Origin: *",
+            "Cache-Control: immutable",
+            "Cloudflare-CDN-Cache-Control: max-age=9",
+            "EXPIRES: never",
+            "Surrogate-Control: max-age=9",
+            "cdn-cache-control: max-age=9",
+        ];
+        let of_failures = ["Access-Control-Allow-Origin: *", "Age: 9", "cache-control: no-cache"];
+        let rules = rules(&texts);
+        for code in LASTING {
+            assert_eq!(ruled(&rules, code), all, "{code}");
+        }
+        for code in [202, 203, 207, 300, 400, 403, 404, 405, 412, 416, 429, 500, 502, 503, 599] {
+            assert_eq!(ruled(&rules, code), of_failures, "{code}");
+        }
+        let no_store = self::rules(&["Cache-Control:"]);
+        assert!(ruled(&no_store, 404).contains(&"cache-control: no-cache".to_owned()));
+    }
+
+    #[test]
+    fn a_rule_that_names_statuses_is_for_all_fields_of_these() {
+        let mut rule = rule::header("Cache-Control: max-age=60").unwrap();
+        rule.remove = vec!["X-Own".to_owned()];
+        rule.statuses = ["404", "5xx"].map(|text| rule::status_set(text).unwrap()).to_vec();
+        let rules = vec![Arc::new(rule)];
+        for code in [404, 500, 503, 599] {
+            assert_eq!(ruled(&rules, code), ["Age: 9", "Cache-Control: max-age=60"], "{code}");
+        }
+        for code in [200, 206, 304, 400, 403, 410, 499] {
+            assert_eq!(ruled(&rules, code), ["Age: 9", "X-Own: 1", "cache-control: no-cache"]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_hands_over_a_file_says_nothing_about_its_failures() {
+        let mut fields = FieldSection::EMPTY;
+        for (name, value) in [("Cache-Control", "max-age=9"), ("Expires", "x"), ("X-Own", "2")] {
+            fields.push(name.as_bytes(), value.as_bytes());
+        }
+        for (code, has) in [(200, true), (206, true), (304, true), (412, false), (416, false)] {
+            let mut head = ResponseHead::new(Status::from_code(code).unwrap());
+            take_over(&fields, &mut head);
+            assert_eq!(head.cache_control.is_some(), has, "{code}");
+            let names: Vec<_> = head.extra.fields().map(|(name, _)| name).collect();
+            let others = if has { &[&b"Expires"[..], b"X-Own"][..] } else { &[&b"X-Own"[..]] };
+            assert_eq!(names, others, "{code}");
         }
     }
 

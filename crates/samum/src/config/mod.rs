@@ -17,7 +17,9 @@ mod suggest;
 pub mod upstream;
 pub mod value;
 
+use core::fmt;
 use core::net::{Ipv4Addr, SocketAddr};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -538,15 +540,50 @@ pub struct Rate {
 }
 
 /// A change of the fields of responses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderRule {
     /// The pattern that a path must match: that of the file that is sent, or that by which it was found; in
     /// other responses, that of the request. Without one all do.
     pub pattern: Option<Pattern>,
+    /// The statuses of the responses that are changed. Without one all are, but for the fields that say how long
+    /// a response lasts: these change where the status says that something was done or found.
+    pub statuses: Vec<StatusSet>,
     /// Names and values of fields that responses have, instead of others with these names.
     pub set: Vec<(String, String)>,
     /// The names of fields that are left out. They go before others are set.
     pub remove: Vec<String>,
+}
+
+/// Statuses of responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusSet {
+    /// One of them, such as 404.
+    One(u16),
+    /// All with this first digit, such as 4.
+    Class(u16),
+}
+
+impl StatusSet {
+    /// The statuses that one of them may be. Those below are of responses that others follow.
+    pub(crate) const CODES: RangeInclusive<u16> = 200..=599;
+
+    /// Returns whether a status is one of them.
+    #[must_use]
+    pub const fn has(self, code: u16) -> bool {
+        match self {
+            Self::One(one) => code == one,
+            Self::Class(digit) => code / 100 == digit,
+        }
+    }
+}
+
+impl fmt::Display for StatusSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(code) => write!(f, "{code}"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
+    }
 }
 
 /// The settings of one worker.

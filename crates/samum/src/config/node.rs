@@ -65,6 +65,10 @@ impl<'a> Node<'a> {
         self.value.is_table()
     }
 
+    pub(super) fn is_list(self) -> bool {
+        self.value.is_array()
+    }
+
     pub(super) fn is_empty_list(self) -> bool {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }

@@ -5,7 +5,7 @@
 use http::bytes::{self, TOKEN, VALUE};
 use http::path;
 
-use super::{HeaderRule, Pattern};
+use super::{HeaderRule, Pattern, StatusSet};
 
 /// The fields that the wire writes: the configuration can neither set nor remove them.
 const FIELDS_OF_THE_WIRE: [&str; 9] = [
@@ -79,10 +79,35 @@ pub fn header(text: &str) -> Result<HeaderRule, String> {
     };
     let (name, value) = (field_name(name)?, field_value(value.trim())?);
     Ok(if value.is_empty() {
-        HeaderRule { pattern, set: Vec::new(), remove: vec![name] }
+        HeaderRule { pattern, remove: vec![name], ..HeaderRule::default() }
     } else {
-        HeaderRule { pattern, set: vec![(name, value)], remove: Vec::new() }
+        HeaderRule { pattern, set: vec![(name, value)], ..HeaderRule::default() }
     })
+}
+
+/// Reads a status of a response, or a class such as `4xx`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn status_set(text: &str) -> Result<StatusSet, String> {
+    let wrong = || {
+        let (first, last) = StatusSet::CODES.into_inner();
+        format!("expected a status from {first} to {last}, or a class of them, such as \"4xx\"")
+    };
+    let is_code = |code: &u16| StatusSet::CODES.contains(code);
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |text: &str| text.parse().ok().filter(|_| digits(text)).ok_or_else(wrong);
+    match text.to_ascii_lowercase().strip_suffix("xx") {
+        Some(digit) => {
+            let digit: u16 = number(digit)?;
+            let is_class = digit.checked_mul(100).is_some_and(|code| is_code(&code));
+            is_class.then_some(StatusSet::Class(digit)).ok_or_else(wrong)
+        }
+        None => number(text).and_then(|code| {
+            Some(StatusSet::One(code)).filter(|_| is_code(&code)).ok_or_else(wrong)
+        }),
+    }
 }
 
 /// Checks the names and values of a rule.
@@ -206,6 +231,7 @@ mod tests {
             pattern: pattern.map(|text| Pattern::new(text).unwrap()),
             set: set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             remove: remove.iter().map(|name| (*name).into()).collect(),
+            ..HeaderRule::default()
         };
         for (text, expected) in [
             ("A: b", rule(None, &[("A", "b")], &[])),
@@ -231,6 +257,26 @@ mod tests {
             "(A): b",
         ] {
             assert!(header(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_single_ones_or_those_with_the_same_first_digit() {
+        for (text, expected, has, lacks) in [
+            ("404", StatusSet::One(404), 404, 400),
+            ("4xx", StatusSet::Class(4), 499, 500),
+            ("5XX", StatusSet::Class(5), 500, 499),
+            ("200", StatusSet::One(200), 200, 206),
+        ] {
+            let set = status_set(text).unwrap();
+            assert_eq!(set, expected, "{text}");
+            assert!(set.has(has) && !set.has(lacks), "{text}");
+            assert_eq!(set.to_string(), text.to_ascii_lowercase());
+        }
+        for bad in
+            ["", "xx", "1xx", "6xx", "44xx", "4x", "4xxx", "199", "600", "+404", "-4xx", "ok"]
+        {
+            assert!(status_set(bad).is_err(), "{bad}");
         }
     }
 

@@ -220,12 +220,13 @@ impl<'a> Whole<'a> {
         self.policy
     }
 
-    /// Status and fields.
-    pub(crate) fn head(&self) -> ResponseHead<'a> {
+    /// The head of a response with this status.
+    pub(crate) fn head(&self, status: Status) -> ResponseHead<'a> {
         let Self { files, variant, coding, .. } = self;
         let (stat, etag) = (&variant.stat, &variant.etag);
         let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
         head.content_length = Some(stat.size);
+        head.status = status;
         fields::apply(&files.fields, &mut head);
         head
     }

@@ -191,8 +191,8 @@ fn obeying<'a>(
 pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Response<'a>) {
     let coding = encoding::choose(head.lines(Field::AcceptEncoding), files.codings);
     let whole = Whole::new(files, coding, Policy::default());
-    let page = whole.head();
     let made = response.made();
+    let page = whole.head(made.head.status);
     made.head = ResponseHead {
         content_type: page.content_type,
         content_length: page.content_length,
@@ -239,11 +239,10 @@ fn part<'a>(
     match http::plan(head, &representation, cx.unix) {
         Plan::Full => {
             let body = Body::from(Part::of(variant, 0..size, whole.policy()));
-            Response::new(whole.head(), body)
+            Response::new(whole.head(Status::Ok), body)
         }
         Plan::Partial(range) => {
-            let mut head = whole.head();
-            head.status = Status::PartialContent;
+            let mut head = whole.head(Status::PartialContent);
             head.content_length = Some(range.len());
             head.content_range = Some(ContentRange::Part { range, size });
             let range = range.start..range.start + range.len();
@@ -255,10 +254,9 @@ fn part<'a>(
             let token = cx.next_token();
             let wrapping = multipart.wrapping(files.content_type.as_bytes(), token);
             let head = ResponseHead {
-                status: Status::PartialContent,
                 content_type: Some(wrapping.content_type().into()),
                 content_length: Some(wrapping.content_length()),
-                ..whole.head()
+                ..whole.head(Status::PartialContent)
             };
             let mut body = Body::EMPTY;
             for part in wrapping.parts() {
@@ -271,8 +269,7 @@ fn part<'a>(
             Response::new(head, body)
         }
         Plan::NotModified => {
-            let mut head = whole.head();
-            head.status = Status::NotModified;
+            let mut head = whole.head(Status::NotModified);
             fields::leave_out_content(&mut head);
             Response::bare(head)
         }

@@ -310,7 +310,7 @@ impl<'a> Response<'a> {
     /// The response in full.
     pub fn made(&mut self) -> &mut Made<'a> {
         if let Form::Whole(whole) = self.form {
-            self.form = Form::Made(Made { head: whole.head(), body: whole_body(whole) });
+            self.form = Form::Made(Made { head: whole.head(Status::Ok), body: whole_body(whole) });
         }
         match &mut self.form {
             Form::Made(made) => made,

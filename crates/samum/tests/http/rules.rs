@@ -290,8 +290,8 @@ fn fields_are_set_and_removed_in_responses_of_all_kinds() {
                 ("HEAD /style.css", 200, "Cache-Control", Some("max-age=60")),
                 ("GET /style.css\nConnection: close", 200, "Cache-Control", Some("max-age=60")),
                 ("GET /style.css\nRange: bytes=0-0", 206, "Cache-Control", Some("max-age=60")),
-                ("GET /style.css\nRange: bytes=9-", 416, "Cache-Control", Some("max-age=60")),
-                ("GET /style.css\nIf-Match: \"x\"", 412, "Cache-Control", Some("max-age=60")),
+                ("GET /style.css\nRange: bytes=9-", 416, "Cache-Control", None),
+                ("GET /style.css\nIf-Match: \"x\"", 412, "Cache-Control", None),
                 ("GET /style.css\nIf-None-Match: *", 304, "Cache-Control", Some("max-age=60")),
                 ("GET /style.css\nIf-None-Match: *", 304, "Content-Language", None),
                 ("GET /style.css", 200, "Content-Language", Some("de")),
@@ -305,7 +305,7 @@ fn fields_are_set_and_removed_in_responses_of_all_kinds() {
                 ("GET /list", 301, "Cache-Control", Some("no-store")),
                 ("GET /list/", 200, "Cache-Control", Some("no-store")),
                 ("GET /missing", 404, "Retry-After", Some("7")),
-                ("GET /missing.css", 404, "Cache-Control", Some("max-age=60")),
+                ("GET /missing.css", 404, "Cache-Control", None),
                 ("POST /", 405, "X-Home", Some("yes")),
                 ("OPTIONS /", 204, "X-Home", Some("yes")),
             ] {
@@ -435,6 +435,85 @@ fn a_file_of_redirects_comes_before_files() {
         assert_eq!(location(&server, "GET /loop/%5Cevil.org"), moved(301, "/%5Cevil.org"));
         expect(&server, "GET /style.css", 200, "css");
         assert_eq!(ask(&server, "GET /none").status, 404);
+    });
+}
+
+#[test]
+fn the_cache_rules_of_a_path_are_not_for_its_failures() {
+    let tree = tree()
+        .file("app.js", "js")
+        .file("sub/404.html", "page of sub")
+        .file("big.js", "0123456789");
+    on_both_drivers(|driver| {
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            headers = [
+              { set = { Cache-Control = "max-age=31536000, immutable", Expires = "never", Access-Control-Allow-Origin = "*" } },
+              { match = "*.html", set = { Content-Language = "en" } },
+              { match = "/soon/*", status = [404, "5xx"], set = { Cache-Control = "max-age=5", X-Soon = "yes" } },
+              { match = "/app.js", status = 304, set = { X-Same = "yes" } },
+              { match = "/app.js", status = "206", remove = ["Cache-Control"] },
+            ]
+            [[site.route]]
+            files = "DIR"
+            errors = { 404 = "/404.html", 405 = "/a.html" }
+            [[site.route]]
+            path = "/spa/"
+            files = "DIR/list"
+            fallback = "/index.html"
+            [[site.route]]
+            path = "/gone"
+            status = { code = 410, text = "gone" }
+            [[site.route]]
+            path = "/down/"
+            proxy = "http://127.0.0.1:1"
+            [[site.route]]
+            path = "/denied/"
+            files = "DIR"
+            deny = ["0.0.0.0/0"]
+            [[site.route]]
+            path = "/moved"
+            redirect = "/app.js"
+            "#,
+        );
+        let long = Some("max-age=31536000, immutable");
+        let tag = ask(&server, "GET /app.js").header("ETag").unwrap().to_owned();
+        for _ in 0..2 {
+            for (head, status, caching) in [
+                ("GET /app.js", 200, long),
+                ("HEAD /app.js", 200, long),
+                ("GET /big.js\nRange: bytes=0-1", 206, long),
+                ("GET /app.js\nRange: bytes=0-0", 206, None),
+                (&format!("GET /app.js\nIf-None-Match: {tag}"), 304, long),
+                ("GET /app.js\nRange: bytes=9-", 416, None),
+                ("GET /app.js\nIf-Match: \"x\"", 412, None),
+                ("POST /app.js", 405, None),
+                ("OPTIONS /app.js", 204, long),
+                ("GET /missing.js", 404, None),
+                ("GET /missing.html", 404, None),
+                ("GET /soon/x.js", 404, Some("max-age=5")),
+                ("POST /soon/x.js", 405, None),
+                ("GET /.hidden", 404, None),
+                ("GET /spa/x.js", 200, long),
+                ("GET /gone", 410, None),
+                ("GET /down/x.js", 502, None),
+                ("GET /denied/x.js", 403, None),
+                ("GET /moved", 308, long),
+                ("GET /sub", 301, long),
+            ] {
+                let response = ask(&server, head);
+                let got = (response.status, response.header("Cache-Control"));
+                assert_eq!(got, (status, caching), "{head}");
+                assert_eq!(response.header("Access-Control-Allow-Origin"), Some("*"), "{head}");
+                let expires = (long == caching || head.contains("bytes=0-0")).then_some("never");
+                assert_eq!(response.header("Expires"), expires, "{head}");
+                let soon = (caching == Some("max-age=5")).then_some("yes");
+                assert_eq!(response.header("X-Soon"), soon, "{head}");
+                assert_eq!(response.header("X-Same").is_some(), status == 304, "{head}");
+            }
+        }
     });
 }
 

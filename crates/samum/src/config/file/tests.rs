@@ -14,7 +14,7 @@ use crate::config::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
     FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log,
     LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route, ServerAddress,
-    ServerUrl, Site, Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    ServerUrl, Site, StatusSet, Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -1060,9 +1060,15 @@ fn environment() -> impl Strategy<Value = Vec<(String, String)>> {
 
 fn header_rule() -> impl Strategy<Value = HeaderRule> {
     let set = proptest::collection::btree_map("X-[a-z]{1,4}", "([!-~]([ -~]{0,5}[!-~])?)?", 0..3);
-    (option::of(pattern()), set, proptest::collection::vec("X-[a-z]{1,4}", 0..3)).prop_map(
-        |(pattern, set, remove)| HeaderRule { pattern, set: set.into_iter().collect(), remove },
-    )
+    let status = prop_oneof![
+        (200..600_u16).prop_map(StatusSet::One),
+        (2..=5_u16).prop_map(StatusSet::Class)
+    ];
+    let statuses = proptest::collection::vec(status, 0..3);
+    let remove = proptest::collection::vec("X-[a-z]{1,4}", 0..3);
+    (option::of(pattern()), statuses, set, remove).prop_map(|(pattern, statuses, set, remove)| {
+        HeaderRule { pattern, statuses, set: set.into_iter().collect(), remove }
+    })
 }
 
 fn limits() -> impl Strategy<Value = Limits> {

@@ -72,7 +72,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               route.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
-                let mut rule = HeaderRule { pattern: None, set: Vec::new(), remove: Vec::new() };
+                let mut rule = HeaderRule::default();
                 read_keys(&mut rule, HEADER, "headers", node.table(notes)?, notes);
                 Some(rule)
             };

@@ -136,7 +136,7 @@ mod tests {
         let header = |set: &[(&str, &str)], remove: &[&str]| {
             let set = set.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
             let remove = remove.iter().map(|name| (*name).into()).collect();
-            vec![HeaderRule { pattern: None, set, remove }]
+            vec![HeaderRule { set, remove, ..HeaderRule::default() }]
         };
         let headers = |headers| vec![Route { headers, ..files("/", |_| ()) }];
         let errors = |code, path: &str| {
