@@ -226,9 +226,14 @@ pub struct Serve {
     #[arg(long, value_name = "[PATTERN ]NAME: VALUE", value_parser = rule::header)]
     pub headers: Vec<HeaderRule>,
 
-    /// A media type for an extension, such as wasm=application/wasm. May be repeated
+    /// A media type for an extension, or for the whole name of a file, such as wasm=application/wasm. May be
+    /// repeated
     #[arg(long, value_name = "EXTENSION=TYPE", value_parser = rule::media_type)]
     pub types: Vec<(String, String)>,
+
+    /// The media type of files whose names and extensions are not known
+    #[arg(long, value_name = "TYPE", default_value = "application/octet-stream", value_parser = rule::media_value)]
+    pub default_type: String,
 
     /// The encoding that the media types of text files name; `none` if they name none
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = rule::charset)]
@@ -352,7 +357,7 @@ pub struct ServerFlags {
 }
 
 /// The flags that are about one directory.
-const DIRECTORY_FLAGS: [&str; 17] = [
+const DIRECTORY_FLAGS: [&str; 18] = [
     "dir",
     "listen",
     "index",
@@ -365,6 +370,7 @@ const DIRECTORY_FLAGS: [&str; 17] = [
     "errors",
     "headers",
     "types",
+    "default_type",
     "charset",
     "dotfiles",
     "symlinks",
@@ -469,6 +475,7 @@ impl Serve {
             fallback: self.fallback.clone(),
             clean_urls: self.clean_urls,
             types: self.types.iter().cloned().collect(),
+            default_type: self.default_type.clone(),
             charset: (self.charset != "none").then(|| self.charset.clone()),
             dotfiles: self.dotfiles,
             symlinks: self.symlinks,

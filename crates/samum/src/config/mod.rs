@@ -348,9 +348,11 @@ pub struct FileRules {
     /// True if `/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`. By
     /// default false.
     pub clean_urls: bool,
-    /// Media types by the extension of a file's name, without a dot and in lower case, before those that
-    /// are built in. By default empty.
+    /// Media types by the name of a file, or by its extension without a dot, in lower case, before those that are
+    /// built in. By default empty.
     pub types: BTreeMap<String, String>,
+    /// The media type of files whose names tell none. By default `application/octet-stream`.
+    pub default_type: String,
     /// The encoding of text files, which their media type names; none if it does not. By default `utf-8`.
     pub charset: Option<String>,
     /// True if files and directories are served whose names begin with a dot. `/.well-known/` is served
@@ -636,6 +638,7 @@ impl Default for FileRules {
             fallback: None,
             clean_urls: false,
             types: BTreeMap::new(),
+            default_type: "application/octet-stream".to_owned(),
             charset: Some("utf-8".to_owned()),
             dotfiles: false,
             symlinks: Symlinks::Beneath,

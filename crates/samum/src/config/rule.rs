@@ -152,7 +152,7 @@ pub fn field_value(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// Reads `EXTENSION=TYPE`.
+/// Reads `EXTENSION=TYPE` or `NAME=TYPE`.
 ///
 /// # Errors
 ///
@@ -163,18 +163,28 @@ pub fn media_type(text: &str) -> Result<(String, String), String> {
     type_of(name, value)
 }
 
-/// Reads an extension without its dot, and the media type of files that have it.
+/// Reads the name of files, or an extension without its dot, and the media type of files that have it.
 ///
 /// # Errors
 ///
 /// A sentence for the operator.
-pub fn type_of(extension: &str, value: &str) -> Result<(String, String), String> {
-    if extension.is_empty() || extension.starts_with('.') || extension.contains('/') {
-        return Err(format!("{extension:?}: expected an extension without its dot, such as wasm"));
+pub fn type_of(name: &str, value: &str) -> Result<(String, String), String> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '*']) {
+        let expected = "expected an extension without its dot, such as wasm, or the name of a file";
+        return Err(format!("{name:?}: {expected}"));
     }
-    let value = field_value(value)?;
+    Ok((name.to_ascii_lowercase(), media_value(value)?))
+}
+
+/// Reads a media type, which may have parameters.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn media_value(text: &str) -> Result<String, String> {
+    let value = field_value(text)?;
     media_essence(value.split(';').next().unwrap_or_default().trim())?;
-    Ok((extension.to_ascii_lowercase(), value))
+    Ok(value)
 }
 
 /// Reads a media type without parameters.
@@ -285,7 +295,19 @@ mod tests {
         let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
         assert_eq!(media_type("wasm=application/wasm"), pair("wasm", "application/wasm"));
         assert_eq!(media_type("TAR.gz=a/b; c=d"), pair("tar.gz", "a/b; c=d"));
-        for bad in ["", "wasm", "=a/b", ".wasm=a/b", "a/b=c/d", "a=b", "a=/b", "a=b/", "a=b/c\n"] {
+        assert_eq!(media_type("SHA256SUMS=a/b"), pair("sha256sums", "a/b"));
+        for bad in [
+            "",
+            "wasm",
+            "=a/b",
+            ".wasm=a/b",
+            "*.wasm=a/b",
+            "a/b=c/d",
+            "a=b",
+            "a=/b",
+            "a=b/",
+            "a=b/c\n",
+        ] {
             assert!(media_type(bad).is_err(), "{bad}");
         }
         assert_eq!(media_essence("Text/HTML").as_deref(), Ok("text/html"));

@@ -18,7 +18,7 @@ pub(super) const fn suffix(coding: Coding) -> &'static str {
 
 /// The value of `Content-Type`.
 pub(super) fn content_type(path: &[u8], rules: &FileRules) -> String {
-    let media_type = media_type(path, rules).unwrap_or_else(|| "application/octet-stream".into());
+    let media_type = media_type(path, rules);
     // Without the parameter, browsers guess the encoding.
     match &rules.charset {
         Some(charset) if is_text(&media_type) => format!("{media_type}; charset={charset}"),
@@ -32,48 +32,150 @@ fn is_text(media_type: &str) -> bool {
         || matches!(media_type, "application/javascript" | "application/json" | "image/svg+xml")
 }
 
-/// The media type for the longest extension of a name that has one.
-fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Option<Cow<'a, str>> {
-    let name = String::from_utf8_lossy(base(path));
-    if !rules.types.is_empty() {
-        let lower = name.to_ascii_lowercase();
-        let mut extensions = lower.match_indices('.').map(|(at, _)| &lower[at + 1..]);
-        if let Some(own) = extensions.find_map(|extension| rules.types.get(extension)) {
-            return Some(own.into());
-        }
+/// The media type of a file: that of its whole name, or else of its longest extension that has one.
+fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Cow<'a, str> {
+    let name = String::from_utf8_lossy(base(path)).to_ascii_lowercase();
+    let extensions = || name.match_indices('.').map(|(at, _)| &name[at + 1..]);
+    if !rules.types.is_empty()
+        && let Some(own) =
+            core::iter::once(&name[..]).chain(extensions()).find_map(|part| rules.types.get(part))
+    {
+        return own.into();
+    }
+    if NAMES_OF_TEXTS.contains(&&name[..]) {
+        return "text/plain".into();
     }
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-    if let Some((_, own)) = TYPES.iter().find(|(of, _)| extension.eq_ignore_ascii_case(of)) {
-        return Some((*own).into());
+    if let Some((_, own)) = TYPES.iter().find(|(of, _)| extension == *of) {
+        return (*own).into();
     }
-    mime_guess::from_path(&*name).first_raw().map(Into::into)
+    mime_guess::from_path(&*name).first_raw().unwrap_or(&rules.default_type).into()
 }
+
+/// Names, in lower case, of files that are text everywhere: what comes with a program or an archive of packages, and
+/// what builds it. Their contents are not looked at.
+const NAMES_OF_TEXTS: [&str; 56] = [
+    "authors",
+    "b2sums",
+    "bugs",
+    "changelog",
+    "changes",
+    "checksums",
+    "codeowners",
+    "containerfile",
+    "contributing",
+    "contributors",
+    "copying",
+    "copying.lesser",
+    "copying.lib",
+    "copyright",
+    "credits",
+    "dockerfile",
+    "faq",
+    "gemfile",
+    "gnumakefile",
+    "hacking",
+    "history",
+    "inrelease",
+    "install",
+    "jenkinsfile",
+    "licence",
+    "license",
+    "license-apache",
+    "license-mit",
+    "maintainers",
+    "makefile",
+    "manifest",
+    "md5sum",
+    "md5sums",
+    "news",
+    "notice",
+    "packages",
+    "patents",
+    "procfile",
+    "rakefile",
+    "readme",
+    "release",
+    "sha1sum",
+    "sha1sums",
+    "sha224sums",
+    "sha256sum",
+    "sha256sums",
+    "sha384sums",
+    "sha512sum",
+    "sha512sums",
+    "sources",
+    "thanks",
+    "todo",
+    "unlicense",
+    "upgrading",
+    "vagrantfile",
+    "version",
+];
 
 /// Media types that `mime_guess` does not know, or for which it prefers one that players, package managers and
 /// browsers do not expect (for `.rpm` that of a plug-in of a player, for `.ts` that of DLNA).
 ///
 /// Sources: RFC 9239 (JavaScript), RFC 8216 §4 (playlists), RFC 3555 (`mp2t`), RFC 8081 (fonts), RFC 8878 (Zstandard),
-/// RFC 4337 (`audio/mp4`), ISO/IEC 23009-1 annex C (segments), ECMA-426 (source maps), IANA's list of media types
-/// (Debian's packages), and shared-mime-info (`application/x-rpm`).
-const TYPES: [(&str, &str); 12] = [
+/// RFC 4337 (`audio/mp4`), RFC 6350 §10.1 (vCard), RFC 8949 §9.5 (CBOR), ISO/IEC 23009-1 annex C (segments), ECMA-426
+/// (source maps), IANA's list of media types (Debian's packages, models, textures, Flatpak, SQLite), shared-mime-info
+/// (types that begin with `application/x-`), `mime.types` of nginx (MIDI) and of Debian (patches). `.iso`, `.img` and
+/// `.dmg` are `application/octet-stream`, as with nginx.
+const TYPES: [(&str, &str); 48] = [
+    ("3mf", "model/3mf"),
+    ("appimage", "application/vnd.appimage"),
+    ("br", "application/x-brotli"),
+    ("cbor", "application/cbor"),
     ("cjs", "text/javascript"),
     ("deb", "application/vnd.debian.binary-package"),
+    ("diff", "text/x-diff"),
+    ("flatpak", "application/vnd.flatpak"),
+    ("ktx2", "image/ktx2"),
+    ("lz", "application/x-lzip"),
+    ("lz4", "application/x-lz4"),
+    ("m2ts", "video/mp2t"),
     ("m3u8", "application/vnd.apple.mpegurl"),
     ("m4a", "audio/mp4"),
     ("m4s", "video/iso.segment"),
     ("map", "application/json"),
+    ("md5", "text/plain"),
+    ("mid", "audio/midi"),
+    ("midi", "audio/midi"),
     ("mjs", "text/javascript"),
+    ("mtl", "model/mtl"),
+    ("mts", "video/mp2t"),
+    ("obj", "model/obj"),
     ("otf", "font/otf"),
+    ("patch", "text/x-diff"),
+    ("qcow2", "application/x-qemu-disk"),
     ("rpm", "application/x-rpm"),
+    ("sha1", "text/plain"),
+    ("sha256", "text/plain"),
+    ("sha512", "text/plain"),
+    ("snap", "application/vnd.snap"),
+    ("sqlite", "application/vnd.sqlite3"),
+    ("stl", "model/stl"),
+    ("tbz2", "application/x-bzip2"),
+    ("tgz", "application/gzip"),
     ("ts", "video/mp2t"),
+    ("txz", "application/x-xz"),
+    ("tzst", "application/zstd"),
     ("udeb", "application/vnd.debian.binary-package"),
+    ("usda", "model/vnd.usda"),
+    ("usdz", "model/vnd.usdz+zip"),
+    ("vcard", "text/vcard"),
+    ("vcf", "text/vcard"),
+    ("wgsl", "text/wgsl"),
+    ("whl", "application/zip"),
+    ("woff", "font/woff"),
     ("zst", "application/zstd"),
+    ("zstd", "application/zstd"),
 ];
 
 /// Returns whether to look for precompressed siblings. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
     rules.precompressed
-        && !media_type(path, rules).is_some_and(|media_type| is_compressed(&media_type))
+        && !is_compressed(&media_type(path, rules))
         && !Coding::PREFERENCE
             .into_iter()
             .any(|coding| base(path).ends_with(suffix(coding).as_bytes()))
@@ -108,6 +210,7 @@ pub(super) fn is_film(content_type: &str) -> bool {
 fn is_compressed(media_type: &str) -> bool {
     let (class, _) = media_type.split_once('/').unwrap_or((media_type, ""));
     matches!(class, "video" | "audio")
+        || media_type.ends_with("+zip")
         || (class == "image" && media_type != "image/svg+xml" && media_type != "image/bmp")
         || matches!(
             media_type,
@@ -121,6 +224,11 @@ fn is_compressed(media_type: &str) -> bool {
                 | "application/x-bzip2"
                 | "application/vnd.debian.binary-package"
                 | "application/x-rpm"
+                | "application/java-archive"
+                | "application/vnd.android.package-archive"
+                | "application/x-brotli"
+                | "application/x-lz4"
+                | "application/x-lzip"
         )
 }
 
@@ -200,7 +308,7 @@ mod tests {
             ("a.gz", "a/gz"),
             ("a.x", "text/x; charset=latin1"),
             ("a.y", "text/y; charset=z"),
-            ("x", "application/octet-stream"),
+            ("x", "text/x; charset=latin1"),
             ("a.x/b", "application/octet-stream"),
             ("b.html", "text/html; charset=latin1"),
         ] {
@@ -208,6 +316,148 @@ mod tests {
         }
         let rules = FileRules { charset: None, ..rules };
         assert_eq!(content_type(b"b.html", &rules), "text/html");
+    }
+
+    #[test]
+    fn the_whole_name_comes_before_the_extension_and_case_means_nothing() {
+        let types = [("sha256sums", "a/sums"), ("b.html", "a/b"), ("html", "a/html")];
+        let types = types.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let rules = FileRules { types, default_type: "text/x".to_owned(), ..FileRules::default() };
+        for (name, expected) in [
+            ("d/SHA256SUMS", "a/sums"),
+            ("sha256sums", "a/sums"),
+            ("a.SHA256SUMS", "a/sums"),
+            ("B.html", "a/b"),
+            ("c.b.html", "a/b"),
+            ("c.html", "a/html"),
+            ("README", "text/plain; charset=utf-8"),
+            ("SHA512SUMS", "text/plain; charset=utf-8"),
+            ("a.unknown", "text/x; charset=utf-8"),
+            ("unknown", "text/x; charset=utf-8"),
+            ("a.css.br", "application/x-brotli"),
+            ("a.bin", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn texts_without_an_extension_are_known_by_their_names() {
+        let rules = FileRules::default();
+        for name in [
+            "README",
+            "LICENSE",
+            "COPYING",
+            "CHANGELOG",
+            "ChangeLog",
+            "SHA256SUMS",
+            "MD5SUMS",
+            "dists/stable/Release",
+            "dists/stable/InRelease",
+            "Makefile",
+            "makefile",
+            "Dockerfile",
+            "NEWS",
+            "copyright",
+            "a.iso.sha256",
+        ] {
+            let expected = "text/plain; charset=utf-8";
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+        for (name, expected) in [
+            ("README.md", "text/markdown; charset=utf-8"),
+            ("Release.gpg", "application/octet-stream"),
+            ("SHA256SUMS.gz", "application/gzip"),
+            ("program", "application/octet-stream"),
+            ("README/program", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes(), &rules), expected, "{name}");
+        }
+        assert!(has_siblings(b"README", &rules));
+    }
+
+    #[test]
+    fn names_of_the_tables_are_in_order_and_in_lower_case() {
+        assert!(NAMES_OF_TEXTS.is_sorted() && TYPES.is_sorted());
+        let names = TYPES.iter().map(|(name, _)| name).chain(&NAMES_OF_TEXTS);
+        assert!(names.into_iter().all(|name| *name == name.to_ascii_lowercase()));
+    }
+
+    /// Of `mime.types` of nginx 1.22 and of Debian's media-types: what browsers and package managers ask for.
+    #[test]
+    fn common_files_have_the_types_that_other_servers_give_them() {
+        let rules = FileRules { charset: None, ..FileRules::default() };
+        for (name, expected) in [
+            ("html", "text/html"),
+            ("htm", "text/html"),
+            ("css", "text/css"),
+            ("xml", "text/xml"),
+            ("gif", "image/gif"),
+            ("jpeg", "image/jpeg"),
+            ("jpg", "image/jpeg"),
+            ("js", "text/javascript"),
+            ("mjs", "text/javascript"),
+            ("atom", "application/atom+xml"),
+            ("rss", "application/rss+xml"),
+            ("txt", "text/plain"),
+            ("avif", "image/avif"),
+            ("jxl", "image/jxl"),
+            ("heic", "image/heic"),
+            ("png", "image/png"),
+            ("svg", "image/svg+xml"),
+            ("tiff", "image/tiff"),
+            ("webp", "image/webp"),
+            ("ico", "image/x-icon"),
+            ("woff", "font/woff"),
+            ("woff2", "font/woff2"),
+            ("ttf", "font/ttf"),
+            ("otf", "font/otf"),
+            ("jar", "application/java-archive"),
+            ("json", "application/json"),
+            ("webmanifest", "application/manifest+json"),
+            ("pdf", "application/pdf"),
+            ("rtf", "application/rtf"),
+            ("m3u8", "application/vnd.apple.mpegurl"),
+            ("mpd", "application/dash+xml"),
+            ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+            ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+            ("pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+            ("odt", "application/vnd.oasis.opendocument.text"),
+            ("epub", "application/epub+zip"),
+            ("apk", "application/vnd.android.package-archive"),
+            ("wasm", "application/wasm"),
+            ("7z", "application/x-7z-compressed"),
+            ("xz", "application/x-xz"),
+            ("gz", "application/gzip"),
+            ("zst", "application/zstd"),
+            ("br", "application/x-brotli"),
+            ("xhtml", "application/xhtml+xml"),
+            ("zip", "application/zip"),
+            ("iso", "application/octet-stream"),
+            ("img", "application/octet-stream"),
+            ("dmg", "application/octet-stream"),
+            ("exe", "application/octet-stream"),
+            ("deb", "application/vnd.debian.binary-package"),
+            ("midi", "audio/midi"),
+            ("mp3", "audio/mpeg"),
+            ("ogg", "audio/ogg"),
+            ("m4a", "audio/mp4"),
+            ("mp4", "video/mp4"),
+            ("m4s", "video/iso.segment"),
+            ("ts", "video/mp2t"),
+            ("webm", "video/webm"),
+            ("mov", "video/quicktime"),
+            ("usdz", "model/vnd.usdz+zip"),
+            ("glb", "model/gltf-binary"),
+            ("vcf", "text/vcard"),
+            ("ics", "text/calendar"),
+            ("vtt", "text/vtt"),
+        ] {
+            assert_eq!(content_type(format!("a.{name}").as_bytes(), &rules), expected, "{name}");
+        }
+        for name in ["a.usdz", "a.epub", "a.jar", "a.apk", "a.tgz", "a.css.br", "a.lz4"] {
+            assert!(!has_siblings(name.as_bytes(), &rules), "{name}");
+        }
     }
 
     #[test]

@@ -421,7 +421,9 @@ struct Common {
 }
 
 /// Refuses media types and character sets that no response could say.
-fn check_types(FileRules { types, charset, .. }: &FileRules) -> Result<(), String> {
+fn check_types(rules: &FileRules) -> Result<(), String> {
+    let FileRules { types, default_type, charset, .. } = rules;
+    rule::media_value(default_type)?;
     types.iter().try_for_each(|(name, value)| rule::type_of(name, value).map(drop))?;
     charset.iter().try_for_each(|name| rule::charset(name).map(drop))
 }

@@ -331,6 +331,55 @@ fn fields_are_set_and_removed_in_responses_of_all_kinds() {
 }
 
 #[test]
+fn texts_without_an_extension_are_shown_and_what_is_unknown_has_the_default_type() {
+    let tree = tree()
+        .file("README", "text")
+        .file("README.gz", "gzipped")
+        .file("SHA256SUMS", "sums")
+        .file("own", "own")
+        .file("a.own", "by extension")
+        .file("program", "unknown");
+    on_both_drivers(|driver| {
+        let types = r#"types = { own = "a/own", "a.own" = "a/name" }"#;
+        let routes = format!(
+            "{types}\n[[site.route]]\nfiles = \"DIR\"\n\
+             [[site.route]]\npath = \"/show/\"\nfiles = \"DIR\"\ndefault-type = \"text/plain\"\n"
+        );
+        let server = serve_config(driver, &tree, &routes);
+        let text = "text/plain; charset=utf-8";
+        for _ in 0..2 {
+            for (path, expected) in [
+                ("/README", text),
+                ("/SHA256SUMS", text),
+                ("/README.gz", "application/gzip"),
+                ("/own", "a/own"),
+                ("/a.own", "a/name"),
+                ("/program", "application/octet-stream"),
+                ("/show/program", text),
+                ("/show/own", "a/own"),
+                ("/show/a.html", "text/html; charset=utf-8"),
+                ("/show/style.css.gz", "application/gzip"),
+            ] {
+                let response = ask(&server, &format!("GET {path}"));
+                assert_eq!(response.header("Content-Type"), Some(expected), "{path}");
+                assert_eq!(response.header("X-Content-Type-Options"), Some("nosniff"), "{path}");
+            }
+            let head = "GET /README\nAccept-Encoding: gzip";
+            let coded = expect(&server, head, 200, "gzipped");
+            assert_eq!(coded.header("Content-Type"), Some(text));
+            let tag = coded.header("ETag").unwrap();
+            assert_eq!(ask(&server, &format!("{head}\nIf-None-Match: {tag}")).status, 304);
+        }
+        let options = ["--default-type", "text/x", "--types", "PROGRAM=a/b"];
+        let server = serve(driver, tree.path(), &options);
+        for (path, expected) in [("/program", "a/b"), ("/own", "text/x; charset=utf-8")] {
+            let response = ask(&server, &format!("GET {path}"));
+            assert_eq!(response.header("Content-Type"), Some(expected), "{path}");
+        }
+    });
+}
+
+#[test]
 fn types_and_charset_are_those_of_the_configuration() {
     let tree = tree();
     on_both_drivers(|driver| {

@@ -952,8 +952,9 @@ fn rules() -> impl Strategy<Value = FileRules> {
         (index, option::of(Just("/fallback".to_owned())), types, option::of("[a-z]{1,3}-8"));
     let choices = (caching, tags, symlinks, any::<[bool; 5]>(), 0..u64::from(u32::MAX));
     let include_types = proptest::collection::vec("[a-z]{1,4}/[a-z+]{1,4}", 0..3);
-    (texts, choices, include_types).prop_map(
-        |(texts, (caching, tags, symlinks, flags, window), include_types)| {
+    let default_type = "[a-z]{1,4}/[a-z]{1,4}(; a=b)?";
+    (texts, choices, include_types, default_type).prop_map(
+        |(texts, (caching, tags, symlinks, flags, window), include_types, default_type)| {
             let (index, fallback, types, charset) = texts;
             let index = index.into_iter().map(|name| name.replace(['/', '.'], "a"));
             let index: Vec<_> =
@@ -967,6 +968,7 @@ fn rules() -> impl Strategy<Value = FileRules> {
                 fallback,
                 clean_urls,
                 types,
+                default_type,
                 charset,
                 dotfiles,
                 symlinks,

@@ -220,11 +220,13 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
     },
     Key {
         name: "types",
-        kind: "table of extensions and media types",
+        kind: "table of names or extensions, and media types",
         default: "`{}`",
-        example: r#"{ wasm = "application/wasm" }"#,
-        doc: "Media types by the extension of a file's name, before those that are built in. A route has the \
-              types of its site for extensions that it does not set itself.",
+        example: r#"{ wasm = "application/wasm", SHA256SUMS = "text/plain" }"#,
+        doc: "Media types by the whole name of a file, or by its extension, before those that are built in; the name comes \
+              first, then the longest extension. Case means nothing. A route has the types of its site for names and extensions \
+              that it does not set itself. `README`, `LICENSE`, `SHA256SUMS`, `Release`, `Makefile` and their like are \
+              `text/plain`.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, _, node) in table.entries() {
@@ -239,6 +241,17 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
             let all: Vec<_> = types.iter().map(entry).collect();
             (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
         },
+    },
+    Key {
+        name: "default-type",
+        kind: "media type",
+        default: "`\"application/octet-stream\"`",
+        example: r#""text/plain""#,
+        doc: "The media type of files whose names and extensions are not known. Browsers download the default.",
+        read: |shared, node, notes| {
+            set(&mut shared.files.default_type, node.text(rule::media_value, notes));
+        },
+        write: |route| files(route).map(|files| quoted(&files.rules.default_type)),
     },
     Key {
         name: "charset",
@@ -608,6 +621,7 @@ const READERS: [(&[&str], &[&str]); 3] = [
             "fallback",
             "clean-urls",
             "types",
+            "default-type",
             "charset",
             "dotfiles",
             "symlinks",
