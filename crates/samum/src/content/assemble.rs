@@ -8,7 +8,7 @@ use sendfile::{Account, File};
 
 use super::entries::Entries;
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
-use super::media::{content_type, is_film};
+use super::media::{coding_of_format, content_type, is_film};
 use super::resource::{Data, FileSet, Kind, Resource, Variant};
 use super::tree::Tree;
 
@@ -45,6 +45,7 @@ impl Assembled {
         account: &Account,
     ) -> Self {
         let content_type = content_type(name, &tree.rules);
+        let own_coding = coding_of_format(name, &tree.rules);
         let rules = tree.fields_of(name, path);
         let mut codings = Codings::default();
         for (part, coding) in (1..).zip(Coding::PREFERENCE) {
@@ -67,6 +68,7 @@ impl Assembled {
             };
             let coding = coding_of(part);
             let etag = tag(&stat, coding);
+            let coding = coding.or(own_coding);
             let variant =
                 Variant::new(stat, etag, coding, &content_type, vary, &rules, body, account);
             memory += variant.memory();
@@ -79,8 +81,15 @@ impl Assembled {
         if is_film {
             memory += media::MEMORY_MAX;
         }
-        let kind =
-            Kind::File(FileSet { content_type, plain, encoded, codings, fields: rules, layout });
+        let kind = Kind::File(FileSet {
+            content_type,
+            plain,
+            encoded,
+            codings,
+            own_coding,
+            fields: rules,
+            layout,
+        });
         Self { kind, memory, descriptors, settled }
     }
 

@@ -172,10 +172,24 @@ const TYPES: [(&str, &str); 48] = [
     ("zstd", "application/zstd"),
 ];
 
+/// The coding in which the contents of a file are by the nature of its format: that of a compressed drawing. Browsers read
+/// `image/svg+xml` alone, so it is undone on the way, also by clients that do not ask for it. Another type in the
+/// configuration says that the file is sent as what it is.
+pub(super) fn coding_of_format(path: &[u8], rules: &FileRules) -> Option<Coding> {
+    let name = base(path);
+    let end = name.len().checked_sub(COMPRESSED_DRAWING.len()).map(|start| &name[start..]);
+    let is_drawing = end.is_some_and(|end| end.eq_ignore_ascii_case(COMPRESSED_DRAWING));
+    (is_drawing && media_type(path, rules).starts_with("image/svg+xml")).then_some(Coding::Gzip)
+}
+
+/// The suffix of the names of drawings that are compressed with gzip.
+const COMPRESSED_DRAWING: &[u8] = b".svgz";
+
 /// Returns whether to look for precompressed siblings. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
     rules.precompressed
         && !is_compressed(&media_type(path, rules))
+        && coding_of_format(path, rules).is_none()
         && !Coding::PREFERENCE
             .into_iter()
             .any(|coding| base(path).ends_with(suffix(coding).as_bytes()))
@@ -383,6 +397,23 @@ mod tests {
         assert!(names.into_iter().all(|name| *name == name.to_ascii_lowercase()));
     }
 
+    #[test]
+    fn a_compressed_drawing_is_in_a_coding_and_is_not_compressed_again() {
+        let rules = FileRules::default();
+        for name in ["a.svgz", "d/a.b.SVGZ"] {
+            let content_type = content_type(name.as_bytes(), &rules);
+            assert_eq!(content_type, "image/svg+xml; charset=utf-8", "{name}");
+            assert_eq!(coding_of_format(name.as_bytes(), &rules), Some(Coding::Gzip), "{name}");
+            assert!(!has_siblings(name.as_bytes(), &rules), "{name}");
+        }
+        for name in ["a.svg", "a.svg.gz", "svgz", "svgz/a", "a.svgz.txt"] {
+            assert_eq!(coding_of_format(name.as_bytes(), &rules), None, "{name}");
+        }
+        let types = [("svgz".to_owned(), "application/gzip".to_owned())].into();
+        let rules = FileRules { types, ..rules };
+        assert_eq!(coding_of_format(b"a.svgz", &rules), None, "it is sent as what it is");
+    }
+
     /// Of `mime.types` of nginx 1.22 and of Debian's media-types: what browsers and package managers ask for.
     #[test]
     fn common_files_have_the_types_that_other_servers_give_them() {
@@ -405,6 +436,7 @@ mod tests {
             ("heic", "image/heic"),
             ("png", "image/png"),
             ("svg", "image/svg+xml"),
+            ("svgz", "image/svg+xml"),
             ("tiff", "image/tiff"),
             ("webp", "image/webp"),
             ("ico", "image/x-icon"),

@@ -69,6 +69,8 @@ pub(crate) struct FileSet {
     /// In the order of [`Coding::PREFERENCE`].
     pub(crate) encoded: [Option<Variant>; Coding::PREFERENCE.len()],
     pub(crate) codings: Codings,
+    /// The coding in which the file itself is by the nature of its format. Such a file has no siblings.
+    pub(crate) own_coding: Option<Coding>,
     /// The rules that its heads obey.
     pub(crate) fields: Rules,
     /// Some for a film: its layout, once that has been learned; None within if the container does not
@@ -203,7 +205,8 @@ impl Variant {
 
 impl<'a> Whole<'a> {
     pub(crate) fn new(files: &'a FileSet, coding: Option<Coding>, policy: Policy) -> Self {
-        Self { files, variant: files.variant(coding), coding, policy }
+        let variant = files.variant(coding);
+        Self { files, variant, coding: coding.or(files.own_coding), policy }
     }
 
     pub(crate) const fn variant(&self) -> &'a Variant {

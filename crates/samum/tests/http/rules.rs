@@ -49,6 +49,45 @@ fn moved(status: u16, location: &str) -> (u16, String) {
     (status, location.to_owned())
 }
 
+/// A drawing that is compressed by the nature of its format is sent as it is, also to clients that ask for no coding, as
+/// nginx and Apache send it.
+#[test]
+fn a_compressed_drawing_says_so_and_is_not_compressed_again() {
+    let tree = Tree::new()
+        .file("a.svgz", "gzipped")
+        .file("a.svgz.gz", "twice")
+        .file("a.svgz.br", "twice")
+        .file("long.SVGZ", vec![b'x'; 300_000]);
+    on_both_drivers(|driver| {
+        let options = ["--errors", "404=/a.svgz", "--headers", "*.svgz Vary: X"];
+        let server = serve(driver, tree.path(), &options);
+        for _ in 0..2 {
+            for head in [
+                "GET /a.svgz",
+                "GET /a.svgz\nAccept-Encoding: br, gzip",
+                "GET /a.svgz\nAccept-Encoding: gzip;q=0, identity",
+                "GET /a.svgz\nRange: bytes=0-",
+                "HEAD /a.svgz",
+                "GET /long.SVGZ",
+                "GET /missing",
+            ] {
+                let response = ask(&server, head);
+                let status = response.status;
+                let expected = if head.contains("Range") { 206 } else { 200 };
+                assert_eq!(status, if head.contains("missing") { 404 } else { expected }, "{head}");
+                let header = |name| response.header(name);
+                assert_eq!(header("Content-Type"), Some("image/svg+xml; charset=utf-8"), "{head}");
+                assert_eq!(header("Content-Encoding"), Some("gzip"), "{head}");
+                let is_whole = head.starts_with("GET") && !head.contains("long");
+                assert!(!is_whole || response.body == b"gzipped", "{head}");
+            }
+        }
+        let tag = ask(&server, "GET /a.svgz").header("ETag").unwrap().to_owned();
+        let again = ask(&server, &format!("GET /a.svgz\nIf-None-Match: {tag}"));
+        assert_eq!(again.status, 304);
+    });
+}
+
 #[test]
 fn a_fallback_is_served_where_there_is_nothing() {
     let tree = tree();

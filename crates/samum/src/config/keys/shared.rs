@@ -226,7 +226,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "Media types by the whole name of a file, or by its extension, before those that are built in; the name comes \
               first, then the longest extension. Case means nothing. A route has the types of its site for names and extensions \
               that it does not set itself. `README`, `LICENSE`, `SHA256SUMS`, `Release`, `Makefile` and their like are \
-              `text/plain`.",
+              `text/plain`. A drawing with the extension `svgz` is sent with `Content-Encoding: gzip`, also to clients that \
+              do not ask for it, unless it has another type here.",
         read: |shared, node, notes| {
             let Some(table) = node.table(notes) else { return };
             for (name, _, node) in table.entries() {

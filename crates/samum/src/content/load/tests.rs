@@ -732,8 +732,15 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
     let encoded = [const { None }; Coding::PREFERENCE.len()];
     let content_type = "text/plain".to_owned();
     let codings = Codings::default();
-    let files =
-        FileSet { content_type, plain, encoded, codings, fields: Rules::new(), layout: None };
+    let files = FileSet {
+        content_type,
+        plain,
+        encoded,
+        codings,
+        own_coding: None,
+        fields: Rules::new(),
+        layout: None,
+    };
     Rc::new(Resource {
         tree: TreeId::new(0),
         path: (*b"a.png").into(),

@@ -375,7 +375,8 @@ fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
     };
     let Kind::File(files) = &resource.kind else { return None };
     let Files { rules, .. } = answer.serving.route(*id).action.files()?;
-    let is_page = rules.includes && is_type(&rules.include_types, &files.content_type);
+    let is_text = files.own_coding.is_none() && is_type(&rules.include_types, &files.content_type);
+    let is_page = rules.includes && is_text;
     is_page.then_some((resource, files, rules))
 }
 
