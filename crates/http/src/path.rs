@@ -140,13 +140,13 @@ pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
     walk(path, out, Kind::File)
 }
 
-/// Like [`normalize`], for a resource that is no file: names may have any length, and an encoded slash is a
-/// byte of its segment, in `out` a NUL, which no other path has. [`resolve`] leaves it encoded.
+/// Like [`normalize`], for a resource that may be no file: names may have any length, and an encoded slash is a
+/// byte of its segment, in `out` an [`ENCODED_SLASH`], which no other path has. [`resolve`] and [`encode`] leave it
+/// encoded. [`check_file`] says whether a file can have the name.
 ///
 /// # Errors
 ///
-/// See [`PathError`]. [`EncodedSlash`](PathError::EncodedSlash) if there were a dot segment, had the slash not been
-/// encoded: other servers may decode it before they remove dot segments.
+/// See [`PathError`]. It is never [`EncodedSlash`](PathError::EncodedSlash), and no length is too long.
 pub fn normalize_opaque(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
     walk(path, out, Kind::Opaque)
 }
@@ -179,8 +179,7 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
                 out.truncate(parent_len);
                 remove_last(out)?;
             }
-            name if kind == Kind::Opaque && !hides_dots(name) => {}
-            _ if kind == Kind::Opaque => return Err(PathError::EncodedSlash),
+            _ if kind == Kind::Opaque => {}
             name if name.len() > NAME_BYTES_MAX => return Err(PathError::NameTooLong),
             _ if out.len() > PATH_BYTES_MAX => return Err(PathError::PathTooLong),
             _ => {}
@@ -192,9 +191,40 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
 /// An encoded slash in the form of [`normalize_opaque`].
 pub const ENCODED_SLASH: u8 = 0;
 
-/// Returns whether a name has dot segments between encoded slashes.
-fn hides_dots(name: &[u8]) -> bool {
-    name.contains(&ENCODED_SLASH) && name.split(|byte| *byte == ENCODED_SLASH).any(is_dots)
+/// Returns whether a path that [`normalize_opaque`] has made has dot segments for whoever decodes its encoded slashes:
+/// other servers may do so before they remove dot segments.
+pub fn hides_dots(name: &[u8]) -> bool {
+    let mut segments =
+        name.split(|&byte| byte == b'/').filter(|part| part.contains(&ENCODED_SLASH));
+    segments.any(|part| part.split(|&byte| byte == ENCODED_SLASH).any(is_dots))
+}
+
+/// A path that [`normalize_opaque`] has made, with this text in place of each encoded slash.
+pub fn with_slashes<'a>(name: &'a [u8], slash: &[u8]) -> Cow<'a, [u8]> {
+    if !name.contains(&ENCODED_SLASH) {
+        return Cow::Borrowed(name);
+    }
+    let parts: Vec<_> = name.split(|&byte| byte == ENCODED_SLASH).collect();
+    Cow::Owned(parts.join(slash))
+}
+
+/// Checks that a file can have a path that [`normalize_opaque`] has made, or the end of one.
+///
+/// # Errors
+///
+/// [`EncodedSlash`](PathError::EncodedSlash), [`NameTooLong`](PathError::NameTooLong) or
+/// [`PathTooLong`](PathError::PathTooLong).
+pub fn check_file(name: &[u8]) -> Result<(), PathError> {
+    let mut names = name.split(|&byte| byte == b'/');
+    if name.contains(&ENCODED_SLASH) {
+        Err(PathError::EncodedSlash)
+    } else if names.any(|name| name.len() > NAME_BYTES_MAX) {
+        Err(PathError::NameTooLong)
+    } else if name.len() > PATH_BYTES_MAX {
+        Err(PathError::PathTooLong)
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns whether a name is a dot segment, or would be one for servers that cut segments at a semicolon.
@@ -352,11 +382,12 @@ fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
 /// Everything is encoded but letters, digits, `-._~!$()*+,;=@` and the slash. So the result never
 /// ends a line, a quoted attribute or a string in HTML, and its first segment is never taken for a
 /// scheme. A run of slashes becomes one slash, also together with what `out` ends in: nothing that
-/// begins with `//`, which a browser takes for another host, can arise.
+/// begins with `//`, which a browser takes for another host, can arise. An [`ENCODED_SLASH`] stays encoded.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         match byte {
             b'/' if out.last() == Some(&b'/') => {}
+            ENCODED_SLASH => push_encoded(b'/', out),
             byte if bytes::is(byte, PLAIN) => out.push(byte),
             byte => push_encoded(byte, out),
         }

@@ -307,7 +307,7 @@ impl Redirects {
             return Err(wrong_to(text.to_owned()));
         }
         let mut path = Vec::new();
-        let normal = path::normalize(from.as_bytes(), &mut path)
+        let normal = path::normalize_opaque(from.as_bytes(), &mut path)
             .map_err(|error| wrong_from(format!("{from:?} is {error}")))?;
         path.insert(0, b'/');
         if normal.directory && path.len() > 1 {

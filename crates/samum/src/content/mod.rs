@@ -228,6 +228,9 @@ impl Content {
             Some(_) => return Found::Now(Answer::Error(Status::ServiceUnavailable)),
             None => {}
         }
+        if let Err(error) = http::path::check_file(path) {
+            return Found::Now(Answer::Error(error.status()));
+        }
         if path.iter().filter(|byte| **byte == b'/').count() >= DEPTH_MAX {
             return Found::Now(Answer::Error(Status::UriTooLong));
         }

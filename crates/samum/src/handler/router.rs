@@ -44,7 +44,7 @@ use admit::admit;
 pub use answer::Answer;
 use answer::{Outcome, add_fields, allowed, fixed, not_taken};
 use moved::{lacks_slash, redirected, refused_at};
-use place::{is_hidden, name_of, place_of};
+use place::{is_hidden, normalize, place_of};
 use steps::Step;
 
 /// The handler of the server.
@@ -132,7 +132,10 @@ impl Handler for Router {
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
         let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
-        let place = place_of(&serving, site, path, &mut self.scratch).ok()?;
+        let place = {
+            let find = |name: &[u8]| serving.place(site, name);
+            place_of(&serving, path, &mut self.scratch, find).ok()?
+        };
         let route = place.route?;
         if !serving.is_gateway(route) {
             return None;
@@ -505,17 +508,18 @@ impl Router {
         url_path: &[u8],
     ) -> Found<Answer> {
         let mut name = core::mem::take(&mut self.scratch);
-        let (place, refusal) = match place_of(&serving, site, url_path, &mut name) {
-            Ok(place) => (place, is_hidden(&serving, place, &name).then_some(Status::NotFound)),
-            Err(error) => {
-                // Its page is that of the route to which a path with such names would belong.
-                let place = match name_of(url_path, &mut name) {
-                    Ok(()) => serving.place(site, &name),
-                    Err(_) => Place { site, route: None },
-                };
-                (place, Some(error.status()))
-            }
-        };
+        let (place, refusal) =
+            match place_of(&serving, url_path, &mut name, |name| serving.place(site, name)) {
+                Ok(place) => (place, is_hidden(&serving, place, &name).then_some(Status::NotFound)),
+                Err(error) => {
+                    // Its page is that of the route to which a path with such names would belong.
+                    let place = match normalize(url_path, &mut name) {
+                        Ok(()) => serving.place(site, &name),
+                        Err(_) => Place { site, route: None },
+                    };
+                    (place, Some(error.status()))
+                }
+            };
         let found = match refusal {
             None => self.find_path(shell, request, serving, place, &name),
             Some(status) => {

@@ -17,7 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use http::{Head, Target};
+use http::{Head, Target, path};
 
 /// The search path of programs, unless the configuration has another one.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -48,7 +48,7 @@ pub(crate) struct Circumstances<'a> {
 pub(crate) struct Script<'a> {
     /// The path of the route, which ends with a slash.
     pub(crate) mount: &'a [u8],
-    /// The path below it, as [`http::path::normalize`] makes it.
+    /// The path below it, as [`http::path::normalize_opaque`] makes it.
     pub(crate) path: &'a [u8],
     /// True if the request names a directory: its path ends with a slash.
     pub(crate) directory: bool,
@@ -129,9 +129,11 @@ impl Environment {
     pub(crate) fn set_script(&mut self, script: Script<'_>, root: &Path, documents: Option<&Path>) {
         let Script { mount, path, directory, len } = script;
         let (name, rest) = path.split_at(len);
+        // No file has a slash in its name. What follows is told decoded (RFC 3875 §4.1.5).
+        let (name, rest) = (&path::with_slashes(name, b"%2F"), &path::with_slashes(rest, b"/"));
         self.set("SCRIPT_NAME", &[mount, name].concat());
         self.set("SCRIPT_FILENAME", root.join(OsStr::from_bytes(name)).as_os_str().as_bytes());
-        let info = [rest, if directory { b"/" } else { b"" }].concat();
+        let info = [&**rest, if directory { b"/" } else { b"" }].concat();
         if let Some(documents) = documents {
             self.set("DOCUMENT_ROOT", documents.as_os_str().as_bytes());
         }
@@ -175,18 +177,20 @@ impl Environment {
 }
 
 /// The lengths of the parts of a path that may be the name of a program: of all names from the first on,
-/// up to one that begins with a dot, because such files are not meant for clients.
+/// up to one that no file can have, or that begins with a dot, because such files are not meant for clients.
 ///
 /// A program has nothing below it in the file system, so the first of these that is no directory decides.
 pub(crate) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> {
     let mut end = 0;
-    path.split(|&byte| byte == b'/').take_while(|name| !matches!(name, [] | [b'.', ..])).map(
-        move |name| {
-            let start = if end == 0 { 0 } else { end + 1 };
-            end = start + name.len();
-            end
-        },
-    )
+    path.split(|&byte| byte == b'/').take_while(|name| is_candidate(name)).map(move |name| {
+        let start = if end == 0 { 0 } else { end + 1 };
+        end = start + name.len();
+        end
+    })
+}
+
+fn is_candidate(name: &[u8]) -> bool {
+    !matches!(name, [] | [b'.', ..]) && path::check_file(name).is_ok()
 }
 
 /// The variable of a field; `None` if it has none.

@@ -65,6 +65,29 @@ fn a_program_is_told_the_request() {
 }
 
 #[test]
+fn what_follows_a_program_is_for_the_program() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        script(
+            &tree,
+            "show",
+            "printf 'Content-Type: text/plain\\n\\n%s' \"$PATH_INFO $REQUEST_URI\"",
+        );
+        let stage = Stage::new(driver, &tree);
+        let long = "n".repeat(300);
+        for (path, info) in [
+            ("/tool/show/group%2fproject.git/info", "/group/project.git/info"),
+            ("/tool/show/%2F", "//"),
+            ("/tool/show/%5C%0A\\", "/\\\n\\"),
+            (&format!("/tool/show/{long}"), &format!("/{long}")),
+        ] {
+            let response = stage.ask(&format!("GET {path}"));
+            assert_eq!((response.status, text(&response)), (200, &*format!("{info} {path}")));
+        }
+    });
+}
+
+#[test]
 fn a_program_is_found_beneath_its_directory_or_not_at_all() {
     on_both_drivers(|driver| {
         let tree = tree().file("cgi/text", "#!/bin/sh\n").directory("cgi/empty");
@@ -99,6 +122,9 @@ fn a_program_is_found_beneath_its_directory_or_not_at_all() {
             ("sub/.git/hooks/run", 404),
             ("../a.txt", 200),
             ("sub%2Frun", 404),
+            ("sub/run/a%2Fb", 200),
+            ("sub/run/..%2Fb", 404),
+            ("sub/run/.hidden", 200),
             ("sub/run%00", 400),
             ("text", 403),
             ("outside", 403),
@@ -112,7 +138,7 @@ fn a_program_is_found_beneath_its_directory_or_not_at_all() {
         assert_eq!(stage.ask("TRACE /tool/sub/run").status, 405);
         stage.wait_for_log("/tool/lost: it or its interpreter does not exist");
         stage.wait_for_log("/tool/noexec: it cannot be executed");
-        assert_eq!(stage.counts().started, 6);
+        assert_eq!(stage.counts().started, 8);
     });
 }
 

@@ -23,6 +23,9 @@ fn scripts() -> Tree {
         .file("www/sub/show.php", SHOW)
         .file("www/sub/b.txt", "b")
         .file("www/dir.php/b.txt", "b")
+        .file("www/dir.php/.secret", "secret")
+        .file("www/dir.php/.d/b.txt", "secret")
+        .file("www/.show.php", SHOW)
         .file("www/dir.php/in.php/show.php", SHOW)
 }
 
@@ -39,6 +42,7 @@ fn a_path_leads_to_a_script_or_a_file() {
         let tree = scripts();
         let _php = or_skip!(Php::start(&tree));
         let stage = Stage::with(driver, &tree, ", environment = { APP = 'x' }", "");
+        let long = format!("/sub/show.php/{}", "n".repeat(300));
         for (path, name, info) in [
             ("/", "/index.php", "-"),
             ("/?a=b", "/index.php", "-"),
@@ -53,6 +57,13 @@ fn a_path_leads_to_a_script_or_a_file() {
             // Directories may have such names, too.
             ("/dir.php/in.php/show.php/info", "/dir.php/in.php/show.php", "/info"),
             ("/dir.php/missing", "/index.php", "-"),
+            // The slash is none for names of files, and the path of a request is told as it came.
+            ("/a%2Fpost", "/index.php", "-"),
+            ("/sub%2Fshow.php", "/index.php", "-"),
+            ("/sub%2Fshow.php/a", "/index.php", "-"),
+            ("/sub/show.php/a%2fb/%5C", "/sub/show.php", "/a/b/\\"),
+            ("/sub/show.php/files/.hidden", "/sub/show.php", "/files/.hidden"),
+            (&long, "/sub/show.php", &long["/sub/show.php".len()..]),
         ] {
             let response = stage.ask(&format!("GET {path}\nX-A: b"));
             assert_eq!(response.status, 200, "{path}: {:?}", stage.server.stderr());
@@ -73,6 +84,9 @@ fn a_path_leads_to_a_script_or_a_file() {
         assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
         assert_eq!(text(&stage.ask("GET /sub/b.txt")), "b");
         assert_eq!(text(&stage.ask("GET /dir.php/b.txt")), "b");
+        for path in ["/dir.php/.secret", "/dir.php/.d/b.txt", "/.show.php", "/sub/show.php/..%2F"] {
+            assert_eq!(stage.ask(&format!("GET {path}")).status, 404, "{path}");
+        }
         for path in ["/sub", "/dir.php", "/dir.php/in.php"] {
             let response = stage.ask(&format!("GET {path}"));
             assert_eq!(response.status, 301);
@@ -281,14 +295,18 @@ fn without_files_the_application_decides_what_exists() {
         let root = tree.path().display();
         let route = format!("fastcgi = {{ server = 'unix:{root}/php.sock', root = '{root}/www' }}");
         let stage = Stage::of_route(driver, &tree, &route);
-        for (path, name, info) in
-            [("/", "/index.php", "-"), ("/sub/show.php/x", "/sub/show.php", "/x")]
-        {
+        for (path, name, info) in [
+            ("/", "/index.php", "-"),
+            ("/sub/show.php/x", "/sub/show.php", "/x"),
+            ("/sub/show.php/x%2Fy", "/sub/show.php", "/x/y"),
+        ] {
             let response = stage.ask(&format!("GET {path}"));
             let shown = text(&response);
             assert_eq!((value(shown, "SCRIPT_NAME"), value(shown, "PATH_INFO")), (name, info));
         }
-        assert_eq!(stage.ask("GET /missing.php").status, 404);
+        for path in ["/missing.php", "/sub%2Fshow.php"] {
+            assert_eq!(stage.ask(&format!("GET {path}")).status, 404);
+        }
         stage.wait_for_log("Primary script unknown");
         // It runs nothing but scripts.
         assert_eq!(stage.ask("GET /a.txt").status, 403);

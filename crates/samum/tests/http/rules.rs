@@ -167,7 +167,7 @@ fn a_path_that_no_file_can_have_and_one_without_a_route_have_the_page_of_the_sit
         let errors = ["404=/404.html", "--errors", "400=/400.html", "--errors", "414=/414.html"];
         let server = serve(driver, tree.path(), &[&["--errors"][..], &errors].concat());
         let long = format!("GET /{}", "n".repeat(300));
-        for path in ["GET /sub%2findex.html", "GET /sub%2Findex.html?q", "POST /a%2fb", &long] {
+        for path in ["GET /sub%2findex.html", "GET /sub%2Findex.html?q", "GET /a%2fb", &long] {
             let response = expect(&server, path, 404, "page 404");
             assert_eq!(response.header("Content-Type"), Some("text/html; charset=utf-8"));
         }
@@ -203,6 +203,90 @@ fn a_path_that_no_file_can_have_and_one_without_a_route_have_the_page_of_the_sit
         assert_eq!(response.header("X-Own"), Some("yes"));
         assert_eq!(ask(&server, "GET /closed/a").status, 403);
         assert_eq!(ask(&server, "GET /closed/a%2fb").status, 403);
+    });
+}
+
+#[test]
+fn a_path_that_no_file_can_have_is_for_what_its_route_does() {
+    let tree = tree().file("a/b", "below").file("page.html", "<!--#echo var=\"DOCUMENT_URI\"-->");
+    tree.write("redirects.txt", "/moved/a%2Fb /listed\n/wild/* /to/:splat\n");
+    let long = "n".repeat(300);
+    let deep = "/n".repeat(2100);
+    on_both_drivers(|driver| {
+        let server = serve_config(
+            driver,
+            &tree,
+            r#"
+            [[site.route]]
+            files = "DIR"
+            fallback = "/index.html"
+            [[site.route]]
+            path = "/page/"
+            files = "DIR"
+            includes = true
+            fallback = "/page/page.html"
+            [[site.route]]
+            path = "/closed/"
+            files = "DIR"
+            fallback = "/index.html"
+            allow = ["192.0.2.1"]
+            [[site.route]]
+            path = "/to/"
+            redirect = { to = "/there/$0", status = 302 }
+            [[site.route]]
+            path = "/query/"
+            redirect = { to = "/there?at=$0", status = 302 }
+            [[site.route]]
+            redirects = "DIR/redirects.txt"
+            [[site.route]]
+            path = "/gone/"
+            status = 410
+            [[site.route]]
+            path = "/text/"
+            status = { code = 200, text = "text" }
+            [[site.route]]
+            path = "/list/"
+            files = "DIR/list"
+            listing = true
+            "#,
+        );
+        for path in [
+            "/project/a%2Fb",
+            "/%2f",
+            "/a%2fb",
+            "/a%2f..%2fb",
+            "/a%2f.%2e%2f..%2f..%2fetc%2fpasswd",
+            &format!("/{long}/x"),
+            &deep,
+            // Another route is not chosen by a slash that is encoded, nor is its rule.
+            "/closed%2Fa",
+            "/gone%2F",
+        ] {
+            expect(&server, &format!("GET {path}"), 200, "index");
+        }
+        expect(&server, "GET /a/b", 200, "below");
+        expect(&server, "GET /page/x%2Fy", 200, "/page/x/y");
+        for path in ["/closed/a%2Fb", "/closed/%2F", &format!("/closed/{long}")] {
+            assert_eq!(ask(&server, &format!("GET {path}")).status, 403, "{path}");
+        }
+        assert_eq!(location(&server, "GET /to/a%2fb?q"), moved(302, "/there/a%2Fb?q"));
+        assert_eq!(location(&server, "GET /to/%2F%2Fevil"), moved(302, "/there/%2F%2Fevil"));
+        assert_eq!(location(&server, "GET /to/a%2F..%2Fb"), moved(302, "/there/a%2F..%2Fb"));
+        assert_eq!(location(&server, "GET /query/a%2Fb"), moved(302, "/there?at=a%2Fb"));
+        assert_eq!(location(&server, "POST /to/a%2fb"), moved(302, "/there/a%2Fb"));
+        let to = format!("/there/{long}");
+        assert_eq!(location(&server, &format!("GET /to/{long}")), moved(302, &to));
+        assert_eq!(location(&server, "GET /moved/a%2fb"), moved(301, "/listed"));
+        expect(&server, "GET /moved/a/b", 200, "index");
+        assert_eq!(location(&server, "GET /wild/a%2Fb"), moved(301, "/to/a%2Fb"));
+        assert_eq!(ask(&server, "GET /gone/a%2Fb").status, 410);
+        expect(&server, "GET /text/a%2Fb", 200, "text");
+        assert_eq!(ask(&server, "GET /list/a%2Fb").status, 404);
+        assert_eq!(ask(&server, "OPTIONS /a%2fb").status, 204);
+        assert_eq!(ask(&server, "DELETE /a%2fb").status, 405);
+        for path in ["/a%00b", "/%zz", "/..", "/%2e%2e/a"] {
+            assert_eq!(ask(&server, &format!("GET {path}")).status, 400, "{path}");
+        }
     });
 }
 
@@ -518,7 +602,7 @@ fn a_file_of_redirects_comes_before_files() {
         assert_eq!(location(&server, "POST /old"), moved(301, "/new"));
         assert_eq!(location(&server, "HEAD /old"), moved(301, "/new"));
         assert_eq!(location(&server, "GET /a.html"), moved(302, "https://example.org/"));
-        assert_eq!(location(&server, "GET /loop/%2f/evil.org"), moved(404, "none"));
+        assert_eq!(location(&server, "GET /loop/%2f/evil.org"), moved(301, "/%2F/evil.org"));
         assert_eq!(location(&server, "GET /loop//evil.org"), moved(301, "/evil.org"));
         assert_eq!(location(&server, "GET /loop/%5Cevil.org"), moved(301, "/%5Cevil.org"));
         expect(&server, "GET /style.css", 200, "css");

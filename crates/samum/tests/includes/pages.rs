@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::{SOON, wait_until};
-use crate::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
 #[test]
 fn directives_are_replaced_by_what_they_say() {
@@ -18,6 +18,7 @@ fn directives_are_replaced_by_what_they_say() {
         ] {
             tree.write(name, text);
         }
+        script(&tree, "show", "printf 'Content-Type: text/plain\\n\\n%s' \"$PATH_INFO\"");
         let cases = [
             ("a<!--#include virtual=\"/a.txt\" -->b", "atextb".to_owned()),
             (
@@ -37,6 +38,8 @@ fn directives_are_replaced_by_what_they_say() {
                 "<!--#set var=\"p\" value=\"/a.txt\"--><!--#include virtual=\"$p\"-->",
                 "text".to_owned(),
             ),
+            ("<!--#include virtual=\"/tool/show/a%2Fb\"-->", "/a/b".to_owned()),
+            ("<!--#include virtual=\"/d%2Fb.html\"-->b", format!("{ERRMSG}b")),
             ("<!--#include virtual=\"/none.txt\"-->b", format!("{ERRMSG}b")),
             ("<!--#include virtual=\"/.hidden\"-->b", format!("{ERRMSG}b")),
             ("<!--#include virtual=\"/closed/a.txt\"-->b", format!("{ERRMSG}b")),

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::{Field, Head, Method, ResponseHead, Status, bytes};
+use http::{Field, Head, Method, ResponseHead, Status, bytes, path};
 use http1::Framing;
 use ring::{Completion, Key, Op, Slab};
 
@@ -142,7 +142,7 @@ impl Programs {
         {
             environment.set_content_length(length);
         }
-        let name = [directory.mount(), path].concat();
+        let name = [directory.mount(), &path::with_slashes(path, b"%2F")].concat();
         let is_directory = path.ends_with(b"/");
         let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
         let key = self.programs.insert(Program {

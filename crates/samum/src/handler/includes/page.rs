@@ -7,7 +7,7 @@ use core::ops::Range;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use http::{HeadBuf, Status};
+use http::{HeadBuf, Status, path};
 use ring::Key;
 use sendfile::{Piece, Policy};
 
@@ -174,6 +174,7 @@ impl Page {
         let Self { context, .. } = self;
         let head = context.head.as_head();
         let document = context.paths.first().map_or(&b""[..], |path| path);
+        let document = &*path::with_slashes(document, b"/");
         let (modified, client) = (context.modified, context.client);
         let facts = Facts { head: &head, document, modified, client, now };
         while self.open < SIDE_BY_SIDE_MAX && self.slots.len() < SLOTS_MAX {

@@ -6,7 +6,7 @@ use http::{FieldSection, Head, Method, Reject, ResponseHead, Status, Target};
 use sendfile::Piece;
 
 use super::Router;
-use super::place::name_of;
+use super::place::normalize;
 use crate::config::{Action, Route};
 use crate::content::{self, Kind};
 use crate::context::Context;
@@ -243,7 +243,7 @@ pub(super) fn add_fields(
     };
     let Target::Origin { path, .. } = head.target else { return };
     let mut name = Vec::new();
-    if name_of(path, &mut name).is_ok() {
+    if normalize(path, &mut name).is_ok() {
         fields::apply(&fields::matching(rules, &[&name]), &mut response.made().head);
     }
 }

@@ -9,7 +9,7 @@ use super::admit::{admit, circumstances};
 use super::answer::{Answer, HandedOver, Moved, Outcome};
 use super::moved::{lacks_slash, sent_on};
 use super::pages::asked_for;
-use super::place::{is_hidden, normalize, page_of};
+use super::place::{is_hidden, page_of, place_of};
 use super::script::is_source;
 use super::steps::Step;
 use super::{Asked, Over, Routed, Router, Waiting};
@@ -308,16 +308,14 @@ impl Router {
         let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
         let site = place.site;
         let mut name = core::mem::take(&mut self.scratch);
-        let found = match normalize(path, &mut name) {
-            Ok(()) => {
-                let place = serving.inner_place(site, &name);
-                self.go_on(shell, request, (serving, place), &name, (by, count))
-            }
-            Err(error) => {
-                let outcome = Outcome::Error(error.status());
-                self.settle_refused(shell, ticket, (serving, place), outcome)
-            }
-        };
+        let found =
+            match place_of(&serving, path, &mut name, |name| serving.inner_place(site, name)) {
+                Ok(place) => self.go_on(shell, request, (serving, place), &name, (by, count)),
+                Err(error) => {
+                    let outcome = Outcome::Error(error.status());
+                    self.settle_refused(shell, ticket, (serving, place), outcome)
+                }
+            };
         self.scratch = name;
         found
     }

@@ -1,6 +1,6 @@
 //! Requests that are sent to another address.
 
-use http::{Method, Status, Target};
+use http::{Method, Status, Target, path};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
@@ -100,7 +100,8 @@ pub(super) fn redirected(
     let Some(status) = redirect::status(code).filter(|_| !redirect::leads_to(&location, path))
     else {
         shell.cx.stats.redirect_loops += 1;
-        let path = String::from_utf8_lossy(path);
+        let path = path::with_slashes(path, b"%2F");
+        let path = String::from_utf8_lossy(&path);
         shell.complain(Complaint::Redirects, &format!("the redirect of {path} leads to itself"));
         return Outcome::Error(Status::InternalServerError);
     };

@@ -8,7 +8,7 @@ use ring::Key;
 
 use super::admit::client_of;
 use super::answer::{Answer, Outcome};
-use super::place::{clean_len, is_hidden, normalize};
+use super::place::{clean_len, is_hidden, normalize, place_of};
 use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
@@ -221,7 +221,7 @@ impl Router {
         stats.includes_failed += 1;
         stats.include_cycles += u64::from(problem.is_cycle());
         let path = context.paths.last().map_or(&b""[..], |path| path);
-        let path = String::from_utf8_lossy(path);
+        let path = String::from_utf8_lossy(&path::with_slashes(path, b"%2F")).into_owned();
         self.pages.lines.note_page(shell, &path, &problem.to_string());
     }
 
@@ -262,10 +262,10 @@ impl Router {
         let (mut path, query) = includes::resolve(base, url);
         let mut name = core::mem::take(&mut self.scratch);
         let serving = Rc::clone(&context.serving);
-        let placed = normalize(&path, &mut name)
+        let find = |name: &[u8]| serving.inner_place(context.site, name);
+        let placed = place_of(&serving, &path, &mut name, find)
             .map_err(|error| Trouble::Status(error.status()))
-            .and_then(|()| {
-                let place = serving.inner_place(context.site, &name);
+            .and_then(|place| {
                 // A client would be sent there.
                 if let Some(len) = clean_len(&serving, place, &name) {
                     name.truncate(len);

@@ -1,78 +1,76 @@
 //! The places of paths: their normal form, and their route.
 
-use http::path::{self, Normal, PathError};
+use http::path::{self, PathError};
 
+use super::script::script_len;
 use crate::handler::proxy;
+use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
 use crate::site::SiteId;
 
 /// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names
 /// a directory.
 pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
-    let normal = path::normalize(url_path, name)?;
-    complete(normal, name);
-    Ok(())
-}
-
-/// Adds the slashes to the name that a path was turned into.
-fn complete(normal: Normal, name: &mut Vec<u8>) {
+    let normal = path::normalize_opaque(url_path, name)?;
     name.insert(0, b'/');
     if normal.directory && name.len() > 1 {
         name.push(b'/');
     }
-}
-
-/// Turns the path of a URL into its normal form, or into that of a path that names no file.
-pub(super) fn name_of(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
-    let Err(error) = normalize(url_path, name) else { return Ok(()) };
-    if !matches!(error, PathError::EncodedSlash | PathError::NameTooLong | PathError::PathTooLong) {
-        return Err(error);
-    }
-    let normal = path::normalize_opaque(url_path, name)?;
-    complete(normal, name);
     Ok(())
 }
 
-/// Finds the place of the path of a URL in a site, and turns the path into its normal form.
+/// Finds the place of the path of a URL, and turns the path into its normal form. `find` finds that of a path in normal
+/// form.
 ///
-/// A path that names no file is for a route that has none. One with an encoded slash is passed on only if it is of
-/// the same route with a plain one: the server may take it for that.
+/// An encoded slash is a byte of its name: it divides no names, so no other route is chosen for it, and no file has
+/// such a name. A program or a server may decode it, so that such a path is for one only if it is of the same route
+/// with a plain slash, and has no dot segments then.
 pub(super) fn place_of(
     serving: &Serving,
-    site: SiteId,
     url_path: &[u8],
     name: &mut Vec<u8>,
+    find: impl Fn(&[u8]) -> Place,
 ) -> Result<Place, PathError> {
-    let Err(error) = normalize(url_path, name) else { return Ok(serving.place(site, name)) };
-    name_of(url_path, name)?;
-    let place = serving.place(site, name);
-    let route = place.route.filter(|id| serving.upstream(*id).is_some());
-    let route = route.filter(|id| serving.tree(*id).is_none()).ok_or(error)?;
-    if name.contains(&path::ENCODED_SLASH) {
-        let mut plain = Vec::with_capacity(name.len());
-        for segment in name.split(|byte| [b'/', path::ENCODED_SLASH].contains(byte)) {
-            if !segment.is_empty() {
-                plain.push(b'/');
-                plain.extend_from_slice(segment);
-            }
-        }
-        if name.ends_with(b"/") || name.ends_with(&[path::ENCODED_SLASH]) {
-            plain.push(b'/');
-        }
-        // A script is told its path decoded.
-        if serving.scripts(route).is_some() || serving.place(site, &plain).route != place.route {
-            return Err(PathError::EncodedSlash);
-        }
+    normalize(url_path, name)?;
+    let place = find(name);
+    let is_decoded = || place.route.is_some_and(|id| serving.is_gateway(id));
+    if name.contains(&path::ENCODED_SLASH)
+        && is_decoded()
+        && (path::hides_dots(name) || find(&plain(name)).route != place.route)
+    {
+        return Err(PathError::EncodedSlash);
     }
     Ok(place)
 }
 
-/// Returns whether a path has a name that begins with a dot, and its route serves no such files.
+/// A path in normal form for whoever decodes its encoded slashes.
+fn plain(name: &[u8]) -> Vec<u8> {
+    let is_slash = |byte: &u8| [b'/', path::ENCODED_SLASH].contains(byte);
+    let mut plain = Vec::with_capacity(name.len());
+    for segment in name.split(is_slash).filter(|segment| !segment.is_empty()) {
+        plain.push(b'/');
+        plain.extend_from_slice(segment);
+    }
+    if plain.is_empty() || name.last().is_some_and(is_slash) {
+        plain.push(b'/');
+    }
+    plain
+}
+
+/// Returns whether a path has a name that begins with a dot, and its route serves no such files. What a path has behind
+/// the name of a script is for the script.
 pub(super) fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
     let Some(id) = place.route else { return false };
+    let rest = path.get(serving.prefix(id).len()..).unwrap_or_default();
+    let len = serving.scripts(id).map_or(rest.len(), |_| script_len(rest));
+    is_hidden_below(serving, id, &rest[..len])
+}
+
+/// The same for a path below that of a route.
+pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bool {
     let Some(files) = serving.route(id).action.files() else { return false };
     let prefix = serving.prefix(id);
-    let mut names = path.get(prefix.len()..).unwrap_or_default().split(|byte| *byte == b'/');
+    let mut names = path.split(|byte| *byte == b'/');
     // This directory is for the public (RFC 8615).
     let first = names.next().filter(|name| prefix != b"/" || *name != b".well-known");
     !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
@@ -99,6 +97,7 @@ pub(super) fn page_of(
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let mut name = Vec::new();
     normalize(path, &mut name).ok()?;
+    path::check_file(&name).ok()?;
     let place = serving.inner_place(site, &name);
     let route = place.route.filter(|_| !is_hidden(serving, place, &name))?;
     serving.page_at(route, name.get(serving.prefix(route).len()..)?)

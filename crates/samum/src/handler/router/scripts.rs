@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Method, Target};
+use http::{Method, Status, Target};
 use http1::Framing;
 
 use super::admit::circumstances;
 use super::answer::{Answer, Outcome, not_taken};
 use super::moved::moved_to;
-use super::place::name_of;
+use super::place::{is_hidden_below, normalize};
 use super::script::{script_at, script_len, script_of};
 use super::steps::Step;
 use super::{Asked, Routed, Router, Waiting};
@@ -63,6 +63,10 @@ impl Router {
             return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
         };
         let name = &rest[..directory_len + script_len(&rest[directory_len..])];
+        if directory_len > 0 && is_hidden_below(&serving, id, name) {
+            let outcome = Outcome::Error(Status::NotFound);
+            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+        }
         let Some(tree) = serving.tree(id) else {
             let script = script_of(name);
             return self.run(shell, request, (serving, place), id, &script, held);
@@ -242,7 +246,7 @@ fn path_below(
 ) -> Option<Vec<u8>> {
     let Target::Origin { path, .. } = request.head.target else { return None };
     let mut name = Vec::new();
-    name_of(path, &mut name).ok()?;
+    normalize(path, &mut name).ok()?;
     let rest = name.get(serving.prefix(id).len()..)?.strip_prefix(directory)?;
     rest.starts_with(b"/").then_some(name)
 }
@@ -251,7 +255,7 @@ fn path_below(
 fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     let Target::Origin { path, .. } = target else { return Vec::new() };
     let mut name = Vec::new();
-    let Ok(()) = name_of(path, &mut name) else { return Vec::new() };
+    let Ok(()) = normalize(path, &mut name) else { return Vec::new() };
     // Another one is an index or a fallback.
     let info = name.strip_prefix(mount).and_then(|rest| rest.strip_prefix(script));
     info.filter(|info| info.starts_with(b"/")).unwrap_or_default().to_vec()

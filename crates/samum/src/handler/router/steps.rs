@@ -241,7 +241,8 @@ fn next(serving: &Serving, place: Place, step: Step, outcome: Outcome) -> Next<'
         Step::Fallback => None,
     };
     let Some(status) = outcome.error() else { return Next::End(outcome) };
-    if let (Status::NotFound, Some(directory)) = (status, directory) {
+    // A path that is too long for a file has none either.
+    if let (Status::NotFound | Status::UriTooLong, Some(directory)) = (status, directory) {
         if let Some(id) = directory {
             return Next::End(Outcome::Directory(id));
         }
