@@ -41,7 +41,7 @@ pub use answer::Ticket;
 pub(crate) use answer::{Answer, Found};
 pub(crate) use entries::Entries;
 pub(crate) use resource::Resource;
-pub(crate) use resource::{Data, FileSet, Kind, Variant, head};
+pub(crate) use resource::{Data, FileSet, Kind, Variant, head, last_modified};
 pub use resource::{Finished, Whole};
 pub(crate) use tree::Tree;
 

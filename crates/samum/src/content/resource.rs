@@ -296,6 +296,16 @@ impl Finished {
     }
 }
 
+/// The time of the last modification of a file, unless that is the beginning of the time of the system or before it.
+/// Programs that make the same of the same sources give their files such times (Nix 1, images of containers 0), whatever
+/// is in them: they tell one state from another no more than the time of a clock that was not set.
+pub(crate) fn last_modified(stat: &Stat) -> Option<i64> {
+    (stat.mtime > TIME_OF_NOTHING).then_some(stat.mtime)
+}
+
+/// Up to this second no file was modified.
+pub(super) const TIME_OF_NOTHING: i64 = 1;
+
 /// The fields of every response about this file.
 pub(crate) fn head<'a>(
     stat: &Stat,
@@ -308,7 +318,7 @@ pub(crate) fn head<'a>(
         server: Some(crate::NAME.into()),
         content_type: Some(content_type.as_bytes().into()),
         content_encoding: coding.map(|coding| coding.name().as_bytes().into()),
-        last_modified: Some(stat.mtime),
+        last_modified: last_modified(stat),
         etag: (!etag.is_empty()).then_some(etag.into()),
         vary: vary.map(Into::into),
         accept_ranges: true,

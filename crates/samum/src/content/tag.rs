@@ -13,6 +13,9 @@
 //! two releases may have the same (`mksquashfs -all-time`). Such files have no tag of [`Tags::Stat`], also below an
 //! overlay ([`Stat::from_image`]), and their dates validate no ranges.
 //!
+//! A file system that gives no time of change either (FUSE, where both times are 0 or 1) tells two files of equal size by
+//! their inodes alone, which may be used again. Such files have no tag.
+//!
 //! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
 //! computed on a thread beside the worker, one file of a device after the other, at a limited rate; until then
 //! the file has no tag. A read that never ends keeps the files of its device waiting, and no others. Computed hashes
@@ -30,7 +33,7 @@ use ring::{Beside, Caching, Detached, Device, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
-use super::resource::{Data, Kind, Variant};
+use super::resource::{Data, Kind, TIME_OF_NOTHING, Variant};
 use super::tree::Tree;
 use crate::config::Tags;
 use crate::serving::TreeId;
@@ -83,7 +86,13 @@ impl From<&Stat> for State {
 /// Returns whether a file may have a tag of its contents: it is not too large, and its hash is not taken for that of
 /// another one later.
 const fn can_be_known(stat: &Stat) -> bool {
-    stat.size <= BYTES_MAX && (!stat.from_image || stat.has_unique_mount())
+    let tells_states = if stat.from_image { stat.has_unique_mount() } else { has_change(stat) };
+    stat.size <= BYTES_MAX && tells_states
+}
+
+/// Returns whether the file system says when a file was changed.
+const fn has_change(stat: &Stat) -> bool {
+    stat.ctime > TIME_OF_NOTHING || stat.mtime > TIME_OF_NOTHING
 }
 
 /// The tag of a state. It is hashed, so it does not disclose inode numbers.
@@ -162,7 +171,7 @@ impl Hashes {
     /// The tag of a file, empty if it is not known (yet).
     pub(super) fn tag(&self, tags: Tags, stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
         match tags {
-            Tags::Stat if stat.from_image => Vec::new(),
+            Tags::Stat if stat.from_image || !has_change(stat) => Vec::new(),
             Tags::Stat => of_stat(stat, coding),
             Tags::Hash => {
                 let hash = self.known.get(&State::from(stat));
@@ -466,6 +475,23 @@ mod tests {
         assert!(hashes.tag(Tags::Hash, &elsewhere, None).is_empty());
         assert!(!can_be_known(&Stat { mount: 30, ..stat }));
         assert!(can_be_known(&Stat { mount: 30, from_image: false, ..stat }));
+    }
+
+    #[test]
+    fn a_file_of_time_0_or_1_has_a_tag_only_if_its_time_of_change_is_known() {
+        let hashes = Hashes::default();
+        for mtime in [0, 1] {
+            let known = Stat { mtime, ctime: 1_700_000_000, ..STAT };
+            let tag = hashes.tag(Tags::Stat, &known, None);
+            assert!(!tag.is_empty() && can_be_known(&known));
+            let rebuilt = Stat { ctime: known.ctime + 1, ..known };
+            assert_ne!(hashes.tag(Tags::Stat, &rebuilt, None), tag, "the inode was used again");
+            for ctime in [0, 1] {
+                let unknown = Stat { mtime, ctime, ..STAT };
+                assert!(hashes.tag(Tags::Stat, &unknown, None).is_empty());
+                assert!(!can_be_known(&unknown));
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ use sendfile::{Piece, Policy, Window};
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
-use crate::content::{Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole};
+use crate::content::{
+    Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole, last_modified,
+};
 use crate::context::Context;
 use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
@@ -232,7 +234,7 @@ fn part<'a>(
         size,
         validators: Validators {
             etag: &variant.etag,
-            last_modified: Some(variant.stat.mtime),
+            last_modified: last_modified(&variant.stat),
             strong_date: !variant.stat.from_image,
         },
     };

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::time::UNIX_EPOCH;
 
 use testkit::{Server, Tree};
@@ -33,6 +34,60 @@ fn tag(server: &Server, path: &str) -> String {
 }
 
 /// Nix, container layers and `rsync -t` produce such files.
+/// As Nix makes them, and images of containers: the time is the same in every release.
+#[test]
+fn files_of_time_0_or_1_are_told_apart_by_their_tags_alone() {
+    let tree = Tree::new().directory("one").directory("two");
+    let write = |release: &str, byte: u8| {
+        for (name, seconds) in [("zero", 0), ("one", 1), ("two", 2)] {
+            let path = tree.path().join(release).join(name);
+            fs::write(&path, vec![byte; 100_000]).unwrap();
+            fs::write(path.with_extension("small"), [byte; 10]).unwrap();
+            for path in [path.clone(), path.with_extension("small")] {
+                common::set_modified(&path, UNIX_EPOCH + Duration::from_secs(seconds));
+            }
+        }
+    };
+    write("one", b'a');
+    write("two", b'b');
+    let link = tree.path().join("current");
+    on_both_drivers(|driver| {
+        let _ = fs::remove_file(&link);
+        symlink("one", &link).unwrap();
+        let server = serve(driver, &link, &[]);
+        for name in ["zero", "one", "zero.small", "one.small"] {
+            let whole = ask(&server, &format!("GET /{name}"));
+            let size = whole.body.len();
+            assert_eq!(whole.header("Last-Modified"), None, "{name}");
+            let tag = whole.header("ETag").unwrap().to_owned();
+            for (condition, status) in [
+                ("If-Modified-Since: Thu, 01 Jan 1970 00:00:01 GMT", 200),
+                ("If-Modified-Since: Sun, 06 Nov 2022 08:49:37 GMT", 200),
+                ("If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT", 200),
+                ("Range: bytes=0-1\nIf-Range: Thu, 01 Jan 1970 00:00:01 GMT", 200),
+                ("Range: bytes=0-1\nIf-Range: Thu, 01 Jan 1970 00:00:00 GMT", 200),
+                (&format!("Range: bytes=0-1\nIf-Range: {tag}"), 206),
+                (&format!("If-None-Match: {tag}"), 304),
+                ("If-None-Match: \"x\"\nIf-Modified-Since: Sun, 06 Nov 2022 08:49:37 GMT", 200),
+            ] {
+                let response = ask(&server, &format!("GET /{name}\n{condition}"));
+                assert_eq!(response.status, status, "{name} {condition}");
+                assert_eq!(response.header("Last-Modified"), None, "{name} {condition}");
+            }
+            let new = tree.path().join("new");
+            symlink("two", &new).unwrap();
+            fs::rename(&new, &link).unwrap();
+            let head = format!("GET /{name}\nIf-None-Match: {tag}");
+            assert!(wait_until(SOON, || ask(&server, &head).body == vec![b'b'; size]), "{name}");
+            symlink("one", &new).unwrap();
+            fs::rename(&new, &link).unwrap();
+            assert!(wait_until(SOON, || ask(&server, &head).status == 304), "{name}");
+        }
+        let later = ask(&server, "GET /two");
+        assert_eq!(later.header("Last-Modified"), Some("Thu, 01 Jan 1970 00:00:02 GMT"));
+    });
+}
+
 #[test]
 fn another_file_of_the_same_size_and_time_is_another_file() {
     on_both_drivers(|driver| {

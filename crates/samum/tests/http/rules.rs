@@ -49,8 +49,8 @@ fn moved(status: u16, location: &str) -> (u16, String) {
     (status, location.to_owned())
 }
 
-/// A drawing that is compressed by the nature of its format is sent as it is, also to clients that ask for no coding, as
-/// nginx and Apache send it.
+/// A drawing that is compressed by the nature of its format is sent as it is, also to clients that ask for no coding: there
+/// is no other form of it.
 #[test]
 fn a_compressed_drawing_says_so_and_is_not_compressed_again() {
     let tree = Tree::new()
