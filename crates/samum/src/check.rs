@@ -69,6 +69,12 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         }
         let opened = match &thing {
             Thing::Directory(path) => follow::Root::open(path).map(drop),
+            Thing::Path(root, path) => {
+                warnings.extend(
+                    has_file(root, path).then(|| loaded.warning(&thing, &for_a_file(path))),
+                );
+                Ok(())
+            }
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {
@@ -142,10 +148,29 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             | Action::Metrics
             | Action::Status(_) => None,
         });
+        let of_paths = site.routes.iter().filter_map(|route| {
+            let files = route.action.files()?;
+            Some(Thing::Path(files.root.clone(), route.path.clone()))
+        });
         let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
-        addresses.chain(log).chain(of_routes).chain(of_buffers)
+        addresses.chain(log).chain(of_routes).chain(of_paths).chain(of_buffers)
     });
     control.into_iter().chain(interfaces).chain(of_sites)
+}
+
+/// Returns whether a directory has a file by the name in which the path of its route ends, or by the whole path.
+fn has_file(root: &Path, path: &str) -> bool {
+    let below = path.trim_start_matches('/');
+    let name = path.rsplit('/').next().unwrap_or_default();
+    !name.is_empty() && [below, name].iter().any(|name| root.join(name).is_file())
+}
+
+/// What to do about a route whose path is that of a file.
+fn for_a_file(path: &str) -> String {
+    format!(
+        "the `path` of a route with `files` is a directory, and requests for `{path}` are sent to `{path}/`: for the \
+         file use `match = \"{path}\"` in the place of `path`"
+    )
 }
 
 /// Returns whether a site listens on the Unix socket at a path.

@@ -222,7 +222,8 @@ pub struct Serve {
     pub errors: Vec<(u16, String)>,
 
     /// A field that responses have, for all paths or for those that match a pattern; without a value,
-    /// a field that they do not have. May be repeated
+    /// a field that they do not have. Those about caching, such as Cache-Control, are not for failures. May be
+    /// repeated
     #[arg(long, value_name = "[PATTERN ]NAME: VALUE", value_parser = rule::header)]
     pub headers: Vec<HeaderRule>,
 

@@ -62,6 +62,8 @@ pub(super) struct RouteDraft {
     pub(super) shared: Shared,
     /// The keys among these that it does not have from its site, and their places.
     pub(super) own: Vec<(&'static str, Place)>,
+    /// True if it has keys that are unknown. They may have been meant as its action.
+    pub(super) has_unknown: bool,
 }
 
 /// A thing outside the files that a configuration names.
@@ -69,6 +71,8 @@ pub(super) struct RouteDraft {
 pub enum Thing {
     /// A directory to serve.
     Directory(PathBuf),
+    /// The path of a route with the files of a directory.
+    Path(PathBuf, String),
     /// A directory for the files of buffers.
     Buffers(PathBuf),
     /// The file of a log.
@@ -158,6 +162,7 @@ impl RouteDraft {
             fastcgi: None,
             shared,
             own: Vec::new(),
+            has_unknown: false,
         }
     }
 }

@@ -14,6 +14,7 @@ mod interface;
 mod limits;
 mod listen;
 mod log;
+mod patterns;
 mod pcap;
 mod redirect;
 mod request_headers;

@@ -7,7 +7,7 @@ use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{
     Action, Address, Balance, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
-    SCRIPT_SUFFIX, Site, keys,
+    SCRIPT_SUFFIX, Site, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -26,7 +26,8 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     }
     check_addresses(&draft.sites, notes);
     check_rates(&draft, notes);
-    draft.sites.iter().for_each(|site| check_routes(site, notes));
+    let mut has_told_actions = false;
+    draft.sites.iter().for_each(|site| check_routes(site, &mut has_told_actions, notes));
     let mut places = HashMap::from_iter(draft.server_things);
     draft.sites.iter().for_each(|site| note_places(site, &mut places));
     let sites = draft.sites.into_iter().map(site_of).collect();
@@ -34,14 +35,15 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
 }
 
 /// Notes the first place of each thing that a site names.
-fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
+fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Place>) {
     for (address, place) in &site.listen {
         places.entry(Thing::Address(address.clone())).or_insert(*place);
     }
     if let LogTarget::File(path) = &site.log.target {
         places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
     }
-    for (action, place) in site.routes.iter().flat_map(|route| &route.actions) {
+    let of_route = |route: &'a RouteDraft| route.actions.iter().map(move |one| (route, one));
+    for (route, (action, place)) in site.routes.iter().flat_map(of_route) {
         let thing = match action {
             Action::Files(files) => Thing::Directory(files.root.clone()),
             Action::Cgi(cgi) => Thing::Directory(cgi.root.clone()),
@@ -53,6 +55,10 @@ fn note_places(site: &SiteDraft, places: &mut HashMap<Thing, Place>) {
             | Action::Status(_) => continue,
         };
         places.entry(thing).or_insert(*place);
+        if let Action::Files(files) = action {
+            let (path, place) = &route.path;
+            places.entry(Thing::Path(files.root.clone(), path.clone())).or_insert(*place);
+        }
     }
     for route in &site.routes {
         if let Some(dir) = &route.shared.gateway.buffer_dir {
@@ -206,7 +212,9 @@ fn check_rates(draft: &Draft, notes: &mut Notes) {
     }
 }
 
-fn check_routes(site: &SiteDraft, notes: &mut Notes) {
+/// Checks the routes of a site. The actions that there are have been told to somebody who has taken keys of another server
+/// for some.
+fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes) {
     if site.routes.is_empty() {
         notes.error(
             site.place,
@@ -219,7 +227,10 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
     for route in &site.routes {
         match &route.actions[..] {
             [] if route.fastcgi.is_some() => {}
+            // Each unknown key has a message of its own.
+            [] if route.has_unknown && *has_told_actions => {}
             [] => {
+                *has_told_actions |= route.has_unknown;
                 let text = "the route has no action: add `files`, `proxy`, `fastcgi`, `redirect`, `redirects`, \
                             `status`, `cgi` or `metrics`";
                 notes.error(route.place, text);
@@ -245,6 +256,7 @@ fn check_routes(site: &SiteDraft, notes: &mut Notes) {
             notes.warning_beside(route.place, text, *known);
         }
         if let Some((pattern, place)) = &route.pattern
+            && value::begins_as_a_path(pattern)
             && !may_match(pattern, &route.path.0)
         {
             let path = &route.path.0;
@@ -408,8 +420,8 @@ fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
 
 /// Returns whether a pattern may match a path that a route with this path has.
 fn may_match(pattern: &Pattern, path: &str) -> bool {
-    let literal = pattern.as_str().split('*').next().unwrap_or_default().as_bytes();
-    let has_star = literal.len() < pattern.as_str().len();
+    let literal = pattern.shape().split('*').next().unwrap_or_default().as_bytes();
+    let has_star = literal.len() < pattern.shape().len();
     let same = |below: &str| {
         let equal = |(one, other): (&u8, &u8)| one == other || *one == b'?';
         literal.iter().zip(below.as_bytes()).all(equal)
@@ -511,8 +523,8 @@ fn check_redirect(
     pattern: Option<&(Pattern, Place)>,
     notes: &mut Notes,
 ) {
+    let stars = pattern.map_or(0, |(pattern, _)| pattern.stars());
     let pattern = pattern.map(|(pattern, _)| pattern.as_str());
-    let stars = pattern.unwrap_or_default().bytes().filter(|byte| *byte == b'*').count();
     let Some(capture) = captures(redirect).find(|capture| *capture > stars) else { return };
     let text = match pattern {
         Some(pattern) => format!("`${capture}` has no star: `match` is `{pattern}`"),

@@ -394,6 +394,15 @@ pub(super) fn host(text: &str) -> Result<String, String> {
             "`*` is no host; `default = true` makes a site that gets all other hosts".to_owned()
         );
     }
+    if text.starts_with('~') || text.contains(['{', '[', '(', '^', '$', '|']) {
+        return Err("a host is no regular expression, and has no alternatives: list each host, or `*.` before a name"
+            .to_owned());
+    }
+    if let Some(name) = text.strip_prefix('.')
+        && is_host(name)
+    {
+        return Err(format!("write `{name}` for the name itself, and `*.{name}` for all below it"));
+    }
     if text.contains('*') {
         return Err("a wildcard is `*.` before a name, such as `*.example.org`".to_owned());
     }
@@ -437,6 +446,28 @@ fn normal(text: &str) -> String {
     let is_directory =
         ["/", "/.", "/.."].iter().any(|end| text.ends_with(end)) && !names.is_empty();
     format!("/{}{}", names.join("/"), if is_directory { "/" } else { "" })
+}
+
+/// Reads the path of a route, which is no pattern.
+pub(super) fn route_path(text: &str) -> Result<String, String> {
+    let as_pattern = Pattern::new(text);
+    if let Err(why) = &as_pattern {
+        let why = why.strip_prefix(text).and_then(|why| why.strip_prefix(": ")).unwrap_or(why);
+        return Err(format!("a path is no pattern, which is said with `match`: {why}"));
+    }
+    if text.contains('*') {
+        let below =
+            text.strip_suffix('*').filter(|below| below.ends_with('/') && !below.contains('*'));
+        let below = below.map(|below| format!("`path = \"{below}\"` has all paths below it, or "));
+        let below = below.unwrap_or_default();
+        return Err(format!("a path has no stars: {below}use `match = \"{text}\"`"));
+    }
+    path(text)
+}
+
+/// Returns whether a pattern begins as a path may.
+pub(super) fn begins_as_a_path(pattern: &Pattern) -> bool {
+    pattern.shape().starts_with(['/', '*', '?'])
 }
 
 /// Reads a pattern for paths.

@@ -71,6 +71,36 @@ fn a_right_file_is_printed_with_all_defaults() {
 }
 
 #[test]
+fn a_route_whose_path_is_that_of_a_file_is_told_to_use_a_pattern() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |path: &str, key: &str| {
+        let keys = format!(
+            "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\n{key} = '{path}'\nfiles = 'www'\n"
+        );
+        site(directory.path(), &keys);
+        fs::create_dir_all(directory.path().join("www/sub")).unwrap();
+        for name in ["wp-login.php", "LICENSE", "sub/a.php"] {
+            fs::write(directory.path().join("www").join(name), "x").unwrap();
+        }
+        let output = samum(directory.path(), &["check", "samum.toml"]);
+        assert_eq!(output.status.code(), Some(0), "{path}");
+        text(&output.stderr)
+    };
+    for path in ["/wp-login.php", "/LICENSE", "/sub/a.php", "/blog/wp-login.php"] {
+        let shown = check(path, "path");
+        assert!(
+            shown.starts_with("samum.toml:4:8: warning: the `path` of a route with"),
+            "{shown}"
+        );
+        assert!(shown.contains(&format!("use `match = \"{path}\"`")), "{shown}");
+        assert_eq!(check(path, "match"), "");
+    }
+    for path in ["/", "/sub", "/sub/", "/none.php", "/wp-login.php/"] {
+        assert_eq!(check(path, "path"), "", "{path}");
+    }
+}
+
+#[test]
 fn an_address_in_use_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

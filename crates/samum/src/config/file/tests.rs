@@ -427,6 +427,51 @@ fn mistakes_are_explained() {
         (routes("path = '/a?b'\nfiles = 'x'"), "a path ends before `?`"),
         (routes("match = '**********'\nfiles = 'x'"), "at most 9 stars"),
         (routes("match = ''\nfiles = 'x'"), "expected a pattern"),
+        (
+            routes("match = '*.{css,js}'\nfiles = 'x'"),
+            "5:9: error: *.{css,js}: alternatives in braces are not supported: write one for each, `*.css` and `*.js`; \
+             `\\{` is the character itself",
+        ),
+        (
+            routes("files = 'x'\nheaders = [{ match = '*.{css,js}' }]"),
+            "6:22: error: *.{css,js}: alternatives in braces are not supported",
+        ),
+        (
+            routes("match = '~ \\.php$'\nfiles = 'x'"),
+            "5:9: error: ~ \\.php$: this is a regular expression",
+        ),
+        (
+            routes("match = '*.php$'\nfiles = 'x'"),
+            "5:9: error: *.php$: this is a regular expression",
+        ),
+        (routes("match = '*.[jt]s'\nfiles = 'x'"), "a choice of characters in brackets"),
+        (
+            routes("path = '*.js'\nfiles = 'x'"),
+            "5:8: error: a path has no stars: use `match = \"*.js\"`",
+        ),
+        (
+            routes("path = '/images/*'\nfiles = 'x'"),
+            "5:8: error: a path has no stars: `path = \"/images/\"` has all paths below it, or use `match = \"/images/*\"`",
+        ),
+        (
+            routes("path = '/x*'\nfiles = 'x'"),
+            "5:8: error: a path has no stars: use `match = \"/x*\"`",
+        ),
+        (
+            routes("path = '/{a,b}/'\nfiles = 'x'"),
+            "5:8: error: a path is no pattern, which is said with `match`: alternatives in braces",
+        ),
+        (routes("path = '= /a'\nfiles = 'x'"), "5:8: error: a path is no pattern"),
+        (routes("path = '~ ^/a'\nfiles = 'x'"), "5:8: error: a path is no pattern"),
+        (
+            site("hosts = ['.example.org']"),
+            "write `example.org` for the name itself, and `*.example.org`",
+        ),
+        (site("hosts = ['~^www\\.']"), "a host is no regular expression"),
+        (
+            site("hosts = ['{a,b}.example.org']"),
+            "a host is no regular expression, and has no alternatives",
+        ),
         (routes("files = ''"), "expected a path in the file system"),
         (routes("errors = { 200 = '/x' }\nfiles = 'x'"), "200 is no status of an error"),
         (routes("errors = { 404 = 'x' }\nfiles = 'x'"), "a path begins with a slash"),
@@ -663,6 +708,21 @@ fn what_is_only_unusual_is_no_error() {
     assert_eq!(*hosts, ["example.org", "*.example.org", "[2001:db8::1]", "xn--bcher-kva.example"]);
 }
 
+/// Each unknown key has an error, and the actions that there are stand in one of them all.
+#[test]
+fn a_route_with_an_unknown_action_is_not_said_to_have_none_each_time() {
+    let routes = |keys: &[&str]| {
+        let routes: String = keys.iter().map(|keys| format!("[[site.route]]\n{keys}\n")).collect();
+        errors(&format!("[[site]]\n{routes}"))
+    };
+    let shown = routes(&["file = 'x'", "root = 'x'\nproxy_pass = 'y'", "alias = 'z'"]);
+    assert_eq!(shown.matches("unknown key").count(), 4, "{shown}");
+    assert_eq!(shown.matches("has no action").count(), 1, "{shown}");
+    assert!(shown.contains("2:1: error: the route has no action"), "{shown}");
+    let shown = routes(&["file = 'x'", "path = '/a'", "path = '/b'"]);
+    assert_eq!(shown.matches("has no action").count(), 3, "{shown}");
+}
+
 #[test]
 fn probable_mistakes_are_warnings() {
     let two = |one: &str, other: &str| {
@@ -677,7 +737,10 @@ fn probable_mistakes_are_warnings() {
         (two("path = '/img/'", "path = '/img/'\nmatch = '/css/*'"), "8:9: warning: no path of the route, whose `path` is `/img/`, can match"),
         (two("", "path = '/img/'\nmatch = '/im'"), "can match"),
         (two("", "path = '/img'\nmatch = '/imgx'"), "can match"),
-        (two("", "match = 'x*'"), "can match"),
+        (two("", "match = 'x*'"), "7:9: warning: no path can match"),
+        (two("", "match = '**.php'"), "7:9: warning: `**` is two stars"),
+        (with_route("files = 'x'\nheaders = [{ match = '/a/**' }]"), "4:22: warning: `**` is two stars"),
+        (with_route("files = 'x'\nheaders = [{ match = '.css' }]"), "4:22: warning: no path can match"),
         (with_route("status = 308"), "3:10: warning: a 308 without `Location` leads nowhere: use `redirect`"),
         (with_route("status = 206"), "3:10: warning: a 206 without `Content-Range` is a part of nothing: use 200"),
         (with_route("status = { code = 401, text = 'x' }"), "3:10: warning: a 401 without `WWW-Authenticate` asks for nothing"),

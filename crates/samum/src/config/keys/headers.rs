@@ -1,8 +1,9 @@
 //! The keys of an element of `headers`.
 
+use super::patterns::read_pattern;
 use super::text::some_list_text;
 use super::{Key, set};
-use crate::config::value::{self, quoted};
+use crate::config::value::quoted;
 use crate::config::{HeaderRule, rule};
 
 /// The keys of an element of `headers`.
@@ -13,8 +14,9 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
         default: "all paths",
         example: r#""*.css""#,
         doc: "The pattern that a path must match: where a file is sent, its path or that by which it was found, \
-              such as `/` for `/index.html`; in other responses, such as errors, the path of the request.",
-        read: |rule, node, notes| rule.pattern = node.text(value::pattern, notes),
+              such as `/` for `/index.html`; in other responses, such as errors, the path of the request. Patterns are those of \
+              routes; for each of several there is an element.",
+        read: |rule, node, notes| rule.pattern = read_pattern(node, notes),
         write: |rule| rule.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
     },
     Key {

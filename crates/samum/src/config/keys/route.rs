@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::cgi::CGI;
 use super::fastcgi::FASTCGI;
+use super::patterns::read_pattern;
 use super::redirect::REDIRECT;
 use super::servers::{read_applications, read_servers};
 use super::shared::{SHARED, files};
@@ -35,7 +36,7 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
               that `files` does not take are sent to the path with the slash only if its route takes them (`proxy`, \
               `fastcgi`, `cgi`, `redirect`, `status`).",
         read: |route, node, notes| {
-            if let Some(path) = node.text(value::path, notes) {
+            if let Some(path) = node.text(value::route_path, notes) {
                 route.path = (path, node.place);
             }
         },
@@ -46,10 +47,12 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "pattern",
         default: "all paths",
         example: r#""*.php""#,
-        doc: "A pattern for the whole path of a request: `*` stands for any characters, `?` for one. Among \
+        doc: "A pattern for the whole path of a request: `*` stands for any characters, slashes too, `?` for one, and all else \
+              for itself. There are no alternatives (`{css,js}`, `[ab]`) and no regular expressions; a character of theirs \
+              stands for itself behind a backslash, as in `'/\\{a\\}'`. Among \
               the routes of the same path those with a pattern come first, in the order of the file.",
         read: |route, node, notes| {
-            route.pattern = node.text(value::pattern, notes).map(|pattern| (pattern, node.place));
+            route.pattern = read_pattern(node, notes).map(|pattern| (pattern, node.place));
         },
         write: |route| route.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
     },
@@ -249,6 +252,7 @@ pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut N
             (key.read)(&mut route.shared, node, notes);
             route.own.push((key.name, place));
         } else {
+            route.has_unknown = true;
             unknown(name, ROUTE_TITLE, names(ROUTE).chain(names(SHARED)), place, notes);
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Optio
     let found = serving.entry(place.route?);
     let directory = serving.directory(place.site, path)?;
     let names_path = found.route.path.as_bytes() == path
-        || found.route.pattern.as_ref().is_some_and(|own| own.as_str().as_bytes() == path)
+        || found.route.pattern.as_ref().is_some_and(|own| own.shape().as_bytes() == path)
         || found.matcher.redirects.as_ref().is_some_and(|redirects| redirects.lists(path));
     (!names_path && found.served.tree().is_none()).then_some(directory)
 }
