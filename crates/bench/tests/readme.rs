@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use samum_bench::readme::{Kept, between_marks, blocks};
+use samum_bench::report;
 use samum_bench::run::Run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -44,6 +45,37 @@ fn the_tables_of_the_readme_are_those_of_its_runs() {
             dirs.join(" ")
         );
     }
+}
+
+/// All runs that are kept, and none that a text links but that is not there.
+#[test]
+fn each_run_that_is_linked_can_be_read() {
+    let root = Path::new(ROOT);
+    let mut dirs: Vec<String> = fs::read_dir(root.join("docs/runs"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| format!("docs/runs/{}", entry.file_name().to_str().unwrap()))
+        .collect();
+    let mut texts: Vec<_> = ["README.md", "DESIGN.md"].map(|name| root.join(name)).into();
+    for dir in ["docs", "docs/runs"] {
+        let entries = fs::read_dir(root.join(dir)).unwrap().map(|entry| entry.unwrap().path());
+        texts.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    for path in texts {
+        let text = fs::read_to_string(&path).unwrap();
+        let is_date = |name: &str| name.starts_with("20") && name.contains('-');
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let names =
+            links.filter_map(|link| link.trim_start_matches("../").split('/').find(|n| is_date(n)));
+        dirs.extend(names.map(|name| format!("docs/runs/{name}")));
+    }
+    dirs.sort_unstable();
+    dirs.dedup();
+    assert!(dirs.len() > 20, "{dirs:?}");
+    let read = |dir: &String| Run::load(&root.join(dir)).and_then(|run| report::page(&[run]));
+    let unreadable: Vec<_> = dirs.iter().filter_map(|dir| read(dir).err()).collect();
+    assert!(unreadable.is_empty(), "{unreadable:#?}");
 }
 
 /// What is in a table with least and greatest behind it stands between the marks; elsewhere there are no
