@@ -274,6 +274,22 @@ fn set_dead(slow: &SlowFs, is_dead: bool) {
     }
 }
 
+/// Asks for each of the healthy files, one after another. What waits for a file system that does not answer waits for the
+/// patience with it, 3 s, or for ever, and so would most of these. A single one may be late because other programs
+/// have the processors.
+#[track_caller]
+fn assert_not_delayed(mut ask: impl FnMut(usize)) {
+    let mut all: Vec<_> = (0..HEALTHY)
+        .map(|number| {
+            let began = Instant::now();
+            ask(number);
+            began.elapsed()
+        })
+        .collect();
+    all.sort();
+    assert!(all[HEALTHY / 2] < Duration::from_secs(2), "{all:?}");
+}
+
 /// Opens clients that together ask for more than 10,000 different files.
 fn ask_dead(server: &Server, name: &str) -> Vec<Client> {
     let paths = |client: usize| (0..REQUESTS).map(move |file| client * REQUESTS + file);
@@ -300,12 +316,10 @@ fn a_file_system_that_never_answers_harms_only_its_own_files() {
             set_dead(&slow, true);
             let clients = ask_dead(&server, &name);
             assert!(slow.wait_until_waiting(Op::Lookup, 1, SOON));
-            for number in 0..HEALTHY {
-                let began = Instant::now();
+            assert_not_delayed(|number| {
                 let response = ask(&server, &format!("GET /healthy{number}/a.txt"));
                 assert_eq!((response.status, &response.body[..]), (200, &b"fine"[..]));
-                assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-            }
+            });
             assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
             for mut client in clients {
                 client.set_limit(SOON);
@@ -404,11 +418,9 @@ fn reads_that_never_end_harm_only_their_own_files() {
             })
             .collect();
         assert!(slow.wait_until_waiting(Op::Read, 1, SOON));
-        for number in 0..HEALTHY {
-            let began = Instant::now();
+        assert_not_delayed(|number| {
             cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        }
+        });
         for mut client in clients {
             client.set_limit(SOON);
             let head = client.head().unwrap();
@@ -601,11 +613,9 @@ fn closes_that_never_end_harm_only_their_own_files() {
             assert_eq!(ask_on(&mut client, &format!("GET /{name}/many/{number}")).body, b"closed");
         }
         assert!(slow.wait_until_waiting(Op::Flush, 2, SOON));
-        for number in 0..HEALTHY {
-            let began = Instant::now();
+        assert_not_delayed(|number| {
             cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        }
+        });
         slow.set_delay(Op::Flush, Duration::ZERO);
         // Some are cached, and some pipes are kept for the next responses.
         let are_closed = || common::descriptors(&server) < before + CLOSES / 2;
@@ -675,12 +685,10 @@ fn a_block_device_that_never_answers_harms_only_its_own_files() {
         };
         let clients = hung(CLIENTS);
         assert!(disk.wait_until_asked(SOON));
-        for number in 0..HEALTHY {
-            let began = Instant::now();
+        assert_not_delayed(|number| {
             assert_eq!(ask(&server, "GET /hot.txt").body, b"hot");
             cold(number).assert_is(&ask(&server, &format!("GET /large{number}")).body);
-            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
-        }
+        });
         for mut client in clients {
             client.set_limit(SOON);
             let head = client.head().unwrap();
