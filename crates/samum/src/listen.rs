@@ -1,18 +1,18 @@
 //! Listening sockets, and errors that say what to do about them.
 
+mod socket_file;
+
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use rustix::fs::{
-    Access, AtFlags, CWD, FileType, FlockOperation, Gid, MemfdFlags, Mode, OFlags, Uid,
-};
+use rustix::fs::{Access, Gid, MemfdFlags, Mode, Uid};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, ipproto, listen, socket_with, sockopt,
@@ -22,10 +22,8 @@ use rustix::process::{getegid, geteuid};
 use crate::account;
 use crate::config::{Address, UnixSocket};
 use crate::errno::words;
-
-/// How long to wait for other servers that lock the same directory of Unix sockets. Each holds the lock
-/// for a few system calls; a process that holds it longer is no samum.
-const LOCK_MAX: Duration = Duration::from_secs(1);
+pub(crate) use socket_file::SocketFile;
+use socket_file::{Identity, Node, lock_directory, remove};
 
 /// How long an address may be in use before that is an error. The kernel closes the descriptors of an
 /// io_uring a moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c), so the
@@ -120,10 +118,12 @@ pub(crate) fn probe(address: &Address) -> Result<Probe, String> {
 /// its directory can be written to.
 fn probe_unix(path: &Path) -> Result<(), Errno> {
     let address = SocketAddrUnix::new(path)?;
-    if rustix::fs::lstat(path).is_ok() && (!is_socket(path) || answers(&address)) {
-        return Err(Errno::ADDRINUSE);
+    match Node::open(path) {
+        Err(Errno::NOENT) => {}
+        Ok(_) if !answers(&address) => {}
+        Ok(_) | Err(_) => return Err(Errno::ADDRINUSE),
     }
-    rustix::fs::access(directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
+    rustix::fs::access(socket_file::directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
 }
 
 /// Returns whether a server listens on a Unix socket.
@@ -200,6 +200,7 @@ fn socket_of(address: &SocketAddr) -> Result<OwnedFd, Errno> {
 }
 
 /// The user and group that will own a Unix socket.
+#[derive(Clone, Copy)]
 struct Owner {
     user: Option<Uid>,
     group: Option<Gid>,
@@ -210,15 +211,6 @@ impl Owner {
         let user = unix.user.as_deref().map(account::user).transpose()?;
         let group = unix.group.as_deref().map(account::group).transpose()?;
         Ok(Self { user: user.map(Uid::from_raw), group: group.map(Gid::from_raw) })
-    }
-
-    /// Changes the owner of the socket. Call it before `listen`: no client can connect before that, so
-    /// none connects by the permissions of the old owner.
-    fn give(&self, path: &Path) -> Result<(), Errno> {
-        if self.user.is_none() && self.group.is_none() {
-            return Ok(());
-        }
-        rustix::fs::chownat(CWD, path, self.user, self.group, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Finds out whether this process could give a socket that it makes to this owner, with a file that has no name.
@@ -249,18 +241,22 @@ fn open_unix(
     let lock = lock_directory(path);
     match bind_unix(&socket, unix, &address) {
         Ok(()) => {}
-        Err(Errno::ADDRINUSE)
-            if is_socket(path)
-                && rustix::net::connect(make()?, &address) == Err(Errno::CONNREFUSED) =>
-        {
+        Err(Errno::ADDRINUSE) => {
+            // What is no socket stays, and so does a socket that answers.
+            let node = Node::open(path).map_err(|_| Errno::ADDRINUSE)?;
+            if rustix::net::connect(make()?, &node.address()?) != Err(Errno::CONNREFUSED) {
+                return Err(Errno::ADDRINUSE);
+            }
             // The socket is stale: its server has ended.
-            rustix::fs::unlink(path)?;
+            remove(path, node.identity())?;
             bind_unix(&socket, unix, &address)?;
         }
         Err(error) => return Err(error),
     }
-    let file = SocketFile::made(path)?;
-    let ready = owner.give(path).and_then(|()| listen(&socket, backlog));
+    let node = Node::open(path).map_err(|_| Errno::STALE)?;
+    let file = SocketFile::new(path, node.identity());
+    // No client can connect before `listen`, so none connects by the rights of before.
+    let ready = give_rights(&node, unix, *owner).and_then(|()| listen(&socket, backlog));
     // The lock is held until the socket listens, because before that it looks stale. If `listen` has
     // failed, `file` takes the lock again to remove the name.
     drop(lock);
@@ -273,21 +269,31 @@ fn open_unix(
 }
 
 /// Binds a socket to its name, which never has more permissions than `mode`: `bind(2)` uses those of the
-/// socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c). The umask belongs to the whole
-/// process, whose other threads may be making files, so what it takes is given back afterwards. No client
-/// can connect before `listen`.
+/// socket itself, less the umask (`unix_bind_bsd` in net/unix/af_unix.c).
 fn bind_unix(socket: &OwnedFd, unix: &UnixSocket, address: &SocketAddrUnix) -> Result<(), Errno> {
-    let Some(mode) = unix.mode.map(Mode::from_raw_mode) else {
-        return rustix::net::bind(socket, address);
-    };
-    rustix::fs::fchmod(socket, mode)?;
-    rustix::net::bind(socket, address)?;
-    rustix::fs::chmod(&unix.path, mode)
+    if let Some(mode) = unix.mode {
+        rustix::fs::fchmod(socket, Mode::from_raw_mode(mode))?;
+    }
+    rustix::net::bind(socket, address)
 }
 
-/// The rights of a Unix socket that listens.
+/// Gives the file of a socket that was just bound its rights. The umask belongs to the whole process, whose other
+/// threads may be making files, so what it has taken is given back here.
+fn give_rights(node: &Node, unix: &UnixSocket, owner: Owner) -> Result<(), Errno> {
+    let mode = unix.mode.map(Mode::from_raw_mode).filter(|mode| *mode != node.mode());
+    let is_changed = mode.is_some() || owner.user.is_some() || owner.group.is_some();
+    // Whoever may write to the directory may have put another socket in the place of the new one meanwhile.
+    if is_changed && !node.is_made_by(geteuid()) {
+        return Err(Errno::STALE);
+    }
+    node.give(mode, (owner.user, owner.group))
+}
+
+/// The rights that a Unix socket that listens is to have.
 pub(crate) struct Rights<'s> {
     path: &'s Path,
+    /// The file that was made. Another one at its path gets no rights.
+    identity: Option<Identity>,
     /// Without a mode the permissions stay, for the umask of the start is not known any more.
     mode: Option<Mode>,
     owner: Owner,
@@ -296,46 +302,66 @@ pub(crate) struct Rights<'s> {
 impl<'s> Rights<'s> {
     /// The rights that a socket is to have, and had as `before`. If that had an owner and this has none, the server
     /// is the owner.
-    pub(crate) fn look_up(socket: &'s UnixSocket, before: &UnixSocket) -> Result<Self, String> {
+    pub(crate) fn look_up(
+        socket: &'s UnixSocket,
+        before: &UnixSocket,
+        identity: Option<Identity>,
+    ) -> Result<Self, String> {
         let path = &socket.path;
         let Owner { user, group } =
             Owner::look_up(socket).map_err(|why| cannot_change(path, &why))?;
         let user = user.or_else(|| before.user.as_ref().map(|_| geteuid()));
         let group = group.or_else(|| before.group.as_ref().map(|_| getegid()));
         let mode = socket.mode.map(Mode::from_raw_mode);
-        Ok(Self { path, mode, owner: Owner { user, group } })
+        Ok(Self { path, identity, mode, owner: Owner { user, group } })
     }
 
-    /// The rights that the socket has now.
-    fn now(path: &'s Path) -> Result<Self, Errno> {
-        let stat = rustix::fs::lstat(path)?;
-        let (user, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-        let owner = Owner { user: Some(user), group: Some(group) };
-        Ok(Self { path, mode: Some(Mode::from_raw_mode(stat.st_mode & 0o7777)), owner })
+    /// Opens the file of the socket, if it is still there.
+    fn node(&self) -> Result<Node, String> {
+        match Node::open(self.path) {
+            Ok(node) if Some(node.identity()) == self.identity => Ok(node),
+            Ok(_) | Err(Errno::NOTSOCK) => {
+                Err("another file has taken its place (remove that, and restart the server)"
+                    .to_owned())
+            }
+            Err(error) => Err(io::Error::from(error).to_string()),
+        }
     }
+}
 
-    fn give(&self) -> Result<(), Errno> {
-        self.mode.map_or(Ok(()), |mode| rustix::fs::chmod(self.path, mode))?;
-        self.owner.give(self.path)
+/// The rights that a Unix socket had before it got others.
+pub(crate) struct Former {
+    node: Node,
+    mode: Mode,
+    owner: (Option<Uid>, Option<Gid>),
+}
+
+impl Former {
+    /// The rights that a socket has now.
+    fn of(node: Node) -> Self {
+        Self { mode: node.mode(), owner: node.owner(), node }
     }
 
     /// Gives them to the socket again, after an error, which is what the operator is told.
     pub(crate) fn restore(&self) {
-        let _ = self.give();
+        let _ = self.node.give(Some(self.mode), self.owner);
     }
 }
 
 /// Gives Unix sockets that listen other rights: all of them, or none. Returns the rights that they had.
-pub(crate) fn change_rights<'s>(all: &[Rights<'s>]) -> Result<Vec<Rights<'s>>, String> {
+pub(crate) fn change_rights(all: &[Rights<'_>]) -> Result<Vec<Former>, String> {
     let mut before = Vec::new();
     for rights in all {
-        let changed = Rights::now(rights.path).and_then(|now| {
-            before.push(now);
-            rights.give()
+        let Rights { mode, owner, .. } = *rights;
+        let changed = rights.node().and_then(|node| {
+            before.push(Former::of(node));
+            let node = &before.last().expect("just pushed").node;
+            let given = node.give(mode, (owner.user, owner.group));
+            given.map_err(|error| io::Error::from(error).to_string())
         });
-        if let Err(error) = changed {
-            before.iter().for_each(Rights::restore);
-            return Err(cannot_change(rights.path, &io::Error::from(error).to_string()));
+        if let Err(why) = changed {
+            before.iter().for_each(Former::restore);
+            return Err(cannot_change(rights.path, &why));
         }
     }
     Ok(before)
@@ -343,72 +369,6 @@ pub(crate) fn change_rights<'s>(all: &[Rights<'s>]) -> Result<Vec<Rights<'s>>, S
 
 fn cannot_change(path: &Path, why: &str) -> String {
     format!("cannot change the rights of unix:{}: {why}", path.display())
-}
-
-/// Takes the lock that samum servers hold while they replace or remove a Unix socket. It is on the
-/// directory of the socket, so no lock file is left behind. `None` if the directory cannot be locked;
-/// then the server works without the lock.
-fn lock_directory(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(directory_of(path), flags, Mode::empty()).ok()?;
-    let deadline = Instant::now() + LOCK_MAX;
-    loop {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Some(directory),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            Err(_) => return None,
-        }
-    }
-}
-
-/// The directory in which a path names a file.
-fn directory_of(path: &Path) -> &Path {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or_else(|| Path::new("."))
-}
-
-/// The name of a Unix socket in the file system. It is removed when the server ends.
-#[derive(Debug)]
-pub(crate) struct SocketFile {
-    path: PathBuf,
-    /// Device and inode: another server's socket may be at the path by then.
-    identity: (u64, u64),
-}
-
-impl SocketFile {
-    /// Notes a socket that was just made. The caller holds the lock.
-    fn made(path: &Path) -> Result<Self, Errno> {
-        // Absolute, so that it stays right if the working directory changes.
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { identity: identity(path)?, path: absolute })
-    }
-}
-
-impl Drop for SocketFile {
-    /// Removes the name, unless another server's socket is there now.
-    ///
-    /// Drop it while the socket still listens, so that a successor never takes the name for stale.
-    fn drop(&mut self) {
-        let _lock = lock_directory(&self.path);
-        if identity(&self.path) == Ok(self.identity) {
-            // It fails if another process has removed the name, which is what we want.
-            let _ = rustix::fs::unlink(&self.path);
-        }
-    }
-}
-
-fn identity(path: &Path) -> Result<(u64, u64), Errno> {
-    let stat = rustix::fs::lstat(path)?;
-    Ok((stat.st_dev, stat.st_ino))
-}
-
-/// Returns whether the path is a socket. Connecting to any other file is refused like connecting to a
-/// stale socket.
-fn is_socket(path: &Path) -> bool {
-    let stat = rustix::fs::lstat(path);
-    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
 fn local(socket: &OwnedFd) -> Option<SocketAddr> {
@@ -438,6 +398,11 @@ fn explain(address: &Address, error: Errno) -> String {
         }
         (Errno::ADDRNOTAVAIL, _) => {
             " (no interface of this machine has that address: `ip addr` lists them)".to_owned()
+        }
+        (Errno::STALE, Address::Unix(_)) => {
+            " (another file has taken the place of the new socket: only the user of the server should be able \
+             to write to its directory)"
+                .to_owned()
         }
         (Errno::NOENT, Address::Unix(unix)) => {
             let dir = unix.path.parent().unwrap_or(&unix.path).display();
@@ -479,6 +444,11 @@ impl SocketFiles {
         if !names.is_closed {
             names.files.extend(files);
         }
+    }
+
+    /// The file of a listener's socket; `None` if it has none, or the server stops.
+    pub(crate) fn identity(&self, number: u32) -> Option<Identity> {
+        self.lock().files.get(&number).map(SocketFile::identity)
     }
 
     /// Removes the names of listeners.

@@ -17,7 +17,7 @@ use crate::config::{Address, Log, LogTarget, Server, Thing};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
-use crate::listen::{self, Rights, SocketFile, SocketFiles};
+use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
 use crate::say::say;
@@ -163,7 +163,7 @@ impl Reloader {
         next.resolve_names()?;
         let before = listen::change_rights(&rights)?;
         let replaced = self.replace(&next, roots, logs, listeners);
-        replaced.inspect_err(|_| before.iter().for_each(Rights::restore))?;
+        replaced.inspect_err(|_| before.iter().for_each(Former::restore))?;
         let Loaded { config, digest, warnings, .. } = loaded;
         let warnings = warnings.iter().map(ToString::to_string);
         let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
@@ -258,7 +258,8 @@ impl Reloader {
         let others = next.addresses().iter().filter_map(|(number, address)| {
             match (address, served.get(number)?) {
                 (Address::Unix(socket), Address::Unix(before)) if socket != before => {
-                    Some(Rights::look_up(socket, before))
+                    let identity = self.socket_files.identity(*number);
+                    Some(Rights::look_up(socket, before, identity))
                 }
                 _ => None,
             }

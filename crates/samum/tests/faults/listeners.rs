@@ -333,6 +333,19 @@ fn a_file_that_is_no_socket_is_not_replaced() {
             assert!(stderr.contains(advice), "{stderr}");
         }
         assert_eq!(std::fs::read(files.path().join("precious")).unwrap(), b"data");
+        // A link to a stale socket is none, and a file does not get the rights of one.
+        let stale = files.path().join("stale");
+        drop(UnixListener::bind(&stale).unwrap());
+        for target in ["stale", "precious", "missing"] {
+            let link = files.path().join("link");
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let listen = format!("{},mode=600", joined("unix:", &link));
+            let (code, _, stderr) =
+                outcome(&mut command(driver, tree.path(), &["--listen", &listen]));
+            assert!(code == Some(1) && stderr.contains("not a socket"), "{stderr}");
+            std::fs::remove_file(link).unwrap();
+        }
+        assert!(stale.exists() && !files.path().join("missing").exists());
     });
 }
 

@@ -355,6 +355,41 @@ fn a_configuration_with_an_error_leaves_the_rights_of_sockets() {
     });
 }
 
+/// Whoever may write to the directory of a socket can put something else at its path.
+#[test]
+fn only_the_socket_that_was_made_gets_other_rights() {
+    on_both_drivers(|driver| {
+        let listen = |mode: &str| format!("{LISTEN}, {{ unix = \"s\", mode = \"{mode}\" }}");
+        let tree = versions().file("secret", "data");
+        fs::set_permissions(tree.path().join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut stage = Stage::new(driver, tree, &config("", &listen("0600"), "one", ""));
+        let mode = |name| fs::metadata(stage.path(name)).unwrap().permissions().mode() & 0o777;
+        let [socket, made] = ["s", "made"].map(|name| stage.path(name));
+        fs::rename(&socket, &made).unwrap();
+        let stranger = std::os::unix::net::UnixListener::bind(stage.path("stranger")).unwrap();
+        fs::set_permissions(stage.path("stranger"), fs::Permissions::from_mode(0o600)).unwrap();
+        let next = config("", &listen("0666"), "two", "");
+        let swaps: [(&str, &dyn Fn()); 4] = [
+            ("secret", &|| std::os::unix::fs::symlink("secret", &socket).unwrap()),
+            ("made", &|| std::os::unix::fs::symlink("made", &socket).unwrap()),
+            ("secret", &|| fs::hard_link(stage.path("secret"), &socket).unwrap()),
+            ("stranger", &|| fs::hard_link(stage.path("stranger"), &socket).unwrap()),
+        ];
+        for (target, swap) in swaps {
+            swap();
+            let why = "another file has taken its place (remove that, and restart the server)";
+            stage.fail(&next, &["cannot change the rights of unix:", why]);
+            assert_eq!(mode(target), 0o600, "{target}");
+            fs::remove_file(&socket).unwrap();
+        }
+        drop(stranger);
+        // Nor is the stranger's name removed at the end.
+        fs::rename(stage.path("stranger"), &socket).unwrap();
+        assert_eq!(stage.server.terminate().unwrap().code(), Some(0));
+        assert!(socket.exists() && made.exists());
+    });
+}
+
 #[test]
 fn a_socket_without_an_owner_is_the_servers_again() {
     let own = fs::metadata("/proc/self").unwrap().uid();

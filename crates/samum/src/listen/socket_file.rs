@@ -1,0 +1,191 @@
+//! The file of a Unix socket. Others may write to its directory, and put something else at its path at any time. So
+//! what is done to the file is done to what was looked at, by a descriptor, and never to whatever is at the path.
+
+use core::time::Duration;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+
+/// How long to wait for other servers that lock the same directory of Unix sockets. Each holds the lock
+/// for a few system calls; a process that holds it longer is no samum.
+const LOCK_MAX: Duration = Duration::from_secs(1);
+
+/// Device and inode. As long as a socket is bound to it, no other file can have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64);
+
+impl Identity {
+    const fn of(stat: &Stat) -> Self {
+        Self(stat.st_dev, stat.st_ino)
+    }
+}
+
+/// The file of a Unix socket, which is held by a descriptor.
+pub(super) struct Node {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+impl Node {
+    /// Opens what is at a path.
+    ///
+    /// # Errors
+    ///
+    /// `NOTSOCK` if it is no socket: a symbolic link is none, wherever it leads.
+    pub(super) fn open(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => Ok(Self { fd, stat }),
+            _ => Err(Errno::NOTSOCK),
+        }
+    }
+
+    pub(super) const fn identity(&self) -> Identity {
+        Identity::of(&self.stat)
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        Mode::from_raw_mode(self.stat.st_mode & 0o7777)
+    }
+
+    pub(super) fn owner(&self) -> (Option<Uid>, Option<Gid>) {
+        (Some(Uid::from_raw(self.stat.st_uid)), Some(Gid::from_raw(self.stat.st_gid)))
+    }
+
+    /// Returns whether it can be the file that a process of this user has just made: it is the user's, and has no
+    /// other name.
+    pub(super) fn is_made_by(&self, user: Uid) -> bool {
+        self.stat.st_uid == user.as_raw() && self.stat.st_nlink == 1
+    }
+
+    /// The address at which the socket of just this file answers.
+    pub(super) fn address(&self) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new(self.path())
+    }
+
+    /// Changes its permissions and its owner, as far as they are given.
+    pub(super) fn give(
+        &self,
+        mode: Option<Mode>,
+        (user, group): (Option<Uid>, Option<Gid>),
+    ) -> Result<(), Errno> {
+        // fchmod(2) refuses a descriptor that was opened with O_PATH.
+        mode.map_or(Ok(()), |mode| rustix::fs::chmod(self.path(), mode))?;
+        if user.is_none() && group.is_none() {
+            return Ok(());
+        }
+        rustix::fs::chownat(&self.fd, c"", user, group, AtFlags::EMPTY_PATH)
+    }
+
+    /// A path that leads to what the descriptor holds.
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
+    }
+}
+
+/// Takes the lock that samum servers hold while they replace or remove a Unix socket. It is on the
+/// directory of the socket, so no lock file is left behind. `None` if the directory cannot be locked;
+/// then the server works without the lock.
+pub(super) fn lock_directory(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(directory_of(path), flags, Mode::empty()).ok()?;
+    let deadline = Instant::now() + LOCK_MAX;
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(directory),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Removes a name, if it is still that of this file.
+pub(super) fn remove(path: &Path, identity: Identity) -> Result<(), Errno> {
+    let name = path.file_name().ok_or(Errno::NOENT)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // One directory for both calls, whatever its path leads to by then.
+    let directory = rustix::fs::open(directory_of(path), flags, Mode::empty())?;
+    let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if Identity::of(&stat) != identity {
+        return Err(Errno::STALE);
+    }
+    rustix::fs::unlinkat(&directory, name, AtFlags::empty())
+}
+
+/// The directory in which a path names a file.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or_else(|| Path::new("."))
+}
+
+/// The name of a Unix socket in the file system. It is removed when the server ends.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Another server's socket may be at the path by then.
+    identity: Identity,
+}
+
+impl SocketFile {
+    /// Notes a socket that was just made. The caller holds the lock.
+    pub(super) fn new(path: &Path, identity: Identity) -> Self {
+        // Absolute, so that it stays right if the working directory changes.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { path, identity }
+    }
+
+    pub(super) const fn identity(&self) -> Identity {
+        self.identity
+    }
+}
+
+impl Drop for SocketFile {
+    /// Removes the name, unless another server's socket is there now.
+    ///
+    /// Drop it while the socket still listens, so that a successor never takes the name for stale.
+    fn drop(&mut self) {
+        let _lock = lock_directory(&self.path);
+        // It fails if another process has removed the name, which is what we want.
+        let _ = remove(&self.path, self.identity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn rights_are_given_to_the_file_that_was_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, moved, secret] =
+            ["s", "moved", "secret"].map(|name| directory.path().join(name));
+        fs::write(&secret, "").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let _socket = UnixListener::bind(&path).unwrap();
+        let node = Node::open(&path).unwrap();
+        fs::rename(&path, &moved).unwrap();
+        symlink(&secret, &path).unwrap();
+        node.give(Some(Mode::from_raw_mode(0o604)), (None, None)).unwrap();
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&secret), mode(&moved)), (0o600, 0o604));
+        // Nor is the link removed for the socket.
+        assert_eq!(remove(&path, node.identity()), Err(Errno::STALE));
+        assert_eq!(remove(&moved, node.identity()), Ok(()));
+        for other in [&path, &secret] {
+            assert_eq!(Node::open(other).err(), Some(Errno::NOTSOCK));
+        }
+    }
+}
