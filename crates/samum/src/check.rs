@@ -2,11 +2,9 @@
 //! interfaces up.
 
 use std::collections::HashSet;
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use rustix::fs::{Access, FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
@@ -15,6 +13,7 @@ use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Messag
 use crate::errno::words;
 use crate::listen::{self, Probe};
 use crate::log::files::cannot_log;
+use crate::place::Place;
 use crate::serving::{self, NoRedirects, Snapshot};
 use crate::{control_socket, follow, interface, server};
 
@@ -213,17 +212,6 @@ fn try_buffer(path: &Path) -> Result<(), String> {
 
 /// Finds out whether a log could be appended to. It is not made.
 fn try_log(path: &Path) -> Result<(), String> {
-    let tried = match path.metadata() {
-        Ok(data) => {
-            // Opening a FIFO for writing waits for a reader; opening it for both does not.
-            let is_fifo = data.file_type().is_fifo();
-            OpenOptions::new().append(true).read(is_fifo).open(path).map(drop)
-        }
-        Err(_) => {
-            let directory = path.parent().unwrap_or_else(|| Path::new("/"));
-            let tried = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK);
-            tried.map_err(Into::into)
-        }
-    };
+    let tried = Place::find(path).and_then(|place| place.try_append());
     tried.map_err(|error| cannot_log(path, &error))
 }

@@ -45,6 +45,7 @@ mod memory;
 pub mod metrics;
 pub mod network;
 mod pattern;
+mod place;
 pub mod preload;
 mod programs;
 pub mod proxy_protocol;

@@ -17,8 +17,10 @@ use std::thread;
 use netdev::{Device, Received};
 use netstack::channel::{Batch, Channel, Filter, Network};
 use netstack::{Frame, Full, Limits, Transmit};
+use rustix::fs::Mode;
 
 use crate::config;
+use crate::place::Place;
 use crate::say::say;
 
 /// Bytes of a frame that are recorded: all of the largest one.
@@ -49,7 +51,7 @@ impl Files {
     ///
     /// A message for the operator.
     pub(super) fn open(path: PathBuf, files_max: u16) -> Result<Self, String> {
-        let file = File::create(&path)
+        let file = create(&path)
             .map_err(|error| format!("cannot record frames in {}: {error}", path.display()))?;
         Ok(Self { path, file, files_max })
     }
@@ -64,12 +66,13 @@ impl Files {
     fn next(&mut self) -> io::Result<()> {
         for number in (1..self.files_max).rev() {
             let from = if number == 1 { self.path.clone() } else { self.older(number - 1) };
-            // There may be fewer files by now.
-            if from.exists() {
-                std::fs::rename(from, self.older(number))?;
+            match std::fs::rename(from, self.older(number)) {
+                // There may be fewer files by now.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
             }
         }
-        self.file = File::create(&self.path)?;
+        self.file = create(&self.path)?;
         Ok(())
     }
 
@@ -88,6 +91,11 @@ impl Files {
             }
         }
     }
+}
+
+/// Makes a file, in the place of an old one. Others may not read what clients send, and have no say in where it goes.
+fn create(path: &Path) -> io::Result<File> {
+    Place::find_name(path)?.replace(Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
 /// The name of the file of one of several queues: that of the interface and the number stand in front of the
@@ -296,6 +304,29 @@ mod tests {
         assert!(read("a.pcapng.3").is_err());
         let name = path_of(&path, "eth1", 2);
         assert_eq!(name, directory.path().join("a-eth1-2.pcapng"));
+    }
+
+    #[test]
+    fn a_record_is_private_and_leaves_what_links_lead_to() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let [path, precious] = ["a.pcapng", "precious"].map(|name| directory.path().join(name));
+        std::fs::write(&precious, "data").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        symlink(&precious, &path).unwrap();
+        let error = Files::open(path.clone(), 3).unwrap_err();
+        assert!(error.contains("symbolic link"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        // One that was there, whatever its rights and its other names, is another file afterwards.
+        std::fs::hard_link(&precious, &path).unwrap();
+        let mut files = Files::open(path.clone(), 3).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        std::fs::remove_file(&path).unwrap();
+        symlink(&precious, &path).unwrap();
+        files.next().unwrap();
+        assert!(path.with_extension("pcapng.1").is_symlink());
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(std::fs::read(&precious).unwrap(), b"data");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The files of logs, as the threads open them that may sleep.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::Mode;
+
 use crate::config::{Log, LogTarget};
 use crate::errno::words;
+use crate::place::Place;
 
 /// The logs of the configuration that is served.
 #[derive(Debug)]
@@ -35,10 +36,8 @@ pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
     };
-    // Opening a FIFO for writing waits for a reader; opening it for both does not.
-    let is_fifo = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo());
-    let file = OpenOptions::new().append(true).read(is_fifo).create(true).mode(0o640).open(path);
-    file.map(OwnedFd::from).map_err(|error| cannot_log(path, &error))
+    let opened = Place::find(path).and_then(|place| place.append(Mode::from_raw_mode(0o640)));
+    opened.map_err(|error| cannot_log(path, &error))
 }
 
 /// Says why a log cannot be opened, and what it needs.

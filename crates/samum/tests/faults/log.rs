@@ -8,10 +8,12 @@ use std::process::Command;
 use std::time::Instant;
 
 use rustix::process::{Pid, kill_process};
-use testkit::{Address, Client, Content, Server, Signal, Tree};
+use testkit::{Address, Client, Content, Server, Signal, Tree, skip};
 
+use super::outcome;
 use crate::common::{
-    SAMUM, SOON, ask, ask_on, connect, make_fifo, on_both_drivers, request, serve, text, wait_until,
+    SAMUM, SOON, ask, ask_on, command, connect, make_fifo, on_both_drivers, request, serve, text,
+    wait_until,
 };
 
 /// Splits a line in common or combined format at blanks, brackets and quotes.
@@ -283,6 +285,41 @@ fn a_log_that_cannot_be_reopened_stays_open() {
         assert_eq!(server.terminate().unwrap().code(), Some(0));
         let lines = fs::read_to_string(logs.path().join("moved/access.log")).unwrap();
         assert_eq!(lines.lines().count(), 1);
+    });
+}
+
+/// The user to whom the directory of the log belongs puts a link in the place of the log (CVE-2016-1247).
+#[test]
+fn a_log_of_root_is_not_led_elsewhere_by_another_user() {
+    use std::os::unix::fs::{MetadataExt as _, chown, lchown, symlink};
+
+    if fs::metadata("/proc/self").is_ok_and(|process| process.uid() != 0) {
+        skip!("needs root");
+    }
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let logs = Tree::new().directory("logs").file("precious", "data");
+        let [directory, log, precious] =
+            ["logs", "logs/access.log", "precious"].map(|name| logs.path().join(name));
+        chown(&directory, Some(65534), None).unwrap();
+        let args = ["--log", text(&log)];
+        let mut server = serve(driver, tree.path(), &args);
+        fs::rename(&log, directory.join("old")).unwrap();
+        symlink(&precious, &log).unwrap();
+        lchown(&log, Some(65534), None).unwrap();
+        server.signal(Signal::USR1).unwrap();
+        let said = server.wait_for_stderr("a symbolic link of user 65534 leads there", SOON);
+        assert!(said.is_some_and(|line| line.contains("continues to the old file")));
+        ask(&server, "GET /a.txt");
+        drop(server);
+        let (code, _, stderr) = outcome(&mut command(driver, tree.path(), &args));
+        assert!(code == Some(1) && stderr.contains("link of user 65534"), "{stderr}");
+        assert_eq!(fs::read(&precious).unwrap(), b"data");
+        // A link of root's own leads where it says.
+        lchown(&log, Some(0), None).unwrap();
+        let server = serve(driver, tree.path(), &args);
+        ask(&server, "GET /a.txt");
+        assert!(wait_until(SOON, || fs::read(&precious).unwrap().len() > 4));
     });
 }
 

@@ -14,7 +14,8 @@ pub(super) const LOG: &[Key<Log>] = &[
         kind: "path, `-` for standard output, or `none`",
         default: "none; it is needed",
         example: r#""/var/log/samum/access.log""#,
-        doc: "The file to append to, which is opened again on SIGHUP and SIGUSR1.",
+        doc: "The file to append to, which is opened again on SIGHUP and SIGUSR1. Root follows a symbolic link of another \
+              user only into a directory of that user.",
         read: |log, node, notes| set(&mut log.target, read_log(node, notes)),
         write: |log| {
             Some(match &log.target {

@@ -11,7 +11,8 @@ pub(super) const PCAP: &[Key<Capture>] = &[
         kind: "path",
         default: "none; it is needed",
         example: r#""/var/tmp/eth1.pcapng""#,
-        doc: "The file. Older files have the names FILE.1, FILE.2 and so on.",
+        doc: "The file, which is for the user of the server alone (0600) and may be no symbolic link. Older files have the \
+              names FILE.1, FILE.2 and so on.",
         read: |capture, node, notes| set(&mut capture.file, node.file(notes)),
         write: |capture| Some(path_text(&capture.file)),
     },
