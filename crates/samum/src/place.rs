@@ -99,12 +99,13 @@ impl Place {
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| kind(&stat)) {
             Ok(FileType::Fifo | FileType::CharacterDevice) => {}
             Ok(FileType::Symlink) => return Err(Refusal::Link.into()),
-            found => {
-                if found? == FileType::RegularFile {
-                    unlinkat(directory, name, AtFlags::empty())?;
-                }
+            Ok(FileType::RegularFile) => {
+                unlinkat(directory, name, AtFlags::empty())?;
                 flags |= OFlags::CREATE | OFlags::EXCL;
             }
+            // Whatever else has the name keeps it.
+            Ok(_) | Err(Errno::NOENT) => flags |= OFlags::CREATE | OFlags::EXCL,
+            Err(error) => return Err(error.into()),
         }
         Ok(openat(directory, name, flags, mode)?)
     }
