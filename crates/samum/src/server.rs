@@ -28,7 +28,7 @@ use crate::log::files::{self, OpenLogs};
 use crate::reload::{Reloader, Reply, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
-use crate::{control_socket, descriptors, listen};
+use crate::{control_socket, descriptors, interface, listen};
 use exit::{exit, let_go, note_inherited_sockets};
 pub(crate) use shares::have_descriptors;
 use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
@@ -190,8 +190,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let control = open_control_socket(server.control.as_deref(), is_replaceable || has_interfaces)?;
     if has_interfaces {
         // Before any thread starts: each has the rights of the thread that starts it.
-        let dropped = netdev::drop_rights();
-        dropped.map_err(|error| format!("cannot drop the rights of interfaces: {error}"))?;
+        interface::drop_rights().map_err(|error| format!("cannot drop rights: {error}"))?;
     }
     let ways = sockets.into_iter().map(Way::Listeners);
     let ways = ways.chain(seeds.into_iter().map(|seed| Way::Interface(Box::new(seed)))).collect();

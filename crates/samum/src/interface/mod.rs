@@ -16,6 +16,7 @@ mod places;
 mod plan;
 mod rate;
 mod report;
+mod rights;
 mod strays;
 mod transport;
 mod wire;
@@ -36,6 +37,7 @@ use capture::{Files, Port, Recorder};
 pub use network::StackNetwork;
 use news::News;
 use plan::{Local, Place};
+pub(crate) use rights::drop_rights;
 use strays::Strays;
 pub(crate) use transport::StackTransport;
 

@@ -46,7 +46,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its own \
               for each receive queue. A listener is one of an interface if its address is; one for all addresses \
               is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
-              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which the server drops when it has started; see \
+              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; when it has started, the server drops all rights but a few; see \
               “Serving on a network interface” below.",
         read: |draft, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| {
