@@ -76,11 +76,12 @@ const CHECK_ABOUT: &str = "Check a configuration file, and print it with all def
 
 const SERVE_ABOUT: &str = "Serve a directory, or the sites of a configuration file, over HTTP/1.1.\n\n\
     No request waits while another reads from the disk: files in the page cache are sent by \
-    sendfile(2), others are read in the background. On SIGTERM or SIGINT the server accepts no more \
+    sendfile(2), others are read in the background. On SIGTERM, SIGINT or SIGQUIT the server accepts no more \
     connections, completes the responses that it has begun (within 30 seconds), and exits with 0; on a \
     second signal it exits at once. A disk that does not answer may keep the process, which has let go of its clients and \
     addresses by then. SIGHUP and SIGUSR1 reopen the access logs after they \
-    were renamed; with --config, SIGHUP loads the configuration again, too.";
+    were renamed; with --config, SIGHUP loads the configuration again, too. SIGUSR2 and SIGWINCH, by which nginx is \
+    upgraded, change nothing.";
 
 const RELOAD_ABOUT: &str = "Have a running server load its configuration again.\n\n\
     The server checks the whole configuration before it serves any of it. If there is an error, the command \

@@ -15,7 +15,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::config::file::Loaded;
@@ -32,7 +31,7 @@ use crate::{control_socket, descriptors, interface, listen};
 use exit::{exit, let_go, note_inherited_sockets};
 pub(crate) use shares::have_descriptors;
 use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
-use signals::{Wishes, obey_signals, reopen_logs};
+use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
 use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
 
 /// Requests for a reload that wait at once. All that wait are answered by one reload.
@@ -73,8 +72,7 @@ fn serve(
     let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
         prepare(&server, &snapshot, source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
-        .map_err(|error| format!("cannot catch signals: {error}"))?;
+    let signals = Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
     snapshot.resolve_names()?;
 
     let shared = Shared::new(&server, &snapshot, &roots, shares);

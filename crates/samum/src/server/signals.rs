@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 
-use signal_hook::consts::{SIGHUP, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::exit::exit;
@@ -19,6 +19,33 @@ use crate::say::say;
 
 /// The time for removing the names of Unix sockets at the end: their file system may not respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
+
+/// The signals that the server takes. SIGWINCH, by which nginx ends its workers before an upgrade, is ignored as by
+/// default; so is SIGPIPE.
+pub(super) const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
+
+/// What a signal asks for. As far as nginx knows a signal, it has the same meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// Stop after the responses that have begun, or at once if that was asked for before.
+    Stop,
+    Reload,
+    Reopen,
+    /// Let another program file take over, which samum cannot do.
+    Upgrade,
+}
+
+impl Wish {
+    const fn of(signal: i32) -> Self {
+        match signal {
+            SIGHUP => Self::Reload,
+            SIGUSR1 => Self::Reopen,
+            SIGUSR2 => Self::Upgrade,
+            // SIGTERM, SIGINT and SIGQUIT.
+            _ => Self::Stop,
+        }
+    }
+}
 
 /// The things that signals ask for, which threads of their own do.
 pub(super) struct Wishes {
@@ -37,28 +64,42 @@ pub(super) fn obey_signals(
 ) {
     let mut is_stopping = false;
     for signal in signals.forever() {
-        if [SIGHUP, SIGUSR1].contains(&signal) {
-            // If the queue is full, the log is about to be reopened already.
-            let _ = wishes.reopen.try_send(signal == SIGUSR1 || wishes.reload.is_none());
-            if signal == SIGHUP
-                && let Some(reload) = &wishes.reload
-            {
-                // If the queue is full, a reload is about to begin already.
-                let _ = reload.try_send(None);
+        match Wish::of(signal) {
+            Wish::Upgrade => say(
+                "SIGUSR2 does nothing: samum cannot hand its listeners over to another program file yet; \
+                 SIGHUP and `samum reload` load the configuration again",
+            ),
+            Wish::Reopen => reopen(wishes, true),
+            Wish::Reload => {
+                reopen(wishes, wishes.reload.is_none());
+                if let Some(reload) = &wishes.reload {
+                    // If the queue is full, a reload is about to begin already.
+                    let _ = reload.try_send(None);
+                }
             }
-        } else if is_stopping {
-            // Nothing would end them, and enforce their limits, any more.
-            process::kill_all();
-            exit(0);
-        } else {
-            is_stopping = true;
-            // Before the sockets are closed, so that no successor takes the names for stale.
-            let files = Arc::clone(socket_files);
-            within(REMOVE_MAX, move || files.close());
-            workers.stop();
-            say("shutting down after the responses that have begun; a second signal exits at once");
+            Wish::Stop if is_stopping => {
+                // Nothing would end them, and enforce their limits, any more.
+                process::kill_all();
+                exit(0);
+            }
+            Wish::Stop => {
+                is_stopping = true;
+                // Before the sockets are closed, so that no successor takes the names for stale.
+                let files = Arc::clone(socket_files);
+                within(REMOVE_MAX, move || files.close());
+                workers.stop();
+                say(
+                    "shutting down after the responses that have begun; a second signal exits at once",
+                );
+            }
         }
     }
+}
+
+/// Has the logs reopened; `is_wanted` if there should be some.
+fn reopen(wishes: &Wishes, is_wanted: bool) {
+    // If the queue is full, the log is about to be reopened already.
+    let _ = wishes.reopen.try_send(is_wanted);
 }
 
 /// Reopens the access logs for all workers: the files may have been renamed.
@@ -104,5 +145,25 @@ fn within(limit: Duration, act: impl FnOnce() + Send + 'static) {
     if spawn("cleanup", acting).is_ok() {
         // After the limit the server goes on without it.
         let _ = ended.recv_timeout(limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_ask_for_what_nginx_understands_by_them() {
+        for (signal, wish) in [
+            (SIGTERM, Wish::Stop),
+            (SIGINT, Wish::Stop),
+            (SIGQUIT, Wish::Stop),
+            (SIGHUP, Wish::Reload),
+            (SIGUSR1, Wish::Reopen),
+            (SIGUSR2, Wish::Upgrade),
+        ] {
+            assert!(SIGNALS.contains(&signal));
+            assert_eq!(Wish::of(signal), wish, "{signal}");
+        }
     }
 }

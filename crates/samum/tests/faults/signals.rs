@@ -8,7 +8,7 @@ use rustix::process::{Pid, kill_process};
 use testkit::{Address, Client, Content, Signal, Tree, tether};
 
 use crate::common::{
-    SOON, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve, text,
+    SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve, text,
     wait_until,
 };
 
@@ -19,7 +19,8 @@ fn a_download_completes_and_no_client_can_connect() {
     on_both_drivers(|driver| {
         let content = Content::pseudo_random(1, BIG);
         let tree = Tree::new().file("big.bin", content.clone()).file("a.txt", "hello");
-        for signal in [Signal::TERM, Signal::INT] {
+        // nginx stops so on SIGQUIT, which its image has as the signal to stop.
+        for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
             let mut server = serve(driver, tree.path(), &["--threads", "2"]);
             let mut idle = connect(&server);
             assert_eq!(ask_on(&mut idle, "GET /a.txt").status, 200);
@@ -72,6 +73,22 @@ fn clients_that_wait_to_be_accepted_are_answered_at_a_shutdown() {
             drop((clients, silent));
             assert_eq!(server.wait(SOON).unwrap().code(), Some(0));
         }
+    });
+}
+
+#[test]
+fn signals_that_ask_for_nothing_leave_the_server_as_it_is() {
+    on_both_drivers(|driver| {
+        let tree = Tree::new().file("a.txt", "a");
+        let mut server = serve(driver, tree.path(), &[]);
+        for signal in [Signal::WINCH, Signal::PIPE, Signal::CHILD, Signal::USR2] {
+            server.signal(signal).unwrap();
+        }
+        assert!(server.wait_for_stderr("SIGUSR2 does nothing", SOON).is_some());
+        assert_eq!(ask(&server, "GET /a.txt").body, b"a");
+        let said = server.stderr().iter().filter(|line| line.contains("SIG")).count();
+        assert_eq!(said, 1, "{:?}", server.stderr());
+        assert_eq!(server.terminate().unwrap().code(), Some(0));
     });
 }
 
