@@ -24,6 +24,7 @@ use crate::follow::{Root, Roots};
 use crate::interface::{Interfaces, Owners};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::log::files::{self, OpenLogs};
+use crate::programs::supervisor;
 use crate::reload::{Reloader, Reply, Source, summary};
 use crate::say::{say, set_format};
 use crate::serving::Snapshot;
@@ -72,7 +73,9 @@ fn serve(
     let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
         prepare(&server, &snapshot, source.is_some())?;
     // Before any thread starts, so that no signal meets its default action.
-    let signals = Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
+    let signals =
+        Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
+    supervisor::adopt_orphans();
     snapshot.resolve_names()?;
 
     let shared = Shared::new(&server, &snapshot, &roots, shares);
@@ -126,6 +129,7 @@ fn serve(
     // The thread ends because the signals are closed; it has no result.
     let _ = waiting.join();
     drop(reserved);
+    supervisor::kill_all();
     let_go();
     let cut = result?;
     if cut > 0 {

@@ -10,8 +10,10 @@
 //! directory of the program is opened beneath the root, and the program is executed relative to it, so what
 //! was checked is what runs.
 
+pub(crate) mod descendants;
 pub(crate) mod environment;
 pub(crate) mod process;
+pub(crate) mod supervisor;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -34,6 +36,7 @@ use rustix::io::Errno;
 use crate::config::Cgi;
 use environment::{Environment, Script, candidates};
 use process::Process;
+use supervisor::Start;
 
 /// Orders that wait for a program to end or for a thread; at it further ones are refused.
 const ORDERS_MAX: usize = 256;
@@ -233,6 +236,9 @@ impl Directory {
         if !wanted.load(Ordering::Relaxed) {
             return Err(Refusal::quiet(Status::ServiceUnavailable));
         }
+        let Some(start) = Start::begin() else {
+            return Err(Refusal::quiet(Status::ServiceUnavailable));
+        };
         let mut pauses = BUSY_PAUSES.iter();
         let child = loop {
             match command.spawn() {
@@ -246,7 +252,7 @@ impl Directory {
                 Err(error) => return Err(Refusal::of_spawn(&error)),
             }
         };
-        Process::new(child, place).map_err(|error| Refusal::busy(&error))
+        Process::new(child, &environment, &start, place).map_err(|error| Refusal::busy(&error))
     }
 
     /// Opens the directory as it is now: it may have been replaced.

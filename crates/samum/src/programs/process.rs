@@ -1,42 +1,30 @@
-//! The processes of one program: a group with a leader, which the server has started.
+//! The processes of one program: a group with a leader, which the server has started, and what has left the group.
 
-use std::collections::HashSet;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Child;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::ioctl_fionbio;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group,
+    pidfd_open, waitid,
 };
 
 use super::Place;
-
-/// The leaders of all groups that have not been waited for.
-static LEADERS: LazyLock<Mutex<HashSet<Pid>>> = LazyLock::new(Mutex::default);
-
-fn leaders() -> MutexGuard<'static, HashSet<Pid>> {
-    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Kills the processes of all programs, because the server ends at once.
-pub(crate) fn kill_all() {
-    // With the lock, so that none of the numbers gets another meaning.
-    for pid in &*leaders() {
-        // As for `Process::signal`.
-        let _ = kill_process_group(*pid, Signal::KILL);
-    }
-}
+use super::descendants::{Scope, Traces};
+use super::environment::Environment;
+use super::supervisor::{self, Start};
 
 /// A program that was started. Dropping it kills its processes.
 ///
-/// The leader is waited for by [`reap`](Self::reap) and not before, so that the number of the group stays
-/// its own.
+/// The leader is waited for by [`reap`](Self::reap) and not before, so that its number, which is that of the
+/// group, stays its own.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,
+    traces: Arc<Traces>,
     pipes: Pipes,
     is_reaped: bool,
     /// Given up when the process is dropped.
@@ -60,7 +48,12 @@ impl Process {
     /// # Errors
     ///
     /// Those of `pidfd_open(2)`; the processes are killed.
-    pub(crate) fn new(mut child: Child, place: Place) -> io::Result<Self> {
+    pub(super) fn new(
+        mut child: Child,
+        environment: &Environment,
+        start: &Start,
+        place: Place,
+    ) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
             // They fail if the child has ended, which is as good.
@@ -73,12 +66,14 @@ impl Process {
             stdout: child.stdout.take().map(Into::into),
             stderr: child.stderr.take().map(Into::into),
         };
-        for pipe in [&pipes.stdin, &pipes.stdout, &pipes.stderr].into_iter().flatten() {
+        let all = || [&pipes.stdin, &pipes.stdout, &pipes.stderr].into_iter().flatten();
+        for pipe in all() {
             // It cannot fail for an open descriptor.
             let _ = ioctl_fionbio(pipe, true);
         }
-        leaders().insert(pid);
-        Ok(Self { pid, pipes, is_reaped: false, place })
+        let traces = Arc::new(Traces::new(pid, environment, all()));
+        start.add(Arc::clone(&traces));
+        Ok(Self { pid, traces, pipes, is_reaped: false, place })
     }
 
     /// Takes the pipes.
@@ -97,21 +92,25 @@ impl Process {
         }
     }
 
-    /// Sends a signal to the group.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if !self.is_reaped {
-            // It fails if only the zombie of the leader is left, or if the program has taken on another
-            // user's rights.
-            let _ = kill_process_group(self.pid, signal);
+    /// Sends a signal to the leader and its group at once, and to what has left the group soon. Returns false if the
+    /// leader has taken on another user's rights and cannot be stopped.
+    pub(crate) fn signal(&self, signal: Signal, scope: Scope) -> bool {
+        if self.is_reaped {
+            return true;
         }
+        // It fails if only the zombie of the leader is left.
+        let mut sent = kill_process_group(self.pid, signal);
+        // The leader may have joined another group. Its number is its own until it is waited for.
+        if getpgid(Some(self.pid)) != Ok(self.pid) {
+            sent = kill_process(self.pid, signal);
+        }
+        supervisor::signal(&self.traces, signal, scope);
+        sent != Err(Errno::PERM)
     }
 
-    /// Waits for the leader, which has ended.
+    /// Waits for the leader, which has ended. If it has not, it is waited for when it does.
     pub(crate) fn reap(&mut self) {
-        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        leaders().remove(&self.pid);
-        // An error means that there is nothing to wait for.
-        let _ = waitid(WaitId::Pid(self.pid), how);
+        supervisor::reap(self.pid);
         self.is_reaped = true;
     }
 }
@@ -119,7 +118,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.is_reaped {
-            self.signal(Signal::KILL);
+            self.signal(Signal::KILL, Scope::All);
             self.reap();
         }
     }

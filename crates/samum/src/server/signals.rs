@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, mpsc};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::exit::exit;
@@ -13,7 +13,7 @@ use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
 use crate::listen::SocketFiles;
 use crate::log::files;
-use crate::programs::process;
+use crate::programs::supervisor;
 use crate::reload::Reply;
 use crate::say::say;
 
@@ -22,7 +22,7 @@ const REMOVE_MAX: Duration = Duration::from_secs(1);
 
 /// The signals that the server takes. SIGWINCH, by which nginx ends its workers before an upgrade, is ignored as by
 /// default; so is SIGPIPE.
-pub(super) const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
+pub(super) const SIGNALS: [i32; 7] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD];
 
 /// What a signal asks for. As far as nginx knows a signal, it has the same meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ enum Wish {
     Reopen,
     /// Let another program file take over, which samum cannot do.
     Upgrade,
+    /// Wait for processes that have ended.
+    Children,
 }
 
 impl Wish {
@@ -41,6 +43,7 @@ impl Wish {
             SIGHUP => Self::Reload,
             SIGUSR1 => Self::Reopen,
             SIGUSR2 => Self::Upgrade,
+            SIGCHLD => Self::Children,
             // SIGTERM, SIGINT and SIGQUIT.
             _ => Self::Stop,
         }
@@ -65,6 +68,7 @@ pub(super) fn obey_signals(
     let mut is_stopping = false;
     for signal in signals.forever() {
         match Wish::of(signal) {
+            Wish::Children => supervisor::handle_child_end(),
             Wish::Upgrade => say(
                 "SIGUSR2 does nothing: samum cannot hand its listeners over to another program file yet; \
                  SIGHUP and `samum reload` load the configuration again",
@@ -79,7 +83,7 @@ pub(super) fn obey_signals(
             }
             Wish::Stop if is_stopping => {
                 // Nothing would end them, and enforce their limits, any more.
-                process::kill_all();
+                supervisor::kill_all();
                 exit(0);
             }
             Wish::Stop => {
@@ -161,6 +165,7 @@ mod tests {
             (SIGHUP, Wish::Reload),
             (SIGUSR1, Wish::Reopen),
             (SIGUSR2, Wish::Upgrade),
+            (SIGCHLD, Wish::Children),
         ] {
             assert!(SIGNALS.contains(&signal));
             assert_eq!(Wish::of(signal), wish, "{signal}");

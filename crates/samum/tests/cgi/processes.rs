@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
-use testkit::{Signal, request};
+use testkit::{Signal, Tree, request};
 
 use crate::common::{SOON, wait_until};
 use crate::stage::{
@@ -194,6 +194,145 @@ fn nothing_is_left_of_a_server_that_ends_at_once() {
         for pid in pids {
             assert!(wait_until(SOON, || has_ended(pid)), "{pid} goes on");
         }
+    });
+}
+
+/// Programs that try to escape their end: each writes the number of its last process to a file of its name.
+fn fugitives(tree: &Tree) -> [&'static str; 5] {
+    let deaf = |name: &str| {
+        format!(
+            "sh -c 'trap \"\" TERM; echo $$ >{}/{name}; exec sleep 1000'",
+            tree.path().display()
+        )
+    };
+    // The leader joins the group of a child.
+    let group = format!(
+        "exec perl -e '$SIG{{TERM}} = \"IGNORE\"; my $child = fork // die; \
+         if (!$child) {{ setpgrp(0, 0); sleep 1000; exit }} select(undef, undef, undef, 0.1) until setpgrp(0, $child); \
+         open(my $out, \">\", \"{}/group\"); print $out \"$$\\n\"; close $out; sleep 1000'",
+        tree.path().display()
+    );
+    script(tree, "group", &group);
+    script(tree, "session", &format!("setsid {} & wait", deaf("session")));
+    // It forks twice, and holds the pipes.
+    script(tree, "daemon", &format!("(setsid {} &)", deaf("daemon")));
+    script(tree, "cleared", &format!("(env -i setsid {} &); sleep 1000", deaf("cleared")));
+    let closed = format!("(setsid {} </dev/null >/dev/null 2>&1 &); sleep 1000", deaf("closed"));
+    script(tree, "closed", &closed);
+    ["group", "session", "daemon", "cleared", "closed"]
+}
+
+#[test]
+fn a_program_cannot_escape_its_end_or_keep_its_place() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let fugitives = fugitives(&tree);
+        // It ends when as many as there are places run at once.
+        let meet = format!(
+            "touch {0}/$$.here; {HEAD}; until [ $(ls {0}/*.here | wc -l) -ge 5 ]; do sleep 0.1; done; echo met",
+            tree.path().display()
+        );
+        script(&tree, "meet", &meet);
+        let stage = Stage::with(driver, &tree, "processes = 5, timeout = 3");
+        let clients = fugitives.map(|name| {
+            let mut client = stage.connect();
+            client.send(request(&format!("GET /tool/{name}"))).unwrap();
+            client
+        });
+        let pids = fugitives.map(|name| pid_in(&tree, name));
+        for (mut client, name) in clients.into_iter().zip(fugitives) {
+            let status = client.response().unwrap().status;
+            assert_eq!(status, if name == "daemon" { 502 } else { 504 }, "{name}");
+        }
+        pids.into_iter().for_each(wait_for_end);
+        stage.expect(Counts { started: 5, killed: 5, failed: 5, ..Counts::default() });
+        let clients = [(); 5].map(|()| {
+            let mut client = stage.connect();
+            client.send(request("GET /tool/meet")).unwrap();
+            client
+        });
+        for mut client in clients {
+            assert_eq!(text(&client.response().unwrap()), "met\n");
+        }
+    });
+}
+
+#[test]
+fn a_program_cannot_hold_up_the_end_of_the_server_or_outlive_it() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let fugitives = fugitives(&tree);
+        let mut stage = Stage::with(driver, &tree, "timeout = 1");
+        let clients = fugitives.map(|name| {
+            let mut client = stage.connect();
+            client.send(request(&format!("GET /tool/{name}"))).unwrap();
+            client
+        });
+        let pids = fugitives.map(|name| pid_in(&tree, name));
+        let began = Instant::now();
+        stage.terminate();
+        // Their time, that of SIGTERM, and 2 s.
+        assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+        for (pid, name) in pids.into_iter().zip(fugitives) {
+            assert!(wait_until(SOON, || has_ended(pid)), "{name} goes on");
+        }
+        drop(clients);
+    });
+}
+
+#[test]
+fn what_escapes_is_killed_when_the_server_ends_at_once() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let fugitives = fugitives(&tree);
+        let mut stage = Stage::new(driver, &tree);
+        let clients = fugitives.map(|name| {
+            let mut client = stage.connect();
+            client.send(request(&format!("GET /tool/{name}"))).unwrap();
+            client
+        });
+        let pids = fugitives.map(|name| pid_in(&tree, name));
+        stage.server.signal(Signal::TERM).unwrap();
+        stage.wait_for_log("shutting down");
+        let began = Instant::now();
+        stage.terminate();
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        for (pid, name) in pids.into_iter().zip(fugitives) {
+            assert!(wait_until(SOON, || has_ended(pid)), "{name} goes on");
+        }
+        drop(clients);
+    });
+}
+
+/// The server is the parent of what has lost its own. It waits for all of that, and for leaders only once.
+#[test]
+fn no_zombies_are_left_of_orphans() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let orphans = format!(
+            "{HEAD}; for i in 1 2 3 4 5; do (setsid sh -c 'exec >&- 2>&-; sleep 0.$0' $i &); done; echo a; exit 7"
+        );
+        script(&tree, "orphans", &orphans);
+        let stage = Stage::new(driver, &tree);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        assert_eq!(text(&stage.ask("GET /tool/orphans")), "a\n");
+                    }
+                });
+            }
+        });
+        stage.expect(Counts { started: 40, ..Counts::default() });
+        let server = stage.server.pid();
+        let children = || {
+            let threads = std::fs::read_dir(format!("/proc/{server}/task")).unwrap();
+            let read = |thread: std::fs::DirEntry| {
+                std::fs::read_to_string(thread.path().join("children")).unwrap_or_default()
+            };
+            threads.map(|thread| read(thread.unwrap())).collect::<String>()
+        };
+        assert!(wait_until(SOON, || children().is_empty()), "{}", children());
     });
 }
 

@@ -9,16 +9,18 @@
 //!   nothing for [`GRACE`].
 //! - A program is stopped by SIGTERM, and by SIGKILL if it is still there after [`PATIENCE`]: when its time
 //!   is over, when it puts out too much or a faulty header, when its client has gone, and when processes that
-//!   it left behind keep its output open and silent. Processes that have closed it are left alone.
+//!   it left behind keep its output open and silent. Processes that have closed it are left alone by a program that
+//!   has ended by itself.
+//! - A leader that cannot be killed, because it has taken on another user's rights, is given up.
 
 use core::time::Duration;
 
 use ring::Time;
 
+use crate::programs::supervisor::PATIENCE;
+
 /// The time from the end of the leader or of the output to the end of the response.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
-/// The time from SIGTERM to SIGKILL.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a program has done, and what is to be done with it.
 #[derive(Clone, Debug)]
@@ -44,7 +46,7 @@ enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Runs,
-    /// It has ended, at this time, perhaps by a signal.
+    /// It has ended, at this time, perhaps by a signal; or it is given up.
     Ended(Time, Option<i32>),
 }
 
@@ -89,9 +91,9 @@ pub(super) enum End {
 /// What is to be done with the processes of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Send SIGTERM to the group.
+    /// Send SIGTERM.
     Terminate,
-    /// Send SIGKILL to the group.
+    /// Send SIGKILL.
     Kill,
     /// Wait for the leader, which has ended: this is the end.
     Reap,
@@ -147,6 +149,23 @@ impl Life {
         if let Stop::No = self.stop {
             self.stop = Stop::Asked(cause);
         }
+    }
+
+    /// The leader cannot be killed: it is waited for no more.
+    pub(super) const fn handle_immortal(&mut self, now: Time) {
+        if let Leader::Runs = self.leader {
+            self.leader = Leader::Ended(now, None);
+        }
+    }
+
+    /// Returns whether only those processes are stopped that hold the output: the program has ended by itself.
+    pub(super) const fn is_stopped_for_silence(&self) -> bool {
+        matches!(
+            self.stop,
+            Stop::Asked(Cause::Silence)
+                | Stop::Terminated(Cause::Silence, _)
+                | Stop::Killed(Cause::Silence)
+        )
     }
 
     /// Returns whether the program is being stopped.
@@ -291,6 +310,17 @@ mod tests {
         assert_eq!(life.poll(after(4)), None);
         assert_eq!(life.poll(after(5)), Some(Action::Kill));
         assert_eq!(life.poll(after(5)), Some(Action::Reap));
+    }
+
+    #[test]
+    fn a_leader_that_cannot_be_killed_is_given_up() {
+        let mut life = life();
+        assert_eq!(life.poll(after(60)), Some(Action::Terminate));
+        assert_eq!(life.poll(after(65)), Some(Action::Kill));
+        assert_eq!(life.poll(after(66)), None);
+        life.handle_immortal(after(66));
+        assert_eq!(life.poll(after(66)), Some(Action::Reap));
+        assert!(!life.is_stopped_for_silence());
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::Text;
 use crate::handler::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
 use crate::handler::gateway::output::Output;
+use crate::programs::descendants::Scope;
 use crate::programs::process::Process;
 use crate::programs::{Directory, Order};
 use crate::shell::{Shell, kind};
@@ -163,12 +164,18 @@ impl Program {
         }
         let Stage::Running(running) = &mut self.stage else { return false };
         while let Some(action) = running.life.poll(now) {
+            let is_silence = running.life.is_stopped_for_silence();
+            let scope = if is_silence { Scope::Holders } else { Scope::All };
             match action {
                 Action::Terminate => {
                     tools.shell.cx.stats.cgi_killed += 1;
-                    running.process.signal(Signal::TERM);
+                    running.process.signal(Signal::TERM, scope);
                 }
-                Action::Kill => running.process.signal(Signal::KILL),
+                Action::Kill => {
+                    if !running.process.signal(Signal::KILL, scope) {
+                        running.life.handle_immortal(now);
+                    }
+                }
                 Action::Reap => {
                     running.process.reap();
                     let source = String::from_utf8_lossy(self.directory.mount());

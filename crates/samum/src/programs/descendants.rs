@@ -1,0 +1,221 @@
+//! Finds the processes of a program, wherever they have gone: a process may leave its group and its session, and its
+//! parent may end before it. The server is its new parent then (`PR_SET_CHILD_SUBREAPER`), so all that programs have
+//! started are its descendants.
+//!
+//! A process belongs to a program if it is the leader, descends from one that belongs to it, holds one of its pipes, or
+//! was started after it with the request in its environment ([`REQUEST`]). So one that has lost its parents, has
+//! closed the pipes, and has cleared its environment is not found; and one that has only kept its environment is
+//! taken for that of another program that the same client has asked for the same at the same time.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+
+use super::environment::Environment;
+
+/// The variables that tell one request from others. A program's children inherit them.
+const REQUEST: [&str; 12] = [
+    "CONTENT_LENGTH",
+    "HTTP_COOKIE",
+    "HTTP_FORWARDED",
+    "HTTP_X_FORWARDED_FOR",
+    "PATH_INFO",
+    "QUERY_STRING",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    "REQUEST_METHOD",
+    "SCRIPT_FILENAME",
+    "SCRIPT_NAME",
+    "SERVER_PORT",
+];
+
+/// A process: its number, which may be another's later, and the time at which it was started.
+pub(super) type Identity = (Pid, u64);
+
+/// How a program's processes are known.
+#[derive(Debug)]
+pub(super) struct Traces {
+    /// The first process.
+    pub(super) leader: Identity,
+    /// The variables of its request, as `NAME=value`.
+    request: Vec<Box<[u8]>>,
+    /// The inodes of its pipes. The kernel counts them, so no others have the same.
+    pipes: Vec<u64>,
+}
+
+/// The processes of a program that a signal is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    All,
+    /// Those that hold a pipe. Others that a program has left behind are left alone.
+    Holders,
+    /// These, what descends from them, and those that hold a pipe.
+    Known(Vec<Identity>),
+}
+
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Status {
+    is_zombie: bool,
+    parent: i32,
+    group: i32,
+    /// In clock ticks since the start of the machine.
+    started: u64,
+}
+
+impl Status {
+    fn of(pid: Pid) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Reads a line of `/proc/PID/stat`. The name of the program, in parentheses, may have any characters in it.
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let is_zombie = matches!(fields.next()?, "Z" | "X");
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
+        let started = fields.nth(16)?.parse().ok()?;
+        Some(Self { is_zombie, parent, group, started })
+    }
+}
+
+impl Traces {
+    /// The traces of a program that was just started, and whose leader is not waited for yet.
+    pub(super) fn new<'a>(
+        leader: Pid,
+        environment: &Environment,
+        pipes: impl Iterator<Item = &'a OwnedFd>,
+    ) -> Self {
+        let started = Status::of(leader).map_or(0, |status| status.started);
+        let request = environment.iter().filter(|(name, _)| REQUEST.iter().any(|one| name == one));
+        let request = request.map(|(name, value)| {
+            [name.as_bytes(), b"=", value.as_bytes()].concat().into_boxed_slice()
+        });
+        let inode = |pipe: &OwnedFd| rustix::fs::fstat(pipe).ok().map(|stat| stat.st_ino);
+        Self {
+            leader: (leader, started),
+            request: request.collect(),
+            pipes: pipes.filter_map(inode).collect(),
+        }
+    }
+
+    /// Returns whether a process has one of the traces itself.
+    fn fit(&self, pid: Pid, status: Status, scope: &Scope) -> bool {
+        let identity = (pid, status.started);
+        match scope {
+            Scope::All => {
+                identity == self.leader
+                    || self.is_held_by(pid)
+                    || (status.started >= self.leader.1 && self.is_asked_of(pid))
+            }
+            Scope::Holders => self.is_held_by(pid),
+            Scope::Known(known) => known.contains(&identity) || self.is_held_by(pid),
+        }
+    }
+
+    /// Returns whether a process has the request in its environment.
+    fn is_asked_of(&self, pid: Pid) -> bool {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let variables: HashSet<&[u8]> = environment.split(|byte| *byte == 0).collect();
+        !self.request.is_empty() && self.request.iter().all(|one| variables.contains(&one[..]))
+    }
+
+    fn is_held_by(&self, pid: Pid) -> bool {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut inodes = descriptors.filter_map(|descriptor| {
+            let target = fs::read_link(descriptor.path()).ok()?;
+            target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+        });
+        inodes.any(|inode: u64| self.pipes.contains(&inode))
+    }
+
+    /// Sends a signal to the processes of the program that run. Returns which they are. The leaders of other programs
+    /// are no part of it, though they are children of the same server. The leader and its group are left out if the
+    /// signal is not SIGKILL: they have got it already, and twice may mean another thing.
+    pub(super) fn signal(
+        &self,
+        signal: Signal,
+        scope: &Scope,
+        leaders: &HashSet<Pid>,
+    ) -> Vec<Identity> {
+        let own = rustix::process::getpid();
+        let mut seen = HashSet::new();
+        let mut reached = Vec::new();
+        let mut rest: Vec<_> = children(own).into_iter().map(|pid| (own, pid, false)).collect();
+        while let Some((parent, pid, is_parents)) = rest.pop() {
+            if (leaders.contains(&pid) && pid != self.leader.0) || !seen.insert(pid) {
+                continue;
+            }
+            // First: whoever has the number from now on, the signal is for whoever had it while it was looked at.
+            let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+            let Some(status) = Status::of(pid) else { continue };
+            let is_inherited =
+                *scope != Scope::Holders && is_parents && status.parent == parent.as_raw_pid();
+            let is_own = is_inherited || self.fit(pid, status, scope);
+            let has_got_it = signal != Signal::KILL
+                && (pid == self.leader.0 || status.group == self.leader.0.as_raw_pid());
+            if is_own
+                && !status.is_zombie
+                && (has_got_it || pidfd_send_signal(&process, signal).is_ok())
+            {
+                reached.push((pid, status.started));
+            }
+            rest.extend(children(pid).into_iter().map(|child| (pid, child, is_own)));
+        }
+        reached
+    }
+}
+
+/// The children of all threads of a process. Some may be missing while others of them end.
+pub(super) fn children(pid: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut all = Vec::new();
+    for thread in threads {
+        let mut path: PathBuf = thread.path();
+        path.push("children");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let numbers = text.split_ascii_whitespace().filter_map(|number| number.parse().ok());
+        all.extend(numbers.filter_map(Pid::from_raw));
+    }
+    all
+}
+
+/// Waits for a child that has ended. Returns false if it runs.
+pub(super) fn reap(child: Pid) -> bool {
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::Pid(child), how), Ok(None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_program_cannot_look_like_its_status() {
+        let rest = "S 7 3 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 9";
+        let expected = Some(Status { is_zombie: false, parent: 7, group: 3, started: 4711 });
+        for name in ["a", "a b", "a) Z 1 (b", "))", ""] {
+            assert_eq!(Status::parse(&format!("12 ({name}) {rest}")), expected, "{name}");
+        }
+        let ended = format!("12 (a) {}", rest.replace('S', "Z"));
+        assert!(Status::parse(&ended).unwrap().is_zombie);
+        for broken in
+            ["", "12 (a", "12 (a) S", "12 (a) S x 1 1", "12 (a) S 1 x 1", "12 (a) S 7 1 1 0"]
+        {
+            assert_eq!(Status::parse(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn the_status_of_this_process_is_known() {
+        let status = Status::of(rustix::process::getpid()).unwrap();
+        assert!(!status.is_zombie && status.started > 0);
+        assert_eq!(Pid::from_raw(status.parent), rustix::process::getppid());
+    }
+}
