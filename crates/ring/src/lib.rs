@@ -61,6 +61,7 @@ mod fault;
 mod fd;
 mod gate;
 mod helpers;
+mod links;
 mod mounts;
 mod notice;
 mod now;
@@ -85,13 +86,14 @@ pub use common::cancelled;
 pub use fault::Fault;
 pub use fd::{Fd, WeakFd};
 pub use gate::{Call, Device, Gate, Shares};
+pub use links::Links;
 pub use mounts::learn_device;
 pub use notice::{Left, Notice};
 pub use now::PROBE_BYTES_MAX;
 pub use now::process::{Sockets, block_signals, keep_descriptors_from_programs};
 pub use op::{
-    Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, Listing, Op, OpenHow,
-    SPARE_ACCEPTS_MAX, Signal, Stat, Token,
+    Address, Caching, Change, Completion, DriverKind, Entry, Event, FileKind, LISTED_LINKS_MAX,
+    Listing, Op, OpenHow, SPARE_ACCEPTS_MAX, Signal, Stat, Targets, Token,
 };
 pub use pipe::{Pipe, PipePool};
 pub use recv::RecvBuf;

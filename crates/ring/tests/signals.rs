@@ -38,7 +38,7 @@ fn next(ring: &mut Ring, key: Key) -> Option<Completion> {
 fn helper_threads_leave_signals_alone(choice: Choice, signal: i32) {
     let mut ring = Ring::new(choice).unwrap();
     let dir = ring.adopt_file(OwnedFd::from(std::fs::File::open("/").unwrap()));
-    let list = ring.submit(Op::List { dir, entries_max: 10 }, 0);
+    let list = ring.submit(Op::List { dir, entries_max: 10, targets: None }, 0);
     assert!(next(&mut ring, list).unwrap().result.is_ok());
     ring::block_signals(&[signal]).unwrap();
     let key = ring.submit(Op::Signal(signal), 0);

@@ -7,9 +7,12 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
+use rustix::process::geteuid;
 
 use crate::config::file::{self, Errors, Loaded};
-use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Thing, print};
+use crate::config::{
+    Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Symlinks, Thing, print,
+};
 use crate::errno::words;
 use crate::listen::{self, Probe};
 use crate::log::files::cannot_log;
@@ -40,6 +43,7 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
+    warnings.extend(warnings_of_links(&loaded));
     let errors = open_all(&loaded, &mut warnings);
     if !errors.is_empty() {
         return Err(Errors(errors));
@@ -74,6 +78,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
                 );
                 Ok(())
             }
+            // A disk may be mounted later.
+            Thing::Links(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {
@@ -113,6 +119,42 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         }
     }
     errors
+}
+
+/// Warns of directories that symbolic links may lead into: of those that are none, and of all if root would read them.
+pub(crate) fn warnings_of_links(loaded: &Loaded) -> Vec<Message> {
+    let routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
+    let rules = routes.filter_map(|route| match &route.action {
+        Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
+            Some(&files.rules.symlinks)
+        }
+        _ => None,
+    });
+    let is_root = geteuid().is_root();
+    let mut seen = HashSet::new();
+    let mut warnings = Vec::new();
+    for dir in rules.flat_map(Symlinks::directories).filter(|dir| seen.insert(*dir)) {
+        let shown = dir.display();
+        let text = match dir.metadata() {
+            Ok(data) if !data.is_dir() => {
+                format!("symbolic links cannot lead into {shown}: it is not a directory")
+            }
+            Ok(_) if dir == Path::new("/") && is_root => {
+                "symbolic links may lead to every file that root can read: a separate user, or \
+                 `symlinks = { follow = [...] }` with some directories, is safer"
+                    .to_owned()
+            }
+            Ok(_) => continue,
+            Err(error) => {
+                let why = words(&error);
+                format!(
+                    "symbolic links cannot lead into {shown} yet: {why} (samum looks for it when a link is followed)"
+                )
+            }
+        };
+        warnings.push(loaded.warning(&Thing::Links(dir.to_owned()), &text));
+    }
+    warnings
 }
 
 /// The things outside its files that a configuration names.

@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
 use crate::LogFormat;
+use crate::check;
 use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
@@ -462,6 +463,8 @@ impl Serve {
         if let Some(twice) = self.listen.iter().find(|address| !seen.insert(*address)) {
             return Err(format!("--listen {twice} is given twice").into());
         }
+        let of_links = check::warnings_of_links(&loaded);
+        loaded.warnings.extend(of_links);
         let collisions = loaded.config.collisions();
         let error = |(address, why): (_, String)| loaded.error(&Thing::Address(address), &why);
         let errors: Vec<_> = collisions.map(error).collect();
@@ -482,7 +485,7 @@ impl Serve {
             default_type: self.default_type.clone(),
             charset: (self.charset != "none").then(|| self.charset.clone()),
             dotfiles: self.dotfiles,
-            symlinks: self.symlinks,
+            symlinks: self.symlinks.clone(),
             precompressed: self.precompressed,
             ..FileRules::default()
         };

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::Common;
 use crate::fd::{Fd, Handle, Unused};
-use crate::helpers::job::{Job, Lent, Outcome};
+use crate::helpers::job::{Job, Lent, LentTargets, Outcome};
 use crate::op::{Completion, Event, Op, parent_and_name};
 use crate::slab::Key;
 
@@ -42,6 +42,12 @@ impl Common {
             Op::Open { dir, path, how } => {
                 Job::Open { dir: dir.as_ref().map(Fd::raw), path: path.clone(), how: *how }
             }
+            Op::Follow { root, path, how, links } => Job::Follow {
+                root: root.raw(),
+                path: path.clone(),
+                how: *how,
+                links: links.clone(),
+            },
             Op::Stat(fd) => Job::Stat { fd: fd.raw() },
             Op::Read { file, offset, buf, caching } => Job::Read {
                 fd: file.raw(),
@@ -58,7 +64,15 @@ impl Common {
             Op::Write { file, bytes } => {
                 Job::Write { fd: file.raw(), bytes: core::mem::take(bytes) }
             }
-            Op::List { dir, entries_max } => Job::List { fd: dir.raw(), entries_max: *entries_max },
+            Op::List { dir, entries_max, targets } => Job::List {
+                fd: dir.raw(),
+                entries_max: *entries_max,
+                targets: targets.as_ref().map(|targets| LentTargets {
+                    root: targets.root.raw(),
+                    path: targets.path.clone(),
+                    links: targets.links.clone(),
+                }),
+            },
             Op::HasName { root, path, entries_max, is_wanted } => Job::HasName {
                 root: root.raw(),
                 path: path.clone(),

@@ -8,15 +8,18 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat};
 use rustix::ioctl;
 
-use super::watch;
+use super::{links, watch};
 use crate::fd::Unused;
 use crate::gate::Device;
+use crate::links::Links;
 use crate::mounts;
 use crate::now::file::settle_flags;
-use crate::op::{Caching, Entry, FileKind, Listing, OpenHow, Stat};
+use crate::op::{
+    Caching, Entry, FileKind, LISTED_LINKS_MAX, Listing, OpenHow, Stat, path_of_entry,
+};
 use crate::statx::statx;
 
 /// A system call to make. Descriptors and memory are lent by the operation in the ring's table,
@@ -27,6 +30,12 @@ pub(crate) enum Job {
         dir: Option<RawFd>,
         path: CString,
         how: OpenHow,
+    },
+    Follow {
+        root: RawFd,
+        path: CString,
+        how: OpenHow,
+        links: Links,
     },
     Stat {
         fd: RawFd,
@@ -50,6 +59,7 @@ pub(crate) enum Job {
     List {
         fd: RawFd,
         entries_max: usize,
+        targets: Option<LentTargets>,
     },
     HasName {
         root: RawFd,
@@ -90,6 +100,14 @@ pub(crate) enum Job {
         device: Device,
         files: Vec<OwnedFd>,
     },
+}
+
+/// [`Targets`](crate::Targets) of an operation.
+#[derive(Debug)]
+pub(crate) struct LentTargets {
+    pub(crate) root: RawFd,
+    pub(crate) path: CString,
+    pub(crate) links: Links,
 }
 
 /// The memory of a [`Buffer`](crate::Buffer) that waits in the ring's table.
@@ -133,7 +151,16 @@ unsafe fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
 impl Job {
     pub(super) fn run(self) -> io::Result<Outcome> {
         match self {
-            Self::Open { dir, path, how } => open(dir, &path, how).map(Outcome::Opened),
+            Self::Open { dir, path, how } => {
+                // SAFETY: `Op::Open` in the table holds the descriptor.
+                let dir = dir.map_or(rustix::fs::CWD, |dir| unsafe { borrow(dir) });
+                open(dir, &path, how).map(Outcome::Opened)
+            }
+            Self::Follow { root, path, how, links } => {
+                // SAFETY: `Op::Follow` in the table holds the descriptor.
+                let root = unsafe { borrow(root) };
+                links::open(root, &path, how, &links).map(Outcome::Opened)
+            }
             Self::Stat { fd } => {
                 // SAFETY: `Op::Stat` in the table holds the descriptor.
                 stat(unsafe { borrow(fd) }).map(|stat| Outcome::Stat(Box::new(stat)))
@@ -153,9 +180,12 @@ impl Job {
                 let written = rustix::io::write(unsafe { borrow(fd) }, &bytes)?;
                 Ok(Outcome::Written(bytes, written))
             }
-            Self::List { fd, entries_max } => {
+            Self::List { fd, entries_max, targets } => {
                 // SAFETY: `Op::List` in the table holds the descriptor.
-                list(unsafe { borrow(fd) }, entries_max).map(|all| Outcome::Listed(Box::new(all)))
+                let dir = unsafe { borrow(fd) };
+                // SAFETY: `Op::List` in the table holds the descriptor of its targets, too.
+                let targets = targets.map(|all| (unsafe { borrow(all.root) }, all.path, all.links));
+                list(dir, entries_max, targets).map(|all| Outcome::Listed(Box::new(all)))
             }
             Self::HasName { root, path, entries_max, is_wanted } => {
                 // SAFETY: `Op::HasName` in the table holds the descriptor.
@@ -245,15 +275,11 @@ fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
 /// 64 in a row would not.
 pub(crate) const OPEN_TRIES_MAX: u32 = 64;
 
-fn open(dir: Option<RawFd>, path: &CString, how: OpenHow) -> io::Result<OwnedFd> {
+/// `openat2(2)`.
+pub(super) fn open(dir: BorrowedFd<'_>, path: &CStr, how: OpenHow) -> io::Result<OwnedFd> {
     let flags = OFlags::from_bits_retain(how.flags.cast_unsigned()) | OFlags::CLOEXEC;
     let resolve = ResolveFlags::from_bits_retain(how.resolve);
     let mode = Mode::from_raw_mode(how.mode);
-    let dir = match dir {
-        // SAFETY: `Op::Open` in the table holds the descriptor.
-        Some(dir) => unsafe { borrow(dir) },
-        None => rustix::fs::CWD,
-    };
     let mut tries = 1;
     loop {
         match rustix::fs::openat2(dir, path, flags, mode, resolve) {
@@ -353,7 +379,13 @@ fn has_name(
     Ok(false)
 }
 
-fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
+/// Reads a directory. `targets` are the directory that links are followed from, the path of this one below it, and the links
+/// that are followed.
+fn list(
+    dir: BorrowedFd<'_>,
+    entries_max: usize,
+    targets: Option<(BorrowedFd<'_>, CString, Links)>,
+) -> io::Result<Listing> {
     // A description of its own: getdents64(2) moves the offset, and another listing may be under
     // way through the same descriptor.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -361,6 +393,7 @@ fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
     let mut listing = Listing::default();
     let mut space = Vec::with_capacity(32 * 1024);
     let mut entries = RawDir::new(&dir, space.spare_capacity_mut());
+    let mut links_left = LISTED_LINKS_MAX;
     while let Some(entry) = entries.next() {
         let entry = entry?;
         let name = entry.file_name();
@@ -372,15 +405,29 @@ fn list(dir: BorrowedFd<'_>, entries_max: usize) -> io::Result<Listing> {
             break;
         }
         // An entry that was removed since it was read is left out, as if it had gone before.
-        let Ok(stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
+        let Ok(mut stat) = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            listing.has_links = true;
+            if let Some((root, path, links)) = &targets {
+                let Some(left) = links_left.checked_sub(1) else {
+                    listing.truncated = true;
+                    continue;
+                };
+                links_left = left;
+                let path = path_of_entry(path, name.to_bytes());
+                let target = links::open(*root, &path, links::FIND, links);
+                let Ok(target) = target.and_then(|target| Ok(fstat(target)?)) else { continue };
+                stat = target;
+            }
+        }
         listing.entries.push(Entry {
             name: name.to_bytes().to_vec(),
-            kind: match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-                rustix::fs::FileType::RegularFile => FileKind::Regular,
-                rustix::fs::FileType::Directory => FileKind::Directory,
-                rustix::fs::FileType::Symlink => FileKind::Symlink,
+            kind: match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile => FileKind::Regular,
+                FileType::Directory => FileKind::Directory,
+                FileType::Symlink => FileKind::Symlink,
                 _ => FileKind::Other,
             },
             size: stat.st_size.try_into().unwrap_or(0),

@@ -3,7 +3,9 @@
 use core::ffi::CStr;
 use std::ffi::CString;
 
+use crate::fd::Fd;
 use crate::gate::Device;
+use crate::links::Links;
 
 /// `struct open_how` of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +111,7 @@ pub enum FileKind {
     Directory,
     /// A regular file.
     Regular,
-    /// A symbolic link (in listings).
+    /// A symbolic link (in listings that say nothing of targets).
     Symlink,
     /// A FIFO, socket or device.
     Other,
@@ -120,8 +122,27 @@ pub enum FileKind {
 pub struct Listing {
     /// The entries: directories first, then by name.
     pub entries: Vec<Entry>,
-    /// Whether there were more than were asked for.
+    /// Whether there were more than were asked for, or more links than are followed.
     pub truncated: bool,
+    /// Whether any of the entries that were read is a symbolic link.
+    pub has_links: bool,
+}
+
+/// Where the symbolic links of a listing lead.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    /// The directory that `path` is relative to.
+    pub root: Fd,
+    /// The path of the directory that is listed.
+    pub path: CString,
+    /// The links that are followed.
+    pub links: Links,
+}
+
+/// The path of an entry of a directory.
+pub(crate) fn path_of_entry(directory: &CStr, name: &[u8]) -> CString {
+    let path = [directory.to_bytes(), b"/", name].concat();
+    CString::new(path).expect("neither a path nor a name has a NUL")
 }
 
 impl Listing {
@@ -139,7 +160,7 @@ impl Listing {
 pub struct Entry {
     /// The name: any bytes but `/` and NUL.
     pub name: Vec<u8>,
-    /// The kind of file; links are not followed.
+    /// The kind of file; that of its target if it is a link, and [`Targets`] were asked for.
     pub kind: FileKind,
     /// Bytes.
     pub size: u64,

@@ -12,14 +12,15 @@ use std::process::ExitStatus;
 use crate::buffer::Buffer;
 use crate::fd::Fd;
 use crate::gate::Device;
+use crate::links::Links;
 use crate::notice::Notice;
 use crate::pipe::Pipe;
 use crate::recv::RecvBuf;
 use crate::slab::Key;
 use crate::timers::Time;
 
-pub(crate) use file::parent_and_name;
-pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat};
+pub use file::{Caching, Change, Entry, FileKind, Listing, OpenHow, Stat, Targets};
+pub(crate) use file::{parent_and_name, path_of_entry};
 pub use process::Signal;
 pub use socket::Address;
 pub(crate) use socket::Wait;
@@ -30,6 +31,10 @@ pub type Token = u64;
 /// The maximum number of a ring's accepts whose listener another accept of the ring waits for ([`Op::Accept`]). A program
 /// needs one or two for a listener. When an accept ends, all of them are searched for the one that takes its place.
 pub const SPARE_ACCEPTS_MAX: usize = 64;
+
+/// The maximum number of symbolic links in a directory whose targets a listing describes ([`Op::List`]): the walk to each
+/// takes some microseconds, or some dozens if it leads far.
+pub const LISTED_LINKS_MAX: usize = 10_000;
 
 /// An operation that may take time. It owns what it needs until its last completion.
 #[derive(Debug)]
@@ -73,6 +78,19 @@ pub enum Op {
         /// Flags, mode and resolution.
         how: OpenHow,
     },
+    /// Opens what a path leads to through symbolic links that may lead out of the directory that it begins at:
+    /// [`Event::Opened`]. Fails with `EXDEV` where a link leads to what is not permitted, and with `ELOOP` where
+    /// there may be none. Links into other directories need `/proc`.
+    Follow {
+        /// The directory that `path` is relative to.
+        root: Fd,
+        /// The path.
+        path: CString,
+        /// Flags and mode; `links` says how the path is resolved.
+        how: OpenHow,
+        /// The links that are followed.
+        links: Links,
+    },
     /// `statx(2)` of an open descriptor.
     Stat(Fd),
     /// `preadv2(2)` of `buf.want()` bytes. Short only at the end of the file or on an error after
@@ -111,6 +129,9 @@ pub enum Op {
         dir: Fd,
         /// At most this many entries are kept; see [`Listing::truncated`].
         entries_max: usize,
+        /// If given, what is said of a symbolic link is what it leads to, and those that cannot be followed are left out. Of
+        /// more than [`LISTED_LINKS_MAX`] links the further ones are left out, too.
+        targets: Option<Targets>,
     },
     /// Search the names in a directory: [`Event::HasName`]. No file is opened. Fails with `ELOOP` if the path has a
     /// symbolic link.
@@ -240,6 +261,7 @@ impl Op {
             | Self::Read { file: fd, .. }
             | Self::Splice { file: fd, .. }
             | Self::List { dir: fd, .. }
+            | Self::Follow { root: fd, .. }
             | Self::HasName { root: fd, .. }
             | Self::Watch { root: fd, .. }
             | Self::WatchFile { root: fd, .. }

@@ -2,8 +2,13 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
+use super::errno;
 use super::net::MissingPage;
+use crate::links::{Links, Names, follow};
 use crate::op::{Change, FileKind};
 use crate::timers::Time;
 
@@ -94,6 +99,36 @@ pub(super) struct Walk {
     pub(super) no_symlinks: bool,
     /// Do not follow the last name if it is a symbolic link.
     pub(super) stop_at_link: bool,
+}
+
+impl Names for Disk {
+    type Node = u64;
+
+    fn look_up(&self, directory: &u64, name: &[u8]) -> io::Result<u64> {
+        let walk = Walk { stop_at_link: true, ..Walk::default() };
+        let found = self.walk(*directory, name, walk).map_err(errno)?;
+        found.ino.ok_or_else(|| errno(libc::ENOENT))
+    }
+
+    fn top(&self) -> io::Result<u64> {
+        Ok(ROOT)
+    }
+
+    fn target(&self, node: &u64) -> io::Result<Option<Vec<u8>>> {
+        match &self.inode(*node).body {
+            Body::Symlink(target) => Ok(Some(target.clone())),
+            Body::File(_) | Body::Directory { .. } => Ok(None),
+        }
+    }
+
+    fn path(&self, node: &u64) -> io::Result<Vec<u8>> {
+        self.path_of(*node)
+    }
+
+    fn real(&self, path: &Path) -> Option<Vec<u8>> {
+        let found = self.walk(ROOT, path.as_os_str().as_bytes(), Walk::default()).ok()?;
+        self.path_of(found.ino?).ok()
+    }
 }
 
 /// What a read found when it began.
@@ -251,6 +286,38 @@ impl Disk {
             here = Found { dir, name: b".".to_vec(), ino: Some(begin(target, dir, &mut todo)?) };
         }
         Ok(here)
+    }
+
+    /// What a path leads to through links of a kind.
+    pub(super) fn through_links(&self, start: u64, path: &[u8], links: &Links) -> io::Result<u64> {
+        let walk = Walk {
+            beneath: matches!(links, Links::Never | Links::Beneath),
+            no_symlinks: *links == Links::Never,
+            stop_at_link: false,
+        };
+        if let Links::Into(into) = links {
+            return follow(self, &start, path, into);
+        }
+        let found = self.walk(start, path, walk).map_err(errno)?;
+        found.ino.ok_or_else(|| errno(libc::ENOENT))
+    }
+
+    /// The path of an inode; one of its paths if it has several names.
+    pub(super) fn path_of(&self, ino: u64) -> io::Result<Vec<u8>> {
+        let mut path = Vec::new();
+        let mut here = ino;
+        while here != ROOT {
+            let has_it = |(dir, inode): (&u64, &Inode)| {
+                let Body::Directory { entries, .. } = &inode.body else { return None };
+                let (name, _) = entries.iter().find(|(_, ino)| **ino == here)?;
+                Some((*dir, [b"/", &name[..]].concat()))
+            };
+            let (dir, name) =
+                self.inodes.iter().find_map(has_it).ok_or_else(|| errno(libc::ENOENT))?;
+            path.splice(..0, name);
+            here = dir;
+        }
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
     }
 
     /// Make an inode and give it a name, which must be free.

@@ -8,7 +8,11 @@ use super::world::{Descriptor, PipeBytes, State, World};
 use super::{Waiter, errno};
 use crate::gate::Device;
 use crate::helpers::watch::LOCAL;
-use crate::op::{Caching, Change, Entry, FileKind, Listing, Op, OpenHow, Stat, parent_and_name};
+use crate::links::Links;
+use crate::op::{
+    Caching, Change, Entry, FileKind, Listing, Op, OpenHow, Stat, Targets, parent_and_name,
+    path_of_entry,
+};
 use crate::timers::Time;
 
 /// What `mincore(2)` says of a mapped file.
@@ -266,6 +270,20 @@ impl State {
         self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
     }
 
+    /// Opens what a path leads to through links of a kind.
+    pub(super) fn open_through_links(
+        &mut self,
+        root: i32,
+        path: &[u8],
+        how: OpenHow,
+        links: &Links,
+    ) -> io::Result<i32> {
+        let start = self.opened(root)?.ino;
+        let found = self.disk.through_links(start, path, links)?;
+        let path = self.disk.path_of(found)?;
+        self.open_path(None, &path, OpenHow { resolve: 0, ..how })
+    }
+
     /// A new file in a directory, without a name (`O_TMPFILE`).
     fn open_nameless(&mut self, dir: u64, access: i32) -> io::Result<i32> {
         self.disk.entries(dir).map_err(errno)?;
@@ -335,18 +353,38 @@ impl State {
         Ok(count)
     }
 
-    pub(super) fn list(&mut self, fd: i32, entries_max: usize) -> io::Result<Listing> {
+    pub(super) fn list(
+        &mut self,
+        fd: i32,
+        entries_max: usize,
+        targets: Option<&Targets>,
+    ) -> io::Result<Listing> {
+        let start = match targets {
+            Some(targets) => Some(self.opened(targets.root.raw())?.ino),
+            None => None,
+        };
         let dir = self.opened(fd)?.ino;
         let entries = self.disk.entries(dir).map_err(errno)?;
-        let entry = |(name, ino): (&Vec<u8>, &u64)| Entry {
-            name: name.clone(),
-            kind: self.disk.kind(*ino),
-            size: self.disk.size(*ino),
-            mtime: self.unix(self.disk.inode(*ino).mtime).0,
+        let is_link = |ino: u64| self.disk.kind(ino) == FileKind::Symlink;
+        let entry = |(name, ino): (&Vec<u8>, &u64)| {
+            let ino = match (targets, start) {
+                (Some(targets), Some(start)) if is_link(*ino) => {
+                    let path = path_of_entry(&targets.path, name);
+                    self.disk.through_links(start, path.to_bytes(), &targets.links).ok()?
+                }
+                _ => *ino,
+            };
+            Some(Entry {
+                name: name.clone(),
+                kind: self.disk.kind(ino),
+                size: self.disk.size(ino),
+                mtime: self.unix(self.disk.inode(ino).mtime).0,
+            })
         };
         let mut listing = Listing {
-            entries: entries.iter().take(entries_max).map(entry).collect(),
+            entries: entries.iter().take(entries_max).filter_map(entry).collect(),
             truncated: entries.len() > entries_max,
+            has_links: entries.values().any(|ino| is_link(*ino)),
         };
         listing.sort();
         Ok(listing)
@@ -510,6 +548,10 @@ impl State {
                 };
                 let found = self.disk.walk(start, path.to_bytes(), Walk::default()).ok()?;
                 found.ino.unwrap_or(found.dir)
+            }
+            Op::Follow { root, path, links, .. } => {
+                let start = self.opened(root.raw()).ok()?.ino;
+                self.disk.through_links(start, path.to_bytes(), links).ok()?
             }
             Op::Read { file, offset, buf, .. } => self.missing(file.raw(), *offset, buf.want())?,
             Op::Splice { file, offset, pipe } => self.missing(file.raw(), *offset, pipe.want())?,

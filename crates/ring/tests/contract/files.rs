@@ -4,12 +4,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 
-use ring::{DriverKind, Event, Fd, FileKind, Listing, Op, OpenHow, Stat};
+use ring::{
+    DriverKind, Event, Fd, FileKind, LISTED_LINKS_MAX, Links, Listing, Op, OpenHow, Stat, Targets,
+};
 
 use super::stage::{Stage, pattern};
 
 on_every_driver!(
     opens_only_what_is_beneath,
+    follows_links_into_permitted_directories,
     opens_what_is_there,
     says_what_a_file_is,
     a_change_that_keeps_the_time_of_modification_is_seen,
@@ -19,6 +22,7 @@ on_every_driver!(
     an_open_file_outlives_its_name,
     appends,
     lists_a_directory,
+    says_of_links_what_it_says_of_others,
     lists_twice_through_one_descriptor,
     finds_a_name,
     makes_a_hole,
@@ -48,6 +52,8 @@ mod os_descriptors {
         a_file_opened_nonblocking_is_not,
         a_read_does_not_write_the_access_time,
         a_rename_elsewhere_does_not_fail_an_open,
+        follows_no_links_through_proc,
+        follows_so_many_links_of_a_listing,
     );
 }
 
@@ -63,7 +69,7 @@ fn stat(s: &mut Stage, file: &Fd) -> Stat {
 }
 
 fn list(s: &mut Stage, dir: &Fd, entries_max: usize) -> Listing {
-    match s.done(Op::List { dir: dir.clone(), entries_max }).unwrap() {
+    match s.done(Op::List { dir: dir.clone(), entries_max, targets: None }).unwrap() {
         Event::Listed(listing) => *listing,
         other => panic!("{other:?}"),
     }
@@ -91,6 +97,133 @@ fn opens_only_what_is_beneath(s: &mut Stage) {
     assert_eq!(errno(open("loop", OpenHow::BENEATH)), libc::ELOOP);
     assert_eq!(errno(open("absent", OpenHow::BENEATH)), libc::ENOENT);
     assert_eq!(errno(open("file/below", OpenHow::BENEATH)), libc::ENOTDIR);
+}
+
+fn follows_links_into_permitted_directories(s: &mut Stage) {
+    for dir in ["www", "disk", "disk/below", "disk2", "other"] {
+        s.make_dir(dir);
+    }
+    s.write_file("www/file", b"inside");
+    s.write_file("disk/file", b"on the disk");
+    s.write_file("disk/below/deep", b"deep");
+    s.write_file("disk2/file", b"secret");
+    s.write_file("other/file", b"secret");
+    let absolute = |path: &str| s.absolute(path);
+    for (target, path) in [
+        (absolute("www/file"), "www/absolute"),
+        (absolute("disk/file"), "www/a"),
+        ("../disk/file".to_owned(), "www/relative"),
+        (absolute("disk"), "www/pool"),
+        (absolute("alias/below"), "www/by-alias"),
+        (absolute("disk"), "alias"),
+        (absolute("disk2/file"), "www/near"),
+        (absolute("other/file"), "www/out"),
+        (absolute("other/hop"), "www/hop"),
+        (absolute("disk/file"), "other/hop"),
+        ("../other/file".to_owned(), "disk/out"),
+        ("../www/file".to_owned(), "disk/back"),
+        (absolute("disk/gone"), "www/gone"),
+        (absolute("www/circle"), "www/circle"),
+    ] {
+        s.symlink(&target, path);
+    }
+    let into = |s: &Stage, dirs: &[&str]| {
+        Links::Into(dirs.iter().map(|dir| s.absolute(dir).into()).collect())
+    };
+    let root = s.open_with("www", OpenHow::BENEATH).unwrap();
+    let disk = into(s, &["disk"]);
+    let alias = into(s, &["alias"]);
+    let both = into(s, &["disk", "other"]);
+    let nothing = into(s, &[]);
+    let (inside, on_disk) = (Ok(&b"inside"[..]), Ok(&b"on the disk"[..]));
+    for (path, links, expected) in [
+        ("file", &Links::Never, inside),
+        ("absolute", &Links::Never, Err(libc::ELOOP)),
+        ("absolute", &Links::Beneath, Err(libc::EXDEV)),
+        ("a", &Links::Beneath, Err(libc::EXDEV)),
+        ("absolute", &nothing, inside),
+        ("a", &nothing, Err(libc::EXDEV)),
+        ("file", &disk, inside),
+        ("a", &disk, on_disk),
+        ("a", &alias, on_disk),
+        ("relative", &disk, on_disk),
+        ("pool/file", &disk, on_disk),
+        ("pool/below/deep", &disk, Ok(b"deep")),
+        ("pool/back", &disk, inside),
+        ("pool/out", &disk, Err(libc::EXDEV)),
+        ("pool/out", &both, Ok(b"secret")),
+        ("by-alias/deep", &disk, Ok(b"deep")),
+        ("near", &disk, Err(libc::EXDEV)),
+        ("out", &disk, Err(libc::EXDEV)),
+        ("hop", &disk, Err(libc::EXDEV)),
+        ("hop", &both, on_disk),
+        ("gone", &disk, Err(libc::ENOENT)),
+        ("circle", &disk, Err(libc::ELOOP)),
+        ("a/below", &disk, Err(libc::ENOTDIR)),
+        ("out", &Links::Anywhere, Ok(b"secret")),
+        ("circle", &Links::Anywhere, Err(libc::ELOOP)),
+    ] {
+        let found = |s: &mut Stage, how| {
+            let (root, links) = (root.clone(), links.clone());
+            let path = std::ffi::CString::new(path).unwrap();
+            s.done(Op::Follow { root, path, how, links })
+        };
+        let how = OpenHow { resolve: 0, ..OpenHow::BENEATH };
+        match (found(s, how), expected) {
+            (Ok(Event::Opened(file)), Ok(bytes)) => {
+                assert_eq!(s.read(&file, 0, 100), bytes, "{path}")
+            }
+            (Err(error), Err(errno)) => assert_eq!(error.raw_os_error(), Some(errno), "{path}"),
+            (found, expected) => panic!("{path}: {found:?}, not {expected:?}"),
+        }
+        let is_found = found(s, OpenHow { flags: libc::O_PATH, ..how }).is_ok();
+        assert_eq!(is_found, expected.is_ok(), "{path}");
+    }
+    let how = OpenHow { resolve: 0, ..OpenHow::DIRECTORY };
+    let path = c"pool/below".to_owned();
+    let opened = s.done(Op::Follow { root: root.clone(), path, how, links: disk.clone() });
+    let Ok(Event::Opened(dir)) = opened else { panic!("{opened:?}") };
+    assert_eq!(list(s, &dir, 9).entries.len(), 1);
+    let (path, links) = (c"a".to_owned(), disk);
+    assert_eq!(errno(s.done(Op::Follow { root, path, how, links })), libc::ENOTDIR);
+}
+
+/// Links of `/proc` lead to what processes have open, and some that are no links at all.
+fn follows_no_links_through_proc(s: &mut Stage) {
+    s.make_dir("www");
+    s.write_file("secret", b"secret");
+    let secret = s.open("secret");
+    s.symlink(&format!("/proc/self/fd/{}", secret.raw()), "www/fd");
+    s.symlink(&format!("/proc/self/cwd/../{}", s.absolute("secret")), "www/cwd");
+    s.symlink(&format!("/proc/self/root{}", s.absolute("secret")), "www/root");
+    s.symlink("/proc/self/environ", "www/environ");
+    s.symlink("/proc/version", "www/version");
+    s.symlink("/proc", "www/proc");
+    let root = s.open_with("www", OpenHow::BENEATH).unwrap();
+    for links in [Links::Anywhere, Links::Into([std::path::PathBuf::from("/")].into())] {
+        for path in
+            [c"fd", c"cwd", c"root", c"environ", c"version", c"proc/version", c"proc/self/fd"]
+        {
+            let how = OpenHow { flags: libc::O_PATH, mode: 0, resolve: 0 };
+            let (root, path, links) = (root.clone(), path.to_owned(), links.clone());
+            let found = s.done(Op::Follow { root, path: path.clone(), how, links });
+            assert!(matches!(errno(found), libc::EXDEV | libc::ELOOP | libc::ENOENT), "{path:?}");
+        }
+    }
+}
+
+fn follows_so_many_links_of_a_listing(s: &mut Stage) {
+    s.write_file("file", b"bytes");
+    for number in 0..=LISTED_LINKS_MAX {
+        s.symlink("file", &format!("link{number}"));
+    }
+    let root = s.root();
+    let targets =
+        Some(Targets { root: root.clone(), path: c".".to_owned(), links: Links::Beneath });
+    let listed = s.done(Op::List { dir: root, entries_max: 1_000_000, targets });
+    let Ok(Event::Listed(listing)) = listed else { panic!("{listed:?}") };
+    assert_eq!((listing.entries.len(), listing.truncated), (1 + LISTED_LINKS_MAX, true));
+    assert!(listing.entries.iter().all(|entry| entry.size == 5));
 }
 
 fn opens_what_is_there(s: &mut Stage) {
@@ -234,6 +367,54 @@ fn lists_a_directory(s: &mut Stage) {
     assert!(none.truncated && none.entries.is_empty());
 }
 
+/// What is said of a link is what its target is.
+fn says_of_links_what_it_says_of_others(s: &mut Stage) {
+    for dir in ["www", "www/dir", "www/dir/sub", "disk"] {
+        s.make_dir(dir);
+    }
+    s.write_file("www/file", &pattern(42));
+    s.write_file("disk/file", &pattern(43));
+    s.write_file("disk/secret", &pattern(44));
+    for (target, name) in [
+        ("sub", "to-dir"),
+        ("../file", "to-file"),
+        ("to-file", "to-link"),
+        ("gone", "dangling"),
+        ("circle", "circle"),
+        ("../../disk/file", "out"),
+    ] {
+        s.symlink(target, &format!("www/dir/{name}"));
+    }
+    s.symlink(&s.absolute("disk"), "www/dir/disk");
+    s.symlink("/proc/self/fd/0", "www/dir/magic");
+    let root = s.open_with("www", OpenHow::BENEATH).unwrap();
+    let dir = s.open("www/dir");
+    let into = Links::Into([s.absolute("disk").into()].into());
+    let beneath = ["sub/", "to-dir/", "to-file 42", "to-link 42"];
+    let with_disk = ["disk/", "sub/", "to-dir/", "out 43", "to-file 42", "to-link 42"];
+    for (links, expected) in [
+        (Links::Never, &["sub/"][..]),
+        (Links::Beneath, &beneath),
+        (into, &with_disk),
+        (Links::Anywhere, &with_disk),
+    ] {
+        let (root, path) = (root.clone(), c"dir".to_owned());
+        let targets = Some(Targets { root, path, links });
+        let listed = s.done(Op::List { dir: dir.clone(), entries_max: 100, targets });
+        let Ok(Event::Listed(listing)) = listed else { panic!("{listed:?}") };
+        assert!(listing.has_links && !listing.truncated);
+        let said = listing.entries.iter().map(|entry| {
+            let name = String::from_utf8_lossy(&entry.name);
+            match entry.kind {
+                FileKind::Directory => format!("{name}/"),
+                FileKind::Regular => format!("{name} {}", entry.size),
+                kind => panic!("{name} is {kind:?}"),
+            }
+        });
+        assert_eq!(said.collect::<Vec<_>>(), expected);
+    }
+}
+
 /// The descriptor has one offset; listings must not share it.
 fn lists_twice_through_one_descriptor(s: &mut Stage) {
     for index in 0..50 {
@@ -241,7 +422,7 @@ fn lists_twice_through_one_descriptor(s: &mut Stage) {
     }
     let dir = s.root();
     let keys: Vec<_> = (0..8)
-        .map(|_| s.ring.submit(Op::List { dir: dir.clone(), entries_max: 1000 }, 0))
+        .map(|_| s.ring.submit(Op::List { dir: dir.clone(), entries_max: 1000, targets: None }, 0))
         .collect();
     for key in keys {
         match s.event(key) {
@@ -251,7 +432,10 @@ fn lists_twice_through_one_descriptor(s: &mut Stage) {
     }
     s.write_file("file", b"");
     let file = s.open("file");
-    assert_eq!(errno(s.done(Op::List { dir: file, entries_max: 10 })), libc::ENOTDIR);
+    assert_eq!(
+        errno(s.done(Op::List { dir: file, entries_max: 10, targets: None })),
+        libc::ENOTDIR
+    );
 }
 
 fn finds_a_name(s: &mut Stage) {

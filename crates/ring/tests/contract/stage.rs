@@ -471,6 +471,17 @@ impl Stage {
         }
     }
 
+    /// The absolute path of what is in the directory.
+    pub(crate) fn absolute(&self, path: &str) -> String {
+        match &self.world {
+            Around::Os(directory) => {
+                let root = directory.0.canonicalize().unwrap();
+                root.join(path).into_os_string().into_string().unwrap()
+            }
+            Around::Sim(_) => format!("/{path}"),
+        }
+    }
+
     pub(crate) fn write_file(&self, path: &str, bytes: &[u8]) {
         match &self.world {
             Around::Os(directory) => fs::write(directory.0.join(path), bytes).unwrap(),

@@ -73,6 +73,8 @@ pub enum Thing {
     Directory(PathBuf),
     /// The path of a route with the files of a directory.
     Path(PathBuf, String),
+    /// A directory that symbolic links may lead into.
+    Links(PathBuf),
     /// A directory for the files of buffers.
     Buffers(PathBuf),
     /// The file of a log.

@@ -24,6 +24,7 @@ mod servers;
 mod shared;
 mod site;
 mod status;
+mod symlinks;
 mod text;
 mod top;
 
@@ -47,6 +48,7 @@ pub(super) use shared::readers;
 use shared::{SHARED, errors_text};
 use site::SITE;
 use status::STATUS;
+use symlinks::SYMLINKS;
 use top::TOP;
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -271,6 +273,7 @@ pub(super) fn sections() -> Vec<Section> {
         section("log", "The table `log`.", rows(LOG)),
         section("limits", "The table `limits`.", rows(LIMITS)),
         section("headers", "An element of `headers`.", rows(HEADER)),
+        section("symlinks", "The table `symlinks`.", rows(SYMLINKS)),
         section("redirect", "The table `redirect`.", rows(REDIRECT)),
         section("status", "The table `status`.", rows(STATUS)),
         section("cgi", "The table `cgi`.", rows(CGI)),

@@ -22,11 +22,11 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::Status;
-use ring::Choice;
+use ring::{Choice, Links};
 use sendfile::Policy;
 
 pub use crate::access::{Access, AddressSet, Peers, Permitted, Prefix};
@@ -660,13 +660,45 @@ pub enum Tags {
 }
 
 /// The treatment of symbolic links below a root directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Symlinks {
     /// Those that stay beneath the directory are followed; others lead to nothing
     #[default]
     Beneath,
     /// None are followed: they lead to nothing
     Never,
+    /// All are followed, but those of /proc: to everything that the user of the server may read
+    Follow,
+    /// Those that stay beneath the directory are followed, and others that lead into it or into one of these.
+    #[value(skip)]
+    Into(Arc<[PathBuf]>),
+}
+
+impl Symlinks {
+    /// The links that a ring follows.
+    pub(crate) fn links(&self) -> Links {
+        match self {
+            Self::Never => Links::Never,
+            Self::Beneath => Links::Beneath,
+            Self::Follow => Links::Anywhere,
+            Self::Into(into) => Links::Into(Arc::clone(into)),
+        }
+    }
+
+    /// The directories that links may lead into beside the root directory.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
+        let (all, into): (_, &[PathBuf]) = match self {
+            Self::Follow => (Some(Path::new("/")), &[]),
+            Self::Into(into) => (None, into),
+            Self::Never | Self::Beneath => (None, &[]),
+        };
+        all.into_iter().chain(into.iter().map(PathBuf::as_path))
+    }
+
+    /// Returns whether links may lead out of the root directory.
+    pub(crate) const fn lead_out(&self) -> bool {
+        matches!(self, Self::Follow | Self::Into(_))
+    }
 }
 
 /// The destination of the access log.

@@ -61,6 +61,10 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Place>) {
         }
     }
     for route in &site.routes {
+        let place = route.place_of("symlinks").unwrap_or(route.place);
+        for dir in route.shared.files.symlinks.directories() {
+            places.entry(Thing::Links(dir.to_owned())).or_insert(place);
+        }
         if let Some(dir) = &route.shared.gateway.buffer_dir {
             let place = route.place_of("buffer-dir").unwrap_or(route.place);
             places.entry(Thing::Buffers(dir.clone())).or_insert(place);

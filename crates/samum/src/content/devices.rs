@@ -13,45 +13,81 @@ use ring::Device;
 use super::path::{Path, ancestors, parent};
 use crate::serving::TreeId;
 
-/// Directories whose devices are kept, per worker. At the limit all are dropped, and learned again.
-const DIRECTORIES_MAX: usize = 4096;
+/// Paths whose devices are kept, per worker: so many directories, and so many files behind links. At the limit all are
+/// dropped, and learned again.
+const PATHS_MAX: usize = 4096;
 
-/// The devices of directories.
+/// The devices of directories, and of files behind links.
 #[derive(Debug)]
 pub(super) struct Devices {
-    /// The directories of each tree.
+    directories: Known,
+    linked: Known,
+}
+
+/// The devices of paths, by tree.
+#[derive(Debug)]
+struct Known {
     by_path: Vec<BTreeMap<Path, Device>>,
     count: usize,
 }
 
+impl Known {
+    fn new(trees: usize) -> Self {
+        Self { by_path: vec![BTreeMap::new(); trees], count: 0 }
+    }
+
+    fn get(&self, tree: TreeId, path: &[u8]) -> Option<Device> {
+        self.by_path[tree.index()].get(path).copied()
+    }
+
+    fn insert(&mut self, tree: TreeId, path: &[u8], device: Device) {
+        if let Some(known) = self.by_path[tree.index()].get_mut(path) {
+            *known = device;
+            return;
+        }
+        if self.count == PATHS_MAX {
+            self.by_path.iter_mut().for_each(BTreeMap::clear);
+            self.count = 0;
+        }
+        self.by_path[tree.index()].insert(Rc::from(path), device);
+        self.count += 1;
+    }
+
+    fn forget(&mut self, tree: TreeId) {
+        self.count -= core::mem::take(&mut self.by_path[tree.index()]).len();
+    }
+}
+
 impl Devices {
     pub(super) fn new(trees: usize) -> Self {
-        Self { by_path: vec![BTreeMap::new(); trees], count: 0 }
+        Self { directories: Known::new(trees), linked: Known::new(trees) }
     }
 
     /// Takes one more tree.
     pub(super) fn add_tree(&mut self) {
-        self.by_path.push(BTreeMap::new());
+        self.directories.by_path.push(BTreeMap::new());
+        self.linked.by_path.push(BTreeMap::new());
     }
 
     /// A file was found on a device.
     pub(super) fn learn(&mut self, tree: TreeId, path: &[u8], device: Device) {
-        let directory = parent(path);
-        if let Some(known) = self.by_path[tree.index()].get_mut(directory) {
-            *known = device;
-            return;
-        }
-        if self.count == DIRECTORIES_MAX {
-            self.by_path.iter_mut().for_each(BTreeMap::clear);
-            self.count = 0;
-        }
-        self.by_path[tree.index()].insert(Rc::from(directory), device);
-        self.count += 1;
+        self.directories.insert(tree, parent(path), device);
+    }
+
+    /// A file was found on a device through links. Others in its directory may be elsewhere.
+    pub(super) fn learn_linked(&mut self, tree: TreeId, path: &[u8], device: Device) {
+        self.linked.insert(tree, path, device);
+    }
+
+    /// The device that a path leads to through links that may lead anywhere: a device of its own until it is known.
+    pub(super) fn behind(&self, tree: TreeId, path: &[u8]) -> Device {
+        self.linked.get(tree, path).unwrap_or_else(|| unknown(tree, path))
     }
 
     /// The tree has another root.
     pub(super) fn forget(&mut self, tree: TreeId) {
-        self.count -= core::mem::take(&mut self.by_path[tree.index()]).len();
+        self.directories.forget(tree);
+        self.linked.forget(tree);
     }
 
     /// The device that a path leads to; `root` is the device of the tree's root.
@@ -62,9 +98,10 @@ impl Devices {
         path: &[u8],
         is_silent: impl Fn(Device) -> bool,
     ) -> Device {
-        let (known, directory) = (&self.by_path[tree.index()], parent(path));
-        if let Some(device) = known.get(directory) {
-            return *device;
+        let directory = parent(path);
+        let known = self.linked.get(tree, path).or_else(|| self.directories.get(tree, directory));
+        if let Some(device) = known {
+            return device;
         }
         if directory.is_empty() {
             return root;
@@ -72,8 +109,8 @@ impl Devices {
         // Of the directories on the way, the last that is known, and the first behind it.
         let (mut around, mut first) = (root, None);
         for directory in ancestors(path).skip(1) {
-            match known.get(directory) {
-                Some(device) => (around, first) = (*device, None),
+            match self.directories.get(tree, directory) {
+                Some(device) => (around, first) = (device, None),
                 None => first = first.or(Some(directory)),
             }
         }
@@ -130,6 +167,19 @@ mod tests {
     }
 
     #[test]
+    fn a_link_to_another_device_says_nothing_of_the_files_beside_it() {
+        let mut devices = Devices::new(1);
+        devices.learn_linked(tree(), b"link", DISK);
+        devices.learn_linked(tree(), b"sub/link", DISK);
+        assert_eq!((of(&devices, "link"), of(&devices, "file")), (DISK, ROOT));
+        assert_eq!(of(&devices, "sub/link"), DISK);
+        assert_ne!(of(&devices, "sub/file"), DISK);
+        assert_eq!(devices.behind(tree(), b"link"), DISK);
+        let unknown = devices.behind(tree(), b"other");
+        assert!(![ROOT, DISK].contains(&unknown) && unknown.numbers().is_none());
+    }
+
+    #[test]
     fn below_a_silent_device_everything_is_silent() {
         let mut devices = Devices::new(1);
         devices.learn(tree(), b"disk/file", DISK);
@@ -141,11 +191,11 @@ mod tests {
     #[test]
     fn devices_of_many_directories_are_learned_again() {
         let mut devices = Devices::new(1);
-        for number in 0..=DIRECTORIES_MAX {
+        for number in 0..=PATHS_MAX {
             devices.learn(tree(), format!("{number}/x").as_bytes(), DISK);
-            assert!(devices.count <= DIRECTORIES_MAX);
+            assert!(devices.directories.count <= PATHS_MAX);
         }
-        assert_eq!(of(&devices, &format!("{DIRECTORIES_MAX}/y")), DISK);
+        assert_eq!(of(&devices, &format!("{PATHS_MAX}/y")), DISK);
         assert_eq!(of(&devices, "0/y").numbers(), None);
     }
 }

@@ -190,10 +190,21 @@ pub(super) enum Ask<F> {
         name: Vec<u8>,
         how: OpenHow,
     },
+    /// Opens what a path leads to through links that may lead out of the root.
+    Follow {
+        root: F,
+        name: Vec<u8>,
+        how: OpenHow,
+    },
     /// Open the same inode for reading, through `/proc/self/fd`.
     OpenForReading(F),
     Stat(F),
-    List(F),
+    /// Read a directory, which is found by this name from the root.
+    List {
+        dir: F,
+        root: F,
+        name: Vec<u8>,
+    },
     Read(F, Buffer, Caching),
     /// Drop a file from the page cache, if nothing of it was there before it was read.
     Drop(F),
@@ -290,6 +301,11 @@ impl<F: Clone> Load<F> {
         size_of::<Self>() + self.path.len()
     }
 
+    /// Returns whether the file that is being examined was found through links.
+    pub(super) fn is_linked(&self) -> bool {
+        matches!(&self.step, Step::Examining { look, .. } if look.way == Way::Linked)
+    }
+
     /// The number of open files reserved for it.
     pub(super) const fn reserved(&self) -> usize {
         self.reserved
@@ -353,7 +369,7 @@ impl<F: Clone> Load<F> {
             (Step::Finding { mut look }, Reply::Failed(error))
                 if is_link(&error)
                     && look.way != Way::Linked
-                    && tools.rules.symlinks == Symlinks::Beneath =>
+                    && tools.rules.symlinks != Symlinks::Never =>
             {
                 look.way = Way::Linked;
                 let step = self.find(look, tools);
@@ -371,10 +387,15 @@ impl<F: Clone> Load<F> {
                 if self.wants_watches(&look) {
                     return Next::Watch;
                 }
-                tools.asks.push_back((0, Ask::List(dir)));
+                let (root, name) = (look.root.clone(), self.directory_name());
+                tools.asks.push_back((0, Ask::List { dir, root, name }));
                 self.wait(Step::Listing { look })
             }
-            (Step::Listing { look }, Reply::Listed(entries)) => {
+            (Step::Listing { mut look }, Reply::Listed(entries)) => {
+                // Changes of what they lead to make no events.
+                if entries.has_links {
+                    look.way = Way::Linked;
+                }
                 Next::End(Outcome::Directory(look, entries))
             }
             (Step::Siblings { look, plain, siblings }, reply) => {
@@ -409,7 +430,7 @@ impl<F: Clone> Load<F> {
 
     fn find(&self, look: Look<F>, tools: &mut Tools<'_, F>) -> Step<F> {
         let (dir, name) = (look.root.clone(), self.file_name(tools.rules));
-        tools.asks.push_back((0, Ask::Open { dir, name, how: look.how_to_find() }));
+        tools.asks.push_back((0, look.ask(dir, name, look.how_to_find(), tools.rules)));
         Step::Finding { look }
     }
 
@@ -485,13 +506,18 @@ impl<F: Clone> Load<F> {
         if !tools.rules.listing {
             return Next::End(Outcome::Missing);
         }
-        let name = self.path.strip_suffix(b"/").unwrap_or(b".").to_vec();
+        let name = self.directory_name();
         let mut how = OpenHow::DIRECTORY;
         if tools.rules.symlinks == Symlinks::Never {
             how = how.without_symlinks();
         }
-        tools.asks.push_back((0, Ask::Open { dir: look.root.clone(), name, how }));
+        tools.asks.push_back((0, look.ask(look.root.clone(), name, how, tools.rules)));
         self.wait(Step::OpeningDirectory { look })
+    }
+
+    /// The path of the directory itself, relative to the root.
+    fn directory_name(&self) -> Vec<u8> {
+        self.path.strip_suffix(b"/").unwrap_or(b".").to_vec()
     }
 
     /// The length of the clean path, if the path is another one.
@@ -546,7 +572,7 @@ impl<F: Clone> Load<F> {
     /// Looks for a sibling; through links only if the way is known to have some.
     fn find_sibling(&self, look: &Look<F>, part: usize, tools: &mut Tools<'_, F>) -> Sibling<F> {
         let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
-        tools.asks.push_back((part, Ask::Open { dir, name, how: look.how_to_find() }));
+        tools.asks.push_back((part, look.ask(dir, name, look.how_to_find(), tools.rules)));
         Sibling::Finding { through_links: look.way == Way::Linked }
     }
 
@@ -567,7 +593,7 @@ impl<F: Clone> Load<F> {
             }
             // It is a link. Wherever that leads, a change there makes no event.
             (Sibling::Finding { through_links: false }, Reply::Failed(error))
-                if is_link(&error) && tools.rules.symlinks == Symlinks::Beneath =>
+                if is_link(&error) && tools.rules.symlinks != Symlinks::Never =>
             {
                 look.way = Way::Linked;
                 self.find_sibling(&look, part, tools)
@@ -643,7 +669,7 @@ impl<F: Clone> Load<F> {
             let follow = look.way == Way::Linked;
             let how = if follow { OpenHow::BENEATH } else { OpenHow::BENEATH.without_symlinks() };
             let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
-            (How::ByName, Ask::Open { dir, name, how })
+            (How::ByName, look.ask(dir, name, how, tools.rules))
         };
         tools.asks.push_back((part, ask));
         self.wait(Step::Opening { look, how, part, seen, found, open })
@@ -689,6 +715,15 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Look<F> {
+    /// A request to open a path. Where the way is known to have links, these may lead out of the root, if the rules say so.
+    fn ask(&self, root: F, name: Vec<u8>, how: OpenHow, rules: &FileRules) -> Ask<F> {
+        if self.way == Way::Linked && rules.symlinks.lead_out() {
+            Ask::Follow { root, name, how }
+        } else {
+            Ask::Open { dir: root, name, how }
+        }
+    }
+
     /// The way in which files are found: links are followed once one was met.
     fn how_to_find(&self) -> OpenHow {
         if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }

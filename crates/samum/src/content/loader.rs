@@ -10,7 +10,8 @@ use std::io;
 use std::rc::Rc;
 
 use ring::{
-    BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab, Time,
+    BufferPool, Caching, Completion, Device, Event, Fd, FileKind, Key, Op, OpenHow, Slab, Targets,
+    Time,
 };
 
 use super::answer::Ticket;
@@ -136,7 +137,11 @@ impl Slot {
             && stat.kind == FileKind::Regular
         {
             self.found_on = stat.device;
-            devices.learn(self.load.tree, &self.load.path, self.found_on);
+            if self.load.is_linked() {
+                devices.learn_linked(self.load.tree, &self.load.path, self.found_on);
+            } else {
+                devices.learn(self.load.tree, &self.load.path, self.found_on);
+            }
         }
     }
 }
@@ -375,13 +380,15 @@ impl Loader {
             }
             let device = match &ask {
                 Ask::Open { .. } => slot.found_on,
+                // Wherever that is, its device is not that of the link.
+                Ask::Follow { .. } => self.devices.behind(slot.load.tree, &slot.load.path),
                 Ask::OpenForReading(file)
                 | Ask::Stat(file)
-                | Ask::List(file)
+                | Ask::List { dir: file, .. }
                 | Ask::Read(file, ..)
                 | Ask::Drop(file) => file.device(),
             };
-            let operation = operation(ask);
+            let operation = operation(ask, tree);
             let token = kind::LOAD | key.to_bits();
             slot.in_flight[part] = Some(shell.ring.submit_to(device, operation, token));
         }
@@ -461,12 +468,17 @@ fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd
                 Err(Ask::Read(file, buffer, caching))
             }
         }
-        ask @ (Ask::Open { .. } | Ask::OpenForReading(_) | Ask::List(_) | Ask::Drop(_)) => Err(ask),
+        ask @ (Ask::Open { .. }
+        | Ask::Follow { .. }
+        | Ask::OpenForReading(_)
+        | Ask::List { .. }
+        | Ask::Drop(_)) => Err(ask),
     }
 }
 
-fn operation(ask: Ask<Fd>) -> Op {
+fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
     let c_string = |name| CString::new(name).expect("no path has a NUL");
+    let links = || tree.rules.symlinks.links();
     match ask {
         Ask::Open { dir, name, how } => Op::Open { dir: Some(dir), path: c_string(name), how },
         Ask::OpenForReading(file) => {
@@ -474,7 +486,13 @@ fn operation(ask: Ask<Fd>) -> Op {
             Op::Open { dir: None, path, how: READ }
         }
         Ask::Stat(file) => Op::Stat(file),
-        Ask::List(dir) => Op::List { dir, entries_max: ENTRIES_MAX },
+        Ask::Follow { root, name, how } => {
+            Op::Follow { root, path: c_string(name), how, links: links() }
+        }
+        Ask::List { dir, root, name } => {
+            let targets = Some(Targets { root, path: c_string(name), links: links() });
+            Op::List { dir, entries_max: ENTRIES_MAX, targets }
+        }
         Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },
         Ask::Drop(file) => Op::Discard { file, offset: 0, len: 0 },
     }

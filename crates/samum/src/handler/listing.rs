@@ -229,7 +229,7 @@ mod tests {
             size: 7,
             mtime: 784_111_777,
         };
-        Listing { entries: names.iter().map(entry).collect(), truncated: false }
+        Listing { entries: names.iter().map(entry).collect(), truncated: false, has_links: false }
     }
 
     fn render(listing: Listing, json: bool) -> String {

@@ -101,6 +101,50 @@ fn a_route_whose_path_is_that_of_a_file_is_told_to_use_a_pattern() {
 }
 
 #[test]
+fn directories_that_links_may_lead_into_are_looked_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |symlinks: &str| {
+        let keys = format!(
+            "[[site]]\nlisten = ['127.0.0.1:0']\n[[site.route]]\nfiles = 'www'\nsymlinks = {symlinks}\n"
+        );
+        site(directory.path(), &keys);
+        let output = samum(directory.path(), &["check", "samum.toml"]);
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    fs::create_dir(directory.path().join("disk")).unwrap();
+    let disk = directory.path().join("disk");
+    let (code, printed, warnings) = check("{ follow = ['disk'] }");
+    assert_eq!((code, &warnings[..]), (Some(0), ""));
+    let line = format!("symlinks = {{ follow = [\"{}\"] }}\n", disk.display());
+    assert!(printed.contains(&line), "{printed}");
+    let (code, _, warnings) = check("{ follow = ['disk', 'later', 'samum.toml'] }");
+    assert_eq!(
+        (code, warnings.lines().filter(|line| line.contains("warning:")).count()),
+        (Some(0), 2)
+    );
+    assert!(
+        warnings.contains("samum.toml:5:1: warning: symbolic links cannot lead into"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("later yet: "), "{warnings}");
+    assert!(warnings.contains("samum.toml: it is not a directory"), "{warnings}");
+    let (code, printed, warnings) = check("'follow'");
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!((code, warnings.contains("every file that root can read")), (Some(0), is_root));
+    assert!(printed.contains("symlinks = \"follow\"\n"), "{printed}");
+    for (wrong, why) in [
+        ("{}", "`symlinks` needs the key `follow`"),
+        ("{ follow = 'disk' }", "expected a list"),
+        ("{ into = ['disk'] }", "unknown key `into`"),
+        ("'all'", "expected `beneath`, `never` or `follow`"),
+    ] {
+        let (code, _, errors) = check(wrong);
+        assert_eq!(code, Some(1), "{wrong}");
+        assert!(errors.contains(why), "{wrong}: {errors}");
+    }
+}
+
+#[test]
 fn an_address_in_use_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -13,6 +13,7 @@ mod curl;
 mod files;
 mod fixed;
 mod images;
+mod links;
 mod loads;
 mod messages;
 mod metrics;

@@ -223,7 +223,7 @@ impl Calls {
             }
             (Work::Open { .. }, Err(error)) => Outcome::Opened(Err(error)),
             (Work::List { op, entries_max }, Ok(Event::Opened(dir))) => {
-                let list = Op::List { dir, entries_max: *entries_max };
+                let list = Op::List { dir, entries_max: *entries_max, targets: None };
                 op.op = self.ring.submit(list, CALL | call.to_bits());
                 return;
             }

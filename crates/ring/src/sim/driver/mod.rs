@@ -118,6 +118,7 @@ impl Sim {
             Op::Write { .. } => Ok(now + state.latency(|config| &config.cache)),
             Op::Timer(_) => unreachable!("kept by the ring itself"),
             Op::Open { .. }
+            | Op::Follow { .. }
             | Op::Stat(_)
             | Op::List { .. }
             | Op::HasName { .. }
@@ -331,6 +332,11 @@ impl Sim {
                 let opened = self.world.state().open_path(dir, path.to_bytes(), *how);
                 opened.map(|fd| Event::Opened(common.fd(Handle::Sim(fd))))
             }
+            Op::Follow { root, path, how, links } => {
+                let mut state = self.world.state();
+                let opened = state.open_through_links(root.raw(), path.to_bytes(), *how, links);
+                opened.map(|fd| Event::Opened(common.fd(Handle::Sim(fd))))
+            }
             Op::Stat(fd) => {
                 self.world.state().stat(fd.raw()).map(|stat| Event::Stat(Box::new(stat)))
             }
@@ -339,8 +345,8 @@ impl Sim {
                 let written = self.world.state().append(file.raw(), &bytes);
                 written.map(|count| Event::Written(bytes, count))
             }
-            Op::List { dir, entries_max } => {
-                let listed = self.world.state().list(dir.raw(), *entries_max);
+            Op::List { dir, entries_max, targets } => {
+                let listed = self.world.state().list(dir.raw(), *entries_max, targets.as_ref());
                 listed.map(|listing| Event::Listed(Box::new(listing)))
             }
             Op::HasName { root, path, entries_max, is_wanted } => {

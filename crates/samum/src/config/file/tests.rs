@@ -922,6 +922,7 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         ),
         "limits" => with_route(&format!("limits = {{ {line} }}\nfiles = 'x'")),
         "headers" => with_route(&format!("headers = [{{ {line} }}]\nfiles = 'x'")),
+        "symlinks" => with_route(&format!("files = 'x'\nsymlinks = {{ {line} }}")),
         "redirect" => inline("path = '/old/'\nredirect", &needed("to", "to = '/new/'")),
         "status" => inline("status", &needed("code", "code = 200")),
         "cgi" => inline("cgi", &needed("directory", "directory = 'x'")),
@@ -1007,7 +1008,12 @@ fn prefixes() -> impl Strategy<Value = Vec<crate::config::Prefix>> {
 fn rules() -> impl Strategy<Value = FileRules> {
     let caching = prop_oneof![Just(Caching::Always), Just(Caching::Never), Just(Caching::Popular)];
     let tags = prop_oneof![Just(Tags::Stat), Just(Tags::Hash)];
-    let symlinks = prop_oneof![Just(Symlinks::Beneath), Just(Symlinks::Never)];
+    let symlinks = prop_oneof![
+        Just(Symlinks::Beneath),
+        Just(Symlinks::Never),
+        Just(Symlinks::Follow),
+        proptest::collection::vec(file(), 0..3).prop_map(|into| Symlinks::Into(into.into())),
+    ];
     let types =
         proptest::collection::btree_map("[a-z\"]{1,3}[.]?[a-z]", "[a-z]/[a-z]{1,3}(; a=b)?", 0..3);
     let index = proptest::collection::vec(text(), 1..4);

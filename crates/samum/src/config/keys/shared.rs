@@ -7,8 +7,11 @@ use sendfile::Window;
 use super::headers::HEADER;
 use super::limits::LIMITS;
 use super::request_headers::{read_request_headers, request_headers_text};
+use super::symlinks::{SYMLINKS, symlinks_text};
 use super::text::{bytes_text, list_text, path_text, seconds_text, some_list_text};
-use super::{BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, set, unless_none};
+use super::{
+    BYTES, FLAG, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set, unless_none,
+};
 use crate::config::draft::Shared;
 use crate::config::message::Notes;
 use crate::config::node::Node;
@@ -280,15 +283,28 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
     },
     Key {
         name: "symlinks",
-        kind: "`beneath` or `never`",
+        kind: "`beneath`, `never`, `follow`, or table",
         default: "`\"beneath\"`",
-        example: r#""never""#,
-        doc: "The symbolic links that are followed: those that stay beneath the directory, or none. Others lead \
-              to nothing.",
+        example: r#"{ follow = ["/mnt/disk2"] }"#,
+        doc: "The symbolic links that are followed: those that stay beneath the directory; none; all of them, to \
+              everything that the user of the server may read; or those that stay beneath the directory and those that \
+              lead into it or into others, which the table `symlinks` names. Other links lead to nothing, and are not in \
+              listings; links into `/proc` never lead anywhere. `dotfiles` is about the path of the request, not about \
+              that of a target. Scripts that another process opens by their path follow its own rules.",
         read: |shared, node, notes| {
-            set(&mut shared.files.symlinks, node.text(value::choice::<Symlinks>, notes));
+            let symlinks = if node.is_table() {
+                node.table(notes).map(|table| {
+                    let mut into = Vec::new();
+                    read_keys(&mut into, SYMLINKS, "symlinks", table, notes);
+                    require(table, "follow", "symlinks", notes);
+                    Symlinks::Into(into.into())
+                })
+            } else {
+                node.text(value::choice::<Symlinks>, notes)
+            };
+            set(&mut shared.files.symlinks, symlinks);
         },
-        write: |route| Some(quoted(&value::word::<Symlinks, _>(&files(route)?.rules.symlinks))),
+        write: |route| Some(symlinks_text(&files(route)?.rules.symlinks)),
     },
     Key {
         name: "precompressed",

@@ -110,9 +110,15 @@ impl World {
                     format!("find {}{links}", String::from_utf8_lossy(name))
                 }
                 Ask::Open { name, .. } => format!("open {}", String::from_utf8_lossy(name)),
+                Ask::Follow { name, how, .. } if how.flags == FIND.flags => {
+                    format!("follow {}", String::from_utf8_lossy(name))
+                }
+                Ask::Follow { name, .. } => {
+                    format!("follow and open {}", String::from_utf8_lossy(name))
+                }
                 Ask::OpenForReading(_) => "open for reading".to_owned(),
                 Ask::Stat(_) => "stat".to_owned(),
-                Ask::List(_) => "list".to_owned(),
+                Ask::List { .. } => "list".to_owned(),
                 Ask::Read(_, buffer, Caching::Keep) => format!("read {}", buffer.want()),
                 Ask::Read(_, buffer, Caching::Drop) => format!("read and drop {}", buffer.want()),
                 Ask::Drop(_) => "drop".to_owned(),
@@ -323,6 +329,44 @@ fn links_that_are_forbidden_lead_to_nothing() {
         panic!("the directory is opened")
     };
     assert_eq!(*how, how.without_symlinks());
+}
+
+#[test]
+fn links_that_may_lead_out_are_followed_where_the_way_has_some() {
+    let mut world = World::new();
+    world.rules.symlinks = Symlinks::Into(["/disk".into()].into());
+    let mut load = world.begin("d/a", Way::Watched);
+    assert_eq!(world.asked(), ["0: find d/a"], "no link was met yet");
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::LOOP))), "goes on");
+    assert_eq!(world.asked(), ["0: follow d/a"]);
+    let file = world.open();
+    assert_eq!(end(world.reply(&mut load, 0, Reply::Opened(file))), "goes on");
+    assert!(load.is_linked());
+    let mut load = world.begin("d/", Way::Watched);
+    world.reply(&mut load, 0, failed(Errno::LOOP));
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::NOENT))), "goes on");
+    assert_eq!(world.asked(), ["0: follow and open d"], "to be listed");
+    let mut load = world.begin("d/a", Way::Watched);
+    world.reply(&mut load, 0, failed(Errno::LOOP));
+    assert_eq!(end(world.reply(&mut load, 0, failed(Errno::XDEV))), "failed");
+}
+
+/// Their targets change without an event.
+#[test]
+fn a_listing_with_links_is_not_believed_for_long() {
+    for (has_links, way) in [(false, Way::Watched), (true, Way::Linked)] {
+        let mut world = World::new();
+        let mut load = world.begin("d/", Way::Watched);
+        world.reply(&mut load, 0, failed(Errno::NOENT));
+        let dir = world.open();
+        world.reply(&mut load, 0, Reply::Opened(dir));
+        assert_eq!(world.asked(), ["0: list"]);
+        let listing = Box::new(Listing { has_links, ..Listing::default() });
+        match world.reply(&mut load, 0, Reply::Listed(listing)) {
+            Next::End(Outcome::Directory(look, _)) => assert_eq!(look.way, way),
+            next => panic!("{}", end(next)),
+        }
+    }
 }
 
 #[test]
@@ -821,9 +865,11 @@ impl Random {
             return failed(ERRNOS[self.below(ERRNOS.len())]);
         }
         match ask {
-            Ask::Open { .. } | Ask::OpenForReading(_) => Reply::Opened(world.open()),
+            Ask::Open { .. } | Ask::Follow { .. } | Ask::OpenForReading(_) => {
+                Reply::Opened(world.open())
+            }
             Ask::Stat(_) => Reply::Stat(self.stat()),
-            Ask::List(_) => Reply::Listed(Box::default()),
+            Ask::List { .. } => Reply::Listed(Box::default()),
             Ask::Drop(_) => Reply::Dropped,
             Ask::Read(_, mut buffer, caching) => {
                 if caching == Caching::Drop && self.below(3) == 0 {
@@ -847,6 +893,8 @@ fn every_load_ends_and_gives_back_what_it_holds() {
             world.rules.policy.caching = sendfile::Caching::Never;
         }
         world.has_proc = random.below(4) > 0;
+        let rules = [Symlinks::Beneath, Symlinks::Never, Symlinks::Follow];
+        world.rules.symlinks = rules[random.below(3)].clone();
         let path = ["a", "a/", "", "d/e.html", "a.png"][random.below(5)];
         let ways = [Way::Watched, Way::Unwatched, Way::Linked];
         let mut load = world.begin(path, ways[random.below(2)]);
