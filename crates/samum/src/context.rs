@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::config::Tuning;
 use crate::log::Recording;
 use crate::metrics::Stats;
+use crate::other_protocol::OtherProtocol;
 use crate::serving::Serving;
 use crate::site::SiteId;
 
@@ -53,6 +54,8 @@ pub struct Context {
     pub(crate) budget: Budget,
     /// Files up to this size are kept in memory as finished responses.
     pub(crate) finished_bytes_max: u64,
+    /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
+    pub(crate) other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
@@ -90,6 +93,7 @@ impl Context {
             removed: BTreeMap::new(),
             budget,
             finished_bytes_max: FINISHED_BYTES_MAX,
+            other_protocol: None,
             tokens: (RandomState::new(), 0),
         }
     }

@@ -44,6 +44,7 @@ mod log;
 mod memory;
 pub mod metrics;
 pub mod network;
+pub mod other_protocol;
 mod pattern;
 mod place;
 pub mod preload;

@@ -80,6 +80,12 @@ impl Reader {
         self.is_trusted
     }
 
+    /// What has come so far.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Bytes of memory beside the reader itself.
     #[must_use]
     pub const fn memory(&self) -> usize {

@@ -1,5 +1,6 @@
 //! The devices of a worker: the ring, the disk, the clock, the logs.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::io;
@@ -13,6 +14,7 @@ use sendfile::{Disk, DiskStats, Silence};
 use crate::context::Context;
 use crate::log::{Cut, Logs, Record, Recording, Sink};
 use crate::metrics::Meters;
+use crate::other_protocol::{OtherProtocol, Told};
 use crate::say::message;
 use crate::serving::{Serving, Snapshot};
 
@@ -104,6 +106,7 @@ pub struct Shell {
     /// The times of the last messages.
     complained: BTreeMap<Complaint, Time>,
     silences: Arc<Silences<String>>,
+    told: Arc<Told>,
 }
 
 impl Shell {
@@ -114,10 +117,10 @@ impl Shell {
         logs: Logs,
         meters: Meters,
         notes: Sink,
-        silences: Arc<Silences<String>>,
+        (silences, told): (Arc<Silences<String>>, Arc<Told>),
     ) -> Self {
         let (cx, complained) = (Context::new(serving), BTreeMap::new());
-        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences };
+        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences, told };
         shell.tick();
         shell
     }
@@ -250,6 +253,16 @@ impl Shell {
         if last.is_none_or(|then| now.since(*then) >= COMPLAINT_INTERVAL) {
             self.complained.insert(about, now);
             self.note(text);
+        }
+    }
+
+    /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short
+    /// time ago.
+    #[cold]
+    pub(crate) fn tell_protocol(&mut self, protocol: OtherProtocol, client: Option<IpAddr>) {
+        if self.told.is_due(protocol, self.cx.now) {
+            let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
+            self.note(&protocol.text(&client));
         }
     }
 

@@ -19,6 +19,7 @@ use crate::crowd::Crowd;
 use crate::follow::Root;
 use crate::metrics::Metrics;
 use crate::network::{Listeners, Network};
+use crate::other_protocol::Told;
 use crate::say::say;
 use crate::serving::Snapshot;
 use crate::session::Http1;
@@ -62,6 +63,7 @@ pub(super) struct Shared {
     page_cache: Arc<PageCache>,
     devices: Arc<Devices>,
     silences: Arc<Silences<String>>,
+    told: Arc<Told>,
     /// Descriptors of each worker for connections and files.
     descriptors: usize,
 }
@@ -83,6 +85,7 @@ impl Shared {
             page_cache: Arc::new(PageCache::new(memory::limit() / 4 * 3)),
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
+            told: Arc::default(),
             descriptors: shares.descriptors,
         }
     }
@@ -211,6 +214,7 @@ impl Seed {
             page_cache: shared.page_cache,
             devices: shared.devices,
             silences: shared.silences,
+            told: shared.told,
             descriptors_max: descriptors::files(shared.descriptors),
             logs: logs.into_iter().map(|(log, file)| (log, ring.adopt_file(file))).collect(),
             metrics: (shared.metrics, number),

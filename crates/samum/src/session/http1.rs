@@ -146,7 +146,10 @@ impl Session for Http1 {
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
-                    self.refuse(work, cx, *reject);
+                    let refused = &bytes[at - *taken..at];
+                    if !(was_idle && self.refuse_protocol(work, cx, refused)) {
+                        self.refuse(work, cx, *reject);
+                    }
                 }
                 // The fault is in the body of a request that has been answered already.
                 Event::Rejected(_) | Event::Closed => self.take_no_more(),

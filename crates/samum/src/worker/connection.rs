@@ -20,6 +20,7 @@ use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use crate::log::{Began, Cut, Record};
 use crate::metrics::Stats;
 use crate::network::Origin;
+use crate::other_protocol::OtherProtocol;
 use crate::proxy_protocol::{self, Header, Invalid};
 use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 use crate::shell::{Complaint, Shell};
@@ -181,7 +182,13 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             Err(Invalid) => {
                 shell.cx.stats.proxy_header_errors += 1;
                 let client = self.origin.client().map_or("-", |client| &*client.name);
-                let text = if reader.is_trusted() {
+                let is_tls = OtherProtocol::of(reader.bytes()) == Some(OtherProtocol::Tls);
+                let text = if is_tls {
+                    format!(
+                        "{client} speaks TLS where a header of the PROXY protocol has to be; closed the connection (the \
+                         proxy has to send the header, and then HTTP without TLS)"
+                    )
+                } else if reader.is_trusted() {
                     format!("{client}: not a header of the PROXY protocol; closed the connection")
                 } else {
                     format!(

@@ -24,6 +24,7 @@ use crate::interface::StackTransport;
 use crate::log::{Cut, Logs, Sink};
 use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
+use crate::other_protocol::Told;
 use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Snapshot, Succession};
 use crate::session::{Http1, Session};
@@ -135,6 +136,8 @@ pub struct Parts {
     pub devices: Arc<Devices>,
     /// Those that do not answer, with their names for the operator, as all workers find them.
     pub silences: Arc<Silences<String>>,
+    /// When the operator was told of clients that do not speak HTTP/1, by any worker.
+    pub told: Arc<Told>,
     /// Open files this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
@@ -269,8 +272,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
         let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
         let meters = metrics.meters(number);
-        let silences = parts.silences;
-        let mut shell = Shell::new(parts.ring, disk, serving, logs, meters, notes, silences);
+        let shared = (parts.silences, parts.told);
+        let mut shell = Shell::new(parts.ring, disk, serving, logs, meters, notes, shared);
         shell.cx.set_takes(network.takes());
         let mut worker = Self {
             handler: handler(&mut shell)?,
@@ -365,6 +368,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.shell.tick();
         let is_quiet = self.completions.is_empty();
         self.handle_completions();
+        if let Some((protocol, client)) = self.shell.cx.other_protocol.take() {
+            self.shell.tell_protocol(protocol, client);
+        }
         self.deliver_answers();
         let acted =
             self.take_turns() | self.serve_line() | self.expire() | self.end_connections(is_quiet);

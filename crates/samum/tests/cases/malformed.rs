@@ -44,7 +44,6 @@ fn table() -> Vec<(&'static str, Vec<u8>, u16)> {
         ("HTTP/2.0", b"GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_vec(), 505),
         ("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 505),
         ("HTTP/3.0", b"GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_vec(), 505),
-        ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), 400),
         ("a relative target", b"GET a.txt HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
         ("an asterisk", b"GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),
         ("a fragment", b"GET /#x HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(), 400),

@@ -17,6 +17,7 @@ mod links;
 mod loads;
 mod messages;
 mod metrics;
+mod other_protocols;
 mod paths;
 mod pipelining;
 mod rules;

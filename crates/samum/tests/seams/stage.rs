@@ -93,6 +93,7 @@ impl<H: Handler> Stage<H> {
             page_cache: Arc::default(),
             devices: Arc::default(),
             silences: Arc::default(),
+            told: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             logs: Vec::new(),
             metrics: (samum::metrics::Metrics::new(1), 0),

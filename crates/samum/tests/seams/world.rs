@@ -80,6 +80,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         page_cache: Arc::default(),
         devices: Arc::default(),
         silences: Arc::default(),
+        told: Arc::default(),
         descriptors_max: 64,
         logs: Vec::new(),
         metrics: (samum::metrics::Metrics::new(1), 0),

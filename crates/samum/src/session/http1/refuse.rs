@@ -1,12 +1,14 @@
 //! Requests that are refused before a handler has answered them.
 
 use http::{HeadBuf, Reject, ResponseHead};
+use sendfile::Piece;
 
 use super::Http1;
 use super::exchange::{Asked, Exchange};
 use super::work::Work;
 use crate::context::Context;
 use crate::handler::page;
+use crate::other_protocol::OtherProtocol;
 
 impl Http1 {
     /// Refuses what cannot be understood; in its turn, if others are being answered.
@@ -16,6 +18,24 @@ impl Http1 {
         let is_of_body = work.body_is_outstanding();
         let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
         self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
+    }
+
+    /// Refuses the first bytes of a connection, if they are of another protocol that has a refusal of its own. Returns
+    /// whether they are.
+    #[cold]
+    pub(super) fn refuse_protocol(
+        &mut self,
+        work: &mut Work,
+        cx: &mut Context,
+        bytes: &[u8],
+    ) -> bool {
+        let is_first = self.next_request == 0;
+        let Some(protocol) = OtherProtocol::of(bytes).filter(|_| is_first) else { return false };
+        cx.other_protocol = Some((protocol, work.client.flatten()));
+        let Some(alert) = protocol.alert() else { return false };
+        self.take_no_more();
+        work.stream.push(Piece::Bytes(alert.to_vec()));
+        true
     }
 
     /// The same for the last request, which is none of those that wait, unless its head cannot be understood.
