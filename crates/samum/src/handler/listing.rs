@@ -137,8 +137,8 @@ impl Pages {
     }
 }
 
-const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;\
-    padding:0 1rem;color-scheme:light dark}table{border-collapse:collapse;width:100%}\
+const STYLE: &str = ":root{color-scheme:light dark}\
+    body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse;width:100%}\
     th{text-align:left}td,th{padding:.15rem .5rem}\
     td:nth-child(2),th:nth-child(2){text-align:right;font-variant-numeric:tabular-nums}\
     a{text-decoration:none}a:hover{text-decoration:underline}";
@@ -250,6 +250,14 @@ mod tests {
         assert!(html.contains("href=\"./javascript%3Aalert(1)\""), "{html}");
         let json = render(listing(&[(b"\"\\\n\x01", FileKind::Other)]), true);
         assert!(json.contains(r#""name":"\"\\\u000a\u0001""#), "{json}");
+    }
+
+    /// The canvas of the page is that of its root: `body` alone would leave it white below pale links.
+    #[test]
+    fn a_page_is_dark_where_the_user_wants_that() {
+        let html = render(listing(&[]), false);
+        assert!(html.contains(":root{color-scheme:light dark}"), "{html}");
+        assert_eq!(html.matches("color-scheme").count(), 1);
     }
 
     #[test]

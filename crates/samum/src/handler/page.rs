@@ -45,8 +45,8 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
     }
     let body = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{status}</title>\
-         <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;max-width:40rem;\
-         padding:0 1rem;color-scheme:light dark}}</style></head>\n\
+         <style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;\
+         max-width:40rem;padding:0 1rem}}</style></head>\n\
          <body><h1>{status}</h1><p>{sentence}</p></body></html>\n"
     )
     .into_bytes();

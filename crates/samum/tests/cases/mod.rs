@@ -493,8 +493,8 @@ fn between<'a>(body: &'a [u8], before: &str, after: &str) -> Option<&'a str> {
 fn page(status: &str, sentence: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{status}</title>\
-         <style>body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;max-width:40rem;\
-         padding:0 1rem;color-scheme:light dark}}</style></head>\n\
+         <style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:4rem auto;\
+         max-width:40rem;padding:0 1rem}}</style></head>\n\
          <body><h1>{status}</h1><p>{sentence}</p></body></html>\n"
     )
 }
