@@ -61,8 +61,9 @@ fn check_target(head: &Head<'_>) {
     assert!(!head.method.as_bytes().is_empty() && visible(head.method.as_bytes()));
     match head.target {
         Target::Origin { path, query } => {
-            assert!(path.starts_with(b"/") && visible(path) && !path.contains(&b'?'));
-            assert!(query.is_none_or(visible));
+            let fits = |bytes: &[u8]| visible(&http::path::escape(bytes));
+            assert!(path.starts_with(b"/") && fits(path) && !path.contains(&b'?'));
+            assert!(query.is_none_or(fits));
             assert!(path.len() + query.map_or(0, |q| q.len() + 1) <= LIMITS.target_bytes_max);
             assert_ne!(head.method, Method::Connect);
         }

@@ -30,8 +30,8 @@ pub struct Head<'a> {
 
 /// The resource of a request (RFC 9112 §3.2).
 ///
-/// The bytes are visible ASCII, not decoded; [`path`](crate::path) turns a path into the name of a
-/// file.
+/// The bytes are visible ASCII, and others than ASCII if the parser says so, not decoded;
+/// [`path`](crate::path) turns a path into the name of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Target<'a> {
     /// A resource of this server: origin-form, or absolute-form reduced to it.

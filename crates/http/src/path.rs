@@ -394,6 +394,13 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// A path or a query with its bytes outside ASCII percent-encoded. Other bytes stay as they are.
+pub fn escape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(3 * text.len());
+    encode_unless(|byte| byte.is_ascii(), text, &mut out);
+    out
+}
+
 /// Appends a text as a part of a URL: bytes for which `is_kept` is true as they are, the others percent-encoded.
 pub fn encode_unless(is_kept: impl Fn(u8) -> bool, text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {

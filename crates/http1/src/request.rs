@@ -37,6 +37,9 @@ pub const METHOD_BYTES_MAX: usize = 32;
 pub struct Request<'a> {
     /// The head.
     pub head: Head<'a>,
+    /// True if the target has bytes outside ASCII. Clients mean what they would be percent-encoded: see
+    /// [`http::path::escape`].
+    pub has_raw_target: bool,
     /// The framing of the body that follows.
     pub framing: Framing,
     /// True if the connection stays open after the response (RFC 9112 §9.3).
@@ -110,6 +113,8 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
 struct RequestLine<'a> {
     method: Method<'a>,
     target: Target<'a>,
+    /// True if the target has bytes outside ASCII.
+    is_raw: bool,
     /// The authority in the target, if it has one.
     authority: Option<&'a [u8]>,
     version: Version,
@@ -146,10 +151,11 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
         return Ok(None);
     };
 
-    let RequestLine { method, target, authority, version, next } = line;
+    let RequestLine { method, target, is_raw, authority, version, next } = line;
     let head = Head::new(method, target, version, authority, lines, index);
     let mut request = Request {
         keep_alive: version == Version::Http11,
+        has_raw_target: is_raw,
         framing: match content_length {
             None | Some(0) => Framing::None,
             Some(length) => Framing::Length(length),
@@ -198,11 +204,16 @@ fn request_line<'a>(
         return Ok(None);
     };
 
-    let path_end = bytes::skip(view, target_start, PATH);
-    let target_end = match view.get(path_end) {
+    let mut path_end = bytes::skip(view, target_start, PATH);
+    let mut target_end = match view.get(path_end) {
         Some(b'?') => bytes::skip(view, path_end + 1, QUERY),
         _ => path_end,
     };
+    let mut is_raw = false;
+    if let Some(0x80..) = view.get(target_end) {
+        is_raw = true;
+        (path_end, target_end) = raw_ends(view, target_start);
+    }
     if target_end - target_start > limits.target_bytes_max {
         return Err(Reject::new(Status::UriTooLong, "a target that is too long"));
     }
@@ -222,7 +233,17 @@ fn request_line<'a>(
     } else {
         uncommon_target(method, path, query)?
     };
-    Ok(Some(RequestLine { method, target, authority, version, next }))
+    Ok(Some(RequestLine { method, target, is_raw, authority, version, next }))
+}
+
+/// The ends of the path and of the target from `start` on, if bytes outside ASCII may stand there like visible ones.
+#[cold]
+fn raw_ends(view: &[u8], start: usize) -> (usize, usize) {
+    let target = &view[start..];
+    let is_end = |byte: &u8| byte.is_ascii() && !bytes::is(*byte, QUERY);
+    let len = target.iter().position(is_end).unwrap_or(target.len());
+    let path_len = target[..len].iter().position(|&byte| byte == b'?').unwrap_or(len);
+    (start + path_len, start + len)
 }
 
 /// The method and the position behind the space after it; `None` if more bytes are needed.
@@ -248,7 +269,6 @@ fn bad_target_byte(byte: u8, at_start: bool) -> Reject {
         b' ' if at_start => "two spaces before the target",
         b'\r' | b'\n' => "a request line without an HTTP version",
         b'#' => "a target with a fragment",
-        0x80.. => "a target with bytes outside ASCII that are not percent-encoded",
         _ => "a target with a control character",
     })
 }

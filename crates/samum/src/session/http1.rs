@@ -32,7 +32,7 @@ mod work;
 use core::time::Duration;
 use std::rc::Rc;
 
-use http::{Head, HeadBuf, Reject, Status};
+use http::{Head, HeadBuf, Reject, Status, Target, path};
 use http1::server::Event;
 use http1::{Framing, Limits, write};
 use ring::Time;
@@ -144,6 +144,9 @@ impl Session for Http1 {
                 // Its response has ended.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
+                Event::Request(request) if request.has_raw_target => {
+                    self.handle_raw_request(work, requests, request);
+                }
                 Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
                     let refused = &bytes[at - *taken..at];
@@ -626,6 +629,23 @@ impl Http1 {
             return self.refuse_request(work, requests.cx(), reject, refused);
         }
         requests.handle_request(self, work, number, &request.head, work.is_next());
+    }
+
+    /// Handles a request whose target has bytes outside ASCII as if they had been percent-encoded.
+    #[cold]
+    fn handle_raw_request(
+        &mut self,
+        work: &mut Work,
+        requests: &mut impl Requests,
+        request: &http1::Request<'_>,
+    ) {
+        let Target::Origin { path, query } = request.head.target else {
+            return self.handle_request(work, requests, &mut request.clone());
+        };
+        let (path, query) = (path::escape(path), query.map(path::escape));
+        let target = Target::Origin { path: &path, query: query.as_deref() };
+        let head = request.head.with_target(request.head.method, target);
+        self.handle_request(work, requests, &mut http1::Request { head, ..*request });
     }
 
     /// A request was read; returns its number.

@@ -74,6 +74,8 @@ fn what_follows_a_program_is_for_the_program() {
             "printf 'Content-Type: text/plain\\n\\n%s' \"$PATH_INFO $REQUEST_URI\"",
         );
         let stage = Stage::new(driver, &tree);
+        let raw = stage.ask("GET /tool/show/é?ü");
+        assert_eq!((raw.status, text(&raw)), (200, "/é /tool/show/%C3%A9?%C3%BC"));
         let long = "n".repeat(300);
         for (path, info) in [
             ("/tool/show/group%2fproject.git/info", "/group/project.git/info"),

@@ -92,6 +92,13 @@ fn a_path_leads_to_a_script_or_a_file() {
             assert_eq!(response.status, 301);
             assert_eq!(response.header("Location"), Some(&format!("{path}/")[..]));
         }
+        // Letters are told as if they had been encoded.
+        let response = stage.ask("GET /sub/show.php/é?ü");
+        let (shown, uri) = (text(&response), "/sub/show.php/%C3%A9?%C3%BC");
+        assert_eq!((value(shown, "PATH_INFO"), value(shown, "REQUEST_URI")), ("/é", uri));
+        assert_eq!(value(shown, "QUERY_STRING"), "%C3%BC");
+        let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
+        assert!(wait_until(SOON, || log().contains(uri)), "{}", log());
         assert_eq!(stage.post("POST /a.txt", b"x").status, 405);
         let response = stage.ask("HEAD /sub/show.php");
         assert_eq!((response.status, &response.body[..]), (200, &b""[..]));

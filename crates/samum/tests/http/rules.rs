@@ -276,6 +276,9 @@ fn a_path_that_no_file_can_have_is_for_what_its_route_does() {
         assert_eq!(location(&server, "POST /to/a%2fb"), moved(302, "/there/a%2Fb"));
         let to = format!("/there/{long}");
         assert_eq!(location(&server, &format!("GET /to/{long}")), moved(302, &to));
+        let escaped = moved(302, "/there/%C3%A9?%C3%BC=%fc");
+        assert_eq!(location(&server, "GET /to/é?ü=%fc"), escaped);
+        assert_eq!(location(&server, "GET /list?ü"), moved(301, "/list/?%C3%BC"));
         assert_eq!(location(&server, "GET /moved/a%2fb"), moved(301, "/listed"));
         expect(&server, "GET /moved/a/b", 200, "index");
         assert_eq!(location(&server, "GET /wild/a%2Fb"), moved(301, "/to/a%2Fb"));

@@ -1145,6 +1145,9 @@ fn paths_that_name_no_file_are_passed_on() {
         for (path, sent) in [
             ("/a%2fb/./c", Some("/a%2Fb/c")),
             ("/other/a%2Fb", Some("/other/a%2Fb")),
+            ("/é//%c3%a9?ü=%fc?", Some("/%C3%A9//%c3%a9?%C3%BC=%fc?")),
+            ("http://a/é", Some("/%C3%A9")),
+            ("/other/é%2Fü", Some("/other/%C3%A9%2F%C3%BC")),
             ("/other", Some("/other")),
             ("/other?q", Some("/other?q")),
             (&long, Some(&long[..])),

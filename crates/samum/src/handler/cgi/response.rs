@@ -18,7 +18,7 @@
 //! rule.
 
 use http::bytes::{self, QUERY, TOKEN, VALUE};
-use http::{FieldSection, Status};
+use http::{FieldSection, Status, path};
 
 /// The most bytes that a header may have.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -185,10 +185,11 @@ impl Parser {
         let content_type = self.content_type.take();
         let local = location.as_deref().filter(|target| target.starts_with(b"/"));
         if let (Some(path), None | Some(Status::Ok)) = (local, self.status) {
-            if bytes::skip(path, 0, QUERY) < path.len() {
+            let path = path::escape(path);
+            if bytes::skip(&path, 0, QUERY) < path.len() {
                 return Err(fault("a Location that is no path"));
             }
-            return Ok(Reply::LocalRedirect(path.to_vec()));
+            return Ok(Reply::LocalRedirect(path));
         }
         let usual = if location.is_some() { Status::Found } else { Status::Ok };
         let status = self.status.unwrap_or(usual);

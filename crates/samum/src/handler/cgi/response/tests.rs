@@ -79,12 +79,13 @@ fn rfc3875_6_2_2_a_path_in_location_is_a_local_redirect() {
         ("location:/\r\n\r\n", "/"),
         ("Location: /a\nStatus: 200 OK\n\n", "/a"),
         ("Location: //host/a\n\n", "//host/a"),
+        ("Location: /\u{e4}%e4?\u{e4}\n\n", "/%C3%A4%e4?%C3%A4"),
         ("Location: /a\nX-Lost: 1\nContent-Type: a/b\n\nlost", "/a"),
     ] {
         let Ok(Some((Reply::LocalRedirect(path), _))) = parse(output) else { panic!("{output}") };
         assert_eq!(path, expected.as_bytes(), "{output}");
     }
-    for output in ["Location: /a b\n\n", "Location: /a#b\n\n", "Location: /\u{e4}\n\n"] {
+    for output in ["Location: /a b\n\n", "Location: /a#b\n\n"] {
         assert_eq!(parse(output), Err("a Location that is no path"), "{output}");
     }
 }
