@@ -288,8 +288,8 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
-/// RFC 3986 allows in no path, which are encoded. A path with a segment that is, or that some servers take for, a dot
-/// segment is [resolved](resolve) as a whole, and so is one that begins with two slashes, which some take for a host.
+/// RFC 3986 allows in no URL, which are encoded. A path with a segment that is, or that some servers take for, a dot
+/// segment is [resolved](resolve) as a whole.
 pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     // Nearly all paths are so. A semicolon may be encoded.
     let is_plain = |byte| bytes::is(byte, PLAIN) && byte != b';';
@@ -297,10 +297,6 @@ pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(path);
     }
     let mut out = Vec::with_capacity(path.len());
-    if path.starts_with(b"//") {
-        resolve(path, &mut out);
-        return Cow::Owned(out);
-    }
     let mut meaning = Vec::new();
     for segment in path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
         meaning.clear();
@@ -325,7 +321,8 @@ fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
             (b'%', [high, low, ..]) if bytes::is(*high, HEX) && bytes::is(*low, HEX) => {
                 out.push(b'%');
             }
-            (byte, _) if byte != b'%' && (bytes::is(byte, HOST) || b":@".contains(&byte)) => {
+            // RFC 3986 has brackets in hosts only, but no server takes them for anything else.
+            (byte, _) if byte != b'%' && (bytes::is(byte, HOST) || b":@[]".contains(&byte)) => {
                 out.push(byte);
             }
             (byte, _) => push_encoded(byte, out),

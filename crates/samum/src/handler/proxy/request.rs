@@ -284,17 +284,13 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
 /// A [written](fn@write) head for a server whose URL has the path `base`, in place of the path of the route, which is
 /// at `prefix`.
 pub(super) fn with_base(head: &[u8], prefix: Range<usize>, base: &[u8]) -> Vec<u8> {
-    let (start, mut rest) = (&head[..prefix.start], &head[prefix.end..]);
+    let (start, rest) = (&head[..prefix.start], &head[prefix.end..]);
     let mut whole = Vec::with_capacity(head.len() + base.len());
     whole.extend_from_slice(start);
     // It is written without `%` in the configuration.
     path::resolve(base, &mut whole);
     if whole.ends_with(b"/") && (rest.starts_with(b"/") || whole.len() > start.len() + 1) {
         whole.pop();
-    }
-    // Some servers take what follows two slashes at the start for a host.
-    while whole.len() == start.len() && rest.starts_with(b"//") {
-        rest = &rest[1..];
     }
     whole.extend_from_slice(rest);
     whole
