@@ -131,18 +131,18 @@ pub struct FieldIndex {
 /// A value, as offsets from where the field lines begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
-    start: u16,
-    end: u16,
+    start: u32,
+    end: u32,
 }
 
 impl Span {
     /// The size of the short form.
-    const BYTES: usize = 4;
+    const BYTES: usize = 8;
 }
 
 impl FieldIndex {
-    /// Bytes of field lines in a head. Positions among them are kept in 16 bits.
-    pub const LINES_BYTES_MAX: usize = u16::MAX as usize;
+    /// Bytes of field lines in a head: more than any server takes. Positions among them are kept in 32 bits.
+    pub const LINES_BYTES_MAX: usize = 1024 * 1024;
 
     /// The index of a head without any of these fields.
     pub const EMPTY: Self =
@@ -194,7 +194,7 @@ impl FieldIndex {
             return None;
         }
         let Span { start, end } = self.spans[field as usize];
-        Some(&lines[usize::from(start)..usize::from(end)])
+        Some(&lines[start as usize..end as usize])
     }
 }
 
@@ -214,8 +214,8 @@ impl FieldIndex {
     pub(crate) fn write_spans(&self, out: &mut Vec<u8>) {
         for place in places(self.present) {
             let Span { start, end } = self.spans[place];
-            let ([a, b], [c, d]) = (start.to_ne_bytes(), end.to_ne_bytes());
-            out.extend_from_slice(&[a, b, c, d]);
+            out.extend_from_slice(&start.to_ne_bytes());
+            out.extend_from_slice(&end.to_ne_bytes());
         }
     }
 
@@ -223,8 +223,8 @@ impl FieldIndex {
     pub(crate) fn from_spans([present, repeated]: [u32; 2], spans: &[u8]) -> Self {
         let mut index = Self { present, repeated, ..Self::EMPTY };
         let (spans, _) = spans.as_chunks::<{ Span::BYTES }>();
-        for (place, &[a, b, c, d]) in places(present).zip(spans) {
-            let (start, end) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+        for (place, &[a, b, c, d, e, f, g, h]) in places(present).zip(spans) {
+            let (start, end) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
             index.spans[place] = Span { start, end };
         }
         index
@@ -240,12 +240,12 @@ fn places(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A position among the field lines as 16 bits.
+/// A position among the field lines as 32 bits.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "`Head::new` refuses longer heads")]
-fn offset(position: usize) -> u16 {
+fn offset(position: usize) -> u32 {
     debug_assert!(position <= FieldIndex::LINES_BYTES_MAX);
-    position as u16
+    position as u32
 }
 
 #[cfg(test)]

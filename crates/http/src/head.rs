@@ -111,6 +111,11 @@ impl<'a> Head<'a> {
         self.authority
     }
 
+    /// Bytes of all field lines.
+    pub const fn lines_len(&self) -> usize {
+        self.lines.len()
+    }
+
     /// The text of all field lines.
     pub(crate) const fn text(&self) -> &'a [u8] {
         self.lines

@@ -90,7 +90,7 @@ pub use field::{Field, FieldIndex};
 pub use head::{CONNECTION_OPTIONS_MAX, ConnectionOptions, Fields, Head, Lines, Target, Version};
 pub use head_buf::HeadBuf;
 pub use method::Method;
-pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan};
+pub use plan::{ContentRange, Multipart, Part, Plan, Representation, Wrapping, plan, plan_up_to};
 pub use precondition::{Outcome, Validators};
 pub use range::{Range, RangeSet, Ranges};
 pub use response::ResponseHead;

@@ -8,7 +8,7 @@ use crate::bytes;
 use crate::field::Field;
 use crate::head::Head;
 use crate::precondition::{self, Outcome, Validators};
-use crate::range::{self, Range, RangeSet, Ranges};
+use crate::range::{self, RANGES_MAX, Range, RangeSet, Ranges};
 
 /// The representation that the request selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +42,30 @@ pub enum Plan {
 /// do not ask for the size of the file again between planning and sending.
 #[inline]
 pub fn plan(head: &Head<'_>, representation: &Representation<'_>, now: i64) -> Plan {
+    plan_up_to(head, representation, now, RANGES_MAX)
+}
+
+/// The same with another limit of ranges than [`RANGES_MAX`].
+#[inline]
+pub fn plan_up_to(
+    head: &Head<'_>,
+    representation: &Representation<'_>,
+    now: i64,
+    ranges_max: usize,
+) -> Plan {
     match precondition::evaluate(head, &representation.validators, now) {
         Outcome::Proceed { range_allowed: false } => Plan::Full,
-        Outcome::Proceed { range_allowed: true } => plan_range(head, representation.size),
+        Outcome::Proceed { range_allowed: true } => {
+            plan_range(head, representation.size, ranges_max)
+        }
         Outcome::NotModified => Plan::NotModified,
         Outcome::Failed => Plan::PreconditionFailed,
     }
 }
 
-fn plan_range(head: &Head<'_>, size: u64) -> Plan {
+fn plan_range(head: &Head<'_>, size: u64, ranges_max: usize) -> Plan {
     let value = head.field(Field::Range).unwrap_or_default();
-    match range::parse(value, size) {
+    match range::parse_up_to(value, size, ranges_max) {
         RangeSet::Ignore => Plan::Full,
         RangeSet::Unsatisfiable => Plan::Unsatisfiable,
         RangeSet::Satisfiable(ranges) => match ranges.single() {

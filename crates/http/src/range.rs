@@ -7,9 +7,10 @@ use core::fmt;
 
 use crate::bytes;
 
-/// The most ranges that a request may ask for; the field is ignored if there are more. Seekers ask
-/// for one, PDF viewers for a dozen; long lists come from attackers (RFC 9110 §17.15).
-pub const RANGES_MAX: usize = 32;
+/// The most ranges that a request may ask for, unless a server says otherwise; the field is ignored if there are more.
+/// Seekers ask for one, PDF viewers for a dozen, tools that fetch what has changed of a file for 255 (zchunk). Longer
+/// lists come from attackers (RFC 9110 §17.15).
+pub const RANGES_MAX: usize = 256;
 
 /// Ranges this close together are sent as one: a part's own head and delimiter cost more than the
 /// gap between them. RFC 9110 §15.3.7.2 names the same number.
@@ -45,7 +46,6 @@ pub struct Ranges(List);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum List {
     One(Range),
-    /// At most [`RANGES_MAX`].
     Several(Vec<Range>),
 }
 
@@ -119,7 +119,7 @@ impl Ranges {
         };
         let mut place = list.len();
         // A range grown by one neighbour may be near another: look again until nothing changes.
-        // Each round but the last removes an element, so there are at most RANGES_MAX of them.
+        // Each round but the last removes an element, so there are at most as many as ranges.
         while let Some(near) = list.iter().position(|other| other.is_near(&range)) {
             range = range.cover(&list.remove(near));
             place = place.min(near);
@@ -144,6 +144,11 @@ impl Ranges {
 /// is never larger than the representation. The others keep the order of the request: clients put
 /// what they need first (§14.2).
 pub fn parse(value: &[u8], size: u64) -> RangeSet {
+    parse_up_to(value, size, RANGES_MAX)
+}
+
+/// The same with another limit than [`RANGES_MAX`].
+pub fn parse_up_to(value: &[u8], size: u64, ranges_max: usize) -> RangeSet {
     let Some(specs) = strip_unit(value) else {
         return RangeSet::Ignore;
     };
@@ -151,7 +156,7 @@ pub fn parse(value: &[u8], size: u64) -> RangeSet {
     let mut count = 0;
     for spec in bytes::list(specs) {
         count += 1;
-        if count > RANGES_MAX {
+        if count > ranges_max {
             return RangeSet::Ignore;
         }
         match resolve(spec, size) {

@@ -31,7 +31,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The longest head that can be allowed: positions within a head are kept in 16 bits.
+    /// The longest head that can be allowed.
     pub const HEAD_BYTES_CEILING: usize = Head::LINES_BYTES_MAX;
 
     /// Room for the 8,000 bytes of target that RFC 9112 §3 recommends, and as much again for fields.

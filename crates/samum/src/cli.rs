@@ -357,6 +357,26 @@ pub struct ServerFlags {
     /// Bytes per second that a client must take while a response waits for it [default: 64]
     #[arg(long, value_name = "BYTES/S", value_parser = value::bytes_per_second)]
     pub rate_min: Option<u64>,
+
+    /// Bytes of the longest head of a request; a longer one is answered 431 [default: 16KiB]
+    #[arg(long, value_name = "BYTES", value_parser = value::head_bytes)]
+    pub max_request_head: Option<usize>,
+
+    /// Fields that the head of a request may have at most [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(value::FIELDS))]
+    pub max_request_fields: Option<u32>,
+
+    /// Bytes of the longest head of a response of another server or a program; a longer one is answered 502 [default: 32KiB]
+    #[arg(long, value_name = "BYTES", value_parser = value::head_bytes)]
+    pub max_response_head: Option<usize>,
+
+    /// Fields that such a head may have at most [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(value::FIELDS))]
+    pub max_response_fields: Option<u32>,
+
+    /// Ranges that a request may ask for at most; the whole file is the answer to one with more [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(value::RANGES))]
+    pub max_ranges: Option<u32>,
 }
 
 /// The flags that are about one directory.
@@ -538,6 +558,17 @@ impl ServerFlags {
         set(&mut tuning.timeout_send, self.timeout_send.as_ref());
         set(&mut tuning.timeout_disk, self.timeout_disk.as_ref());
         set(&mut tuning.rate_min, self.rate_min.as_ref());
+        if let Some(bytes) = self.max_request_head {
+            tuning.set_request_head(bytes);
+        }
+        set(&mut tuning.response_limits.head_bytes_max, self.max_response_head.as_ref());
+        for (to, flag) in [
+            (&mut tuning.request_limits.fields_max, &self.max_request_fields),
+            (&mut tuning.response_limits.fields_max, &self.max_response_fields),
+            (&mut tuning.ranges_max, &self.max_ranges),
+        ] {
+            set(to, flag.as_ref().map(number).as_ref());
+        }
         let (frames, congestion) = (self.frames.is_some(), self.congestion.is_some());
         let for_interfaces =
             [("frames", frames), ("congestion", congestion), ("pcap", self.pcap.is_some())];

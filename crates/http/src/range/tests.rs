@@ -123,6 +123,9 @@ fn rfc9110_17_15_long_lists_are_ignored() {
     // Also if they would come to one range in the end, or to none.
     let same = format!("bytes={}", vec!["0-"; RANGES_MAX + 1].join(","));
     assert_eq!(parse(same.as_bytes(), 1_000_000), RangeSet::Ignore);
+    assert_eq!(parse_up_to(b"bytes=0-1,500-501", 1000, 1), RangeSet::Ignore);
+    assert!(matches!(parse_up_to(b"bytes=0-1,500-", 1000, 2), RangeSet::Satisfiable(_)));
+    assert_eq!(parse_up_to(b"bytes=0-1", 1000, 0), RangeSet::Ignore);
 }
 
 #[test]

@@ -611,6 +611,29 @@ pub struct Tuning {
     /// Bytes per second that a peer must take while a response waits for it. It must always take at
     /// least one byte in each `timeout_send`.
     pub rate_min: u64,
+    /// The most that the head of a request may have.
+    pub request_limits: http1::Limits,
+    /// The most that the head of a response of another server, or of a program, may have.
+    pub response_limits: http1::Limits,
+    /// The most ranges that a request may ask for. Beyond it the whole file is sent.
+    pub ranges_max: usize,
+}
+
+/// The most that a server may send, unless the configuration says otherwise. Heads are twice as long as those of requests,
+/// because servers set many cookies at once, and have as many lines as they have room for.
+pub(crate) const RESPONSE_LIMITS: http1::Limits = http1::Limits {
+    head_bytes_max: 32 * 1024,
+    fields_max: 4096,
+    body_bytes_max: u64::MAX,
+    ..http1::Limits::DEFAULT
+};
+
+impl Tuning {
+    /// Lets the head of a request have so many bytes, half of them for its target.
+    pub fn set_request_head(&mut self, bytes: usize) {
+        self.request_limits.head_bytes_max = bytes;
+        self.request_limits.target_bytes_max = bytes / 2;
+    }
 }
 
 impl Default for Tuning {
@@ -624,6 +647,9 @@ impl Default for Tuning {
             timeout_send: Duration::from_secs(30),
             timeout_disk: Duration::from_secs(30),
             rate_min: 64,
+            request_limits: http1::Limits::DEFAULT,
+            response_limits: RESPONSE_LIMITS,
+            ranges_max: http::range::RANGES_MAX,
         }
     }
 }

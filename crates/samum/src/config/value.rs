@@ -18,6 +18,12 @@ use crate::site;
 pub const THREADS: RangeInclusive<i64> = 1..=1024;
 /// The maximum numbers of connections that can be asked for.
 pub const CONNECTIONS: RangeInclusive<i64> = 1..=1 << 20;
+/// The bytes that the longest head of a request or a response may have.
+pub const HEAD_BYTES: RangeInclusive<u64> = 1024..=256 * 1024;
+/// The fields that a head may have at most.
+pub const FIELDS: RangeInclusive<i64> = 1..=4096;
+/// The ranges that a request may ask for at most.
+pub const RANGES: RangeInclusive<i64> = 1..=1024;
 
 /// The numbers of capture files that can be asked for.
 pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
@@ -264,6 +270,18 @@ pub(super) fn bytes_text(bytes: u64) -> String {
         Some((shift, unit)) => format!("{}{unit}", bytes >> shift),
         None => bytes.to_string(),
     }
+}
+
+/// Reads the bytes that the longest head may have.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn head_bytes(text: &str) -> Result<usize, String> {
+    let bytes = bytes(text)?;
+    let is_fit = HEAD_BYTES.contains(&bytes);
+    let bytes = usize::try_from(bytes).ok().filter(|_| is_fit);
+    bytes.ok_or_else(|| "expected a number of bytes from 1KiB to 256KiB".to_owned())
 }
 
 /// Reads bytes per second, such as `20MiB/s`.

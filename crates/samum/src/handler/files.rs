@@ -238,7 +238,7 @@ fn part<'a>(
             strong_date: !variant.stat.from_image,
         },
     };
-    match http::plan(head, &representation, cx.unix) {
+    match http::plan_up_to(head, &representation, cx.unix, cx.tuning.ranges_max) {
         Plan::Full => {
             let body = Body::from(Part::of(variant, 0..size, whole.policy()));
             Response::new(whole.head(Status::Ok), body)

@@ -34,7 +34,7 @@ use std::rc::Rc;
 
 use http::{Head, HeadBuf, Reject, Status, Target, path};
 use http1::server::Event;
-use http1::{Framing, Limits, write};
+use http1::{Framing, write};
 use ring::Time;
 use sendfile::{Piece, Progress};
 
@@ -46,7 +46,7 @@ use exchange::{Asked, Exchange, Lookup};
 use work::Work;
 
 /// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
-/// heads, so that one can be completed whatever stands before it.
+/// heads, so that one can be completed whatever stands before it. If heads may be longer, one of them and half of this.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 /// After the last response the peer may be silent for this long before it closes, so that it reads the response before a
 /// reset destroys it (RFC 9112 §9.6). What it sends meanwhile, such as the rest of a body, is dropped.
@@ -54,6 +54,12 @@ const LINGER: Duration = Duration::from_secs(2);
 /// The number of times that this time begins anew because the peer has sent something: a peer that goes on sending has
 /// 30 s, as with nginx (`lingering_time`), but none of them in a shutdown, or when its listener is removed.
 const LINGERS_MAX: u8 = 14;
+
+/// The limit of received bytes that wait to be understood.
+#[inline]
+fn input_bytes_max(cx: &Context) -> usize {
+    INPUT_BYTES_MAX.max(cx.tuning.request_limits.head_bytes_max + INPUT_BYTES_MAX / 2)
+}
 
 /// HTTP/1.0 and 1.1.
 #[derive(Debug)]
@@ -137,10 +143,17 @@ impl Session for Http1 {
             }
             let was_idle = work.reader.is_idle();
             // A reference spares a copy of the request, which has some 250 bytes.
-            let (taken, event) = &mut work.reader.handle_input(&bytes[at..], &Limits::DEFAULT);
+            let limits = &cx.tuning.request_limits;
+            let (taken, event) = &mut work.reader.handle_input(&bytes[at..], limits);
             at += *taken;
             match event {
-                Event::Partial => break,
+                Event::Partial => {
+                    if was_idle && bytes.len() - at > INPUT_BYTES_MAX && cx.budget.is_spent() {
+                        let reason = "its head is long, and there is no memory for the rest of it";
+                        self.refuse(work, cx, Reject::new(Status::ServiceUnavailable, reason));
+                    }
+                    break;
+                }
                 // Its response has ended.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
@@ -353,7 +366,7 @@ impl Session for Http1 {
     #[inline]
     fn wants_bytes(&self, work: &Work, cx: &Context, unread: usize) -> bool {
         let may_wait = work.incoming.is_none() && self.is_open() && work.is_full(&cx.budget);
-        unread < INPUT_BYTES_MAX && !may_wait
+        unread < input_bytes_max(cx) && !may_wait
     }
 
     fn deadline(&self, cx: &Context) -> Option<Time> {

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use http::path;
+use http1::Limits;
 use http1::client::{self, Event};
 use ring::{Completion, Key, Op, Ring, Slab, Time, Token};
 
 use super::link::{Link, LinkEvent, Tokens};
-use super::{RESPONSE_LIMITS, Server, Upstream};
-use crate::config::ServerAddress;
+use super::{Server, Upstream};
+use crate::config::{RESPONSE_LIMITS, ServerAddress};
 
 /// The questions of a worker.
 #[derive(Debug)]
@@ -159,12 +160,15 @@ impl Checks {
     }
 }
 
+/// The most that the answer to a question may have: as much as that to a request can be allowed.
+const LIMITS: Limits = Limits { head_bytes_max: 256 * 1024, ..RESPONSE_LIMITS };
+
 impl Check {
     /// The server has sent this. Returns whether it is well, once that is known.
     fn understand(&mut self, bytes: &[u8]) -> Option<Result<(), String>> {
         self.unread.extend_from_slice(bytes);
         loop {
-            let (taken, event) = self.client.handle_input(&self.unread, &RESPONSE_LIMITS);
+            let (taken, event) = self.client.handle_input(&self.unread, &LIMITS);
             let outcome = match event {
                 Event::Interim(_) => None,
                 Event::Response(response) if matches!(response.status.code(), 200..=399) => {

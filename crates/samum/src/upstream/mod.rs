@@ -20,7 +20,6 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use foldhash::fast::RandomState;
-use http1::Limits;
 use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
 
 pub(crate) use self::balance::ServerSet;
@@ -34,14 +33,6 @@ use self::names::{Name, Names, Resolved};
 use crate::config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
 use crate::metrics::ServerNumbers;
 
-/// The most that a server may send. Heads are twice as long as those of requests, because servers set many
-/// cookies at once, and have as many lines as they have room for.
-pub(crate) const RESPONSE_LIMITS: Limits = Limits {
-    head_bytes_max: 32 * 1024,
-    fields_max: 4096,
-    body_bytes_max: u64::MAX,
-    ..Limits::DEFAULT
-};
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
 /// A link that was kept for this time is closed. Servers close theirs after 5 s (Node, Apache) to 75 s

@@ -12,6 +12,7 @@ mod costs;
 mod curl;
 mod files;
 mod fixed;
+mod heads;
 mod images;
 mod links;
 mod loads;

@@ -1290,15 +1290,20 @@ fn server() -> impl Strategy<Value = Server> {
             (interfaces, capture),
         )| {
             let (timeout_idle, timeout_header, timeout_send, timeout_disk) = times;
-            let tuning = Tuning {
+            let mut tuning = Tuning {
                 connections_max,
                 timeout_idle,
                 timeout_header,
                 timeout_send,
                 timeout_disk,
                 rate_min,
+                ranges_max: threads,
                 ..Tuning::default()
             };
+            tuning.set_request_head(1024 * threads.min(256));
+            tuning.response_limits.head_bytes_max = 1023 + threads;
+            tuning.request_limits.fields_max = threads;
+            tuning.response_limits.fields_max = 4 * threads;
             // Without interfaces it is not written.
             let (frames, congestion) = if interfaces.is_empty() {
                 (Frames::Auto, Congestion::Cubic)

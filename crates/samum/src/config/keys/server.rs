@@ -229,4 +229,77 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         },
         write: |server| Some(bytes_text(server.tuning.rate_min)),
     },
+    Key {
+        name: "max-request-head",
+        kind: "bytes",
+        default: "`\"16KiB\"`",
+        example: r#""64KiB""#,
+        doc: "The bytes of the longest head of a request, from 1 KiB to 256 KiB: its line and its fields. A longer one is \
+              answered 431, and a request whose target has more than half as many bytes 414. Cookies of single \
+              sign-on may need more. Each connection holds as much while its client sends a head slowly; one that has more \
+              than 32 KiB is answered 503 when the memory of its worker for connections is spent.",
+        read: |draft, node, notes| {
+            if let Some(bytes) = node.quantity(value::head_bytes, notes) {
+                draft.server.tuning.set_request_head(bytes);
+            }
+        },
+        write: |server| Some(head_text(&server.tuning.request_limits)),
+    },
+    Key {
+        name: "max-request-fields",
+        kind: "number",
+        default: "`100`",
+        example: "200",
+        doc: "The fields that the head of a request may have at most, up to 4,096. One with more is answered 431.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.request_limits.fields_max, fields(node, notes));
+        },
+        write: |server| Some(server.tuning.request_limits.fields_max.to_string()),
+    },
+    Key {
+        name: "max-response-head",
+        kind: "bytes",
+        default: "`\"32KiB\"`",
+        example: r#""64KiB""#,
+        doc: "The bytes of the longest head of a response of another server, of a FastCGI application or of a program, from \
+              1 KiB to 256 KiB. A longer one is answered 502.",
+        read: |draft, node, notes| {
+            let limits = &mut draft.server.tuning.response_limits;
+            set(&mut limits.head_bytes_max, node.quantity(value::head_bytes, notes));
+        },
+        write: |server| Some(head_text(&server.tuning.response_limits)),
+    },
+    Key {
+        name: "max-response-fields",
+        kind: "number",
+        default: "`4096`",
+        example: "200",
+        doc: "The fields that such a head may have at most, up to 4,096. One with more is answered 502.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.response_limits.fields_max, fields(node, notes));
+        },
+        write: |server| Some(server.tuning.response_limits.fields_max.to_string()),
+    },
+    Key {
+        name: "max-ranges",
+        kind: "number",
+        default: "`256`",
+        example: "32",
+        doc: "The ranges that a request may ask for at most, up to 1,024. The whole file is the answer to one with more. \
+              Ranges that overlap, or have less than 81 bytes between them, are sent as one.",
+        read: |draft, node, notes| {
+            let number = node.number(value::RANGES, notes);
+            let number = number.and_then(|number| usize::try_from(number).ok());
+            set(&mut draft.server.tuning.ranges_max, number);
+        },
+        write: |server| Some(server.tuning.ranges_max.to_string()),
+    },
 ];
+
+fn fields(node: Node<'_>, notes: &mut Notes) -> Option<usize> {
+    node.number(value::FIELDS, notes).and_then(|number| usize::try_from(number).ok())
+}
+
+fn head_text(limits: &http1::Limits) -> String {
+    bytes_text(limits.head_bytes_max as u64)
+}

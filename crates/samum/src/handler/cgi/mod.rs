@@ -152,7 +152,7 @@ impl Programs {
             interest: Weak::new(),
             input,
             output: Rc::new(RefCell::new(Output::new())),
-            reply: Progress::Header(Parser::default()),
+            reply: Progress::Header(Parser::within(&shell.cx.tuning.response_limits)),
             stage: Stage::Collecting(None),
         });
         let interest = match interest {

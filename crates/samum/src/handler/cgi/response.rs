@@ -20,10 +20,10 @@
 use http::bytes::{self, QUERY, TOKEN, VALUE};
 use http::{FieldSection, Status, path};
 
-/// The most bytes that a header may have.
-pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// The most fields that a header may have.
-pub(crate) const FIELDS_MAX: usize = 100;
+/// The most bytes that a header may have, unless the configuration says otherwise.
+pub(crate) const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// The most fields that a header may have, unless the configuration says otherwise.
+pub(crate) const FIELDS_MAX: usize = 4096;
 
 /// Contents have fewer bytes: `BODY_BYTES_END` of the handlers.
 pub(crate) const CONTENT_BYTES_END: u64 = 1 << 62;
@@ -38,9 +38,23 @@ const OWN_FIELDS: [&[u8]; 2] = [b"Date", b"Server"];
 /// Fields from a program to the server begin with this. samum knows none (RFC 3875 §6.3.5).
 const EXTENSION: &[u8] = b"X-CGI-";
 
+/// The most bytes and fields that a header may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeaderLimits {
+    bytes: usize,
+    fields: usize,
+}
+
+impl Default for HeaderLimits {
+    fn default() -> Self {
+        Self { bytes: HEADER_BYTES_MAX, fields: FIELDS_MAX }
+    }
+}
+
 /// A parser of one header.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
+    limits: HeaderLimits,
     /// The beginning of a line whose end has not come.
     line: Vec<u8>,
     /// Bytes of the header so far, `line` included.
@@ -97,6 +111,20 @@ impl Parser {
         self.bytes
     }
 
+    /// A parser of a header that has no more than the head of a response may have.
+    pub(crate) fn within(limits: &http1::Limits) -> Self {
+        Self::with(HeaderLimits { bytes: limits.head_bytes_max, fields: limits.fields_max })
+    }
+
+    /// The same with these limits.
+    pub(crate) fn with(limits: HeaderLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    pub(crate) const fn limits(&self) -> HeaderLimits {
+        self.limits
+    }
+
     /// Takes the next bytes of the output. Returns how many of them belong to the header, and its meaning
     /// once it is complete; what follows is the content. Takes nothing more after that.
     ///
@@ -124,7 +152,7 @@ impl Parser {
     /// Appends to the line.
     fn extend(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         self.bytes += bytes.len();
-        if self.bytes >= HEADER_BYTES_MAX {
+        if self.bytes >= self.limits.bytes {
             return Err(fault("a header that is too long"));
         }
         self.line.extend_from_slice(bytes);
@@ -144,7 +172,7 @@ impl Parser {
             return Err(fault("a control character in a field"));
         }
         self.count += 1;
-        if self.count > FIELDS_MAX {
+        if self.count > self.limits.fields {
             return Err(fault("too many fields"));
         }
         let value = bytes::trim(value);

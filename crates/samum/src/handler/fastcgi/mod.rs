@@ -7,7 +7,7 @@
 
 use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
 
-use super::cgi::response::{Parser, Reply};
+use super::cgi::response::{HeaderLimits, Parser, Reply};
 use crate::programs::environment::Environment;
 
 /// One request for a script.
@@ -20,6 +20,8 @@ pub(super) struct Script {
     /// Its id on the connection that it is sent through.
     id: RequestId,
     connection: Connection,
+    /// The most that the header of the response may have.
+    limits: HeaderLimits,
     reader: Reader,
 }
 
@@ -53,14 +55,20 @@ pub(super) enum Heard<'a> {
 
 impl Script {
     /// A request with this environment, in which the length of the body is, if there is one.
-    pub(super) fn new(environment: Environment, has_body: bool, keeps: bool) -> Self {
+    pub(super) fn new(
+        environment: Environment,
+        has_body: bool,
+        keeps: bool,
+        parser: Parser,
+    ) -> Self {
         Self {
             environment,
             keeps,
             has_body,
             id: RequestId::FIRST,
             connection: Connection::new(),
-            reader: Reader::Header(Parser::default()),
+            limits: parser.limits(),
+            reader: Reader::Header(parser),
         }
     }
 
@@ -75,7 +83,7 @@ impl Script {
         self.id = RequestId::after(requests_before);
         self.connection = Connection::new();
         self.connection.begin(self.id);
-        self.reader = Reader::Header(Parser::default());
+        self.reader = Reader::Header(Parser::with(self.limits));
         let mut records = Vec::with_capacity(RECORDS_BYTES);
         write::begin_request(self.id, self.keeps, &mut records);
         let variables = self.environment.iter();
@@ -200,7 +208,7 @@ mod tests {
     fn script(keeps: bool) -> Script {
         let mut environment = Environment::default();
         environment.set("REQUEST_URI", b"/a.php/b?secret");
-        let mut script = Script::new(environment, false, keeps);
+        let mut script = Script::new(environment, false, keeps, Parser::default());
         script.begin(0);
         script
     }

@@ -33,7 +33,8 @@ use crate::forwarded;
 use crate::handler::gateway::framing;
 use crate::handler::gateway::names::imitates_framing;
 
-/// Bytes of the head of a request as it is sent, without the path of the server's URL. Most servers take fewer: 8 KiB in a
+/// Bytes of the head of a request as it is sent, without the path of the server's URL, or half of it beside the fields of
+/// the client if that is more. Most servers take fewer: 8 KiB in a
 /// line (nginx, Apache httpd), or 16 KiB in all (HAProxy, Node.js).
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Requests that have passed this many servers of this kind go round in a circle.
@@ -210,9 +211,11 @@ pub(crate) fn write<'a>(
     }
     push_line(to, b"Via", via(head.version, how.is_include).as_bytes());
     push_origin(head, how, to);
-    push_own(head, how, to, head_at + HEAD_BYTES_MAX)?;
+    // A head that the configuration lets pass is passed on.
+    let bytes_max = HEAD_BYTES_MAX.max(head.lines_len() + HEAD_BYTES_MAX / 2);
+    push_own(head, how, to, head_at + bytes_max)?;
     write::request_end(connection, to);
-    if to.len() - head_at > HEAD_BYTES_MAX {
+    if to.len() - head_at > bytes_max {
         return Err(TooLong { field: None });
     }
     Ok(prefix)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::{FieldSection, Head, Method};
 use http1::client::{self, Event};
-use http1::{Framing, write};
+use http1::{Framing, Limits, write};
 use sendfile::Piece;
 
 use super::location::Way;
@@ -15,10 +15,11 @@ use super::response::{self, Asked, Meaning, Now, Passed};
 use super::trailers;
 use crate::config::{RequestHeader, ServerUrl};
 use crate::handler::Interim;
+use crate::handler::cgi::response::Parser;
 use crate::handler::fastcgi::{self, Script};
 use crate::handler::gateway;
 use crate::programs::environment::Environment;
-use crate::upstream::{Link, RESPONSE_LIMITS};
+use crate::upstream::Link;
 
 /// One request in the protocol of its server, and the reader of the response.
 #[derive(Debug)]
@@ -106,9 +107,11 @@ impl Wire {
         head: &Head<'_>,
         environment: Environment,
         keeps: bool,
+        limits: &Limits,
     ) -> Self {
         let framing = gateway::framing(head);
-        let script = Script::new(environment, framing != Framing::None, keeps);
+        let parser = Parser::within(limits);
+        let script = Script::new(environment, framing != Framing::None, keeps, parser);
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
@@ -199,9 +202,15 @@ impl Wire {
     }
 
     /// Takes what was received and not consumed; returns how much of it is consumed, and what it means.
-    pub(super) fn handle_input<'a>(&mut self, input: &'a [u8], now: Now<'_>) -> (usize, Heard<'a>) {
+    /// The head of a response has at most `limits`.
+    pub(super) fn handle_input<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &Limits,
+        now: Now<'_>,
+    ) -> (usize, Heard<'a>) {
         match &mut self.protocol {
-            Protocol::Http(http) => http.handle_input(input, now),
+            Protocol::Http(http) => http.handle_input(input, limits, now),
             Protocol::Fastcgi(script) => {
                 let (len, heard) = script.handle_input(input);
                 (len, heard.into())
@@ -298,8 +307,13 @@ impl Wire {
 }
 
 impl Http {
-    fn handle_input<'a>(&mut self, input: &'a [u8], now: Now<'_>) -> (usize, Heard<'a>) {
-        let (len, event) = self.client.handle_input(input, &RESPONSE_LIMITS);
+    fn handle_input<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &Limits,
+        now: Now<'_>,
+    ) -> (usize, Heard<'a>) {
+        let (len, event) = self.client.handle_input(input, limits);
         let heard = match event {
             Event::Partial | Event::Closed => Heard::Partial,
             Event::Interim(response) => {

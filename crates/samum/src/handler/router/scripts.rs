@@ -228,7 +228,8 @@ impl Router {
         for (name, value) in &fastcgi.environment {
             environment.set(name, value.as_bytes());
         }
-        let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections);
+        let limits = &shell.cx.tuning.response_limits;
+        let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections, limits);
         let upstream = Arc::clone(upstream);
         let client = circumstances.client.map(|client| client.ip());
         let affinity = upstream.key(client, &path);

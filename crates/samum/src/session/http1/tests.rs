@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use http::{FieldSection, Method, ResponseHead, Target};
+use http1::Limits;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

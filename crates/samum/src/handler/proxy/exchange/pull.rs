@@ -270,7 +270,11 @@ impl Exchange {
                 break;
             }
             let bytes = buffer.bytes();
-            let (taken, heard) = self.wire.handle_input(bytes, tools.shell.cx.dated());
+            let (taken, heard) = self.wire.handle_input(
+                bytes,
+                &tools.shell.cx.tuning.response_limits,
+                tools.shell.cx.dated(),
+            );
             self.reception.share.spend(taken as u64);
             match heard {
                 Heard::Content(content) => {

@@ -92,7 +92,11 @@ impl Exchange {
                 self.delivery.output.borrow_mut().push(&bytes[at..]);
                 return bytes.len();
             }
-            let (taken, heard) = self.wire.handle_input(&bytes[at..], tools.shell.cx.dated());
+            let (taken, heard) = self.wire.handle_input(
+                &bytes[at..],
+                &tools.shell.cx.tuning.response_limits,
+                tools.shell.cx.dated(),
+            );
             at += taken;
             match heard {
                 Heard::Partial => break,

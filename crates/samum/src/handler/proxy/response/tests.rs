@@ -4,7 +4,7 @@ use http1::client::{Connection, Event};
 use http1::write::{self, Wire};
 
 use super::*;
-use crate::upstream::RESPONSE_LIMITS;
+use crate::config::RESPONSE_LIMITS;
 
 const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 pub(in super::super) const PLAIN: Asked =

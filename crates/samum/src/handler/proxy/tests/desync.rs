@@ -16,11 +16,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::config::RESPONSE_LIMITS;
 use crate::handler::proxy::request::tests::{HOW, fields};
 use crate::handler::proxy::request::{self, Forwarding};
 use crate::handler::proxy::response::tests::PLAIN;
 use crate::handler::proxy::response::{self, Meaning};
-use crate::upstream::RESPONSE_LIMITS;
 
 /// A request, and what the corpus says of it.
 struct Case {
