@@ -104,7 +104,7 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 ///
 /// It does not know quoted strings; use it only where elements are tokens with simple parameters.
 #[inline]
-pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 

@@ -7,6 +7,7 @@ use http::{Reject, Status};
 use crate::chunk;
 use crate::limits::Limits;
 use crate::line::Line;
+use crate::tolerant;
 
 /// The reader of one body. It holds no bytes, only where it is among them.
 ///
@@ -116,7 +117,7 @@ impl Decoder {
     /// Passes over content and lines, which both count, up to the end of `input` or of the body.
     /// Returns how many bytes are consumed, and whether the body has ended.
     pub(crate) fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, bool), Reject> {
-        let (len, found) = self.read_on(input, limits, Purpose::Skip)?;
+        let (len, found) = self.read_on(input, limits, Purpose::Skip, None)?;
         Ok((len, found == Found::End))
     }
 
@@ -127,16 +128,29 @@ impl Decoder {
         input: &'a [u8],
         limits: &Limits,
     ) -> Result<(usize, Found<'a>), Reject> {
-        self.read_on(input, limits, Purpose::Decode)
+        self.read_on(input, limits, Purpose::Decode, None)
     }
 
-    /// Inlined into both callers, so that skipping, which stops at no piece, costs as little as it can.
+    /// The same for the body of a response, between whose pieces there may be lines that are not well-formed and have one
+    /// meaning. `is_odd` becomes true if there was one.
+    pub(crate) fn decode_response<'a>(
+        &mut self,
+        input: &'a [u8],
+        limits: &Limits,
+        is_odd: &mut bool,
+    ) -> Result<(usize, Found<'a>), Reject> {
+        self.read_on(input, limits, Purpose::Decode, Some(is_odd))
+    }
+
+    /// Inlined into its callers, so that skipping, which stops at no piece, costs as little as it can. Lines are
+    /// read tolerantly if there is a place for what that finds.
     #[inline(always)]
     fn read_on<'a>(
         &mut self,
         input: &'a [u8],
         limits: &Limits,
         purpose: Purpose,
+        mut is_odd: Option<&mut bool>,
     ) -> Result<(usize, Found<'a>), Reject> {
         let mut at = 0;
         loop {
@@ -144,7 +158,9 @@ impl Decoder {
             match &mut self.state {
                 State::Length { remaining: 0 } => return Ok((at, Found::End)),
                 State::Chunk { remaining: 0 } => {
-                    let Some(len) = chunk::data_end(rest)? else {
+                    let end = chunk::data_end(rest)
+                        .or_else(|error| tolerate(error, &mut is_odd, || tolerant::data_end(rest)));
+                    let Some(len) = end? else {
                         return Ok((at, Found::Partial));
                     };
                     self.state = State::ChunkSize;
@@ -159,7 +175,10 @@ impl Decoder {
                     }
                 }
                 State::ChunkSize => {
-                    let Some((size, len)) = chunk::size_line(rest, limits)? else {
+                    let line = chunk::size_line(rest, limits).or_else(|error| {
+                        tolerate(error, &mut is_odd, || tolerant::size_line(rest, limits))
+                    });
+                    let Some((size, len)) = line? else {
                         return Ok((at, Found::Partial));
                     };
                     self.state = if size == 0 {
@@ -170,20 +189,36 @@ impl Decoder {
                     };
                     at += len;
                 }
-                State::Trailer { bytes_left } => match chunk::trailer(rest, *bytes_left)? {
-                    None => return Ok((at, Found::Partial)),
-                    Some(Line::Field { name_end, value, next }) => {
-                        *bytes_left -= next;
-                        at += next;
-                        if purpose == Purpose::Decode {
-                            return Ok((at, Found::Trailer(&rest[..name_end], &rest[value])));
+                State::Trailer { bytes_left } => {
+                    let line = chunk::trailer(rest, *bytes_left);
+                    let (next, field) = match line {
+                        Ok(None) => return Ok((at, Found::Partial)),
+                        Ok(Some(Line::Field { name_end, value, next })) => {
+                            let field = Found::Trailer(&rest[..name_end], &rest[value]);
+                            match rest.get(next) {
+                                // What follows may continue it, and then both are left out.
+                                None if is_odd.is_some() => return Ok((at, Found::Partial)),
+                                Some(b' ' | b'\t') if is_odd.is_some() => (next, None),
+                                _ => (next, Some(field)),
+                            }
                         }
+                        Ok(Some(Line::End { next })) => (next, Some(Found::End)),
+                        Err(error) => {
+                            let read = || tolerant::trailer(rest, *bytes_left);
+                            match tolerate(error, &mut is_odd, read)? {
+                                None => return Ok((at, Found::Partial)),
+                                Some((next, is_end)) => (next, is_end.then_some(Found::End)),
+                            }
+                        }
+                    };
+                    *bytes_left -= next;
+                    at += next;
+                    match field {
+                        Some(Found::End) => self.state = State::Length { remaining: 0 },
+                        Some(field) if purpose == Purpose::Decode => return Ok((at, field)),
+                        _ => {}
                     }
-                    Some(Line::End { next }) => {
-                        self.state = State::Length { remaining: 0 };
-                        at += next;
-                    }
-                },
+                }
                 State::UntilClose => {
                     if self.allowed == 0 && !rest.is_empty() {
                         return Err(TOO_LONG);
@@ -207,6 +242,18 @@ impl Decoder {
         self.allowed = left.ok_or(TOO_LONG)?;
         Ok(())
     }
+}
+
+/// What `read` makes of a line that was refused for this reason, if there is a place for saying that it is odd.
+#[cold]
+fn tolerate<T>(
+    error: Reject,
+    is_odd: &mut Option<&mut bool>,
+    read: impl FnOnce() -> Result<T, Reject>,
+) -> Result<T, Reject> {
+    let Some(is_odd) = is_odd else { return Err(error) };
+    **is_odd = true;
+    read()
 }
 
 const TOO_LONG: Reject = Reject::new(Status::ContentTooLarge, "a body that is too long");

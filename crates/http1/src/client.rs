@@ -106,6 +106,8 @@ enum State {
         asked: Asked,
         /// Interim responses that have come.
         interim: u8,
+        /// True if the connection closes behind the response, whatever that says.
+        last: bool,
     },
     Body {
         decoder: Decoder,
@@ -141,7 +143,7 @@ impl Connection {
             Method::Connect => Asked::Connect,
             _ => Asked::Other,
         };
-        self.state = State::ExpectHead { asked, interim: 0 };
+        self.state = State::ExpectHead { asked, interim: 0, last: false };
     }
 
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
@@ -217,7 +219,7 @@ impl Connection {
         match &mut self.state {
             State::Idle if input.is_empty() => Ok((0, Event::Partial)),
             State::Idle => Err(Fault::new("bytes that answer no request")),
-            State::ExpectHead { asked, interim } => {
+            State::ExpectHead { asked, interim, last } => {
                 let method = match asked {
                     Asked::Head => Method::Head,
                     Asked::Connect => Method::Connect,
@@ -230,16 +232,18 @@ impl Connection {
                             return Err(Fault::new("too many interim responses"));
                         }
                         *interim += 1;
+                        *last |= !response.keep_alive;
                         Ok((len, Event::Interim(response)))
                     }
-                    Some((response, len)) => {
+                    Some((mut response, len)) => {
+                        response.keep_alive &= !*last;
                         self.accept(&response, limits)?;
                         Ok((len, Event::Response(response)))
                     }
                 }
             }
             State::Body { decoder, last } => {
-                let (len, found) = decoder.decode(input, limits)?;
+                let (len, found) = decoder.decode_response(input, limits, last)?;
                 let event = match found {
                     Found::Partial => Event::Partial,
                     Found::Data(data) => Event::Body(data),

@@ -53,6 +53,65 @@ pub(crate) fn check_transfer_encoding<'a>(
     Ok(())
 }
 
+/// What the fields of a response say of its body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Announced {
+    /// The length, if there is one and the body is not in chunks.
+    pub(crate) length: Option<u64>,
+    /// True if the body is in chunks.
+    pub(crate) is_chunked: bool,
+    /// True if it is said in another way than servers usually say it.
+    pub(crate) is_odd: bool,
+}
+
+impl Announced {
+    /// What the lines of `Content-Length` and of `Transfer-Encoding` say.
+    ///
+    /// A length may be said several times if it is the same (RFC 9112 §6.3 item 5), a field without a value says
+    /// nothing, and `identity` is no coding (RFC 2616 §3.6).
+    pub(crate) fn of<'a>(
+        version: Version,
+        lengths: impl Iterator<Item = &'a [u8]> + Clone,
+        codings: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<Self, Reject> {
+        let mut announced = Self::default();
+        let mut lines = lengths.clone();
+        match (lines.next(), lines.next()) {
+            (None, _) => {}
+            (Some(line), None) if bytes::decimal(line).is_some() => {
+                announced.length = bytes::decimal(line);
+            }
+            _ => {
+                announced.is_odd = true;
+                for length in lengths.flat_map(bytes::list) {
+                    let length = content_length(true, length)?;
+                    if announced.length.is_some_and(|other| other != length) {
+                        return Err(Reject::bad("two Content-Length fields that differ"));
+                    }
+                    announced.length = Some(length);
+                }
+            }
+        }
+        if codings.clone().next().is_none() {
+            return Ok(announced);
+        }
+        let is_coding = |coding: &&[u8]| !coding.eq_ignore_ascii_case(b"identity");
+        let named = codings.clone().flat_map(bytes::list);
+        let real = named.clone().filter(is_coding);
+        announced.is_odd |= named.count() != 1 || real.clone().next().is_none();
+        if real.clone().next().is_some() {
+            check_transfer_encoding(version, announced.length.is_some(), real)?;
+            announced.is_chunked = true;
+        }
+        Ok(announced)
+    }
+
+    /// Returns whether there should be content.
+    pub(crate) fn has_body(&self) -> bool {
+        self.is_chunked || self.length.is_some_and(|length| length > 0)
+    }
+}
+
 /// Returns whether a message of this version with these lines of `Connection` lets the connection
 /// persist (RFC 9112 §9.3).
 pub(crate) fn keeps_alive<'a>(version: Version, lines: impl Iterator<Item = &'a [u8]>) -> bool {

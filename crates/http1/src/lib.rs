@@ -88,6 +88,7 @@ mod limits;
 mod line;
 #[cfg(test)]
 mod testing;
+mod tolerant;
 
 pub use limits::Limits;
 pub use request::{Framing, Request, parse};

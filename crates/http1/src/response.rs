@@ -2,26 +2,28 @@
 //!
 //! Reading list: RFC 9112 §4–§6 and §9.3 and §11, RFC 9110 §5, §15.
 //!
-//! It is as strict as the parser of requests: where two readers could find different ends of a
-//! response, a proxy would give the answer to one request to another client. In particular
+//! Where two readers could find different ends of a response, it is refused: a proxy would give the answer to one
+//! request to another client. In particular
 //!
-//! - a line ends in CR LF,
-//! - `Content-Length` is sent at most once, even if both values agree, and never together with
-//!   `Transfer-Encoding`,
+//! - all values of `Content-Length` are the same, and none is sent together with `Transfer-Encoding`,
 //! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
-//! - an interim response announces no body.
+//! - no CR is without LF, and no field of the framing is malformed.
 //!
-//! The space behind the status code may be missing, as it often is. That changes no end.
+//! What is only odd is understood, because a proxy that refuses it hides an answer: a 204 that announces a body ends
+//! with its head all the same (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
+//! well-formed. The connection takes no other request behind an odd head.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
 use http::bytes;
 use http::{Field, Method, Status, Version};
 
-use crate::framing;
+use crate::framing::{self, Announced};
 use crate::limits::{Limits, within};
-use crate::line;
+use crate::line::{self, Line};
+use crate::tolerant;
 
 /// Lines that most heads do not exceed.
 const FIELDS_USUAL: usize = 16;
@@ -35,15 +37,17 @@ pub struct Response<'a> {
     pub version: Version,
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// The value of `Content-Length`, if it was sent. It frames no body where the method or the status permits none.
+    /// The value of `Content-Length`, if it was sent and has a meaning: it frames the body, or says how long the body
+    /// would be that the method or the status 304 does not permit.
     pub content_length: Option<u64>,
     /// True if the server lets the connection persist behind this response (RFC 9112 §9.3).
     ///
-    /// False if the end of the connection is the end of the body. A request with `Connection: close`
-    /// ends the connection too, but the parser does not know the request.
+    /// False if the end of the connection is the end of the body, and behind an odd head. A request with
+    /// `Connection: close` ends the connection too, but the parser does not know the request.
     pub keep_alive: bool,
-    /// All field lines, name and value, in their order: a list, because a proxy looks at them several times.
-    pub fields: Vec<(&'a [u8], &'a [u8])>,
+    /// All field lines, name and value, in their order: a list, because a proxy looks at them several times. A value is
+    /// borrowed unless line breaks or control characters were taken out of it.
+    pub fields: Vec<(&'a [u8], Cow<'a, [u8]>)>,
 }
 
 /// The framing of a response's body (RFC 9112 §6.3).
@@ -77,8 +81,8 @@ pub struct Fault {
 ///
 /// # Errors
 ///
-/// A [`Fault`] as soon as the status line or a field line is not acceptable, complete or not; what
-/// fields say together is judged at the end of the head.
+/// A [`Fault`] as soon as the status line or a field line is not acceptable; what fields say together is judged at
+/// the end of the head.
 pub fn parse<'a>(
     input: &'a [u8],
     method: Method<'_>,
@@ -88,11 +92,11 @@ pub fn parse<'a>(
     within(input, limits.head_bytes_max, too_long, |view| parse_view(view, method, limits))
 }
 
-impl<'a> Response<'a> {
+impl Response<'_> {
     /// The values of all lines of a field, in their order. Names compare without case.
-    pub fn lines<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n, '_> {
+    pub fn lines<'s>(&'s self, name: &'s [u8]) -> impl Iterator<Item = &'s [u8]> {
         let lines = self.fields.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
-        lines.map(|(_, value)| *value)
+        lines.map(|(_, value)| &**value)
     }
 }
 
@@ -132,11 +136,11 @@ impl From<http::Reject> for Fault {
 }
 
 /// Shows field lines as text in debug output.
-struct List<'a>(&'a [(&'a [u8], &'a [u8])]);
+struct List<'a>(&'a [(&'a [u8], Cow<'a, [u8]>)]);
 
 impl fmt::Debug for List<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |(name, value): &(&[u8], &[u8])| {
+        let text = |(name, value): &(&[u8], Cow<'_, [u8]>)| {
             alloc::format!("{}: {}", name.escape_ascii(), value.escape_ascii())
         };
         f.debug_list().entries(self.0.iter().map(text)).finish()
@@ -149,81 +153,92 @@ fn parse_view<'a>(
     method: Method<'_>,
     limits: &Limits,
 ) -> Result<Option<(Response<'a>, usize)>, Fault> {
-    let Some((version, status, lines_start)) = status_line(view)? else {
+    let Some(StatusLine { version, status, mut is_odd, len: lines_start }) = status_line(view)?
+    else {
         return Ok(None);
     };
     let section = &view[lines_start..];
-    let mut length = None;
-    let mut is_chunked = false;
+    let mut has_framing = false;
     let mut has_connection = false;
     let mut fields = Vec::with_capacity(FIELDS_USUAL);
-    let lines = line::section(section, limits.fields_max, |name, value| {
-        let value = &section[value];
-        match Field::of_name(name) {
-            Some(Field::ContentLength) => {
-                length = Some(framing::content_length(length.is_none(), value)?);
+    let mut is_open = false;
+    let (mut count, mut at) = (0, 0);
+    let len = loop {
+        at = match line::line(section, at) {
+            Ok(Some(Line::Field { name_end, value, next })) => {
+                let name = &section[at..name_end];
+                match Field::of_name(name) {
+                    Some(Field::ContentLength | Field::TransferEncoding) => has_framing = true,
+                    Some(Field::Connection) => has_connection = true,
+                    _ => {}
+                }
+                fields.push((name, Cow::Borrowed(&section[value])));
+                is_open = true;
+                next
             }
-            Some(Field::TransferEncoding) => is_chunked = true,
-            Some(Field::Connection) => has_connection = true,
-            _ => {}
+            Ok(Some(Line::End { next })) => break lines_start + next,
+            Ok(None) => return Ok(None),
+            Err(_) => {
+                let Some((line, next)) = tolerant::line(section, at)? else { return Ok(None) };
+                is_odd = true;
+                // It may be one of these.
+                (has_framing, has_connection) = (true, true);
+                match line {
+                    tolerant::Line::Continuation(_) if at == 0 => {
+                        return Err(Fault::new("a folded field line without one before it"));
+                    }
+                    tolerant::Line::End => break lines_start + next,
+                    tolerant::Line::Field(..) => is_open = true,
+                    tolerant::Line::Nothing => is_open = false,
+                    tolerant::Line::Continuation(_) => {}
+                }
+                tolerant::add(line, &mut fields, is_open)?;
+                next
+            }
+        };
+        count += 1;
+        if count > limits.fields_max {
+            return Err(Fault::new("too many fields"));
         }
-        fields.push((name, value));
-        Ok(())
-    })?;
-    let Some(lines) = lines else {
-        return Ok(None);
     };
     let values = |field| {
         let named = fields.iter().filter(move |(name, _)| Field::of_name(name) == Some(field));
-        named.map(|(_, value)| *value)
+        named.map(|(_, value)| &**value)
     };
-    if is_chunked {
-        let codings = values(Field::TransferEncoding);
-        framing::check_transfer_encoding(version, length.is_some(), codings)?;
+    let is_bodiless = method == Method::Head || status.is_bodiless();
+    let mut announced = Announced::default();
+    if has_framing {
+        let (lengths, codings) = (values(Field::ContentLength), values(Field::TransferEncoding));
+        announced = match Announced::of(version, lengths, codings) {
+            // It ends with its head whatever they say.
+            Err(_) if is_bodiless => Announced { is_odd: true, ..Announced::default() },
+            announced => announced?,
+        };
     }
-    let announced = Announced { length, is_chunked };
-    let framing = announced.framing(status, method)?;
-    // A body that must not be there may come all the same, and must not be taken for a response.
-    let is_doubtful = status == Status::NoContent && announced.has_body();
+    is_odd |= announced.is_odd;
+    if status.is_bodiless() && status != Status::NotModified {
+        // A body that must not be there may come all the same, and must not be taken for a response.
+        is_odd |= announced.has_body();
+        announced = Announced::default();
+    }
     let is_tunnel = status == Status::SwitchingProtocols || opens_tunnel(status, method);
+    let framing = if is_bodiless || is_tunnel {
+        Framing::None
+    } else {
+        match announced.length {
+            _ if announced.is_chunked => Framing::Chunked,
+            Some(0) => Framing::None,
+            Some(length) => Framing::Length(length),
+            None => Framing::UntilClose,
+        }
+    };
     let persists = match has_connection {
         true => framing::keeps_alive(version, values(Field::Connection)),
         false => version == Version::Http11,
     };
-    let keep_alive = persists && framing != Framing::UntilClose && !is_doubtful && !is_tunnel;
-    let len = lines_start + lines.len() + b"\r\n".len();
-    let response =
-        Response { status, version, framing, content_length: length, keep_alive, fields };
-    Ok(Some((response, len)))
-}
-
-/// The body that the fields announce.
-struct Announced {
-    length: Option<u64>,
-    is_chunked: bool,
-}
-
-impl Announced {
-    /// Returns whether there should be content.
-    fn has_body(&self) -> bool {
-        self.is_chunked || self.length.is_some_and(|length| length > 0)
-    }
-
-    /// RFC 9112 §6.3, in its order.
-    fn framing(&self, status: Status, method: Method<'_>) -> Result<Framing, Fault> {
-        if status.is_interim() && self.has_body() {
-            return Err(Fault::new("an interim response with a body"));
-        }
-        if method == Method::Head || status.is_bodiless() || opens_tunnel(status, method) {
-            return Ok(Framing::None);
-        }
-        Ok(match self.length {
-            _ if self.is_chunked => Framing::Chunked,
-            Some(0) => Framing::None,
-            Some(length) => Framing::Length(length),
-            None => Framing::UntilClose,
-        })
-    }
+    let keep_alive = persists && framing != Framing::UntilClose && !is_odd && !is_tunnel;
+    let content_length = announced.length;
+    Ok(Some((Response { status, version, framing, content_length, keep_alive, fields }, len)))
 }
 
 /// Returns whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
@@ -231,29 +246,54 @@ fn opens_tunnel(status: Status, method: Method<'_>) -> bool {
     method == Method::Connect && (200..300).contains(&status.code())
 }
 
-/// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4): version, status, and where
-/// the line ends. `None` if more bytes are needed.
-fn status_line(view: &[u8]) -> Result<Option<(Version, Status, usize)>, Fault> {
-    let Some((minor, [a, b, c], rest)) = version_and_code(view) else {
-        return no_status_line(view);
+/// The meaning of a status line.
+struct StatusLine {
+    version: Version,
+    status: Status,
+    /// True if it is not well-formed.
+    is_odd: bool,
+    /// The length of the line with its end.
+    len: usize,
+}
+
+/// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4). `None` if more bytes are needed.
+///
+/// The space behind the code may be missing, as it often is. The reason is for nobody, so it may have any characters.
+fn status_line(view: &[u8]) -> Result<Option<StatusLine>, Fault> {
+    let (version, code, rest, mut is_odd) = match version_and_code(view) {
+        Some((0, code, rest)) => (Version::Http10, code, rest, false),
+        Some((_, code, rest)) => (Version::Http11, code, rest, false),
+        None => match odd_version_and_code(view)? {
+            Some((version, code, rest)) => (version, code, rest, true),
+            None => return Ok(None),
+        },
     };
-    let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let code = u16::from(a) * 100 + u16::from(b) * 10 + u16::from(c);
+    let [a, b, c] = code.map(u16::from);
+    let code = a * 100 + b * 10 + c;
     let status = Status::from_code(code).ok_or(Fault::new("a status code that is not valid"))?;
 
     let reason_end = match rest.first() {
         Some(b' ') => bytes::skip_value(rest, 1),
-        Some(b'\r') => 0,
+        Some(b'\r' | b'\n') => 0,
         Some(_) => return Err(Fault::new("a malformed status code")),
         None => return Ok(None),
     };
-    match (rest.get(reason_end), rest.get(reason_end + 1)) {
-        (Some(b'\r'), Some(b'\n')) => {
-            Ok(Some((version, status, view.len() - rest.len() + reason_end + 2)))
+    let line_end = match rest[reason_end..] {
+        [b'\r', b'\n', ..] => reason_end + 2,
+        [] | [b'\r'] => return Ok(None),
+        _ => {
+            is_odd = true;
+            let odd = rest[reason_end..].iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0));
+            let Some(stop) = odd.map(|stop| reason_end + stop) else { return Ok(None) };
+            match rest[stop..] {
+                [b'\n', ..] => stop + 1,
+                [b'\r', b'\n', ..] => stop + 2,
+                [b'\r'] => return Ok(None),
+                _ => return Err(Fault::new("a CR without LF, or a NUL, in the status line")),
+            }
         }
-        (None, _) | (Some(b'\r'), None) => Ok(None),
-        _ => Err(Fault::new("a status line that does not end in CR LF")),
-    }
+    };
+    Ok(Some(StatusLine { version, status, is_odd, len: view.len() - rest.len() + line_end }))
 }
 
 /// The digits of the minor version and of the status code at the start of a status line, and what is behind them.
@@ -263,22 +303,34 @@ fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
     Some((digit(minor)?, [digit(a)?, digit(b)?, digit(c)?], rest))
 }
 
-/// Says what is wrong with a view that does not begin like a status line; `None` if more bytes are needed.
+/// The version, the digits of the status code, and what is behind them, of a line with several spaces, or with a later
+/// version than there is of this protocol, as programs write it that copy the one of their client. `None` if more bytes
+/// are needed.
 #[cold]
-fn no_status_line<T>(view: &[u8]) -> Result<Option<T>, Fault> {
-    const PATTERN: &[u8] = b"HTTP/1.n nnn";
+fn odd_version_and_code(view: &[u8]) -> Result<Option<(Version, [u8; 3], &[u8])>, Fault> {
+    const PATTERN: &[u8] = b"HTTP/n.n ";
     for (position, (&byte, &expected)) in view.iter().zip(PATTERN).enumerate() {
         let is_expected = if expected == b'n' { byte.is_ascii_digit() } else { byte == expected };
         if !is_expected {
             return Err(Fault::new(match position {
                 0..5 => "a response that does not begin with HTTP/",
-                5 if byte.is_ascii_digit() => "not HTTP/1.x",
-                5..8 => "a malformed HTTP version",
-                _ => "a malformed status code",
+                _ => "a malformed HTTP version",
             }));
         }
     }
-    Ok(None)
+    let Some((start, rest)) = view.split_at_checked(PATTERN.len()) else { return Ok(None) };
+    let version = match (start[5], start[7]) {
+        (b'0', _) => return Err(Fault::new("HTTP/0.x, which has no status line")),
+        (b'1', b'0') => Version::Http10,
+        _ => Version::Http11,
+    };
+    let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
+    let mut code = [0; 3];
+    for (digit, place) in code.iter_mut().zip(spaces..) {
+        let Some(&byte) = rest.get(place) else { return Ok(None) };
+        *digit = bytes::digit(byte).ok_or(Fault::new("a malformed status code"))?;
+    }
+    Ok(Some((version, code, &rest[spaces + 3..])))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod broken;
 mod exact;
 mod fields;
 mod invitations;
+mod odd;
 mod redirects;
 mod transfers;
 

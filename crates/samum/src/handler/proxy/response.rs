@@ -7,6 +7,7 @@
 //! request does not permit is a [`Fault`].
 
 use core::fmt;
+use std::borrow::Cow;
 
 use http::date::{self, DATE_LEN};
 use http::{
@@ -16,7 +17,7 @@ use http1::response::{Fault, Framing, Response};
 
 use super::request;
 use crate::handler::cgi::response::{Document, Reply, TOO_LONG, UPGRADE_REQUIRED};
-use crate::handler::gateway::names::{self, IMITATION};
+use crate::handler::gateway::names;
 use crate::handler::{BODY_BYTES_END, Interim};
 
 /// Bytes that the fields of most responses have.
@@ -132,12 +133,12 @@ impl Passed {
 
     /// Changes the `Location`, if there is one and `change` has another for it.
     pub(super) fn change_location(&mut self, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
-        let lines: Vec<_> = self.fields.fields().collect();
-        let Ok(Some(location)) = single(&lines, b"Location") else { return };
-        let Some(changed) = change(location) else { return };
         let is_location = |name: &[u8]| name.eq_ignore_ascii_case(b"Location");
+        let mut locations = self.fields.fields().filter(|(name, _)| is_location(name));
+        let (Some((_, location)), None) = (locations.next(), locations.next()) else { return };
+        let Some(changed) = change(location) else { return };
         let value = |(name, value)| (name, if is_location(name) { &changed[..] } else { value });
-        self.fields = collected(lines.into_iter().map(value));
+        self.fields = collected(self.fields.fields().map(value));
     }
 
     /// The head for the client, which is sent `now`, in Unix seconds.
@@ -171,17 +172,11 @@ pub(crate) type Now<'a> = (i64, &'a [u8; DATE_LEN]);
 pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Result<Meaning, Fault> {
     let status = response.status;
     let lines = &response.fields[..];
-    let length = response.content_length;
-    if length.is_some_and(|length| length >= BODY_BYTES_END) {
-        return Err(Fault { reason: TOO_LONG });
-    }
-    if status == Status::NoContent {
-        let is_chunked = values(lines, b"Transfer-Encoding").next().is_some();
-        if is_chunked || length.is_some_and(|length| length > 0) {
-            return Err(Fault { reason: "a 204 with a body" });
-        }
-    }
-    check_names(lines.iter().map(|(name, _)| *name))?;
+    let length = match (response.content_length, response.framing) {
+        (Some(BODY_BYTES_END..), Framing::Length(_)) => return Err(Fault { reason: TOO_LONG }),
+        // No content follows.
+        (length, _) => length.filter(|length| *length < BODY_BYTES_END),
+    };
     if status != Status::SwitchingProtocols
         && let Some(hand_over) = hand_over(lines)?
     {
@@ -215,7 +210,7 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
 ///
 /// # Errors
 ///
-/// A [`Fault`] if two of its fields contradict each other, or one imitates one of the framing.
+/// A [`Fault`] if two of its fields contradict each other.
 pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     let document = match reply {
         Reply::Document(document) => document,
@@ -224,7 +219,6 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
             return Ok((Meaning::HandOver(hand_over), false));
         }
     };
-    check_names(document.fields.fields().map(|(name, _)| name))?;
     let has_content = document.has_content();
     let Document { status, content_type, content_length, location, fields } = document;
     let own = [(&b"Content-Type"[..], content_type), (b"Location", location)];
@@ -234,7 +228,7 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
         value.into_iter().for_each(|value| all.push(name, &value));
     }
     fields.fields().for_each(|(name, value)| all.push(name, value));
-    let lines: Vec<_> = all.fields().collect();
+    let lines: Vec<_> = all.fields().map(|(name, value)| (name, Cow::Borrowed(value))).collect();
     let lines = &lines[..];
     if let Some(hand_over) = hand_over(lines)? {
         return Ok((Meaning::HandOver(hand_over), false));
@@ -245,12 +239,10 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
-/// Refuses a response with a field that is nearly one of the framing.
-fn check_names<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> Result<(), Fault> {
-    match names.any(names::imitates_framing) {
-        true => Err(Fault { reason: IMITATION }),
-        false => Ok(()),
-    }
+/// Returns whether a field of a response is nearly one of the framing. It is not passed on, and the server may have
+/// meant it.
+pub(super) fn imitates_framing(response: &Response<'_>) -> bool {
+    response.fields.iter().any(|(name, _)| names::imitates_framing(name))
 }
 
 /// The file to which a response with these fields hands its request over, if it does. Like with nginx, its status does
@@ -289,11 +281,11 @@ fn encoded(path: &[u8]) -> Vec<u8> {
 }
 
 /// A line of a head: name and value.
-type Line<'a> = (&'a [u8], &'a [u8]);
+type Line<'a> = (&'a [u8], Cow<'a, [u8]>);
 
 /// The values of all lines of a field.
-fn values<'a>(lines: &[Line<'a>], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-    lines.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+fn values<'a>(lines: &'a [Line<'_>], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+    lines.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
 }
 
 /// The time at which the server says that it has made the response, if it says one.
@@ -304,7 +296,7 @@ fn date_of(lines: &[Line<'_>], (now, date): Now<'_>) -> Option<i64> {
 }
 
 /// The value of a field on which it depends where the response comes from. There may be one.
-fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
+fn single<'a>(lines: &'a [Line<'_>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
     let mut lines = values(lines, name);
     let value = lines.next();
     match lines.next() {
@@ -317,12 +309,12 @@ fn single<'a>(lines: &[Line<'a>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     collected(end_to_end(lines).filter(|(name, _)| {
         // Most are passed on, and already their first letter tells.
-        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
-            return true;
+        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'T' | b't' | b'X' | b'x')) {
+            return !names::imitates_framing(name);
         }
         let is_written = Field::of_name(name) == Some(Field::ContentLength)
             || name.eq_ignore_ascii_case(b"Date");
-        !is_written && !names::is_for_proxy(name)
+        !is_written && !names::is_for_proxy(name) && !names::imitates_framing(name)
     }))
 }
 
@@ -339,12 +331,13 @@ fn push_upgrade(lines: &[Line<'_>], status: Status, fields: &mut FieldSection<'s
 }
 
 /// The lines without those that concern the connection to the server only.
-fn end_to_end<'a>(lines: &[Line<'a>]) -> impl Iterator<Item = Line<'a>> {
+fn end_to_end<'a>(lines: &'a [Line<'_>]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let options = ConnectionOptions::of(values(lines, b"Connection"));
-    lines.iter().copied().filter(move |(name, _)| options.is_end_to_end(name))
+    let all = lines.iter().map(|(name, value)| (*name, &**value));
+    all.filter(move |(name, _)| options.is_end_to_end(name))
 }
 
-fn collected<'a>(fields: impl Iterator<Item = Line<'a>>) -> FieldSection<'static> {
+fn collected<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> FieldSection<'static> {
     let mut section = FieldSection::with_capacity(FIELDS_BYTES);
     fields.for_each(|(name, value)| section.push_checked(name, value));
     section

@@ -321,6 +321,7 @@ impl Http {
             }
             Event::Response(response) => match response::read(&response, &self.asked, now) {
                 Ok(meaning) => {
+                    self.asked.may_keep &= !response::imitates_framing(&response);
                     let has_content = response.framing != http1::response::Framing::None;
                     Heard::Head { meaning, has_content, content: &[] }
                 }

@@ -56,6 +56,9 @@ fn fields_of_one_connection_end_here() {
         ("Keep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n", "X: 1\r\n"),
         // §11.7, §6.6.2, §7.8
         ("Proxy-Authenticate: Basic\r\nTrailer: X\r\nUpgrade: h2c\r\n", ""),
+        // Nearly fields of the framing, which some program behind may take for these.
+        ("Transfer_Encoding: chunked\r\nX: 1\r\nContent_Length: 5\r\n", "X: 1\r\n"),
+        ("_Content-Length: 5\r\nTransferEncoding: chunked\r\n", ""),
         // Fields for the proxy.
         ("X-Accel-Buffering: no\r\nx-accel-expires: 0\r\nX-Sendfile-Type: x\r\n", ""),
     ] {
@@ -99,7 +102,13 @@ fn the_length_is_known_or_not() {
         (Head, "200 \r\n", None),
         (Get, "304 \r\nContent-Length: 5\r\n", Some(5)),
         (Get, "304 \r\n", None),
-        (Get, "204 \r\nContent-Length: 0\r\n", Some(0)),
+        (Get, "304 \r\nContent-Length: 4611686018427387904\r\n", None),
+        (Head, "200 \r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n", None),
+        (Get, "204 \r\nContent-Length: 0\r\n", None),
+        (Get, "204 \r\nContent-Length: 5\r\n", None),
+        (Get, "204 \r\nTransfer-Encoding: chunked\r\n", None),
+        (Get, "200 \r\nContent-Length: 5\r\nContent-Length: 5\r\n", Some(5)),
+        (Get, "200 \r\nContent-Length: 5, 5\r\n", Some(5)),
         (Get, "204 \r\n", None),
     ] {
         match meaning(method, &format!("HTTP/1.1 {received}\r\n"), &PLAIN) {
@@ -112,23 +121,30 @@ fn the_length_is_known_or_not() {
 }
 
 #[test]
+fn lines_that_are_not_well_formed_are_written_well_formed() {
+    for (received, expected) in [
+        ("X : 1\r\nY: a\r\n b\r\nZ: c\x01d\n", "X: 1\r\nY: a b\r\nZ: c d\r\n"),
+        ("Content-Type: a/b\nConnection : X\nX: 1\n: 1\nA B: 1\n", "Content-Type: a/b\r\n"),
+        ("Location: /a\r\n /b\r\n", "Location: /a /b\r\n"),
+    ] {
+        let head = passed(&format!("HTTP/1.1 200\n{DATE}{received}Content-Length: 0\n\n"));
+        let expected = format!("HTTP/1.1 200 OK\r\n{DATE}Content-Length: 0\r\n{expected}\r\n");
+        assert_eq!(head, expected, "{received:?}");
+    }
+}
+
+#[test]
 fn contradictions_are_faults() {
     for received in [
         // RFC 9112 §6.3
-        "200 \r\nContent-Length: 5\r\nContent-Length: 5\r\n",
-        "200 \r\nContent-Length: 5, 5\r\n",
+        "200 \r\nContent-Length: 5\r\nContent-Length: 6\r\n",
+        "200 \r\nContent-Length: 5, 6\r\n",
         "200 \r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "200 \r\nTransfer-Encoding: gzip, chunked\r\n",
         "200 \r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-        "200 \r\nTransfer-Encoding: identity\r\n",
         // They cannot be added to what a client has been promised.
         "200 \r\nContent-Length: 18446744073709551615\r\n",
         "200 \r\nContent-Length: 4611686018427387904\r\n",
-        "304 \r\nContent-Length: 4611686018427387904\r\n",
-        // RFC 9112 §6.1, RFC 9110 §15.3.5
-        "204 \r\nContent-Length: 5\r\n",
-        "204 \r\nTransfer-Encoding: chunked\r\n",
-        "103 \r\nContent-Length: 5\r\n",
         // RFC 9110 §7.8
         "101 \r\nUpgrade: websocket\r\nConnection: upgrade\r\n",
         // Nothing that a client may ask for is both, or elsewhere.
@@ -139,9 +155,7 @@ fn contradictions_are_faults() {
         "200 \r\nX-Accel-Redirect: @name\r\n",
         "200 \r\nX-Sendfile: a\r\n",
         "200 \r\nX-Sendfile:\r\n",
-        "200 \r\nTransfer_Encoding: chunked\r\n",
         // Versions and lines, RFC 9112 §2.3, §4, §5
-        "200 \r\nX : 1\r\n",
         "200 \r\n folded\r\n",
         "1000 \r\n",
     ] {
