@@ -43,23 +43,11 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
             (Act::Close(end(9)), 502, "an unknown protocol status"),
             (Act::Close(output("hello\n\n")), 502, "a line in its header that is no field"),
             (Act::Close(output("\r\nhello")), 502, "a header without fields"),
-            (Act::Close(output(&"x".repeat(20_000))), 502, "a header that is too long"),
-            (
-                Act::Close(output("Content-Type: a/b\nTransfer_Encoding: chunked\n\n")),
-                502,
-                "a field that imitates one of the framing",
-            ),
+            (Act::Close(output(&"x".repeat(40_000))), 502, "a header that is too long"),
             (
                 Act::Close(output("Content-Type: a/b\nContent-Length: 18446744073709551615\n\n")),
                 502,
                 "a Content-Length of 2^62 bytes or more",
-            ),
-            (
-                Act::Close(output(
-                    "Content-Type: a/b\nTransfer-Encoding: chunked\n\n2\r\nok\r\n0\r\n\r\n",
-                )),
-                502,
-                "a Transfer-Encoding, which is not for scripts",
             ),
             (Act::Close(record(1, &[0; 8])), 502, "a type that applications do not send"),
             (Act::Wait(record(6, b"").repeat(20)), 502, "too many empty records"),

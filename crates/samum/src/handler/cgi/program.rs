@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::Status;
+use http::{FieldSection, Status};
 use ring::{Key, Op, Time};
 use rustix::io::{Errno, write};
 use rustix::process::Signal;
@@ -19,7 +19,7 @@ use crate::handler::Ticket;
 use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::Text;
-use crate::handler::gateway::names::{IMITATION, imitates_framing, is_for_proxy};
+use crate::handler::gateway::names::{imitates_framing, is_for_proxy};
 use crate::handler::gateway::output::Output;
 use crate::programs::descendants::Scope;
 use crate::programs::process::Process;
@@ -285,11 +285,6 @@ impl Program {
             Progress::Header(parser) => match parser.handle_output(bytes) {
                 Ok((_, None)) => {}
                 Ok((taken, Some(reply))) => {
-                    if let Reply::Document(document) = &reply
-                        && document.fields.fields().any(|(name, _)| imitates_framing(name))
-                    {
-                        return self.blame(tools, IMITATION);
-                    }
                     self.answer(tools, reply);
                     if let Progress::Content = self.reply {
                         self.take(tools, &bytes[taken..]);
@@ -333,10 +328,13 @@ impl Program {
         let answer = match reply {
             Reply::Document(mut document) => {
                 // A program hands a request over by `Location` alone.
-                let names = document.fields.fields().map(|(name, _)| name);
-                let unwanted: Vec<_> =
-                    names.filter(|name| is_for_proxy(name)).map(<[u8]>::to_vec).collect();
-                unwanted.iter().for_each(|name| document.fields.remove(name));
+                let mut fields = FieldSection::EMPTY;
+                for (name, value) in document.fields.fields() {
+                    if !is_for_proxy(name) && !imitates_framing(name) {
+                        fields.push(name, value);
+                    }
+                }
+                document.fields = fields;
                 self.reply = Progress::Content;
                 let mut output = self.output.borrow_mut();
                 if document.has_content() {

@@ -15,14 +15,23 @@
 //! §8.3). A header without any field is not taken for one.
 //!
 //! A header that breaks a rule is a [`Fault`], never a guess: the client gets a 502, and the log names the
-//! rule.
+//! rule. But it is judged no harder than the head of a server:
+//!
+//! - What is the gateway's own business is ignored: `Transfer-Encoding`, because the output has an end of its own, and
+//!   the fields of the connection.
+//! - A field of those above without a value says nothing, and one may be said twice if both say the same. Of types
+//!   the last holds.
+//! - A line that continues the one before, whitespace before a colon and control characters are understood, and a line
+//!   with a name that is no token is left out. A line without a colon is a fault: a script that has no header begins
+//!   with such a line.
+//! - The limits are the same.
 
 use http::bytes::{self, QUERY, TOKEN, VALUE};
 use http::{FieldSection, Status, path};
 
-/// The most bytes that a header may have, unless the configuration says otherwise.
+/// The most bytes that a header may have, unless the configuration says otherwise; as many as the head of a server.
 pub(crate) const HEADER_BYTES_MAX: usize = 32 * 1024;
-/// The most fields that a header may have, unless the configuration says otherwise.
+/// The most lines that a header may have, unless the configuration says otherwise.
 pub(crate) const FIELDS_MAX: usize = 4096;
 
 /// Contents have fewer bytes: `BODY_BYTES_END` of the handlers.
@@ -59,12 +68,27 @@ pub(crate) struct Parser {
     line: Vec<u8>,
     /// Bytes of the header so far, `line` included.
     bytes: usize,
+    /// Lines so far.
+    lines: usize,
+    /// Fields so far.
     count: usize,
+    /// The last line, if it may be continued: the name of a field, and its value.
+    open: Option<(Vec<u8>, Vec<u8>)>,
     fields: FieldSection<'static>,
     status: Option<Status>,
     content_type: Option<Vec<u8>>,
-    content_length: Option<u64>,
+    content_length: Length,
     location: Option<Vec<u8>>,
+}
+
+/// The length of the content, as far as the fields have said it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Length {
+    #[default]
+    Unsaid,
+    Said(u64),
+    /// Its fields make no sense, which matters only if there is content.
+    Wrong(&'static str),
 }
 
 /// The meaning of a header.
@@ -141,6 +165,7 @@ impl Parser {
             let line = core::mem::take(&mut self.line);
             let line = line.strip_suffix(b"\r").unwrap_or(&line);
             if line.is_empty() {
+                self.close()?;
                 return Ok((at, Some(self.finish()?)));
             }
             self.handle_line(line)?;
@@ -160,48 +185,83 @@ impl Parser {
     }
 
     fn handle_line(&mut self, line: &[u8]) -> Result<(), Fault> {
-        let name_end = bytes::skip(line, 0, TOKEN);
-        let (name, rest) = line.split_at(name_end);
-        let [b':', value @ ..] = rest else {
-            return Err(fault("a line in its header that is no field"));
+        self.lines += 1;
+        if self.lines > self.limits.fields {
+            return Err(fault("too many fields"));
+        }
+        if line.iter().any(|byte| matches!(byte, b'\r' | 0)) {
+            return Err(fault("a CR or a NUL in a field"));
+        }
+        if let [b' ' | b'\t', ..] = line
+            && self.lines > 1
+        {
+            if let Some((_, value)) = &mut self.open {
+                value.push(b' ');
+                value.extend_from_slice(bytes::trim(line));
+            }
+            return Ok(());
+        }
+        self.close()?;
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            return match self.lines {
+                1 if line.starts_with(b"HTTP/") => self.handle_field(b"Status", line),
+                _ => Err(fault("a line in its header that is no field")),
+            };
         };
+        let name = line[..colon].trim_ascii_end();
         if name.is_empty() {
             return Err(fault("a field without a name"));
         }
-        if value.iter().any(|&byte| !bytes::is(byte, VALUE)) {
-            return Err(fault("a control character in a field"));
+        if bytes::skip(name, 0, TOKEN) == name.len() {
+            self.open = Some((name.to_vec(), bytes::trim(&line[colon + 1..]).to_vec()));
         }
+        Ok(())
+    }
+
+    /// The last line is not continued.
+    fn close(&mut self) -> Result<(), Fault> {
+        let Some((name, mut value)) = self.open.take() else { return Ok(()) };
+        for byte in &mut value {
+            if !bytes::is(*byte, VALUE) {
+                *byte = b' ';
+            }
+        }
+        self.handle_field(&name, bytes::trim(&value))
+    }
+
+    fn handle_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.count += 1;
-        if self.count > self.limits.fields {
-            return Err(fault("too many fields"));
+        let is = |own: &[u8]| name.eq_ignore_ascii_case(own);
+        if is(b"Content-Length") {
+            for length in bytes::list(value) {
+                self.content_length = self.content_length.and(length);
+            }
+            return Ok(());
         }
-        let value = bytes::trim(value);
-        if name.eq_ignore_ascii_case(b"Status") {
-            set(&mut self.status, parse_status(value)?, "two Status fields")
-        } else if name.eq_ignore_ascii_case(b"Content-Type") {
-            if value.is_empty() {
-                return Err(fault("an empty Content-Type"));
-            }
-            set(&mut self.content_type, value.to_vec(), "two Content-Type fields")
-        } else if name.eq_ignore_ascii_case(b"Content-Length") {
-            let length =
-                bytes::decimal(value).ok_or(fault("a Content-Length that is no number"))?;
-            if length >= CONTENT_BYTES_END {
-                return Err(fault(TOO_LONG));
-            }
-            set(&mut self.content_length, length, "two Content-Length fields")
-        } else if name.eq_ignore_ascii_case(b"Transfer-Encoding") {
-            // The content may be in chunks then, and a script must not send any (RFC 3875 §6.3.4).
-            Err(fault("a Transfer-Encoding, which is not for scripts"))
-        } else if name.eq_ignore_ascii_case(b"Location") {
-            if value.is_empty() {
-                return Err(fault("an empty Location"));
-            }
-            set(&mut self.location, value.to_vec(), "two Location fields")
-        } else {
-            self.fields.push(name, value);
-            Ok(())
+        if is(b"Transfer-Encoding") {
+            return Ok(());
         }
+        let is_meant = !value.is_empty();
+        if is(b"Status") {
+            return match is_meant {
+                true => set(&mut self.status, parse_status(value)?, "two Status fields"),
+                false => Ok(()),
+            };
+        }
+        if is(b"Content-Type") {
+            if is_meant {
+                self.content_type = Some(value.to_vec());
+            }
+            return Ok(());
+        }
+        if is(b"Location") {
+            return match is_meant {
+                true => set(&mut self.location, value.to_vec(), "two Location fields"),
+                false => Ok(()),
+            };
+        }
+        self.fields.push(name, value);
+        Ok(())
     }
 
     /// The header is complete.
@@ -238,14 +298,39 @@ impl Parser {
                 fields.push(b"Connection", b"upgrade");
             }
         }
-        let content_length = self.content_length;
+        let content_length = match self.content_length {
+            Length::Unsaid => None,
+            Length::Wrong(_) if status.is_bodiless() => None,
+            Length::Said(length) => Some(length),
+            Length::Wrong(reason) => return Err(fault(reason)),
+        };
         Ok(Reply::Document(Document { status, content_type, content_length, location, fields }))
     }
 }
 
-/// `Status: 404 Not Found`: three digits, and text for people.
+impl Length {
+    /// The same with another value of the field.
+    fn and(self, value: &[u8]) -> Self {
+        match (self, bytes::decimal(value)) {
+            (Self::Wrong(_), _) => self,
+            (_, None) => Self::Wrong("a Content-Length that is no number"),
+            (_, Some(CONTENT_BYTES_END..)) => Self::Wrong(TOO_LONG),
+            (Self::Said(said), Some(length)) if said != length => {
+                Self::Wrong("two Content-Length fields that differ")
+            }
+            (_, Some(length)) => Self::Said(length),
+        }
+    }
+}
+
+/// `Status: 404 Not Found`: three digits, and text for people. Some write the whole line of a response.
 fn parse_status(value: &[u8]) -> Result<Status, Fault> {
     const WRONG: Fault = fault("a Status that is no status");
+    let value = match value.strip_prefix(b"HTTP/").map(|rest| rest.split_at_checked(3)) {
+        None => value,
+        Some(Some(([b'0'..=b'9', b'.', b'0'..=b'9'], rest @ [b' ', ..]))) => bytes::trim(rest),
+        Some(_) => return Err(WRONG),
+    };
     let (digits, rest) = value.split_at_checked(3).ok_or(WRONG)?;
     if !matches!(rest, [] | [b' ' | b'\t', ..]) {
         return Err(WRONG);
@@ -255,12 +340,13 @@ fn parse_status(value: &[u8]) -> Result<Status, Fault> {
     Status::from_code(code).filter(|status| status.code() >= 200).ok_or(WRONG)
 }
 
-/// Sets what may be set once.
-fn set<T>(place: &mut Option<T>, value: T, twice: &'static str) -> Result<(), Fault> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(fault(twice)),
+/// Sets what may be set once, or twice to the same.
+fn set<T: PartialEq>(place: &mut Option<T>, value: T, twice: &'static str) -> Result<(), Fault> {
+    if place.as_ref().is_some_and(|before| *before != value) {
+        return Err(fault(twice));
     }
+    *place = Some(value);
+    Ok(())
 }
 
 const fn fault(reason: &'static str) -> Fault {

@@ -6,9 +6,6 @@ use http::Field;
 /// them is for the client.
 const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
 
-/// The fault of a response that [imitates](imitates_framing) one of the fields of the framing.
-pub(in crate::handler) const IMITATION: &str = "a field that imitates one of the framing";
-
 /// Returns whether a field is for a proxy in front of the server, and not for the client.
 pub(in crate::handler) fn is_for_proxy(name: &[u8]) -> bool {
     TO_PROXY
