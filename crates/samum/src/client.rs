@@ -7,7 +7,7 @@ use http::{Field, Head};
 
 use crate::access::AddressSet;
 use crate::config::Peers;
-use crate::forwarded::{self, Conflict};
+use crate::forwarded::{self, Conflict, Scheme};
 use crate::limits::{ClientKey, Counted, Limiter};
 
 /// The client of a connection: its peer, or the client that a trusted peer has named.
@@ -70,10 +70,25 @@ impl Proxies {
         if !self.trusts(connection) {
             return Ok(connection);
         }
-        let is_forwarded = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"Forwarded");
-        let forwarded = head.fields().filter(is_forwarded).map(|(_, value)| value);
         let trusts = |address| self.addresses.contains(address);
-        let named = forwarded::client(forwarded, head.lines(Field::XForwardedFor), trusts)?;
-        Ok(named.or(connection))
+        let (forwarded, others) = (lines(head, b"Forwarded"), head.lines(Field::XForwardedFor));
+        Ok(forwarded::client(forwarded, others, trusts)?.or(connection))
     }
+
+    /// Returns the scheme that the client of a request has asked for, on a connection of this client, if that is a proxy
+    /// which is believed, and says it. What others say is nothing.
+    pub(crate) fn scheme_of(&self, connection: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
+        if !self.trusts(connection) {
+            return None;
+        }
+        let trusts = |address| self.addresses.contains(address);
+        let (forwarded, others) = (lines(head, b"Forwarded"), head.lines(Field::XForwardedFor));
+        forwarded::scheme(forwarded, others, lines(head, b"X-Forwarded-Proto"), trusts)
+    }
+}
+
+/// The values of all lines of a field.
+fn lines<'a>(head: &Head<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let named = head.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value)
 }

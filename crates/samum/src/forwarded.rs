@@ -1,11 +1,51 @@
-//! The client for which proxies have forwarded a request, by the fields that they add: `Forwarded` (RFC
-//! 7239) and `X-Forwarded-For`.
+//! The client for which proxies have forwarded a request, and the scheme of its URL, by the fields that they add:
+//! `Forwarded` (RFC 7239), `X-Forwarded-For` and `X-Forwarded-Proto`.
 //!
 //! Each proxy adds the address of its own client at the end. So the list is read from its end for as long
 //! as it names proxies that are trusted; the address before them is the client's, and what stands before
 //! that may be forged.
 
 use core::net::{IpAddr, Ipv6Addr};
+
+/// The scheme of the URL that a client has asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`, which is spoken with samum itself.
+    #[default]
+    Http,
+    /// `https`, as a proxy in front says.
+    Https,
+}
+
+impl Scheme {
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port of URLs that name none.
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// The scheme with this name. Some proxies give WebSocket names of its own.
+    fn of(name: &[u8]) -> Option<Self> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if is("https") || is("wss") {
+            Some(Self::Https)
+        } else if is("http") || is("ws") {
+            Some(Self::Http)
+        } else {
+            None
+        }
+    }
+}
 
 /// The two fields name different clients. Each proxy adds what is true, so the client has forged the field
 /// that its proxy does not know and hands on.
@@ -27,16 +67,10 @@ pub fn client<'a>(
     x_forwarded_for: impl Iterator<Item = &'a [u8]>,
     trusts: impl Fn(IpAddr) -> bool,
 ) -> Result<Option<IpAddr>, Conflict> {
-    let mut walk = Walk { client: None, trusts: &trusts };
+    let mut walk = Walk { client: None, scheme: None, behind: 0, trusts: &trusts };
     forwarded.for_each(|line| walk.read_forwarded(line));
     let by_forwarded = walk.client.take();
-    for line in x_forwarded_for {
-        for hop in line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            if !hop.is_empty() {
-                walk.add(node(hop));
-            }
-        }
-    }
+    x_forwarded_for.for_each(|line| walk.read_list(line));
     match (by_forwarded, walk.client) {
         (Some(one), Some(other)) if one != other && !trusts(other) => {
             if trusts(one) {
@@ -46,6 +80,36 @@ pub fn client<'a>(
             }
         }
         (one, other) => Ok(one.or(other)),
+    }
+}
+
+/// Returns the scheme of the URL that the [client](fn@client) has asked for, by the lines of the fields of a trusted peer;
+/// `None` if they do not tell.
+///
+/// It is the scheme of the hop that names the client. A list in `X-Forwarded-Proto` has as many proxies behind the
+/// client as that in `X-Forwarded-For`; what stands before may be forged. If both fields tell, and not the same, the
+/// scheme is `http`: one of them may be the client's own, which must not pass for a connection that was secure.
+pub fn scheme<'a>(
+    forwarded: impl Iterator<Item = &'a [u8]>,
+    x_forwarded_for: impl Iterator<Item = &'a [u8]>,
+    x_forwarded_proto: impl Iterator<Item = &'a [u8]>,
+    trusts: impl Fn(IpAddr) -> bool,
+) -> Option<Scheme> {
+    let mut walk = Walk { client: None, scheme: None, behind: 0, trusts: &trusts };
+    forwarded.for_each(|line| walk.read_forwarded(line));
+    let by_forwarded = walk.scheme.take();
+    (walk.client, walk.behind) = (None, 0);
+    x_forwarded_for.for_each(|line| walk.read_list(line));
+    let schemes: Vec<_> = x_forwarded_proto
+        .flat_map(|line| line.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|scheme| !scheme.is_empty())
+        .collect();
+    let last = schemes.len().checked_sub(1);
+    let by_proto = last.and_then(|last| Scheme::of(schemes[last.saturating_sub(walk.behind)]));
+    match (by_forwarded, by_proto) {
+        (Some(one), Some(other)) if one != other => Some(Scheme::Http),
+        (one, other) => one.or(other),
     }
 }
 
@@ -64,16 +128,33 @@ pub(crate) fn is_sound(mut line: &[u8]) -> bool {
 struct Walk<'t, T> {
     /// The client, if no hop follows; `None` if the hop that follows is it.
     client: Option<IpAddr>,
+    /// The scheme that the hop of the client tells.
+    scheme: Option<Scheme>,
+    /// The number of hops behind that of the client.
+    behind: usize,
     trusts: &'t T,
 }
 
 impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
-    /// The next hop; `None` is one without an address.
-    fn add(&mut self, hop: Option<IpAddr>) {
-        self.client = match hop {
-            Some(address) if (self.trusts)(address) => self.client.or(hop),
-            _ => hop,
-        };
+    /// The next hop. One without an address ends the list.
+    fn add(&mut self, Hop { address, scheme }: Hop) {
+        match address {
+            Some(address) if (self.trusts)(address) && self.client.is_some() => self.behind += 1,
+            _ => {
+                self.client = address;
+                self.scheme = scheme;
+                self.behind = 0;
+            }
+        }
+    }
+
+    /// Reads addresses.
+    fn read_list(&mut self, line: &[u8]) {
+        for hop in line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if !hop.is_empty() {
+                self.add(Hop { address: node(hop), scheme: None });
+            }
+        }
     }
 
     /// Reads `forwarded-element`s. What is behind a fault of the syntax is a hop without an address: the
@@ -81,7 +162,7 @@ impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
     fn read_forwarded(&mut self, mut rest: &[u8]) {
         loop {
             match element(rest) {
-                None => return self.add(None),
+                None => return self.add(Hop::default()),
                 Some((hop, behind)) => {
                     if let Some(hop) = hop {
                         self.add(hop);
@@ -96,14 +177,20 @@ impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
     }
 }
 
-/// A hop of a list, which may have no address.
-type Hop = Option<IpAddr>;
+/// A hop of a list: the address of whoever has sent the request, and the scheme that it has sent it for, as far as they
+/// are told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hop {
+    address: Option<IpAddr>,
+    scheme: Option<Scheme>,
+}
 
 /// Reads one `forwarded-element`: its hop, if it is not empty, and what is behind its comma. `None` if its
 /// syntax is wrong.
 fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
     let mut rest = text.trim_ascii_start();
-    let mut hop = None;
+    let mut address = None;
+    let mut scheme = None;
     let mut is_empty = true;
     loop {
         if !matches!(rest.first(), None | Some(b',' | b';')) {
@@ -112,11 +199,17 @@ fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
             let name = &rest[..equals];
             let (value, behind) = value(rest[equals..].strip_prefix(b"=")?)?;
             rest = behind.trim_ascii_start();
-            if name.eq_ignore_ascii_case(b"for") && hop.replace(node(value)).is_some() {
+            if name.eq_ignore_ascii_case(b"for") && address.replace(node(value)).is_some() {
+                return None;
+            }
+            if name.eq_ignore_ascii_case(b"proto") && scheme.replace(Scheme::of(value)).is_some() {
                 return None;
             }
         }
-        let hop = || (!is_empty).then(|| hop.flatten());
+        let hop = || {
+            let hop = Hop { address: address.flatten(), scheme: scheme.flatten() };
+            (!is_empty).then_some(hop)
+        };
         match rest.split_first() {
             None => return Some((hop(), None)),
             Some((b',', behind)) => return Some((hop(), Some(behind))),
@@ -258,6 +351,49 @@ mod tests {
         ];
         for (lines, expected) in cases {
             assert_eq!(found(lines, &[]), Ok(expected.map(str::to_owned)), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_that_of_the_hop_of_the_client() {
+        let found = |forwarded: &[&str], addresses: &str, schemes: &[&str]| {
+            scheme(
+                forwarded.iter().map(|line| line.as_bytes()),
+                [addresses].iter().map(|line| line.as_bytes()),
+                schemes.iter().map(|line| line.as_bytes()),
+                trusts,
+            )
+            .map(Scheme::name)
+        };
+        for (forwarded, addresses, schemes, expected) in [
+            (&[][..], "", &[][..], None),
+            (&[], "", &["https"], Some("https")),
+            (&[], "192.0.2.1", &["HTTPS"], Some("https")),
+            (&[], "", &["http"], Some("http")),
+            (&[], "", &["wss"], Some("https")),
+            (&[], "", &["ftp"], None),
+            (&[], "", &["", " , "], None),
+            // One list has as many proxies behind the client as the other.
+            (&[], "192.0.2.1", &["https, http"], Some("http")),
+            (&[], "192.0.2.1, 10.0.0.1", &["https, http"], Some("https")),
+            (&[], "9.9.9.9, 192.0.2.1, 10.0.0.1", &["https, http", "http"], Some("http")),
+            (&[], "192.0.2.1, 10.0.0.1, 10.0.0.2", &["https"], Some("https")),
+            // RFC 7239
+            (&["for=192.0.2.1;proto=https"], "", &[], Some("https")),
+            (&["proto=https"], "", &[], Some("https")),
+            (&["Proto=\"HTTPS\";for=192.0.2.1, for=10.0.0.1;proto=http"], "", &[], Some("https")),
+            (&["for=9.9.9.9;proto=https, for=192.0.2.1;proto=http"], "", &[], Some("http")),
+            (&["for=9.9.9.9;proto=https, for=192.0.2.1"], "", &[], None),
+            (&["for=192.0.2.1;proto=https;proto=http"], "", &[], None),
+            (&["for=192.0.2.1;proto=https;x=\""], "", &[], None),
+            // Both.
+            (&["for=192.0.2.1;proto=https"], "192.0.2.1", &["https"], Some("https")),
+            (&["for=192.0.2.1;proto=https"], "192.0.2.1", &["http"], Some("http")),
+            (&["for=192.0.2.1;proto=http"], "192.0.2.1", &["https"], Some("http")),
+            (&["for=192.0.2.1"], "192.0.2.1", &["https"], Some("https")),
+        ] {
+            let context = format!("{forwarded:?} {addresses:?} {schemes:?}");
+            assert_eq!(found(forwarded, addresses, schemes), expected, "{context}");
         }
     }
 

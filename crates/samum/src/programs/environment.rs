@@ -10,6 +10,8 @@
 //! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP`
 //!   would be one variable,
 //! - fields that concern the connection only, and `Expect`,
+//! - fields by which a proxy says what its client has asked for (`Forwarded`, `X-Forwarded-Proto`), if the peer is none
+//!   that is believed: an application would believe it,
 //! - arguments made of the query (§4.4): programs take those that begin with `-` for options.
 
 use core::net::SocketAddr;
@@ -19,10 +21,10 @@ use std::path::Path;
 
 use http::{Head, Target, path};
 
+use crate::forwarded::Scheme;
+
 /// The search path of programs, unless the configuration has another one.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// The port of a request that came to none, and whose host has none.
-const PORT: u16 = 80;
 
 /// Fields that have no variable, beside those that concern the connection only.
 const HIDDEN_FIELDS: [&[u8]; 5] =
@@ -41,6 +43,10 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) server_name: &'a str,
     /// The port to which the request came, if it came to one.
     pub(crate) port: Option<u16>,
+    /// The scheme that the client has asked for, if a trusted proxy says it.
+    pub(crate) scheme: Option<Scheme>,
+    /// True if the peer is a trusted proxy.
+    pub(crate) is_trusted: bool,
 }
 
 /// The way from the path of a request to a program.
@@ -72,7 +78,10 @@ impl Environment {
         };
         let (name, port) = split_host(head.host().unwrap_or_default());
         let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
-        let port = circumstances.port.or(port).unwrap_or(PORT);
+        let scheme = circumstances.scheme.unwrap_or_default();
+        let outer =
+            if circumstances.is_trusted { outer_port(head, circumstances.scheme) } else { None };
+        let port = outer.or(circumstances.port).or(port).unwrap_or(scheme.port());
         let mut uri = path.to_vec();
         if let Some(query) = query {
             uri.push(b'?');
@@ -83,6 +92,9 @@ impl Environment {
         let client = client.as_deref().unwrap_or("unix:").as_bytes();
         all.set("AUTH_TYPE", b"");
         all.set("GATEWAY_INTERFACE", b"CGI/1.1");
+        if scheme == Scheme::Https {
+            all.set("HTTPS", b"on");
+        }
         all.set("QUERY_STRING", query.unwrap_or_default());
         all.set("REDIRECT_STATUS", b"200");
         all.set("REMOTE_ADDR", client);
@@ -93,7 +105,7 @@ impl Environment {
             all.set("REMOTE_PORT", port.to_string().as_bytes());
         }
         all.set("REQUEST_METHOD", head.method.as_bytes());
-        all.set("REQUEST_SCHEME", b"http");
+        all.set("REQUEST_SCHEME", scheme.name().as_bytes());
         all.set("REQUEST_URI", &uri);
         all.set("SERVER_NAME", name);
         all.set("SERVER_PORT", port.to_string().as_bytes());
@@ -103,6 +115,9 @@ impl Environment {
             all.set("HTTP_HOST", host);
         }
         for (name, value) in head.fields().end_to_end() {
+            if !circumstances.is_trusted && is_by_proxies(name) {
+                continue;
+            }
             if name.eq_ignore_ascii_case(b"Content-Type") {
                 all.set("CONTENT_TYPE", value);
             } else if let Some(name) = variable(name) {
@@ -204,6 +219,38 @@ fn variable(name: &[u8]) -> Option<String> {
         byte => char::from(byte.to_ascii_uppercase()),
     });
     Some("HTTP_".chars().chain(name).collect())
+}
+
+/// Returns whether a field says what the client of a proxy has asked for. The addresses of `X-Forwarded-For` may pass:
+/// they say nothing about the scheme or the host.
+fn is_by_proxies(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 4] = [b"Forwarded", b"Front-End-Https", b"X-Scheme", b"X-Url-Scheme"];
+    const START: &[u8] = b"X-Forwarded-";
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let start = name.get(..START.len());
+    let is_forwarded = start.is_some_and(|start| start.eq_ignore_ascii_case(START));
+    is_forwarded && !is(b"X-Forwarded-For") || NAMES.into_iter().any(is)
+}
+
+/// The port of the URL that the client of a trusted proxy has asked for, if the proxy tells it: itself, by the host, or
+/// by the scheme.
+fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
+    let single = |wanted: &'static [u8]| {
+        let is_it = move |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(wanted);
+        let mut lines = head.fields().filter(is_it).map(|(_, value)| value);
+        lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
+    };
+    let port = single(b"X-Forwarded-Port").and_then(http::bytes::decimal);
+    if let Some(port @ 1..) = port.and_then(|port| u16::try_from(port).ok()) {
+        return Some(port);
+    }
+    let default = scheme.map(Scheme::port);
+    match single(b"X-Forwarded-Host") {
+        Some(host) => split_host(host).1.or(default),
+        None => {
+            default.map(|default| split_host(head.host().unwrap_or_default()).1.unwrap_or(default))
+        }
+    }
 }
 
 /// Splits the value of `Host`. The brackets of an IPv6 address stay (RFC 3875 §4.1.14).

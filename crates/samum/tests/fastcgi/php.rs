@@ -319,3 +319,35 @@ fn without_files_the_application_decides_what_exists() {
         assert_eq!(stage.ask("GET /a.txt").status, 403);
     });
 }
+
+/// A trusted proxy says what its client has asked for, and nobody else does.
+#[test]
+fn the_scheme_is_that_which_a_trusted_proxy_says() {
+    const SCHEME: &str = "<?php foreach (['HTTPS', 'REQUEST_SCHEME', 'SERVER_PORT', 'HTTP_X_FORWARDED_PROTO', \
+        'HTTP_FORWARDED'] as $name) echo $_SERVER[$name] ?? '-', ' ';";
+    on_both_drivers(|driver| {
+        let tree = tree().file("www/index.php", SCHEME);
+        let _php = or_skip!(Php::start(&tree));
+        let root = tree.path().display();
+        let route = format!(
+            "files = '{root}/www'\nindex = 'index.php'\nfastcgi = {{ server = 'unix:{root}/php.sock' }}\n"
+        );
+        let trusted = Stage::in_server(driver, &tree, "trusted-proxies = ['127.0.0.1']", &route);
+        for (fields, expected) in [
+            ("X-Forwarded-Proto: https", "on https 443 https - "),
+            ("X-Forwarded-Proto: https\nX-Forwarded-Port: 8443", "on https 8443 https - "),
+            ("X-Forwarded-Proto: https\nX-Forwarded-Host: a:444", "on https 444 https - "),
+            ("Forwarded: proto=https", "on https 443 - proto=https "),
+            ("X-Forwarded-Proto: http", "- http 80 http - "),
+        ] {
+            assert_eq!(text(&trusted.ask(&format!("GET /\n{fields}"))), expected, "{fields}");
+        }
+        let plain = Stage::of_route(driver, &tree, &route);
+        let alone = text(&plain.ask("GET /")).to_owned();
+        assert!(alone.starts_with("- http ") && alone.ends_with(" - - "), "{alone}");
+        for fields in ["X-Forwarded-Proto: https\nX-Forwarded-Port: 8443", "Forwarded: proto=https"]
+        {
+            assert_eq!(text(&plain.ask(&format!("GET /\n{fields}"))), alone, "{fields}");
+        }
+    });
+}

@@ -29,7 +29,7 @@ use http1::Framing;
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::config::{Piece, RequestHeader, Variable};
-use crate::forwarded;
+use crate::forwarded::{self, Scheme};
 use crate::handler::gateway::framing;
 use crate::handler::gateway::names::imitates_framing;
 
@@ -43,8 +43,6 @@ const HOPS_MAX: usize = 8;
 pub(crate) const LOOP_DETECTED: u16 = 508;
 /// The comment of a server of this kind in `Via`, if it has passed the request on for a page (RFC 9110 §7.6.3).
 const INCLUDE: &[u8] = b"(include)";
-/// The scheme of requests: there is no other.
-const SCHEME: &str = "http";
 
 /// The facts on which the head that is sent depends, beside the head of the client's request.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +57,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) client: Option<IpAddr>,
     /// True if the peer is a trusted proxy.
     pub(crate) is_trusted: bool,
+    /// The scheme that the client has asked for, if a trusted proxy says it.
+    pub(crate) scheme: Option<Scheme>,
     /// True if it is for what a page includes.
     pub(crate) is_include: bool,
     /// The fields that the route sets or leaves out, if there are some.
@@ -372,7 +372,9 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     };
     let host =
         of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
-    let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(SCHEME.as_bytes());
+    let own = Scheme::Http.name().as_bytes();
+    let told = how.scheme.map_or(own, |scheme| scheme.name().as_bytes());
+    let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(told);
 
     let client = how.client.filter(|client| Some(*client) != how.peer);
 
@@ -412,11 +414,14 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         to.extend_from_slice(value);
         to.extend_from_slice(b", ");
     }
-    if let Some(client) = client.filter(|_| to.len() == list_at) {
+    let is_first = to.len() == list_at;
+    if let Some(client) = client.filter(|_| is_first) {
         push_element(Some(client), host, scheme, to);
         to.extend_from_slice(b", ");
     }
-    push_element(how.peer, head.host(), SCHEME.as_bytes(), to);
+    // A peer that stands for its client speaks the scheme that it says.
+    let scheme = if is_first && client.is_none() { told } else { own };
+    push_element(how.peer, head.host(), scheme, to);
     to.extend_from_slice(b"\r\n");
 }
 

@@ -79,10 +79,14 @@ pub(super) fn circumstances(
     serving: &Serving,
 ) -> Circumstances<'static> {
     let address = serving.snapshot.address(request.origin.listener);
+    let peer = request.origin.client_address(&shell.ring);
+    let proxies = serving.snapshot.proxies();
     Circumstances {
         client: client_of(shell, request, serving),
         server_name: "localhost",
         // Port 0 is one that the kernel has chosen.
         port: address.and_then(Address::port).filter(|port| *port != 0),
+        scheme: proxies.scheme_of(peer, request.head),
+        is_trusted: proxies.trusts(peer),
     }
 }

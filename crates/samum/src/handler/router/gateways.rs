@@ -101,6 +101,7 @@ impl Router {
             peer,
             client,
             is_trusted: proxies.trusts(peer),
+            scheme: proxies.scheme_of(peer, request.head),
             is_include,
             fields: Some(&serving.route(id).request_headers).filter(|fields| !fields.is_empty()),
         };

@@ -33,6 +33,8 @@ fn circumstances() -> Circumstances<'static> {
         client: Some("192.0.2.7:4711".parse().unwrap()),
         server_name: "default",
         port: Some(8080),
+        scheme: None,
+        is_trusted: false,
     }
 }
 
@@ -131,6 +133,64 @@ fn rfc3875_4_1_14_name_and_port_of_the_server() {
             names.iter().zip(expected).map(|(name, value)| format!("{name}={value}")).collect();
         assert_eq!(lines, expected, "{request}");
     }
+}
+
+#[test]
+fn a_trusted_proxy_says_what_its_client_has_asked_for() {
+    let (http, https) = (Some(Scheme::Http), Some(Scheme::Https));
+    for (scheme, fields, expected) in [
+        (https, "", [Some("on"), Some("https"), Some("443")]),
+        (http, "", [None, Some("http"), Some("80")]),
+        (None, "", [None, Some("http"), Some("8080")]),
+        (https, "\nX-Forwarded-Port: 8443", [Some("on"), Some("https"), Some("8443")]),
+        (https, "\nX-Forwarded-Port: x", [Some("on"), Some("https"), Some("443")]),
+        (https, "\nX-Forwarded-Port: 0", [Some("on"), Some("https"), Some("443")]),
+        (https, "\nX-Forwarded-Host: b:444", [Some("on"), Some("https"), Some("444")]),
+        (https, "\nX-Forwarded-Host: b", [Some("on"), Some("https"), Some("443")]),
+        (
+            https,
+            "\nX-Forwarded-Host: b:444\nX-Forwarded-Port: 445",
+            [Some("on"), Some("https"), Some("445")],
+        ),
+        (None, "\nX-Forwarded-Host: b:444", [None, Some("http"), Some("444")]),
+        (None, "\nX-Forwarded-Host: b", [None, Some("http"), Some("8080")]),
+    ] {
+        let all = Circumstances { scheme, is_trusted: true, ..circumstances() };
+        let request = format!("GET / HTTP/1.1\nHost: a{fields}");
+        let lines = environment(&request, &all, SCRIPT);
+        let value =
+            |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        let found = ["HTTPS", "REQUEST_SCHEME", "SERVER_PORT"].map(value);
+        assert_eq!(found, expected, "{scheme:?} {fields:?}");
+    }
+    let all = Circumstances { scheme: https, is_trusted: true, ..circumstances() };
+    let lines = environment("GET / HTTP/1.1\nHost: a:81\nX-Forwarded-Proto: https", &all, SCRIPT);
+    assert!(lines.contains(&"SERVER_PORT=81".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"HTTP_X_FORWARDED_PROTO=https".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn what_others_say_of_the_scheme_does_not_reach_the_application() {
+    let fields = [
+        "Forwarded: proto=https",
+        "X-Forwarded-Proto: https",
+        "x-forwarded-proto: https",
+        "X-Forwarded-Protocol: https",
+        "X-Forwarded-Scheme: https",
+        "X-Forwarded-Ssl: on",
+        "X-Forwarded-Port: 443",
+        "X-Forwarded-Host: evil",
+        "X-Url-Scheme: https",
+        "X-Scheme: https",
+        "Front-End-Https: on",
+    ];
+    let plain = environment("GET / HTTP/1.1\nHost: a\nX-A: 1", &circumstances(), SCRIPT);
+    let request = format!("GET / HTTP/1.1\nHost: a\n{}\nX-A: 1", fields.join("\n"));
+    assert_eq!(environment(&request, &circumstances(), SCRIPT), plain);
+    assert_eq!(
+        some("GET / HTTP/1.1\nHost: a\nX-Forwarded-For: 1.1.1.1", &["HTTP_X_FORWARDED_FOR"]),
+        ["HTTP_X_FORWARDED_FOR=1.1.1.1"]
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     peer: Some(PEER),
     client: Some(PEER),
     is_trusted: false,
+    scheme: None,
     is_include: false,
     fields: None,
 };
@@ -283,6 +284,39 @@ fn the_path_is_of_the_route_that_was_chosen() {
 fn rfc9110_7_6_3_each_server_adds_itself_to_via() {
     let received = "GET / HTTP/1.1\r\nHost: h\r\nVia: 1.0 a, 2 b\r\nVia: 1.1 c\r\n\r\n";
     assert_eq!(values_of(&sent(received, &HOW), "Via"), ["1.0 a, 2 b", "1.1 c", "1.1 samum"]);
+}
+
+#[test]
+fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
+    let https = Forwarding { is_trusted: true, scheme: Some(Scheme::Https), ..HOW };
+    let client: IpAddr = "2001:db8::1".parse().unwrap();
+    let named = Forwarding { client: Some(client), ..https };
+    for (how, fields, proto, forwarded) in [
+        (https, "X-Forwarded-Proto: https", "https", "for=192.0.2.7;host=h;proto=https"),
+        (https, "Forwarded: proto=https", "https", "proto=https, for=192.0.2.7;host=h;proto=http"),
+        (
+            named,
+            "Forwarded: for=\"[2001:db8::1]\";proto=https",
+            "https",
+            "for=\"[2001:db8::1]\";proto=https, for=192.0.2.7;host=h;proto=http",
+        ),
+        (
+            named,
+            "X-Forwarded-For: 2001:db8::1\r\nX-Forwarded-Proto: https",
+            "https",
+            "for=\"[2001:db8::1]\";host=h;proto=https, for=192.0.2.7;host=h;proto=http",
+        ),
+        (
+            HOW,
+            "X-Forwarded-Proto: https\r\nForwarded: proto=https",
+            "http",
+            "for=192.0.2.7;host=h;proto=http",
+        ),
+    ] {
+        let sent = sent(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n"), &how);
+        assert_eq!(values_of(&sent, "X-Forwarded-Proto"), [proto], "{fields:?}");
+        assert_eq!(values_of(&sent, "Forwarded"), [forwarded], "{fields:?}");
+    }
 }
 
 #[test]
