@@ -246,6 +246,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
                 }
             }
         }
+        check_directory(route, notes);
         check_scripts(site, route, notes);
         check_buffer(route, notes);
         check_status(route, notes);
@@ -269,6 +270,21 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
                 format!("no path of the route, whose `path` is `{path}`, can match"),
             );
         }
+    }
+}
+
+/// Checks that a pattern for one directory is not meant for all that is in it, as a location of nginx is.
+fn check_directory(route: &RouteDraft, notes: &mut Notes) {
+    let Some((pattern, place)) = &route.pattern else { return };
+    let shape = pattern.shape();
+    let has_content = route.fastcgi.is_some()
+        || route.actions.iter().any(|(action, _)| action.is_gateway() || action.files().is_some());
+    let is_one_directory = shape.len() > 1 && shape.ends_with('/') && !shape.contains(['*', '?']);
+    if has_content && is_one_directory && route.path.0 == "/" {
+        let text = format!(
+            "only the very path `{shape}` matches; for all paths below it write `path = \"{shape}\"`, or `{shape}*`"
+        );
+        notes.warning(*place, text);
     }
 }
 

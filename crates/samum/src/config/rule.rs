@@ -169,9 +169,8 @@ pub fn media_type(text: &str) -> Result<(String, String), String> {
 ///
 /// A sentence for the operator.
 pub fn type_of(name: &str, value: &str) -> Result<(String, String), String> {
-    if name.is_empty() || name.starts_with('.') || name.contains(['/', '*']) {
-        let expected = "expected an extension without its dot, such as wasm, or the name of a file";
-        return Err(format!("{name:?}: {expected}"));
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '*', '{']) {
+        return Err(format!("{name:?}: expected an extension without its dot, such as wasm"));
     }
     Ok((name.to_ascii_lowercase(), media_value(value)?))
 }
@@ -302,6 +301,7 @@ mod tests {
             "=a/b",
             ".wasm=a/b",
             "*.wasm=a/b",
+            "{jpg,jpeg}=a/b",
             "a/b=c/d",
             "a=b",
             "a=/b",
