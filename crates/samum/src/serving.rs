@@ -26,7 +26,7 @@ use crate::site::SiteId;
 use crate::upstream::Upstream;
 pub(crate) use redirects::{NoRedirects, read_redirects};
 use snapshot::TreeIndex;
-pub(crate) use snapshot::{Page, RouteEntry, Served, TreeSpec};
+pub(crate) use snapshot::{Page, RouteEntry, Served, Sources, TreeSpec, is_like_script};
 pub use snapshot::{Snapshot, Succession};
 
 /// A snapshot, as one worker serves it.
@@ -111,9 +111,9 @@ impl Serving {
         self.snapshot.page_at(route, path)
     }
 
-    /// The file of a site that has this path in the file system: of its route with the longest directory
+    /// The path in a site of the file with this path in the file system: of its route with the longest directory
     /// above it. A path is not resolved, so a directory must be written as the application writes it.
-    pub(crate) fn page_of_file(&self, site: SiteId, path: &[u8]) -> Option<Page> {
+    pub(crate) fn path_of_file(&self, site: SiteId, path: &[u8]) -> Option<(RouteId, Vec<u8>)> {
         let path = Path::new(OsStr::from_bytes(path));
         let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
         let routes = self.snapshot.inner[site.index()].routes.clone();
@@ -127,7 +127,14 @@ impl Serving {
         let (rest, route) = below.min_by_key(|(rest, _)| rest.as_os_str().len())?;
         // Without `.` and slashes that mean nothing.
         let rest: PathBuf = rest.components().collect();
-        self.page_at(route, rest.as_os_str().as_bytes())
+        Some((route, [self.prefix(route), rest.as_os_str().as_bytes()].concat()))
+    }
+
+    /// Returns whether two routes have files of the same directory below the same path.
+    pub(crate) fn is_same_directory(&self, one: RouteId, other: RouteId) -> bool {
+        let [files, others] = [one, other].map(|id| self.route(id).action.files());
+        let is_same = files.zip(others).is_some_and(|(files, others)| files.root == others.root);
+        is_same && self.prefix(one) == self.prefix(other)
     }
 
     /// Returns whether an application of a site has the scripts at this path in the file system.

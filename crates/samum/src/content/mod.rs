@@ -449,12 +449,16 @@ impl Content {
             Outcome::File { look, parts, is_changed } => {
                 let tree = &self.trees[load.tree.index()];
                 let name = load.file_name(&tree.rules);
-                let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
-                let unix = look.unix;
-                let found =
-                    Assembled::file(tree, &name, &load.path, unix, parts, tag, &self.account);
-                let fate = if is_changed { Fate::Leave } else { Fate::Cache };
-                self.deliver(shell, &mut load, &look, found, fate);
+                if tree.sources.as_ref().is_some_and(|sources| sources.hide(&name)) {
+                    self.fail(&mut load, &Answer::Error(Status::NotFound));
+                } else {
+                    let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
+                    let unix = look.unix;
+                    let found =
+                        Assembled::file(tree, &name, &load.path, unix, parts, tag, &self.account);
+                    let fate = if is_changed { Fate::Leave } else { Fate::Cache };
+                    self.deliver(shell, &mut load, &look, found, fate);
+                }
             }
             Outcome::Redirect(look) => {
                 self.deliver(shell, &mut load, &look, Assembled::redirect(), Fate::Evict);

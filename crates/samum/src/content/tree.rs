@@ -7,7 +7,7 @@ use sendfile::Caching;
 
 use crate::config::FileRules;
 use crate::fields::{self, Rules};
-use crate::serving::TreeSpec;
+use crate::serving::{Sources, TreeSpec};
 
 /// A directory that is served.
 #[derive(Debug)]
@@ -21,12 +21,14 @@ pub(crate) struct Tree {
     pub(crate) prefix: Box<[u8]>,
     /// The rules for the fields of its files.
     pub(crate) fields: Rules,
+    /// The files that are not sent, because they are run, if there may be some.
+    pub(crate) sources: Option<Arc<Sources>>,
 }
 
 impl Tree {
     pub(crate) fn new(root: Fd, spec: &TreeSpec) -> Self {
-        let TreeSpec { rules, prefix, fields, .. } = spec.clone();
-        Self { root: Some(root), is_lost: false, rules, prefix, fields }
+        let TreeSpec { rules, prefix, fields, sources, .. } = spec.clone();
+        Self { root: Some(root), is_lost: false, rules, prefix, fields, sources }
     }
 
     /// The open directory.

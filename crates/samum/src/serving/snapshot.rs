@@ -2,6 +2,7 @@
 
 mod listeners;
 mod pages;
+mod sources;
 mod succession;
 
 use core::ops::Range;
@@ -28,6 +29,8 @@ use crate::upstream::Upstream;
 use crate::upstream::names::Names;
 use listeners::{Endpoint, Listener};
 pub(crate) use pages::Page;
+use sources::Runners;
+pub(crate) use sources::{Sources, is_like_script};
 pub use succession::Succession;
 
 /// The time for which a start and a reload wait for the names of servers.
@@ -124,6 +127,8 @@ pub(crate) struct TreeSpec {
     /// The path of its directory in URLs, with a slash at both ends.
     pub(crate) prefix: Box<[u8]>,
     pub(crate) fields: Rules,
+    /// The files that are not sent, because they are run, if there may be some.
+    pub(crate) sources: Option<Arc<Sources>>,
 }
 
 impl Served {
@@ -233,7 +238,20 @@ impl Snapshot {
                 pages,
             });
         }
+        made.hide_sources();
         Ok(made)
+    }
+
+    /// Says of each tree which of its files are run, by whatever route.
+    fn hide_sources(&mut self) {
+        let runners = Runners::of(self.routes.iter().map(|entry| &entry.route));
+        for entry in &self.routes {
+            if let Some(TreeIndex(tree)) = entry.served.tree() {
+                let tree = &mut self.trees[tree];
+                let own = matches!(entry.served, Served::Scripts { .. });
+                tree.sources = runners.below(&self.roots[tree.root], own);
+            }
+        }
     }
 
     /// Prepares a route, but for its conditions and the files to which it hands requests over.
@@ -331,7 +349,7 @@ impl Snapshot {
                 Arc::clone(&rules[rules.len() - 1])
             }
         };
-        self.trees.push(TreeSpec { root, rules, prefix, fields });
+        self.trees.push(TreeSpec { root, rules, prefix, fields, sources: None });
         TreeIndex(self.trees.len() - 1)
     }
 

@@ -157,6 +157,140 @@ fn the_source_of_a_script_is_not_sent() {
     });
 }
 
+/// What a path of the site does not lead to, a path of the file system does not, either.
+#[test]
+fn both_fields_hand_out_the_same_files() {
+    on_both_drivers(|driver| {
+        let tree = files()
+            .file("inner/.git/config", "secret")
+            .file("inner/closed/a.txt", "secret")
+            .file("inner/cgi-bin/tool", "#!/bin/sh source")
+            .file("inner/a.PHP", "<?php source")
+            .file("inner/d/index.php", "<?php source")
+            .file("www/b.PHP", "<?php source")
+            .file("www/b.php.gz", "<?php source");
+        let root = tree.path().display().to_string();
+        let all = [
+            "/inner/.git/config",
+            "/inner/.hidden",
+            "/inner/closed/a.txt",
+            "/inner/cgi-bin/tool",
+            "/b.PHP",
+            "/b.php.gz",
+            "/all/b.PHP",
+            "/all/sub/index.php",
+        ];
+        let of_file = |path: &str| match path.strip_prefix("/inner/") {
+            Some(rest) => format!("{root}/inner/{rest}"),
+            None => {
+                format!("{root}/www/{}", path.trim_start_matches("/all").trim_start_matches('/'))
+            }
+        };
+        let mut headers = Vec::new();
+        for path in all {
+            headers.push(format!("X-Accel-Redirect: {path}"));
+            headers.push(format!("X-Sendfile: {}", of_file(path)));
+        }
+        let acts = headers.iter().map(|header| {
+            Act::Close([output(&format!("{header}\r\n\r\nignored")), end(0)].concat())
+        });
+        let _seen = application(&tree.path().join("php.sock"), acts.collect());
+        let routes = format!(
+            "[[site.route]]\npath = '/inner/'\nfiles = '{root}/inner'\ninternal = true\n\
+             [[site.route]]\npath = '/inner/closed/'\nstatus = 403\n\
+             [[site.route]]\npath = '/inner/cgi-bin/'\ncgi = '{root}/inner/cgi-bin'\n\
+             [[site.route]]\npath = '/all/'\nfiles = '{root}/www'\ninternal = true\n"
+        );
+        let stage = Stage::with(driver, &tree, "", &routes);
+        for two in headers.chunks(2) {
+            let statuses: Vec<_> = two
+                .iter()
+                .map(|header| {
+                    let response = stage.ask("GET /");
+                    let body = text(&response);
+                    assert!(
+                        !body.contains("source") && !body.contains("secret"),
+                        "{header}: {body}"
+                    );
+                    response.status
+                })
+                .collect();
+            assert_eq!(statuses[0], statuses[1], "{two:?}");
+            assert!(statuses[0] >= 400, "{two:?}: {statuses:?}");
+        }
+    });
+}
+
+/// A route for all files beside one for scripts, and one whose directory has that of the programs below it.
+#[test]
+fn a_script_is_not_sent_however_its_name_is_spelled() {
+    on_both_drivers(|driver| {
+        let tree = tree();
+        let names = [
+            "index.php",
+            "a.php",
+            "a.PHP",
+            "a.pHp",
+            "a.php.",
+            "a.php ",
+            "a.php.gz",
+            "a.php.br",
+            "a.phtml",
+            "d.php/in.PHP",
+            "cgi-bin/tool",
+            "d/index.php",
+        ];
+        for name in names {
+            tree.write(&format!("www/{name}"), "<?php source");
+        }
+        let root = tree.path().display();
+        let acts =
+            (0..2000).map(|_| Act::Close([output("Status: 200\r\n\r\nrun"), end(0)].concat()));
+        let _seen = application(&tree.path().join("php.sock"), acts.collect());
+        let beside = format!(
+            "files = '{root}/www'\nlisting = true\n\
+             [[site.route]]\nmatch = '*.php'\nfastcgi = {{ server = 'unix:{root}/php.sock', root = '{root}/www' }}\n\
+             [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n\
+             [[site.route]]\npath = '/all/'\nfiles = '{root}'\n"
+        );
+        let own = format!(
+            "files = '{root}/www'\nindex = 'index.php'\n\
+             fastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
+             [[site.route]]\npath = '/static/'\nfiles = '{root}/www'\n\
+             [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n"
+        );
+        for (route, prefixes) in [(beside, ["/", "/all/www/"]), (own, ["/", "/static/"])] {
+            let stage = Stage::of_route(driver, &tree, &route);
+            for prefix in prefixes {
+                let spelled = names.iter().flat_map(|name| {
+                    let name = name.replace(' ', "%20");
+                    [
+                        name.clone(),
+                        format!("{name}/"),
+                        format!("/{name}"),
+                        format!("./{name}"),
+                        format!("{name}%00"),
+                        format!("{name}%20"),
+                        format!("{name}."),
+                        name.replace(".p", "%2ep"),
+                        name.replace(".p", ".%70"),
+                        format!("{name}/../{name}"),
+                    ]
+                });
+                for path in spelled.chain(["".to_owned(), "d".to_owned(), "d/".to_owned()]) {
+                    for fields in ["", "\nAccept-Encoding: gzip, br", "\nRange: bytes=0-99"] {
+                        let response = stage.ask(&format!("GET {prefix}{path}{fields}"));
+                        let body = text(&response);
+                        assert!(!body.contains("source"), "{prefix}{path}: {body}");
+                    }
+                }
+            }
+            assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
+            assert_eq!(text(&stage.ask("GET /a.php")), "run");
+        }
+    });
+}
+
 #[test]
 fn the_type_is_that_of_the_file_if_the_application_names_none() {
     on_both_drivers(|driver| {

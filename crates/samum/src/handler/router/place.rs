@@ -84,22 +84,32 @@ pub(super) fn clean_len(serving: &Serving, place: Place, path: &[u8]) -> Option<
     Some(path.len() - rest.len() + files.rules.clean_path(rest)?.len())
 }
 
-/// The file of a site to which a server has handed a request over.
+/// The file of a site to which a server has handed a request over. A path of the file system is that of the site which
+/// leads to the file, and has to be of the same route there: so both fields hand out the same files.
 pub(super) fn page_of(
     serving: &Serving,
     site: SiteId,
     to: &proxy::response::Target,
 ) -> Option<Page> {
-    let path = match to {
-        proxy::response::Target::Path(path) | proxy::response::Target::Local(path) => path,
-        proxy::response::Target::File(path) => return serving.page_of_file(site, path),
-    };
-    let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let mut name = Vec::new();
-    normalize(path, &mut name).ok()?;
-    path::check_file(&name).ok()?;
+    let of_file = match to {
+        proxy::response::Target::Path(path) | proxy::response::Target::Local(path) => {
+            let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+            normalize(path, &mut name).ok()?;
+            path::check_file(&name).ok()?;
+            None
+        }
+        proxy::response::Target::File(path) => {
+            let (route, path) = serving.path_of_file(site, path)?;
+            name = path;
+            Some(route)
+        }
+    };
     let place = serving.inner_place(site, &name);
     let route = place.route.filter(|_| !is_hidden(serving, place, &name))?;
+    if of_file.is_some_and(|of_file| !serving.is_same_directory(of_file, route)) {
+        return None;
+    }
     serving.page_at(route, name.get(serving.prefix(route).len()..)?)
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::config::SCRIPT_SUFFIX;
 use crate::content::{Kind, Resource};
 use crate::route::RouteId;
-use crate::serving::{Page, Serving};
+use crate::serving::{Page, Serving, is_like_script};
 use crate::site::SiteId;
 
 /// The index of directories that only the application has.
@@ -48,7 +48,7 @@ pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
     let Some(files) = serving.route(page.route).action.files() else { return false };
     let names = files.rules.index.iter().map(|index| name_at(&page.path, index));
     let Ok(root) = std::path::absolute(&files.root) else { return false };
-    let mut scripts = names.filter(|name| is_script(name));
+    let mut scripts = names.filter(|name| is_like_script(name));
     scripts.any(|name| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
 }
 

@@ -147,7 +147,8 @@ impl TreeSpec {
     fn is_served_as(&self, other: &Self) -> bool {
         // The path is needed for the rules for fields alone.
         let is_same_path = self.fields.is_empty() || self.prefix == other.prefix;
-        self.rules == other.rules && self.fields == other.fields && is_same_path
+        let is_same = self.rules == other.rules && self.fields == other.fields;
+        is_same && self.sources == other.sources && is_same_path
     }
 }
 

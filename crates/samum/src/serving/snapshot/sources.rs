@@ -1,0 +1,205 @@
+//! The files that are run and not sent: programs, and the scripts of applications.
+//!
+//! Another route may have a directory with the same files, and then the source would be sent that is run elsewhere: a
+//! route for all files beside one for `*.php`, or one whose directory has that of the programs below it. Rules:
+//!
+//! - A file below the directory of programs is not sent.
+//! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script, however
+//!   that is spelled: some disks know no case, others leave out dots and spaces at the end of a name, and a compressed
+//!   script is its source, too. The route of the application itself runs those that are spelled as it expects.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::{Action, Fastcgi, Route, SCRIPT_SUFFIX};
+
+/// Ends of names of scripts, beside [`SCRIPT_SUFFIX`], in lower case.
+const OTHER_SUFFIXES: [&str; 7] = [".phtml", ".php3", ".php4", ".php5", ".php6", ".php7", ".php8"];
+/// Ends of names of compressed files, in lower case.
+const CODED_SUFFIXES: [&str; 3] = [".gz", ".br", ".zst"];
+
+/// The files of a tree that are not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sources {
+    /// True if the route of the tree runs scripts of its own.
+    runs_scripts: bool,
+    /// The directories of scripts in the tree; an empty one is the whole tree.
+    scripts: Vec<Box<[u8]>>,
+    /// The directories of programs in the tree.
+    programs: Vec<Box<[u8]>>,
+}
+
+impl Sources {
+    /// Returns whether a file of the tree is not sent.
+    pub(crate) fn hide(&self, name: &[u8]) -> bool {
+        let is_in = |directory: &[u8]| {
+            let rest = name.strip_prefix(directory);
+            directory.is_empty() || rest.is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        if self.programs.iter().any(|directory| is_in(directory)) {
+            return true;
+        }
+        let is_run = self.runs_scripts && name.ends_with(SCRIPT_SUFFIX.as_bytes());
+        !is_run && self.scripts.iter().any(|directory| is_in(directory)) && is_like_script(name)
+    }
+}
+
+/// The directories of a configuration whose files are run.
+#[derive(Debug, Default)]
+pub(super) struct Runners {
+    scripts: Vec<PathBuf>,
+    programs: Vec<PathBuf>,
+}
+
+impl Runners {
+    /// Those of these routes.
+    pub(super) fn of<'a>(routes: impl Iterator<Item = &'a Route>) -> Self {
+        let mut runners = Self::default();
+        for route in routes {
+            match &route.action {
+                Action::Fastcgi(Fastcgi { files, root, .. }) => {
+                    let roots = files.as_ref().map(|files| &files.root).into_iter().chain(root);
+                    runners.scripts.extend(roots.flat_map(|root| names(root)));
+                }
+                Action::Cgi(cgi) => runners.programs.extend(names(&cgi.root)),
+                _ => {}
+            }
+        }
+        runners
+    }
+
+    /// The files that the tree of a directory does not send. `own`: the route of the tree runs its scripts.
+    pub(super) fn below(&self, root: &Path, own: bool) -> Option<Arc<Sources>> {
+        if self.scripts.is_empty() && self.programs.is_empty() {
+            return None;
+        }
+        let mut sources = Sources { runs_scripts: own, ..Sources::default() };
+        for root in names(root) {
+            let below = |directory: &PathBuf| -> Option<Box<[u8]>> {
+                directory.strip_prefix(&root).ok().map(|rest| rest.as_os_str().as_bytes().into())
+            };
+            let within = |directory: &&PathBuf| root.starts_with(directory);
+            sources.scripts.extend(self.scripts.iter().filter_map(below));
+            sources.scripts.extend(self.scripts.iter().filter(within).map(|_| Box::default()));
+            // A directory that is both is for its files, too: that of programs alone would be another one.
+            let programs = self.programs.iter().filter_map(below);
+            sources.programs.extend(programs.filter(|directory| !directory.is_empty()));
+        }
+        for all in [&mut sources.scripts, &mut sources.programs] {
+            all.sort_unstable();
+            all.dedup();
+        }
+        (!sources.scripts.is_empty() || !sources.programs.is_empty()).then(|| Arc::new(sources))
+    }
+}
+
+/// The names of a directory: the one that it is configured with, and the one behind symbolic links.
+fn names(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let absolute = std::path::absolute(directory).ok();
+    let real = fs::canonicalize(directory).ok().filter(|real| Some(real) != absolute.as_ref());
+    absolute.into_iter().chain(real)
+}
+
+/// Returns whether a name is that of a script, in any spelling, or of a compressed script.
+pub(crate) fn is_like_script(name: &[u8]) -> bool {
+    let mut name = name;
+    loop {
+        name = trimmed(name);
+        let coded = CODED_SUFFIXES.iter().find_map(|suffix| without(name, suffix));
+        match coded {
+            Some(rest) => name = rest,
+            None => break,
+        }
+    }
+    let mut suffixes = OTHER_SUFFIXES.iter().chain(&[SCRIPT_SUFFIX]);
+    suffixes.any(|suffix| without(name, suffix).is_some())
+}
+
+/// A name without a suffix in any case, if it has it.
+fn without<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
+    let (rest, end) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
+    end.eq_ignore_ascii_case(suffix.as_bytes()).then_some(rest)
+}
+
+/// A name without what some file systems do not see at its end.
+fn trimmed(name: &[u8]) -> &[u8] {
+    let is_seen = |byte: &u8| !matches!(byte, b'.' | b'/') && !byte.is_ascii_whitespace();
+    let end = name.iter().rposition(is_seen).map_or(0, |last| last + 1);
+    &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_one_however_its_name_is_spelled() {
+        for name in [
+            "a.php",
+            "a.PHP",
+            "a.pHp",
+            "a.php.",
+            "a.php ",
+            "a.php . .",
+            "a.php/",
+            "a.phtml",
+            "a.php5",
+            "a.php.gz",
+            "a.PHP.GZ",
+            "a.php.br",
+            "a.php.zst",
+            "a.php.gz.br",
+            "d/.php",
+            "a.jpg.php",
+        ] {
+            assert!(is_like_script(name.as_bytes()), "{name}");
+        }
+        for name in
+            ["a", "a.phps", "a.phpx", "php", "a.php/b", "a.php.txt", "a.gz", "", ".gz", "phar"]
+        {
+            assert!(!is_like_script(name.as_bytes()), "{name}");
+        }
+    }
+
+    fn runners(scripts: &[&str], programs: &[&str]) -> Runners {
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        Runners { scripts: paths(scripts), programs: paths(programs) }
+    }
+
+    #[test]
+    fn sources_are_hidden_where_they_are_run() {
+        let hidden = |root: &str, own: bool, name: &str| {
+            let all = runners(&["/none/www"], &["/none/www/cgi-bin", "/none/cgi"]);
+            let sources = all.below(Path::new(root), own);
+            sources.is_some_and(|sources| sources.hide(name.as_bytes()))
+        };
+        for (root, own, name, expected) in [
+            // The tree of the scripts itself, and one of the same directory.
+            ("/none/www", true, "a.php", false),
+            ("/none/www", true, "a.PHP", true),
+            ("/none/www", true, "a.php.gz", true),
+            ("/none/www", false, "a.php", true),
+            ("/none/www", false, "a.txt", false),
+            ("/none/www", false, "d/index.php", true),
+            ("/none/www", true, "cgi-bin/a", true),
+            ("/none/www", false, "cgi-binary/a", false),
+            // Below it, and above it.
+            ("/none/www/d", false, "a.php", true),
+            ("/none", false, "www/a.php", true),
+            ("/none", false, "wwwa.php", false),
+            ("/none", false, "other/a.php", false),
+            ("/none", false, "cgi/a", true),
+            ("/none", false, "cgi/lib/config", true),
+            ("/none", false, "cgi", false),
+            // Elsewhere.
+            ("/other", false, "a.php", false),
+            // A directory that has programs and files.
+            ("/none/cgi", false, "a.css", false),
+        ] {
+            assert_eq!(hidden(root, own, name), expected, "{root} {own} {name}");
+        }
+        assert_eq!(runners(&[], &[]).below(Path::new("/none"), false), None);
+    }
+}
