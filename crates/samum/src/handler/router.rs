@@ -251,7 +251,7 @@ impl Handler for Router {
 
     #[inline]
     fn has_turn(&self) -> bool {
-        self.proxy.has_turn()
+        self.proxy.has_turn() || self.pages.has_turn()
     }
 
     #[inline]

@@ -7,6 +7,9 @@
 //!
 //! Within quotes, a backslash before the quote stands for the quote alone.
 
+/// Values that a directive has at most.
+const VALUES_MAX: usize = 3;
+
 /// A directive, as it is evaluated. Values are as they were written: variables in them are not replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
@@ -125,7 +128,7 @@ impl Values {
                 return None;
             }
             let (value, behind) = split_value(rest[end + 1..].trim_ascii_start())?;
-            if values.0.iter().any(|(other, _)| *other == name) {
+            if values.0.len() == VALUES_MAX || values.0.iter().any(|(other, _)| *other == name) {
                 return None;
             }
             values.0.push((name, value));
@@ -231,6 +234,7 @@ mod tests {
             r#"echo var="A" encoding="rot13""#,
             "echo",
             r#"set var="a""#,
+            r#"echo var="A" encoding="url" default="" more="b""#,
             r#"else expr="$a""#,
             "if",
             "config",

@@ -8,9 +8,11 @@ use http::path;
 use super::directive::{Directive, Encoding, Reference};
 use super::expression::{self, VALUE_BYTES_MAX, expand, is_name};
 use super::fault::Fault;
+use super::memory::{Memory, Share};
 use super::parser::{Part, Template};
 use super::timefmt;
 use super::variables::Facts;
+use super::work::Work;
 
 use core::ops::Range;
 
@@ -19,26 +21,38 @@ pub(crate) const IF_DEPTH_MAX: usize = 32;
 /// Variables that a page can set, with those of the pages that include it.
 pub(crate) const VARIABLES_MAX: usize = 100;
 
-/// Bytes of memory of a variable beside its name and its value, about: its entry, and two counts of each.
-const VARIABLE_BYTES: usize = 64;
+/// Bytes of memory of a value beside itself, about, with those of the name of a variable.
+const VALUE_BYTES: usize = 64;
+/// Bytes of memory of an entry of a table, about.
+const ENTRY_BYTES: usize = 64;
 
 /// The error message until a page changes it.
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
 /// Is shown in place of a variable that is not set.
 const UNSET: &[u8] = b"(none)";
 
-/// Values by names.
-type Variables = BTreeMap<Rc<[u8]>, Rc<[u8]>>;
-
 /// The things that a page has set, and with which a page begins that it includes.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    /// The variables by their names in upper case. Tables that differ share names and values.
     variables: Rc<Variables>,
-    /// Bytes of memory of the variables.
-    bytes: usize,
-    errmsg: Rc<[u8]>,
-    timefmt: Rc<[u8]>,
+    errmsg: Rc<Value>,
+    timefmt: Rc<Value>,
+    memory: Rc<Memory>,
+}
+
+/// Values by the names of their variables, in upper case. Tables that differ share names and values.
+#[derive(Clone, Debug)]
+struct Variables {
+    values: BTreeMap<Rc<[u8]>, Rc<Value>>,
+    share: Share,
+}
+
+/// Something that was set.
+#[derive(Debug)]
+struct Value {
+    bytes: Box<[u8]>,
+    #[expect(dead_code, reason = "kept for its drop")]
+    share: Share,
 }
 
 /// Goes through a template for one request.
@@ -50,10 +64,7 @@ pub(crate) struct Evaluator {
     /// Directives that were evaluated.
     directives: usize,
     scope: Scope,
-    /// Bytes of memory of all that the page has set.
-    set: usize,
-    /// The same since [`take_fresh`](Self::take_fresh) was asked last.
-    fresh: usize,
+    work: Work,
     /// The conditions around the next part.
     branches: Vec<Branch>,
     /// The lines of their directives.
@@ -83,64 +94,89 @@ pub(crate) enum Step {
     Include(Vec<u8>),
     /// The error message stands here.
     Fault(Fault),
+    /// There is more, and the caller may look at the clock.
+    Pause,
+    /// The next directive sets something for which there is no memory until all that is before it has been sent.
+    Wait,
 }
 
 impl Scope {
-    /// The scope of a page that no other one includes.
-    pub(crate) fn new() -> Self {
-        let (errmsg, timefmt) = (ERRMSG.into(), timefmt::DEFAULT.into());
-        Self { variables: Rc::default(), bytes: 0, errmsg, timefmt }
-    }
-
-    /// Bytes of memory of all that is set.
-    fn memory(&self) -> usize {
-        self.bytes + self.errmsg.len() + self.timefmt.len()
-    }
-
-    /// Bytes of memory of a table of its own.
-    fn table_memory(&self) -> usize {
-        self.variables.len() * VARIABLE_BYTES
+    /// The scope of a page that no other one includes, with this memory.
+    pub(crate) fn new(memory: Rc<Memory>) -> Self {
+        let value = |bytes: &[u8]| Rc::new(Value::new(&memory, bytes.into(), 0));
+        let (errmsg, timefmt) = (value(ERRMSG), value(timefmt::DEFAULT));
+        let share = Share::new(&memory, 0);
+        let variables = Rc::new(Variables { values: BTreeMap::new(), share });
+        Self { variables, errmsg, timefmt, memory }
     }
 
     /// The error message.
-    pub(crate) const fn errmsg(&self) -> &Rc<[u8]> {
-        &self.errmsg
+    pub(crate) fn errmsg(&self) -> &[u8] {
+        &self.errmsg.bytes
     }
 
     /// Appends the value of a variable. Returns false if it is not set.
-    fn put(&self, facts: &Facts<'_>, name: &[u8], out: &mut Vec<u8>) -> bool {
+    fn put(
+        &self,
+        facts: &Facts<'_>,
+        name: &[u8],
+        out: &mut Vec<u8>,
+        work: &mut Work,
+    ) -> Result<bool, Fault> {
+        work.begin_variable()?;
+        let before = out.len();
         let name = name.to_ascii_uppercase();
-        match self.variables.get(&name[..]) {
+        let is_set = match self.variables.values.get(&name[..]) {
             Some(value) => {
-                out.extend_from_slice(value);
+                out.extend_from_slice(&value.bytes);
                 true
             }
-            None => facts.put(&name, &self.timefmt, out),
-        }
+            None => facts.put(&name, &self.timefmt.bytes, out, work),
+        };
+        work.add(out.len() - before);
+        Ok(is_set)
     }
 
-    fn expand(&self, facts: &Facts<'_>, text: &[u8]) -> Result<Vec<u8>, Fault> {
-        expand(text, |name, out| {
-            self.put(facts, name, out);
-        })
+    fn expand(&self, facts: &Facts<'_>, text: &[u8], work: &mut Work) -> Result<Vec<u8>, Fault> {
+        work.add(text.len());
+        expand(text, |name, out| self.put(facts, name, out, work).map(|_| ()))
     }
 
-    fn set(&mut self, name: &[u8], value: Vec<u8>) -> Result<(), Fault> {
+    /// Sets a variable. `is_next`: all that is before this has been sent.
+    fn set(&mut self, name: &[u8], value: Vec<u8>, is_next: bool) -> Result<(), Fault> {
         if !is_name(name) {
             return Err(Fault::Malformed);
         }
         let name = name.to_ascii_uppercase();
-        let is_full = self.variables.len() >= VARIABLES_MAX;
-        if is_full && !self.variables.contains_key(&name[..]) {
+        let is_new = !self.variables.values.contains_key(&name[..]);
+        if is_new && self.variables.values.len() >= VARIABLES_MAX {
             return Err(Fault::Variables);
         }
-        let name_bytes = name.len();
-        self.bytes += value.len();
-        match Rc::make_mut(&mut self.variables).insert(name.into(), value.into()) {
-            Some(before) => self.bytes -= before.len(),
-            None => self.bytes += name_bytes + VARIABLE_BYTES,
+        let is_shared = Rc::strong_count(&self.variables) > 1;
+        let copied = if is_shared { self.variables.share.bytes() } else { 0 };
+        let own = VALUE_BYTES + name.len() + value.len();
+        if !self.memory.admits(own + copied + ENTRY_BYTES, is_next) {
+            return Err(Fault::Memory);
         }
+        let value = Value::new(&self.memory, value.into(), own);
+        let Variables { values, share } = Rc::make_mut(&mut self.variables);
+        values.insert(name.into(), Rc::new(value));
+        share.resize(values.len() * ENTRY_BYTES);
         Ok(())
+    }
+
+    /// A value for the error message or the form of times.
+    fn text(&self, text: &[u8], is_next: bool) -> Result<Rc<Value>, Fault> {
+        if !self.memory.admits(VALUE_BYTES + text.len(), is_next) {
+            return Err(Fault::Memory);
+        }
+        Ok(Rc::new(Value::new(&self.memory, text.into(), VALUE_BYTES + text.len())))
+    }
+}
+
+impl Value {
+    fn new(memory: &Rc<Memory>, bytes: Box<[u8]>, held: usize) -> Self {
+        Self { bytes, share: Share::new(memory, held) }
     }
 }
 
@@ -152,8 +188,7 @@ impl Evaluator {
             next: 0,
             directives: 0,
             scope,
-            set: 0,
-            fresh: 0,
+            work: Work::new(),
             branches: Vec::new(),
             lines: Vec::new(),
         }
@@ -174,39 +209,34 @@ impl Evaluator {
         core::mem::take(&mut self.lines).pop()
     }
 
-    /// Bytes of memory of what the page itself has set and still has, about.
-    pub(crate) fn memory(&self) -> usize {
-        self.set.min(self.scope.memory())
-    }
-
-    /// Bytes of memory that a copy of the scope keeps beside the copy that was made when this was asked before.
-    pub(crate) fn take_fresh(&mut self) -> usize {
-        match core::mem::take(&mut self.fresh) {
-            0 => 0,
-            fresh => fresh + self.scope.table_memory(),
-        }
-    }
-
-    fn note_set(&mut self, bytes: usize) {
-        self.set += bytes;
-        self.fresh += bytes;
-    }
-
     /// Returns whether there are no more steps. There may be none even if this is false.
     pub(crate) fn is_over(&self) -> bool {
         self.next == self.template.parts().len()
     }
 
-    /// The next bytes of the page; `None` at its end.
-    pub(crate) fn next(&mut self, facts: &Facts<'_>) -> Option<Step> {
+    /// The next step of the page; `None` at its end. `is_next`: all that is before it has been sent.
+    pub(crate) fn next(&mut self, facts: &Facts<'_>, is_next: bool) -> Option<Step> {
         let template = Rc::clone(&self.template);
         while let Some(part) = template.parts().get(self.next) {
+            if self.work.is_enough() {
+                self.work = Work::new();
+                return Some(Step::Pause);
+            }
             self.next += 1;
             let step = match part {
                 Part::Text(range) => self.is_shown().then(|| Step::Text(range.clone())),
                 Part::Directive(_, directive) => {
                     self.directives += 1;
-                    self.evaluate(facts, directive).unwrap_or_else(|fault| Some(Step::Fault(fault)))
+                    self.work.begin_directive();
+                    match self.evaluate(facts, directive, is_next) {
+                        Ok(step) => step,
+                        Err(Fault::Memory) if !is_next => {
+                            self.next -= 1;
+                            self.directives -= 1;
+                            Some(Step::Wait)
+                        }
+                        Err(fault) => Some(Step::Fault(fault)),
+                    }
                 }
             };
             if step.is_some() {
@@ -225,6 +255,7 @@ impl Evaluator {
         &mut self,
         facts: &Facts<'_>,
         directive: &Directive,
+        is_next: bool,
     ) -> Result<Option<Step>, Fault> {
         match directive {
             Directive::If(condition) => return self.begin(facts, condition).map(|()| None),
@@ -237,12 +268,13 @@ impl Evaluator {
             _ if !self.is_shown() => return Ok(None),
             _ => {}
         }
+        let Self { scope, work, .. } = self;
         match directive {
             Directive::Include(Reference::Virtual(path)) => {
-                Ok(Some(Step::Include(self.scope.expand(facts, path)?)))
+                Ok(Some(Step::Include(scope.expand(facts, path, work)?)))
             }
             Directive::Include(Reference::File(path)) => {
-                let path = self.scope.expand(facts, path)?;
+                let path = scope.expand(facts, path, work)?;
                 let leads_up = path.split(|byte| *byte == b'/').any(|name| name == b"..");
                 if path.starts_with(b"/") || leads_up || path.is_empty() {
                     return Err(Fault::File);
@@ -254,29 +286,27 @@ impl Evaluator {
             }
             Directive::Echo { name, encoding, default } => {
                 let mut value = Vec::new();
-                if !self.scope.put(facts, name, &mut value) {
+                if !scope.put(facts, name, &mut value, work)? {
                     return Ok(shown(default.as_deref().unwrap_or(UNSET).to_vec()));
                 }
                 if value.len() > VALUE_BYTES_MAX {
                     return Err(Fault::Value);
                 }
-                Ok(shown(encoding.encode(value)))
+                let value = encoding.encode(value);
+                work.add(value.len());
+                Ok(shown(value))
             }
             Directive::Set { name, value } => {
-                let value = self.scope.expand(facts, value)?;
-                let bytes = name.len() + value.len();
-                self.scope.set(name, value)?;
-                self.note_set(bytes + VARIABLE_BYTES);
+                let value = scope.expand(facts, value, work)?;
+                scope.set(name, value, is_next)?;
                 Ok(None)
             }
             Directive::Config { errmsg, timefmt } => {
                 if let Some(errmsg) = errmsg {
-                    self.scope.errmsg = errmsg[..].into();
-                    self.note_set(errmsg.len());
+                    scope.errmsg = scope.text(errmsg, is_next)?;
                 }
                 if let Some(timefmt) = timefmt {
-                    self.scope.timefmt = timefmt[..].into();
-                    self.note_set(timefmt.len());
+                    scope.timefmt = scope.text(timefmt, is_next)?;
                 }
                 Ok(None)
             }
@@ -311,9 +341,10 @@ impl Evaluator {
 
     /// Decides about the innermost branch. One that cannot be understood does not hold.
     fn decide(&mut self, facts: &Facts<'_>, condition: &[u8]) -> Result<(), Fault> {
-        let holds = expression::holds(condition, |name, out| {
-            self.scope.put(facts, name, out);
-        });
+        let Self { scope, work, .. } = self;
+        work.add(condition.len());
+        let holds =
+            expression::holds(condition, |name, out| scope.put(facts, name, out, work).map(|_| ()));
         if let Some(branch) = self.branches.last_mut() {
             *branch = if holds == Ok(true) { Branch::Taken } else { Branch::Open };
         }
@@ -361,9 +392,31 @@ mod tests {
 
     use super::*;
     use crate::includes::Parser;
+    use crate::includes::memory::{AHEAD_BYTES_MAX, BEFORE_BYTES_MAX, BYTES_MAX};
+
+    fn parse(page: &str) -> Rc<Template> {
+        let mut parser = Parser::default();
+        parser.push(page.as_bytes());
+        Rc::new(parser.finish())
+    }
+
+    fn with_facts<T>(query: &[u8], lines: &[u8], then: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let target = Target::Origin { path: b"/", query: Some(query) };
+        let head = Head::new(Method::Get, target, Version::Http11, None, lines, FieldIndex::EMPTY);
+        then(&Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 })
+    }
+
+    /// A page that sets so many variables to values of 4 KiB.
+    fn large(variables: usize) -> String {
+        let mut page = format!("<!--#set var='w' value='{}'-->", "w".repeat(1024));
+        for number in 0..variables {
+            page += &format!("<!--#set var='v{number}' value='$w$w$w$w'-->");
+        }
+        page
+    }
 
     #[test]
-    fn scopes_share_what_is_the_same_and_what_is_not_is_counted() {
+    fn scopes_share_what_is_the_same_and_memory_is_given_back() {
         let value = "v".repeat(1000);
         let mut page = String::new();
         for number in 0..50 {
@@ -372,33 +425,109 @@ mod tests {
         for _ in 0..3 {
             page += "<!--#include virtual=\"/a\"--><!--#set var=\"v0\" value=\"a\"-->";
         }
-        let mut parser = Parser::default();
-        parser.push(page.as_bytes());
-        let target = Target::Origin { path: b"/", query: None };
-        let head = Head::new(Method::Get, target, Version::Http11, None, b"", FieldIndex::EMPTY);
-        let facts = Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 };
-        let mut evaluator = Evaluator::new(Rc::new(parser.finish()), Scope::new());
-        let (mut scopes, mut fresh) = (Vec::new(), Vec::new());
-        while let Some(step) = evaluator.next(&facts) {
-            assert!(matches!(step, Step::Include(_)), "{step:?}");
-            fresh.push(evaluator.take_fresh());
-            scopes.push(evaluator.scope().clone());
-        }
-        assert!((50_000..60_000).contains(&fresh[0]), "{fresh:?}");
-        assert!(fresh[1..].iter().all(|bytes| (1..4000).contains(bytes)), "{fresh:?}");
-        assert!((49_000..60_000).contains(&evaluator.memory()), "{}", evaluator.memory());
+        let memory = Rc::new(Memory::new());
+        memory.begin();
+        let mut evaluator = Evaluator::new(parse(&page), Scope::new(Rc::clone(&memory)));
+        let (mut scopes, mut held) = (Vec::new(), Vec::new());
+        with_facts(b"", b"", |facts| {
+            while let Some(step) = evaluator.next(facts, true) {
+                if step != Step::Pause {
+                    assert!(matches!(step, Step::Include(_)), "{step:?}");
+                    scopes.push(evaluator.scope().clone());
+                    held.push(memory.held());
+                }
+            }
+        });
+        assert!((50_000..60_000).contains(&held[0]), "{held:?}");
+        let grown = [held[1] - held[0], held[2] - held[1]];
+        assert!(grown.iter().all(|bytes| (1..4000).contains(bytes)), "{held:?}");
         for name in ["V1", "V49"] {
             let is_shared = |scope: &Scope| {
                 let [this, first] =
-                    [scope, &scopes[0]].map(|scope| &scope.variables[name.as_bytes()]);
+                    [scope, &scopes[0]].map(|scope| &scope.variables.values[name.as_bytes()]);
                 Rc::ptr_eq(this, first)
             };
             assert!(scopes.iter().all(is_shared), "{name}");
         }
-        assert_eq!(scopes[0].variables[&b"V0"[..]].len(), 1000);
-        assert_eq!(scopes[1].variables[&b"V0"[..]].len(), 1);
+        assert_eq!(scopes[0].variables.values[&b"V0"[..]].bytes.len(), 1000);
+        assert_eq!(scopes[1].variables.values[&b"V0"[..]].bytes.len(), 1);
         // An included page has what it sets itself only.
-        let template = Rc::clone(&evaluator.template);
-        assert_eq!(Evaluator::new(template, scopes[2].clone()).memory(), 0);
+        let before = memory.held();
+        let inner = Evaluator::new(Rc::clone(&evaluator.template), scopes[2].clone());
+        assert_eq!(memory.held(), before);
+        drop((inner, evaluator, scopes));
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn what_is_set_ahead_waits_and_what_never_fits_is_an_error() {
+        /// Bytes of a variable with the table that may be copied for it.
+        const SLACK: usize = 12 * 1024;
+        let memory = Rc::new(Memory::new());
+        let page = parse(&large(98));
+        let mut scopes = vec![Scope::new(Rc::clone(&memory))];
+        let (mut waits, mut faults) = (Vec::new(), 0);
+        with_facts(b"", b"", |facts| {
+            for _ in 0..8 {
+                let scope = scopes.last().expect("one at least").clone();
+                let mut evaluator = Evaluator::new(Rc::clone(&page), scope);
+                let mut is_next = false;
+                while let Some(step) = evaluator.next(facts, is_next) {
+                    match step {
+                        Step::Pause => {}
+                        Step::Wait if memory.held() <= BEFORE_BYTES_MAX => {
+                            waits.push(memory.held());
+                            memory.begin();
+                        }
+                        Step::Wait => {
+                            assert!(!is_next, "what is next does not wait");
+                            waits.push(memory.held());
+                            is_next = true;
+                        }
+                        Step::Fault(fault) => {
+                            assert_eq!(fault, Fault::Memory);
+                            assert!((BYTES_MAX - SLACK..=BYTES_MAX).contains(&memory.held()));
+                            faults += 1;
+                        }
+                        step => panic!("{step:?}"),
+                    }
+                }
+                scopes.push(evaluator.scope().clone());
+            }
+        });
+        assert!((BEFORE_BYTES_MAX - SLACK..=BEFORE_BYTES_MAX).contains(&waits[0]), "{waits:?}");
+        assert!((AHEAD_BYTES_MAX - SLACK..=AHEAD_BYTES_MAX).contains(&waits[1]), "{waits:?}");
+        assert_eq!(waits.len(), 7, "of the third page and those behind it: {waits:?}");
+        assert!((200..400).contains(&faults), "{faults}");
+        drop(scopes);
+        assert_eq!(memory.held(), 0);
+    }
+
+    #[test]
+    fn a_step_does_not_take_long() {
+        let scope = || Scope::new(Rc::new(Memory::new()));
+        let query = "x&".repeat(8 * 1024);
+        let lines = "A: b\r\n".repeat(100);
+        let long = format!("<!--#if expr=\"{}\"-->a<!--#endif-->", "$ARG_y".repeat(250));
+        let fields = long.replace("$ARG_y", "$HTTP_y");
+        let plain = "<!--#if expr='a = b'-->a<!--#endif-->".repeat(500);
+        with_facts(query.as_bytes(), lines.as_bytes(), |facts| {
+            // One that looks at less is evaluated, however long the query.
+            let some = long.replacen("$ARG_y", "", 243);
+            let mut evaluator = Evaluator::new(parse(&some), scope());
+            assert_eq!(evaluator.next(facts, false), Some(Step::Pause));
+            assert_eq!(evaluator.next(facts, false), None);
+            let mut evaluator = Evaluator::new(parse(&long), scope());
+            assert_eq!(evaluator.next(facts, true), Some(Step::Fault(Fault::Work)));
+            let mut evaluator = Evaluator::new(parse(&fields), scope());
+            assert_eq!(evaluator.next(facts, true), Some(Step::Fault(Fault::Work)));
+            let mut evaluator = Evaluator::new(parse(&plain), scope());
+            let mut pauses = 0;
+            while let Some(step) = evaluator.next(facts, false) {
+                assert_eq!(step, Step::Pause);
+                pauses += 1;
+            }
+            assert!(pauses >= 3, "{pauses}");
+        });
     }
 }

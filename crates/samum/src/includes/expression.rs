@@ -15,10 +15,10 @@ use super::fault::Fault;
 pub(crate) const VALUE_BYTES_MAX: usize = 4096;
 
 /// Replaces the variables in a text by their values. `value` appends that of a variable, or nothing if there is
-/// no such variable.
+/// no such variable, or says that it is too much.
 pub(super) fn expand(
     text: &[u8],
-    mut value: impl FnMut(&[u8], &mut Vec<u8>),
+    mut value: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,
 ) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -31,7 +31,7 @@ pub(super) fn expand(
             (b'$', _) => {
                 let (name, behind) = split_name(behind)?;
                 match name {
-                    Some(name) => value(name, &mut out),
+                    Some(name) => value(name, &mut out)?,
                     None => out.push(b'$'),
                 }
                 behind
@@ -75,7 +75,7 @@ const fn is_in_name(byte: u8) -> bool {
 /// Returns whether a condition holds.
 pub(super) fn holds(
     condition: &[u8],
-    mut value: impl FnMut(&[u8], &mut Vec<u8>),
+    mut value: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,
 ) -> Result<bool, Fault> {
     let (left, rest) = split_operand(condition.trim_ascii(), true)?;
     let left = expand(left, &mut value)?;
@@ -112,12 +112,13 @@ fn split_operand(text: &[u8], is_first: bool) -> Result<(&[u8], &[u8]), Fault> {
 mod tests {
     use super::*;
 
-    fn value(name: &[u8], out: &mut Vec<u8>) {
+    fn value(name: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
         match name {
             b"a" => out.extend_from_slice(b"x"),
             b"long" => out.extend_from_slice(&[b'x'; VALUE_BYTES_MAX]),
             _ => {}
         }
+        Ok(())
     }
 
     #[test]

@@ -15,6 +15,10 @@ pub(crate) enum Fault {
     Value,
     /// More than [`VARIABLES_MAX`](super::evaluator::VARIABLES_MAX) variables.
     Variables,
+    /// More than [`BYTES_MAX`](super::memory::BYTES_MAX) bytes of variables in all pages of the response.
+    Memory,
+    /// More than [`WORK_MAX`](super::work::WORK_MAX) bytes to look at for the variables of one directive.
+    Work,
     /// A `file` that is not beside the page or below.
     File,
 }
@@ -29,9 +33,13 @@ impl Fault {
             Self::Depth => "there are too many conditions within one another",
             Self::Value => "a value is too long",
             Self::Variables => "there are too many variables",
+            Self::Memory => "the pages of the response have variables of more than 2 MiB",
+            Self::Work => "a directive has too many variables of the request",
             Self::File => {
                 "an included file is not beside the page or below; use virtual for other paths"
             }
         }
     }
 }
+
+const _: () = assert!(super::memory::BYTES_MAX == 2 * 1024 * 1024, "the message says so");

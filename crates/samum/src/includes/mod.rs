@@ -18,6 +18,8 @@
 //! - A page that is included begins with the variables of the page that includes it, and changes only its own, so
 //!   that includes do not wait for one another. `DOCUMENT_URI`, `DOCUMENT_NAME` and `LAST_MODIFIED` are those of
 //!   the page that the client asked for, the query is its own.
+//! - The pages of a response have one [`Memory`]. A page that is evaluated ahead of what is sent waits when it is
+//!   full; a variable that does not fit even then is an error.
 //! - All times are in UTC, those of `DATE_LOCAL`, too.
 //! - A directive that cannot be understood, or has no end, is replaced by the error message. What has no end may
 //!   hide what only some may see, so it is never sent as text.
@@ -26,12 +28,15 @@ mod directive;
 mod evaluator;
 mod expression;
 mod fault;
+mod memory;
 mod parser;
 mod timefmt;
 mod variables;
+mod work;
 
 pub(crate) use evaluator::{Evaluator, Scope, Step};
 pub(crate) use fault::Fault;
+pub(crate) use memory::{Memory, Share};
 pub(crate) use parser::{Parser, Template};
 pub(crate) use variables::Facts;
 

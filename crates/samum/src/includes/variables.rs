@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use http::{Head, Target};
 
 use super::timefmt;
+use super::work::Work;
 
 /// The facts about a request and its page that variables tell.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +24,21 @@ pub(crate) struct Facts<'a> {
 
 /// The prefix of variables that tell fields of the request.
 const FIELD: &[u8] = b"HTTP_";
+/// The work for a field of the request, beside its name.
+const FIELD_WORK: usize = 16;
 /// The prefix of variables that tell parts of the query.
 const ARGUMENT: &[u8] = b"ARG_";
 
 impl Facts<'_> {
     /// Appends the value of a variable, whose name is in upper case. Times have the form `timefmt`. Returns false
-    /// if there is no such variable.
-    pub(super) fn put(&self, name: &[u8], timefmt: &[u8], out: &mut Vec<u8>) -> bool {
+    /// if there is no such variable. What is looked at for it is added to `work`.
+    pub(super) fn put(
+        &self,
+        name: &[u8],
+        timefmt: &[u8],
+        out: &mut Vec<u8>,
+        work: &mut Work,
+    ) -> bool {
         let (path, query) = match self.head.target {
             Target::Origin { path, query } => (path, query.unwrap_or_default()),
             Target::Asterisk | Target::Authority => (&b""[..], &b""[..]),
@@ -59,9 +68,10 @@ impl Facts<'_> {
             },
             _ => {
                 let value = if let Some(argument) = name.strip_prefix(ARGUMENT) {
+                    work.add(query.len());
                     argument_of(query, argument)
                 } else if let Some(field) = name.strip_prefix(FIELD) {
-                    self.field(field)
+                    self.field(field, work)
                 } else {
                     None
                 };
@@ -73,7 +83,7 @@ impl Facts<'_> {
     }
 
     /// The value of a field that was sent once, by its name with `_` for `-`.
-    fn field(&self, name: &[u8]) -> Option<&[u8]> {
+    fn field(&self, name: &[u8], work: &mut Work) -> Option<&[u8]> {
         if name == b"HOST" {
             return self.head.host();
         }
@@ -81,7 +91,8 @@ impl Facts<'_> {
         if name == b"AUTHORIZATION" || name == b"PROXY_AUTHORIZATION" {
             return None;
         }
-        let is_meant = |other: &[u8]| {
+        let mut is_meant = |other: &[u8]| {
+            work.add(FIELD_WORK + other.len());
             let same = |(byte, wanted): (&u8, &u8)| {
                 byte.to_ascii_uppercase() == *wanted || (*byte == b'-' && *wanted == b'_')
             };

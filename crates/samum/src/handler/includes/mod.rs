@@ -14,18 +14,21 @@
 //! asked for side by side, and their bodies are sent in order. A page that is included is a page of its own,
 //! whose producer is a part of the other's body.
 
+mod budget;
 mod page;
 mod request;
 mod templates;
 
 use core::cell::RefCell;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::ResponseHead;
-use ring::{Completion, Key, Slab};
+use ring::{Completion, Key, Slab, Time};
 
-pub(super) use self::page::{Ask, Context, Page, Problem, Trouble};
+pub(super) use self::budget::Budget;
+pub(super) use self::page::{Advance, Ask, Context, Page, Problem, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
@@ -40,6 +43,13 @@ use crate::shell::{Shell, id_of, kind};
 /// count.
 const PAGES_MAX: usize = 4096;
 
+/// The time in a turn of the worker for steps of pages. It is as long as other parts of a turn.
+const STEPS_TIME: Duration = Duration::from_micros(400);
+/// Steps in that time. Most pages have fewer, and are made in one turn.
+const STEPS_MAX: u32 = 2048;
+/// Steps between two looks at the clock.
+const CLOCK_LOOK: u32 = 2;
+
 /// The pages of a worker that are being made.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
@@ -48,7 +58,19 @@ pub(super) struct Pages {
     news: Rc<RefCell<News>>,
     /// Requests whose pages can go on.
     woken: VecDeque<Ticket>,
+    /// Pages that can go on.
+    line: VecDeque<Key>,
+    turn: Turn,
     pub(super) lines: Lines,
+}
+
+/// The turn of the worker in which pages made steps last.
+#[derive(Debug, Default)]
+struct Turn {
+    turn: Option<u64>,
+    /// Steps that may still be made.
+    left: u32,
+    until: Time,
 }
 
 /// A page that is the answer to a request.
@@ -106,12 +128,47 @@ impl Pages {
             for key in left {
                 self.pages.remove(key);
             }
+            if self.pages.is_empty() {
+                self.line.clear();
+            }
         }
     }
 
-    /// Returns the pages that can go on, since it was last asked.
-    pub(super) fn take_touched(&mut self) -> Vec<Key> {
-        core::mem::take(&mut self.news.borrow_mut().touched)
+    /// Counts a step of a page, unless the pages have had their turn.
+    pub(super) fn may_step(&mut self, shell: &Shell) -> bool {
+        let Turn { turn, left, until } = &mut self.turn;
+        if *turn != Some(shell.cx.turn) {
+            let now = shell.ring.now();
+            (*turn, *left, *until) = (Some(shell.cx.turn), STEPS_MAX, now + STEPS_TIME);
+        }
+        if left.is_multiple_of(CLOCK_LOOK) && *left > 0 && shell.ring.now() >= *until {
+            *left = 0;
+        }
+        *left = match left.checked_sub(1) {
+            Some(less) => less,
+            None => return false,
+        };
+        true
+    }
+
+    /// The next page that can go on, unless the pages have had their turn.
+    pub(super) fn next_in_line(&mut self, shell: &Shell) -> Option<Key> {
+        let touched = core::mem::take(&mut self.news.borrow_mut().touched);
+        self.line.extend(touched);
+        if self.line.is_empty() || !self.may_step(shell) {
+            return None;
+        }
+        let key = self.line.pop_front()?;
+        if let Some(page) = self.pages.get(key) {
+            page.borrow_mut().is_in_line = false;
+        }
+        Some(key)
+    }
+
+    /// Returns whether pages can go on that have had no time in this turn.
+    pub(super) fn has_turn(&self) -> bool {
+        let has_some = !self.line.is_empty() || !self.news.borrow().touched.is_empty();
+        has_some && !self.pages.is_empty()
     }
 
     /// A page can perhaps go on: wakes the request of the client. A page that needs nothing any more makes room for
@@ -162,7 +219,9 @@ impl Pages {
 
 /// The memory that a page keeps. It cannot be found again, because what it includes would be asked for again.
 pub(super) fn size(opened: &Opened) -> AnswerSize {
-    AnswerSize { shared: opened.resource.memory as u64, holds_files: false, unique: true }
+    let own = opened.page.borrow().memory();
+    let shared = (opened.resource.memory + own) as u64;
+    AnswerSize { shared, holds_files: false, unique: true }
 }
 
 /// The response with a page.

@@ -1,6 +1,6 @@
 //! One page while it is made: what comes next of it, in order, and what of that is being looked for.
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::fmt;
 use core::net::IpAddr;
 use core::ops::Range;
@@ -11,10 +11,11 @@ use http::{HeadBuf, Status, path};
 use ring::Key;
 use sendfile::{Piece, Policy};
 
+use super::budget::{Budget, INCLUDES_MAX};
 use crate::content::{Kind, Resource, Variant};
 use crate::handler::gateway::interest::{Interest, News};
 use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
-use crate::includes::{Evaluator, Facts, Fault, Scope, Step, Template};
+use crate::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
 use crate::network::Origin;
 use crate::serving::Serving;
 use crate::site::SiteId;
@@ -25,8 +26,16 @@ const SIDE_BY_SIDE_MAX: usize = 8;
 const SLOTS_MAX: usize = 256;
 /// Pages within one another.
 const DEPTH_MAX: usize = 8;
-/// Includes of one response, of all its pages.
-const INCLUDES_MAX: u32 = 1000;
+
+/// Bytes of memory of a page beside what it has set and what waits to be sent, about, and of the head of its requests.
+const PAGE_BYTES: usize = 1024;
+/// Bytes of memory of a part that waits to be sent, about, beside its bytes.
+const SLOT_BYTES: usize = 128;
+/// Bytes that count for a file that is open until it is sent. There are not so many descriptors.
+const FILE_BYTES: usize = 4 * 1024;
+/// Bytes of memory that a program or a server takes for a hole before the turn of the hole has come, beside the head of the
+/// request.
+const GATEWAY_BYTES: usize = 24 * 1024;
 
 /// Bytes of the URL of an include that the operator is shown.
 const URL_BYTES_SHOWN: usize = 256;
@@ -44,11 +53,17 @@ pub(in crate::handler) struct Page {
     resource: Rc<Resource>,
     policy: Policy,
     evaluator: Evaluator,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<(Slot, Share)>,
     /// The number of slots that have been sent: the number of the first one that waits.
     sent: u32,
     /// Holes that are looked for, or whose producers have not ended, or not been sent.
     open: usize,
+    /// True if all that is before the page has been sent.
+    is_reached: bool,
+    /// True if it is in the line of those that can go on.
+    pub(super) is_in_line: bool,
+    #[expect(dead_code, reason = "kept for its drop")]
+    share: Share,
 }
 
 /// The things that a page knows of its request, and those that it includes know of it.
@@ -61,11 +76,11 @@ pub(in crate::handler) struct Context {
     pub(in crate::handler) site: SiteId,
     pub(in crate::handler) client: Option<IpAddr>,
     /// The paths of this page and of those that include it, in their normal form, the outermost first.
-    pub(in crate::handler) paths: Rc<[Box<[u8]>]>,
+    pub(in crate::handler) paths: Rc<[Rc<[u8]>]>,
     /// The time of the last change of the outermost page, in Unix seconds.
     pub(in crate::handler) modified: i64,
-    /// The number of includes of the response so far.
-    pub(in crate::handler) includes: Rc<Cell<u32>>,
+    /// What the pages of the response may take.
+    pub(in crate::handler) budget: Rc<Budget>,
     /// The variables with which it begins.
     pub(in crate::handler) scope: Scope,
 }
@@ -81,8 +96,6 @@ enum Slot {
     Pending {
         /// The variables of this place.
         scope: Scope,
-        /// Bytes of memory of those that others do not share, and of the URL.
-        bytes: usize,
         /// The line of the directive.
         line: u32,
         /// The URL as the page has it.
@@ -95,6 +108,19 @@ enum Slot {
         is_made: bool,
         making: Option<Box<dyn Producer>>,
     },
+}
+
+/// What is to be done next about a page.
+#[derive(Debug)]
+pub(in crate::handler) enum Advance {
+    /// Something is to be looked for.
+    Ask(Ask),
+    /// The operator is to be told.
+    Tell(Problem),
+    /// There is more to evaluate.
+    More,
+    /// Nothing: enough of it waits to be sent, or all of it, or it waits for the others.
+    Nothing,
 }
 
 /// A hole that is to be looked for.
@@ -153,10 +179,13 @@ impl Page {
         template: Rc<Template>,
     ) -> Self {
         let evaluator = Evaluator::new(template, context.scope.clone());
-        let (slots, sent, open, is_awaited) = (VecDeque::new(), 0, 0, false);
+        let (slots, sent, open) = (VecDeque::new(), 0, 0);
+        let path = context.paths.last().map_or(0, |path| path.len());
+        let bytes = PAGE_BYTES + path + context.head.memory();
+        let share = Share::new(&context.budget.memory, bytes);
         Self {
             ticket,
-            is_awaited,
+            is_awaited: false,
             context,
             key,
             news,
@@ -166,46 +195,86 @@ impl Page {
             slots,
             sent,
             open,
+            is_reached: false,
+            is_in_line: false,
+            share,
         }
     }
 
-    /// Goes on until something is to be looked for; `None` if enough of the page waits to be sent, or all of it.
-    pub(in crate::handler) fn advance(&mut self, now: i64) -> Option<Result<Ask, Problem>> {
-        let Self { context, .. } = self;
-        let head = context.head.as_head();
-        let document = context.paths.first().map_or(&b""[..], |path| path);
+    /// Goes on until something is to be done about it.
+    pub(in crate::handler) fn advance(&mut self, now: i64) -> Advance {
+        let Context { head, paths, modified, client, budget, .. } = &self.context;
+        let (head, paths, budget) = (Rc::clone(head), Rc::clone(paths), Rc::clone(budget));
+        let (modified, client) = (*modified, *client);
+        let head = head.as_head();
+        let document = paths.first().map_or(&b""[..], |path| path);
         let document = &*path::with_slashes(document, b"/");
-        let (modified, client) = (context.modified, context.client);
         let facts = Facts { head: &head, document, modified, client, now };
-        while self.open < SIDE_BY_SIDE_MAX && self.slots.len() < SLOTS_MAX {
-            let Some(step) = self.evaluator.next(&facts) else { break };
+        loop {
+            let is_next = self.is_reached && self.slots.is_empty();
+            if !is_next && (self.open >= SIDE_BY_SIDE_MAX || self.slots.len() >= SLOTS_MAX) {
+                break;
+            }
+            if !is_next && !budget.has_room() && !self.evaluator.is_over() {
+                self.pause();
+                break;
+            }
+            let Some(step) = self.evaluator.next(&facts, is_next) else { break };
             let line = self.evaluator.line();
             match step {
-                Step::Text(range) => self.slots.push_back(Slot::Text(range)),
-                Step::Bytes(bytes) => self.slots.push_back(Slot::Bytes(bytes)),
+                Step::Text(range) => self.push(Slot::Text(range), 0),
+                Step::Bytes(bytes) => self.push_bytes(bytes),
                 Step::Fault(fault) => {
                     let errmsg = self.evaluator.scope().errmsg().to_vec();
-                    self.slots.push_back(Slot::Bytes(errmsg));
+                    self.push_bytes(errmsg);
                     let trouble = Trouble::Directive(fault);
-                    return Some(Err(Problem { trouble, line, url: None }));
+                    return Advance::Tell(Problem { trouble, line, url: None });
                 }
                 Step::Include(url) => {
                     let hole = self.sent.wrapping_add(count(self.slots.len()));
-                    let bytes = self.evaluator.take_fresh() + url.len();
                     let scope = self.evaluator.scope().clone();
                     let own = url[..].into();
-                    let slot = Slot::Pending { scope, bytes, line, url: own, search: None };
-                    self.slots.push_back(slot);
+                    self.push(Slot::Pending { scope, line, url: own, search: None }, url.len());
                     self.open += 1;
-                    return Some(Ok(Ask { hole, url }));
+                    budget.open();
+                    return Advance::Ask(Ask { hole, url });
+                }
+                Step::Pause => return Advance::More,
+                Step::Wait => {
+                    self.pause();
+                    break;
                 }
             }
         }
-        if !self.evaluator.is_over() {
-            return None;
+        if self.evaluator.is_over()
+            && let Some(line) = self.evaluator.take_unended()
+        {
+            return Advance::Tell(Problem { trouble: Trouble::Unended, line, url: None });
         }
-        let line = self.evaluator.take_unended()?;
-        Some(Err(Problem { trouble: Trouble::Unended, line, url: None }))
+        Advance::Nothing
+    }
+
+    /// Adds a part that has so many bytes of memory beside itself.
+    fn push(&mut self, slot: Slot, bytes: usize) {
+        let share = Share::new(&self.context.budget.memory, SLOT_BYTES + bytes);
+        self.slots.push_back((slot, share));
+    }
+
+    fn push_bytes(&mut self, bytes: Vec<u8>) {
+        let memory = bytes.capacity();
+        self.push(Slot::Bytes(bytes), memory);
+    }
+
+    /// It waits until there is room for more of the response, or its turn to be sent has come.
+    fn pause(&self) {
+        self.context.budget.pause(self.key);
+    }
+
+    /// It can perhaps go on: gets a place in the line.
+    pub(in crate::handler) fn touch(&mut self) {
+        if !core::mem::replace(&mut self.is_in_line, true) {
+            self.news.borrow_mut().touched.push(self.key);
+        }
     }
 
     /// Says why a page with this path cannot be a part of it, if so.
@@ -223,17 +292,12 @@ impl Page {
     /// Counts an include of a page with this path, or says why there is none.
     pub(in crate::handler) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
         self.may_include(path)?;
-        let includes = &self.context.includes;
-        if includes.get() >= INCLUDES_MAX {
-            return Err(Trouble::Includes);
-        }
-        includes.set(includes.get() + 1);
-        Ok(())
+        if self.context.budget.include() { Ok(()) } else { Err(Trouble::Includes) }
     }
 
     /// The variables where a hole is, if it is still looked for.
     pub(in crate::handler) fn scope_of(&self, hole: u32) -> Option<Scope> {
-        match self.slots.get(self.place(hole))? {
+        match &self.slots.get(self.place(hole))?.0 {
             Slot::Pending { scope, .. } => Some(scope.clone()),
             _ => None,
         }
@@ -241,20 +305,22 @@ impl Page {
 
     /// Returns whether a hole is still looked for.
     pub(in crate::handler) fn awaits(&self, hole: u32) -> bool {
-        matches!(self.slots.get(self.place(hole)), Some(Slot::Pending { .. }))
+        matches!(self.slots.get(self.place(hole)), Some((Slot::Pending { .. }, _)))
     }
 
     /// A hole is looked for, and the search is dropped if it is not wanted any more.
     pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
         let place = self.place(hole);
-        if let Some(Slot::Pending { search: own, .. }) = self.slots.get_mut(place) {
+        if let Some((Slot::Pending { search: own, .. }, share)) = self.slots.get_mut(place) {
+            let gateway = if search.is_some() { GATEWAY_BYTES } else { 0 };
+            share.resize(share.bytes() + self.context.head.memory() + gateway);
             *own = search;
         }
     }
 
     /// The problem of a hole that is still looked for.
     pub(in crate::handler) fn problem(&self, hole: u32, trouble: Trouble) -> Option<Problem> {
-        match self.slots.get(self.place(hole))? {
+        match &self.slots.get(self.place(hole))?.0 {
             Slot::Pending { line, url, .. } => {
                 Some(Problem { trouble, line: *line, url: Some(url.clone()) })
             }
@@ -265,15 +331,38 @@ impl Page {
     /// Fills a hole with a body, or the error message. Returns false if it was not looked for.
     pub(in crate::handler) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
         let place = self.place(hole);
-        let Some(slot) = self.slots.get_mut(place) else { return false };
-        let Slot::Pending { scope, .. } = slot else { return false };
+        let Some((slot, share)) = self.slots.get_mut(place) else { return false };
+        let Slot::Pending { scope, search, .. } = slot else { return false };
         let is_made = body.as_ref().is_some_and(Body::has_producer);
-        *slot = match body {
-            Some(body) => Slot::Found { parts: body.into_iter().collect(), is_made, making: None },
-            None => Slot::Bytes(scope.errmsg().to_vec()),
+        let (filled, bytes) = match body {
+            Some(body) => {
+                let parts: VecDeque<Part> = body.into_iter().collect();
+                let has_file = parts.iter().any(|part| matches!(part, Part::File(..)));
+                let bytes = match (is_made, search) {
+                    (true, Some(_)) => GATEWAY_BYTES,
+                    _ if has_file => FILE_BYTES,
+                    _ => 0,
+                };
+                (Slot::Found { parts, is_made, making: None }, bytes)
+            }
+            None => {
+                let errmsg = scope.errmsg().to_vec();
+                let bytes = errmsg.capacity();
+                (Slot::Bytes(errmsg), bytes)
+            }
         };
-        self.open -= usize::from(!is_made);
+        *slot = filled;
+        share.resize(SLOT_BYTES + bytes);
+        if !is_made {
+            self.close();
+        }
         true
+    }
+
+    /// A hole needs nothing any more.
+    fn close(&mut self) {
+        self.open -= 1;
+        self.context.budget.close(1);
     }
 
     fn place(&self, hole: u32) -> usize {
@@ -291,7 +380,7 @@ impl Page {
 
     /// Returns whether the first slot can be sent.
     pub(in crate::handler) fn can_go_on(&self) -> bool {
-        !matches!(self.slots.front(), Some(Slot::Pending { .. }))
+        !matches!(self.slots.front(), Some((Slot::Pending { .. }, _)))
     }
 
     /// Returns whether nothing of it is to be looked for or made any more. Its producer sends the rest.
@@ -301,43 +390,73 @@ impl Page {
 
     /// The first slot has been sent.
     fn pop(&mut self) {
-        if let Some(Slot::Found { is_made: true, .. }) = self.slots.pop_front() {
-            self.open -= 1;
+        if let Some((Slot::Found { is_made: true, .. }, _)) = self.slots.pop_front() {
+            self.close();
         }
         self.sent = self.sent.wrapping_add(1);
     }
 
+    /// Returns whether no other page includes it.
+    fn is_outermost(&self) -> bool {
+        self.context.paths.len() == 1
+    }
+
+    /// Bytes of memory of all pages of the response.
+    pub(super) fn memory(&self) -> usize {
+        self.context.budget.memory.held()
+    }
+
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let budget = Rc::clone(&self.context.budget);
+        let is_new = !core::mem::replace(&mut self.is_reached, true);
+        if self.is_outermost() {
+            budget.left.set(room);
+            if is_new {
+                budget.memory.begin();
+            }
+        }
         let sent = self.sent;
-        let produced = self.send(room, sink);
-        // There is room for more, which can be evaluated now.
-        if self.sent != sent && !self.evaluator.is_over() {
-            self.news.borrow_mut().touched.push(self.key);
+        let mut produced = self.send(sink);
+        // The session counts bytes only. Small pieces take time, too, so the others have their turns first.
+        let is_enough = produced == Produced::More && budget.left.get() == 0;
+        if is_enough && self.is_outermost() && !self.is_computed() {
+            self.touch();
+            produced = Produced::Waiting;
+        }
+        if is_new || self.sent != sent {
+            // There is room for more, which can be evaluated now.
+            if !self.evaluator.is_over() {
+                self.touch();
+            }
+            self.news.borrow_mut().touched.extend(budget.take_paused());
         }
         self.is_awaited = produced == Produced::Waiting;
         produced
     }
 
     /// Sends what can be sent now.
-    fn send(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
-        let mut made = 0;
-        while made < room {
-            match self.slots.front_mut() {
+    fn send(&mut self, sink: &mut dyn BodySink) -> Produced {
+        let budget = Rc::clone(&self.context.budget);
+        while budget.left.get() > 0 {
+            match self.slots.front_mut().map(|(slot, _)| slot) {
                 None if self.evaluator.is_over() => return Produced::Ended,
                 None | Some(Slot::Pending { .. }) => return Produced::Waiting,
                 Some(Slot::Text(range)) => {
                     let range = range.clone();
-                    push(Part::of(self.variant(), range, self.policy), sink);
+                    let part = Part::of(self.variant(), range, self.policy);
+                    budget.give(&part);
+                    push(part, sink);
                     self.pop();
                 }
                 Some(Slot::Bytes(bytes)) => {
-                    made += bytes.len() as u64;
-                    sink.push(Piece::Bytes(core::mem::take(bytes)));
+                    let part = Part::Piece(Piece::Bytes(core::mem::take(bytes)));
+                    budget.give(&part);
+                    push(part, sink);
                     self.pop();
                 }
                 Some(Slot::Found { making: making @ Some(_), .. }) => {
                     let Some(producer) = making else { unreachable!("matched above") };
-                    match producer.poll(room - made, sink) {
+                    match producer.poll(budget.left.get(), sink) {
                         Produced::Ended => *making = None,
                         // After more, the others' turns come first.
                         produced => return produced,
@@ -345,12 +464,21 @@ impl Page {
                 }
                 Some(Slot::Found { parts, making, .. }) => match parts.pop_front() {
                     Some(Part::Producer(producer)) => *making = Some(producer),
-                    Some(part) => push(part, sink),
+                    Some(part) => {
+                        budget.give(&part);
+                        push(part, sink);
+                    }
                     None => self.pop(),
                 },
             }
         }
         Produced::More
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.context.budget.close(self.open);
     }
 }
 
@@ -369,22 +497,13 @@ impl Producer for PageProducer {
 
     fn weight(&self) -> u64 {
         let page = self.page.borrow();
-        let weight = |slot: &Slot| match slot {
-            Slot::Bytes(bytes) => bytes.capacity() as u64,
-            Slot::Pending { bytes, search, .. } => {
-                *bytes as u64 + search.as_ref().map_or(0, |search| search.weight())
-            }
-            Slot::Found { parts, making, .. } => {
-                let waiting = parts.iter().filter_map(|part| match part {
-                    Part::Producer(producer) => Some(producer),
-                    Part::Piece(_) | Part::File(..) => None,
-                });
-                waiting.chain(making).map(|producer| producer.weight()).sum()
-            }
-            Slot::Text(_) => 0,
+        // The outermost page has the memory of all, which is known. What is sent of another producer may have more.
+        let own = if page.is_outermost() { page.memory() } else { 0 };
+        let front = match page.slots.front() {
+            Some((Slot::Found { making: Some(producer), .. }, _)) => producer.weight(),
+            _ => 0,
         };
-        let own = page.slots.len() * size_of::<Slot>() + page.evaluator.memory();
-        own as u64 + page.slots.iter().map(weight).sum::<u64>()
+        own as u64 + front
     }
 }
 

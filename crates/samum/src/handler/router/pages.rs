@@ -1,6 +1,6 @@
 //! Pages with directives: their files are found like others, and what they include as if a client had asked for it.
 
-use core::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::{Method, Status, Target, path};
@@ -13,9 +13,11 @@ use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
 use crate::content::{self, FileSet, Kind, Resource};
-use crate::handler::includes::{self, Ask, Context, Lookup, Page, Problem, Trouble};
+use crate::handler::includes::{
+    self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
+};
 use crate::handler::{Found, Handler as _, Request, Ticket};
-use crate::includes::{Scope, Template};
+use crate::includes::{Memory, Scope, Template};
 use crate::serving::{self, Serving, TreeId};
 use crate::shell::{Complaint, Shell};
 
@@ -171,16 +173,17 @@ impl Router {
         normalize(path, &mut name).ok()?;
         let request = &Request { head: &head, ticket, origin: &asked.origin, is_again: true };
         let client = client_of(shell, request, &answer.serving);
+        let memory = Rc::new(Memory::new());
         Some(Context {
             head: Rc::new(includes::stripped(&head)),
             origin: Rc::new(asked.origin.clone()),
             serving: Rc::clone(&answer.serving),
             site: answer.place.site,
             client: client.map(|client| client.ip()),
-            paths: Rc::new([name.into_boxed_slice()]),
+            paths: Rc::new([name.into()]),
             modified,
-            includes: Rc::new(Cell::new(0)),
-            scope: Scope::new(),
+            budget: Budget::new(Rc::clone(&memory)),
+            scope: Scope::new(memory),
         })
     }
 
@@ -230,10 +233,12 @@ impl Router {
         let Some(page) = self.pages.page(key) else { return };
         let context = page.borrow().context.clone();
         loop {
+            if !self.pages.may_step(shell) {
+                return page.borrow_mut().touch();
+            }
             let next = page.borrow_mut().advance(shell.cx.unix);
-            let Some(next) = next else { return };
             match next {
-                Ok(Ask { hole, url }) => {
+                Advance::Ask(Ask { hole, url }) => {
                     let admit = |path: &[u8]| page.borrow().admit(path);
                     let ticket = includes::ticket_of(key, hole);
                     match self.find_included(shell, &context, ticket, &url, admit) {
@@ -244,7 +249,9 @@ impl Router {
                         Err(trouble) => self.fail(shell, key, hole, trouble),
                     }
                 }
-                Err(problem) => self.report(shell, &context, &problem),
+                Advance::Tell(problem) => self.report(shell, &context, &problem),
+                Advance::More => {}
+                Advance::Nothing => return,
             }
         }
     }
@@ -316,7 +323,7 @@ impl Router {
     /// Goes on with pages: fills holes whose answers have been found, and looks for further ones.
     #[inline(never)]
     pub(super) fn act_for_pages(&mut self, shell: &mut Shell) {
-        for key in self.pages.take_touched() {
+        while let Some(key) = self.pages.next_in_line(shell) {
             self.advance(shell, key);
             self.pages.wake(key);
         }
@@ -339,13 +346,16 @@ impl Router {
         }
         // A page that includes others may be complete with the last of them, and be the answer for a hole itself.
         let is_included = |(ticket, _): &(Ticket, Answer)| includes::page_of(*ticket).is_some();
-        while let Some(place) = self.answers.iter().position(is_included)
-            && let Some((ticket, answer)) = self.answers.remove(place)
-            && let Some(key) = includes::page_of(ticket)
-        {
-            self.fill(shell, key, ticket.request, &answer);
-            self.advance(shell, key);
-            self.pages.wake(key);
+        while self.answers.iter().any(is_included) {
+            let all = core::mem::take(&mut self.answers);
+            let (included, others) = all.into_iter().partition::<VecDeque<_>, _>(is_included);
+            self.answers = others;
+            for (ticket, answer) in included {
+                let Some(key) = includes::page_of(ticket) else { continue };
+                self.fill(shell, key, ticket.request, &answer);
+                self.advance(shell, key);
+                self.pages.wake(key);
+            }
         }
     }
 }

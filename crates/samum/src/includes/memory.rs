@@ -1,0 +1,85 @@
+//! The memory of the pages of one response: what they have set, and what waits to be sent.
+
+use core::cell::Cell;
+use std::rc::Rc;
+
+/// Bytes of memory of the pages of one response. What is set beyond them becomes the error message.
+pub(crate) const BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The same while more is evaluated than the place whose turn to be sent has come. Beyond them, all other places wait.
+pub(crate) const AHEAD_BYTES_MAX: usize = 1024 * 1024;
+/// The same before the response begins. Many may wait behind another one on their connection.
+pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
+
+/// The memory of the pages of one response.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    held: Cell<usize>,
+    /// Bytes up to which pages are evaluated ahead.
+    ahead_max: Cell<usize>,
+}
+
+/// A part of this memory, until it is dropped. Its clone is another part with as many bytes.
+#[derive(Debug)]
+pub(crate) struct Share {
+    bytes: usize,
+    memory: Rc<Memory>,
+}
+
+impl Memory {
+    /// The memory of a response that has not begun.
+    pub(crate) const fn new() -> Self {
+        Self { held: Cell::new(0), ahead_max: Cell::new(BEFORE_BYTES_MAX) }
+    }
+
+    /// The response begins.
+    pub(crate) fn begin(&self) {
+        self.ahead_max.set(AHEAD_BYTES_MAX);
+    }
+
+    /// Bytes that are held.
+    pub(crate) const fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Returns whether pages may be evaluated ahead.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.held.get() < self.ahead_max.get()
+    }
+
+    /// Returns whether a page may set so many bytes more. `is_next`: all that is before them has been sent.
+    pub(super) const fn admits(&self, bytes: usize, is_next: bool) -> bool {
+        let most = if is_next { BYTES_MAX } else { self.ahead_max.get() };
+        self.held.get() + bytes <= most
+    }
+}
+
+impl Share {
+    /// Takes so many bytes.
+    pub(crate) fn new(memory: &Rc<Memory>, bytes: usize) -> Self {
+        memory.held.set(memory.held.get() + bytes);
+        Self { bytes, memory: Rc::clone(memory) }
+    }
+
+    /// Has so many bytes from now on.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        self.memory.held.set(self.memory.held.get() - self.bytes + bytes);
+        self.bytes = bytes;
+    }
+
+    /// Its bytes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Clone for Share {
+    fn clone(&self) -> Self {
+        Self::new(&self.memory, self.bytes)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.memory.held.set(self.memory.held.get() - self.bytes);
+    }
+}
