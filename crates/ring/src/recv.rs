@@ -167,6 +167,11 @@ impl RecvPool {
         self.lent.get() < self.shape.count
     }
 
+    /// Returns whether nobody has a buffer that was received into.
+    pub(crate) fn is_all_free(&self) -> bool {
+        self.lent.get() == 0
+    }
+
     /// Makes a buffer available that nothing refers to.
     fn offer(&self, id: u16) {
         match &self.source {

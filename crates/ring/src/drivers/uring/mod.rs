@@ -16,7 +16,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
-use crate::common::{Common, Slot};
+use crate::common::Common;
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
@@ -74,8 +74,8 @@ pub(crate) struct Uring {
     fixed: Fixed,
     /// The number of completions that the next wait shall bring.
     gathers: usize,
-    /// Receives that ended because the buffers ran out; armed again at the next turn, when the
-    /// caller has given some back.
+    /// Receives that ended because the buffers ran out, or with bytes of a server; armed again at the next turn, when the
+    /// caller has given buffers back, unless it has cancelled them.
     starved: Vec<Key>,
     /// Accepts for which connections may wait.
     accepting: Vec<Key>,
@@ -290,12 +290,6 @@ impl Uring {
     }
 
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
-        // A server sends more than is wanted now. The next receive brings one buffer of it, not all that has come.
-        if let Some((Wait::Recv, fd)) = common.table.get(key).and_then(Slot::socket)
-            && fd.is_connected()
-        {
-            fd.mark_greedy();
-        }
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
             self.starved.swap_remove(at);
             common.end_cancelled(key);
@@ -339,7 +333,8 @@ impl Uring {
         self.turn += 1;
         self.close_unused(common, now);
         self.cancel_again(common);
-        if self.recv.has_free() && self.wide.has_free() {
+        // A buffer of a server that has not been looked at yet may be all that is wanted of it.
+        if self.recv.has_free() && self.wide.is_all_free() {
             for key in core::mem::take(&mut self.starved) {
                 self.begin(common, key);
             }

@@ -20,7 +20,7 @@ use crate::slab::Key;
 /// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
 /// stays within them the kernel receives without being asked again (multishot). One that fills more
 /// could take all buffers of the ring, and the turn of all others with them; from then on it is
-/// asked for one in each turn, as with epoll.
+/// asked for one in each turn, as with epoll. So are sockets that were connected, from the beginning.
 const RECEIVES_MAX: u32 = 8;
 
 /// The events of a socket that can take bytes or is dead.
@@ -156,6 +156,9 @@ impl Uring {
             (Wait::Connect, result) => {
                 let (_, socket) = slot.socket().expect("looked at as a connect");
                 let socket = socket.clone();
+                // A server may have much more to send than is wanted, and the kernel would fill many buffers with it
+                // before anybody could say so.
+                socket.mark_greedy();
                 if !self.wide.is_populated() {
                     self.wide.populate();
                 }
@@ -175,6 +178,7 @@ impl Uring {
                 slot.pinned = Pinned::Received { turn: self.turn, count };
                 let too_much = count == RECEIVES_MAX + 1;
                 let (_, fd) = slot.socket().expect("looked at as a receive");
+                let is_connected = fd.is_connected();
                 if too_much {
                     fd.mark_greedy();
                 }
@@ -186,8 +190,11 @@ impl Uring {
                     // Where it is not found because it is just running, the next turn tries again.
                     self.cancel_in_kernel(key);
                 }
-                if !more {
-                    self.again(common, key, cancelled);
+                match (more, cancelled) {
+                    (true, _) => {}
+                    // What it has brought may be enough: whoever gets it says so before the next turn.
+                    (false, false) if is_connected => self.starved.push(key),
+                    (false, _) => self.again(common, key, cancelled),
                 }
             }
             (Wait::Recv, Err(error)) => match error.raw_os_error() {
