@@ -1,8 +1,8 @@
 //! The environment of a program: the request, as RFC 3875 §4 has it told.
 //!
 //! Beside the meta-variables of the RFC it has those that programs have come to expect from every server:
-//! `REQUEST_URI`, `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, and
-//! `REDIRECT_STATUS`, without which PHP refuses to run.
+//! `REQUEST_URI`, `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (the path with
+//! the index that was chosen, as nginx has it), and `REDIRECT_STATUS`, without which PHP refuses to run.
 //!
 //! Left out on purpose:
 //!
@@ -149,6 +149,7 @@ impl Environment {
         self.set("SCRIPT_NAME", &[mount, name].concat());
         self.set("SCRIPT_FILENAME", root.join(OsStr::from_bytes(name)).as_os_str().as_bytes());
         let info = [&**rest, if directory { b"/" } else { b"" }].concat();
+        self.set("DOCUMENT_URI", &[mount, name, &info].concat());
         if let Some(documents) = documents {
             self.set("DOCUMENT_ROOT", documents.as_os_str().as_bytes());
         }

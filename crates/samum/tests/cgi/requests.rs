@@ -39,6 +39,7 @@ fn a_program_is_told_the_request() {
             [
                 "AUTH_TYPE=",
                 &documents,
+                "DOCUMENT_URI=/tool/sub/env/x y/",
                 "EXTRA=1 2",
                 "GATEWAY_INTERFACE=CGI/1.1",
                 "HTTP_HOST=test",

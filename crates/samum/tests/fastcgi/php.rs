@@ -11,7 +11,7 @@ use crate::stage::{Php, Stage, on_both_drivers, text, tree};
 /// Prints some variables, and a digest of the content.
 const SHOW: &str = r#"<?php
 foreach (['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'PATH_INFO',
-          'DOCUMENT_ROOT', 'CONTENT_LENGTH', 'HTTP_X_A', 'SERVER_PROTOCOL', 'APP'] as $name)
+          'DOCUMENT_ROOT', 'DOCUMENT_URI', 'CONTENT_LENGTH', 'HTTP_X_A', 'SERVER_PROTOCOL', 'APP'] as $name)
     echo $name, '=', $_SERVER[$name] ?? '-', "\n";
 $content = file_get_contents('php://input');
 echo strlen($content), ' ', md5($content), "\n";
@@ -76,6 +76,8 @@ fn a_path_leads_to_a_script_or_a_file() {
                 value(shown, "QUERY_STRING"),
                 path.split_once('?').map_or("", |(_, query)| query)
             );
+            let document = format!("{name}{}", info.trim_matches('-'));
+            assert_eq!(value(shown, "DOCUMENT_URI"), document, "{path}");
             let root = format!("{}/www", tree.path().display());
             assert_eq!(value(shown, "DOCUMENT_ROOT"), root);
             assert_eq!(value(shown, "SCRIPT_FILENAME"), root + name);

@@ -230,3 +230,40 @@ fn a_page_is_included_by_the_name_of_its_file_where_urls_are_clean() {
         assert_eq!(stage.ask("GET /clean/page.html").status, 308);
     });
 }
+
+/// As Apache has it for its `DirectoryIndex`: of an index and of a fallback they name the file.
+#[test]
+fn the_document_is_the_file_that_was_chosen() {
+    on_both_drivers(|driver| {
+        let tree = tree().directory("www/d");
+        let names = "<!--#echo var='DOCUMENT_NAME'--> <!--#echo var='DOCUMENT_URI'-->";
+        let include = "<!--#include file='part.html'-->";
+        tree.write("www/index.html", names);
+        tree.write("www/page.html", format!("{names} {include}").as_str());
+        tree.write("www/part.html", format!("part of {names}").as_str());
+        tree.write("www/d/index.html", format!("{names} {include}").as_str());
+        tree.write(
+            "www/d/part.html",
+            format!("d of {names} <!--#include virtual='/d/'-->").as_str(),
+        );
+        tree.write("www/outer.html", "<!--#include virtual='/d/'-->");
+        let stage = Stage::new(driver, &tree);
+        let of_d = |document: &str| format!("{document} d of {document} ");
+        for (path, expected) in [
+            ("/", "index.html /index.html".to_owned()),
+            ("/?a", "index.html /index.html".to_owned()),
+            ("/index.html", "index.html /index.html".to_owned()),
+            ("/slow/", "index.html /slow/index.html".to_owned()),
+            ("/d/", format!("{}{ERRMSG}", of_d("index.html /d/index.html"))),
+            ("/d/index.html", format!("{}{ERRMSG}", of_d("index.html /d/index.html"))),
+            ("/outer.html", format!("{}{ERRMSG}", of_d("outer.html /outer.html"))),
+            // A fallback of a route without pages of its own.
+            (
+                "/back/a/b",
+                "page.html /mixed/page.html part of page.html /mixed/page.html".to_owned(),
+            ),
+        ] {
+            assert_eq!(stage.page(path), expected, "{path}");
+        }
+    });
+}

@@ -8,7 +8,8 @@ use ring::Key;
 
 use super::admit::client_of;
 use super::answer::{Answer, Outcome};
-use super::place::{clean_len, is_hidden, normalize, place_of};
+use super::place::{clean_len, is_hidden, place_of};
+use super::script::file_at;
 use super::steps::Step;
 use super::{Asked, Parsed, Routed, Router, Waiting};
 use crate::config::{FileRules, Files};
@@ -130,7 +131,7 @@ impl Router {
         let head = asked.head.as_head();
         let is_head = head.method == Method::Head;
         let context = match includes::page_of(ticket) {
-            Some(outer) => match self.inner_context(outer, ticket, asked) {
+            Some(outer) => match self.inner_context(outer, ticket, asked, &answer) {
                 Ok(context) => context,
                 Err(trouble) => {
                     self.fail(shell, outer, ticket.request, trouble);
@@ -168,9 +169,7 @@ impl Router {
         modified: i64,
     ) -> Option<Context> {
         let head = asked.head.as_head();
-        let Target::Origin { path, .. } = head.target else { return None };
-        let mut name = Vec::new();
-        normalize(path, &mut name).ok()?;
+        let path = url_path_of(answer)?;
         let request = &Request { head: &head, ticket, origin: &asked.origin, is_again: true };
         let client = client_of(shell, request, &answer.serving);
         let memory = Rc::new(Memory::new());
@@ -180,32 +179,29 @@ impl Router {
             serving: Rc::clone(&answer.serving),
             site: answer.place.site,
             client: client.map(|client| client.ip()),
-            paths: Rc::new([name.into()]),
+            paths: Rc::new([path.into()]),
             modified,
             budget: Budget::new(Rc::clone(&memory)),
             scope: Scope::new(memory),
         })
     }
 
-    /// The context of a page that another one includes; `None` if that is not wanted any more. The request for it may have
-    /// been handed over to the page, so that the other one has asked for another path.
+    /// The context of a page that another one includes; `None` if that is not wanted any more. The page may have another path
+    /// than the other one has asked for: that of an index, or one to which the request was handed over.
     fn inner_context(
         &self,
         outer: Key,
         ticket: Ticket,
         asked: &Asked,
+        answer: &Answer,
     ) -> Result<Option<Context>, Trouble> {
         let Some(outer) = self.pages.page(outer) else { return Ok(None) };
         let outer = outer.borrow();
         let Some(scope) = outer.scope_of(ticket.request) else { return Ok(None) };
-        let Target::Origin { path, .. } = asked.head.as_head().target else { return Ok(None) };
-        let mut name = Vec::new();
-        if normalize(path, &mut name).is_err() {
-            return Ok(None);
-        }
-        outer.may_include(&name)?;
+        let Some(path) = url_path_of(answer) else { return Ok(None) };
+        outer.may_include(&path)?;
         let mut paths = outer.context.paths.to_vec();
-        paths.push(name.into());
+        paths.push(path.into());
         let head = Rc::new(asked.head.clone());
         Ok(Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() }))
     }
@@ -388,6 +384,15 @@ fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
     let is_text = files.own_coding.is_none() && is_type(&rules.include_types, &files.content_type);
     let is_page = rules.includes && is_text;
     is_page.then_some((resource, files, rules))
+}
+
+/// The path of the file of an answer as a URL of its site has it, decoded.
+fn url_path_of(answer: &Answer) -> Option<Vec<u8>> {
+    let Outcome::Content(id, content::Answer::Resource(resource)) = &answer.outcome else {
+        return None;
+    };
+    let file = file_at(&answer.serving, *id, resource)?;
+    Some([answer.serving.prefix(*id), &file].concat())
 }
 
 /// Returns whether files of a media type are pages.

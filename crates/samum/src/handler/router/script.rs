@@ -52,11 +52,16 @@ pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
     scripts.any(|name| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
 }
 
+/// The path of the file that a resource is, below its route: that of the index that was chosen if it is the path of a
+/// directory.
+pub(super) fn file_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
+    let Kind::File(_) = &resource.kind else { return None };
+    let index = serving.route(id).action.files()?.rules.index.get(resource.index);
+    Some(name_at(&resource.path, index.map_or("", String::as_str)))
+}
+
 /// The name of the script that a resource is, if it is one.
 pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     serving.scripts(id)?;
-    let Kind::File(_) = &resource.kind else { return None };
-    let index = &serving.route(id).action.files()?.rules.index[resource.index];
-    let name = name_at(&resource.path, index);
-    is_script(&name).then_some(name)
+    file_at(serving, id, resource).filter(|name| is_script(name))
 }

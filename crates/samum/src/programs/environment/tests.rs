@@ -60,6 +60,7 @@ fn rfc3875_4_1_all_variables_of_a_request() {
             "CONTENT_LENGTH=5",
             "CONTENT_TYPE=a/b",
             "DOCUMENT_ROOT=/srv/www",
+            "DOCUMENT_URI=/tool/a b/env/x/\u{e4}",
             "GATEWAY_INTERFACE=CGI/1.1",
             "HTTP_ACCEPT=text/*",
             "HTTP_AUTHORIZATION=Basic eA==",
