@@ -9,6 +9,7 @@ mod common;
 mod application;
 mod disks;
 mod holes;
+mod limits;
 mod nginx;
 mod pages;
 mod servers;
