@@ -182,6 +182,9 @@ fn a_program_that_dies_in_a_page_cuts_it() {
     });
 }
 
+/// Holes of the pages of one response that are open at once.
+const OPEN_MAX: u64 = 32;
+
 #[test]
 fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
     on_both_drivers(|driver| {
@@ -196,7 +199,7 @@ fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
         tree.write("www/b.html", seven("/c.html").as_str());
         tree.write("www/c.html", "<!--#echo var=\"none\"-->");
         let stage = Stage::new(driver, &tree);
-        // Each has 400 pages, of which the 343 innermost are computed.
+        // Each has 400 pages. Those for which there is no place yet wait until the turn of theirs has come.
         let clients: Vec<_> = (0..12)
             .map(|_| {
                 let mut client = stage.connect();
@@ -204,7 +207,7 @@ fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
                 client
             })
             .collect();
-        let all = 12 * (1 + 7 + 49 + 343);
+        let all = 12 * OPEN_MAX;
         let begun = || stage.count("samum_includes_total{event=\"begun\"}");
         assert!(wait_until(SOON, || begun() == all), "{} of {all}", begun());
         assert_eq!(stage.page("/c.html"), "(none)");
