@@ -8,15 +8,14 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, fstat};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RawDir, fstat};
 use rustix::ioctl;
 
-use super::{links, watch};
+use super::{open, watch};
 use crate::fd::Unused;
 use crate::gate::Device;
 use crate::links::Links;
 use crate::mounts;
-use crate::now::file::settle_flags;
 use crate::op::{
     Caching, Entry, FileKind, LISTED_LINKS_MAX, Listing, OpenHow, Stat, path_of_entry,
 };
@@ -154,12 +153,12 @@ impl Job {
             Self::Open { dir, path, how } => {
                 // SAFETY: `Op::Open` in the table holds the descriptor.
                 let dir = dir.map_or(rustix::fs::CWD, |dir| unsafe { borrow(dir) });
-                open(dir, &path, how).map(Outcome::Opened)
+                open::at(dir, &path, how).map(Outcome::Opened)
             }
             Self::Follow { root, path, how, links } => {
                 // SAFETY: `Op::Follow` in the table holds the descriptor.
                 let root = unsafe { borrow(root) };
-                links::open(root, &path, how, &links).map(Outcome::Opened)
+                open::through_links(root, &path, how, &links).map(Outcome::Opened)
             }
             Self::Stat { fd } => {
                 // SAFETY: `Op::Stat` in the table holds the descriptor.
@@ -267,30 +266,6 @@ fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: the kernel reads and writes it, and no extents behind it, because there is room for none.
     unsafe { ioctl::ioctl(file, call) }?;
     Ok(map.mapped_extents)
-}
-
-/// The number of times that a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
-/// anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one
-/// thread that renamed without a pause 2.4 % of single tries failed; even if every second one did,
-/// 64 in a row would not.
-pub(crate) const OPEN_TRIES_MAX: u32 = 64;
-
-/// `openat2(2)`.
-pub(super) fn open(dir: BorrowedFd<'_>, path: &CStr, how: OpenHow) -> io::Result<OwnedFd> {
-    let flags = OFlags::from_bits_retain(how.flags.cast_unsigned()) | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::from_bits_retain(how.resolve);
-    let mode = Mode::from_raw_mode(how.mode);
-    let mut tries = 1;
-    loop {
-        match rustix::fs::openat2(dir, path, flags, mode, resolve) {
-            Err(rustix::io::Errno::AGAIN) if tries < OPEN_TRIES_MAX => tries += 1,
-            Err(error) => return Err(error.into()),
-            Ok(fd) => {
-                settle_flags(&fd, how);
-                return Ok(fd);
-            }
-        }
-    }
 }
 
 /// The attributes of an open file; learns of its mount if that is not known.
@@ -417,7 +392,7 @@ fn list(
                 };
                 links_left = left;
                 let path = path_of_entry(path, name.to_bytes());
-                let target = links::open(*root, &path, links::FIND, links);
+                let target = open::through_links(*root, &path, open::FIND, links);
                 let Ok(target) = target.and_then(|target| Ok(fstat(target)?)) else { continue };
                 stat = target;
             }

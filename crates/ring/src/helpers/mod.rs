@@ -2,7 +2,7 @@
 
 #[allow(unsafe_code, reason = "system calls on lent descriptors and memory")]
 pub(crate) mod job;
-mod links;
+pub(crate) mod open;
 pub(crate) mod watch;
 
 use core::time::Duration;
