@@ -124,9 +124,9 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
     })
 }
 
-/// Reads the next line of a trailer section that may have `bytes_left` more bytes, and leaves it out, as RFC 9112 §7.1.2
-/// lets a recipient do with all trailers: the length of the line, and whether it is the end of the section. `None` if
-/// more bytes are needed.
+/// Reads the next line of a trailer section that may have `bytes_left` more bytes, and leaves it out, as RFC 9112
+/// §7.1.2 lets a recipient do with all trailers: the length of the line, and whether it is the end of the section.
+/// `None` if more bytes are needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<(usize, bool)>, Reject> {

@@ -83,8 +83,8 @@ pub fn client<'a>(
     }
 }
 
-/// Returns the scheme of the URL that the [client](fn@client) has asked for, by the lines of the fields of a trusted peer;
-/// `None` if they do not tell.
+/// Returns the scheme of the URL that the [client](fn@client) has asked for, by the lines of the fields of a trusted
+/// peer; `None` if they do not tell.
 ///
 /// It is the scheme of the hop that names the client. A list in `X-Forwarded-Proto` has as many proxies behind the
 /// client as that in `X-Forwarded-For`; what stands before may be forged. If both fields tell, and not the same, the

@@ -4,9 +4,9 @@
 //! route for all files beside one for `*.php`, or one whose directory has that of the programs below it. Rules:
 //!
 //! - A file below the directory of programs is not sent.
-//! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script, however
-//!   that is spelled: some disks know no case, others leave out dots and spaces at the end of a name, and a compressed
-//!   script is its source, too. The route of the application itself runs those that are spelled as it expects.
+//! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script,
+//!   however that is spelled: some disks know no case, others leave out dots and spaces at the end of a name,
+//!   and a compressed script is its source, too. The route of the application itself runs those that are spelled as it expects.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
