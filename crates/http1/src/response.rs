@@ -303,11 +303,14 @@ fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
     Some((digit(minor)?, [digit(a)?, digit(b)?, digit(c)?], rest))
 }
 
+/// The start of a status line: version, digits of the code, and what is behind them.
+type OddStart<'a> = (Version, [u8; 3], &'a [u8]);
+
 /// The version, the digits of the status code, and what is behind them, of a line with several spaces, or with a later
 /// version than there is of this protocol, as programs write it that copy the one of their client. `None` if more bytes
 /// are needed.
 #[cold]
-fn odd_version_and_code(view: &[u8]) -> Result<Option<(Version, [u8; 3], &[u8])>, Fault> {
+fn odd_version_and_code(view: &[u8]) -> Result<Option<OddStart<'_>>, Fault> {
     const PATTERN: &[u8] = b"HTTP/n.n ";
     for (position, (&byte, &expected)) in view.iter().zip(PATTERN).enumerate() {
         let is_expected = if expected == b'n' { byte.is_ascii_digit() } else { byte == expected };
