@@ -81,7 +81,7 @@ impl Environment {
         let scheme = circumstances.scheme.unwrap_or_default();
         let outer =
             if circumstances.is_trusted { outer_port(head, circumstances.scheme) } else { None };
-        let port = outer.or(circumstances.port).or(port).unwrap_or(scheme.port());
+        let port = outer.or(circumstances.port).or(port).unwrap_or_else(|| scheme.port());
         let mut uri = path.to_vec();
         if let Some(query) = query {
             uri.push(b'?');
