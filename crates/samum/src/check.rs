@@ -18,7 +18,10 @@ use crate::listen::{self, Probe};
 use crate::log::files::cannot_log;
 use crate::place::Place;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{control_socket, follow, interface, server};
+use crate::{control_socket, follow, interface, quota, server};
+
+/// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -41,6 +44,7 @@ pub struct Checked {
 /// with another one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
+    warn_of_body_files(&mut loaded);
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
     warnings.extend(warnings_of_links(&loaded));
@@ -182,10 +186,10 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             Action::Proxy(upstream) | Action::Fastcgi(Fastcgi { upstream, .. }) => {
                 upstream.rules.buffer_dir.clone().map(Thing::Buffers)
             }
+            Action::Cgi(cgi) => cgi.buffer_dir.clone().map(Thing::Buffers),
             Action::Files(_)
             | Action::Redirect(_)
             | Action::Redirects(_)
-            | Action::Cgi(_)
             | Action::Metrics
             | Action::Status(_) => None,
         });
@@ -231,6 +235,38 @@ fn is_samums_alone(address: &Address, config: &Config) -> bool {
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
+}
+
+/// Warns if bodies of requests go to the directory of the system for temporary files, and that is in memory, or takes
+/// none.
+pub(crate) fn warn_of_body_files(loaded: &mut Loaded) {
+    let mut routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
+    let is_used = routes.any(|route| match &route.action {
+        Action::Cgi(cgi) => cgi.buffer_dir.is_none(),
+        Action::Fastcgi(Fastcgi { upstream, .. }) => upstream.rules.buffer_dir.is_none(),
+        _ => false,
+    });
+    if !is_used {
+        return;
+    }
+    let dir = quota::directory(None).into_owned();
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let why = match rustix::fs::open(&dir, flags, Mode::RUSR | Mode::WUSR) {
+        Err(error) => format!("no files can be made there: {}", words(&error.into())),
+        Ok(file) => match rustix::fs::fstatfs(file) {
+            Ok(stat) if u64::try_from(stat.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind)) => {
+                "they take memory there (tmpfs)".to_owned()
+            }
+            _ => return,
+        },
+    };
+    let text = format!(
+        "long bodies of requests in chunks for programs and scripts go to files in {}, and {why}; `buffer-dir` names \
+         another directory",
+        dir.display()
+    );
+    let warning = loaded.warning(&Thing::Buffers(dir), &text);
+    loaded.warnings.push(warning);
 }
 
 /// Finds out whether buffers can be made in a directory: files without names, in which there can be holes.

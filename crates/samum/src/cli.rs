@@ -337,6 +337,10 @@ pub struct ServerFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(value::CONNECTIONS))]
     pub max_connections: Option<u32>,
 
+    /// Bytes of all files together in which bodies of requests wait for programs and FastCGI applications [default: 1g]
+    #[arg(long, value_name = "BYTES", value_parser = value::bytes)]
+    pub max_body_files: Option<u64>,
+
     /// Close a connection without a request after S seconds [default: 75]
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     pub timeout_idle: Option<Duration>,
@@ -488,7 +492,11 @@ impl Serve {
         let collisions = loaded.config.collisions();
         let error = |(address, why): (_, String)| loaded.error(&Thing::Address(address), &why);
         let errors: Vec<_> = collisions.map(error).collect();
-        if errors.is_empty() { Ok(loaded) } else { Err(Errors(errors)) }
+        if !errors.is_empty() {
+            return Err(Errors(errors));
+        }
+        check::warn_of_body_files(&mut loaded);
+        Ok(loaded)
     }
 
     /// The configuration of one directory.
@@ -553,6 +561,7 @@ impl ServerFlags {
         set(&mut server.error_format, self.error_format.as_ref());
         let tuning = &mut server.tuning;
         set(&mut tuning.connections_max, self.max_connections.as_ref().map(number).as_ref());
+        set(&mut tuning.body_files_max, self.max_body_files.as_ref());
         set(&mut tuning.timeout_idle, self.timeout_idle.as_ref());
         set(&mut tuning.timeout_header, self.timeout_header.as_ref());
         set(&mut tuning.timeout_send, self.timeout_send.as_ref());

@@ -50,6 +50,7 @@ mod place;
 pub mod preload;
 mod programs;
 pub mod proxy_protocol;
+mod quota;
 mod redirect;
 pub mod reload;
 mod route;

@@ -28,7 +28,7 @@ const FILL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// A client, as limits count it: an IPv4 address, or the /64 of an IPv6 address, which is what a network
 /// gives to one customer at least.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u64);
 
 /// The rate at which a token bucket is filled, and its size.

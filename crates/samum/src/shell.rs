@@ -62,6 +62,10 @@ pub mod kind {
     pub(crate) const PAGE: Token = 19 << 56;
     /// The file of a buffer for a slow client is opened, written or given back; the exchange follows.
     pub(crate) const SPOOL: Token = 20 << 56;
+    /// The file of a body for a FastCGI application is opened, written or read.
+    pub(crate) const SCRIPT_BODY: Token = 21 << 56;
+    /// The same for a program.
+    pub(crate) const PROGRAM_BODY: Token = 22 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
     /// The bits of a token that hold the kind.
@@ -90,6 +94,8 @@ pub(crate) enum Complaint {
     Redirects,
     /// Pages that cannot be made as they say.
     Includes,
+    /// Files in which bodies of requests wait.
+    Bodies,
 }
 
 /// The ring, the disk, the logs, and the context of decisions.

@@ -454,6 +454,10 @@ pub struct Cgi {
     pub output_max: u64,
     /// Variables of the environment beside those of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
+    /// Bytes of a body that wait in memory until all of it has come, but 1 MiB at most. See [`GatewayRules::buffer`].
+    pub buffer: u64,
+    /// The directory on whose disk the rest of such a body waits; by default that of the system for temporary files.
+    pub buffer_dir: Option<PathBuf>,
 }
 
 impl Cgi {
@@ -466,6 +470,8 @@ impl Cgi {
             timeout: Duration::from_secs(60),
             output_max: 64 * 1024 * 1024,
             environment: Vec::new(),
+            buffer: GatewayRules::BUFFER,
+            buffer_dir: None,
         }
     }
 }
@@ -597,6 +603,8 @@ pub struct Tuning {
     /// Bytes of the buffers of one worker in which contents of other servers wait for slow clients. Beyond them each content
     /// has little memory, and waits at its server.
     pub buffers_bytes_max: u64,
+    /// Bytes of the files in which bodies of requests wait for programs and applications, of all workers together.
+    pub body_files_max: u64,
     /// The maximum number of connections of all workers together.
     pub connections_max: usize,
     /// An idle connection is closed after this time.
@@ -641,6 +649,7 @@ impl Default for Tuning {
         Self {
             memory_bytes_max: WORKER_BYTES_MAX,
             buffers_bytes_max: 512 * 1024 * 1024,
+            body_files_max: 1024 * 1024 * 1024,
             connections_max: 16 * 1024,
             timeout_idle: Duration::from_secs(75),
             timeout_header: Duration::from_secs(20),

@@ -109,11 +109,10 @@ fn route_of(draft: RouteDraft) -> Option<Route> {
             upstream.rules = shared.gateway;
             files.iter_mut().for_each(|files| files.rules = shared.files.clone());
         }
-        Action::Redirect(_)
-        | Action::Redirects(_)
-        | Action::Cgi(_)
-        | Action::Metrics
-        | Action::Status(_) => {}
+        Action::Cgi(cgi) => {
+            (cgi.buffer, cgi.buffer_dir) = (shared.gateway.buffer, shared.gateway.buffer_dir);
+        }
+        Action::Redirect(_) | Action::Redirects(_) | Action::Metrics | Action::Status(_) => {}
     }
     Some(Route {
         path: path.0,

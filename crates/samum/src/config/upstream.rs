@@ -56,7 +56,8 @@ pub struct GatewayRules {
     /// Bytes of a response that may wait for the client; the server waits then. By default 1 MiB, 16 KiB at
     /// least.
     pub buffer: u64,
-    /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory.
+    /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory. Also that
+    /// of bodies that are collected for an application, which are in the system's one for temporary files by default.
     /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
     pub buffer_dir: Option<PathBuf>,
     /// True if long contents of known length go to the client through a pipe, which copies nothing. The default is true.
@@ -124,6 +125,8 @@ pub enum HashBy {
 }
 
 impl GatewayRules {
+    /// The default of [`buffer`](Self::buffer).
+    pub const BUFFER: u64 = 1024 * 1024;
     /// The least value of [`buffer`](Self::buffer).
     pub const BUFFER_MIN: u64 = 16 * 1024;
     /// The least value of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on
@@ -138,7 +141,7 @@ impl GatewayRules {
 impl Default for GatewayRules {
     fn default() -> Self {
         Self {
-            buffer: 1024 * 1024,
+            buffer: Self::BUFFER,
             buffer_dir: None,
             splice: true,
             receive_max: 512 * 1024,

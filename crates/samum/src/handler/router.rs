@@ -19,10 +19,12 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use http::{FieldSection, Head, HeadBuf, Method, Status, Target, path};
+use http1::Framing;
 use ring::{Completion, Fd};
 
 use super::cgi::Programs;
 use super::files::Files;
+use super::gateway;
 use super::gateway::bodies::Needs;
 use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
@@ -40,7 +42,7 @@ use crate::serving::{Place, Served, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use crate::upstream::Server;
-use admit::admit;
+use admit::{admit, terms_of};
 pub use answer::Answer;
 use answer::{Outcome, add_fields, allowed, fixed, not_taken};
 use moved::{lacks_slash, redirected, refused_at};
@@ -150,14 +152,20 @@ impl Handler for Router {
             admitted.ok()?;
         }
         let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
-        if let Some(upstream) = serving.upstream(route) {
-            let needs = match serving.scripts(route) {
-                Some(_) => Needs::All { part: upstream.rules.buffer },
-                None => Needs::Nothing,
-            };
-            return self.proxy.consumer(request, needs, bytes_max);
+        let Some(terms) = terms_of(shell, request, &serving, route) else {
+            return self.proxy.consumer(request, Needs::Nothing, bytes_max);
+        };
+        // A body that is collected may be no longer than all that are.
+        let of_all = serving.snapshot.quota().bytes_max().max(terms.memory_max);
+        let is_collected = gateway::framing(request.head) == Framing::Chunked;
+        let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
+        match serving.upstream(route) {
+            Some(upstream) => {
+                let needs = Needs::All { part: upstream.rules.buffer, terms };
+                self.proxy.consumer(request, needs, bytes_max)
+            }
+            None => self.programs.consumer(request, Needs::All { part: 0, terms }, bytes_max),
         }
-        self.programs.consumer(request, bytes_max)
     }
 
     #[inline]
@@ -268,6 +276,8 @@ impl Handler for Router {
             kind::CGI => self.programs.handle(shell, &completion),
             kind::LINK | kind::LINK_WRITABLE => self.proxy.handle(shell, completion),
             kind::SPOOL => self.proxy.handle_spool(shell, completion),
+            kind::SCRIPT_BODY => self.proxy.handle_body(shell, completion),
+            kind::PROGRAM_BODY => self.programs.handle_body(shell, completion),
             kind::CHECK | kind::CHECK_WRITABLE => self.proxy.handle_check(shell, completion),
             kind::PAGE => self.pages.handle(shell, completion),
             kind::WAKE => {
@@ -386,6 +396,7 @@ impl Router {
         let serving = self.files.successor(&before, snapshot, succession, roots);
         let serving = Rc::new(serving.recorded(recordings));
         self.proxy.watch(shell, serving.snapshot.upstreams());
+        serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
         shell.cx.replace(serving);
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));

@@ -173,6 +173,16 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_body_files_total",
+        kind: Kind::Counter,
+        help: "Bodies of requests that went to files, to wait there for programs and applications, and requests that were \
+               refused because there was no room for that, or the disk was full, failed or did not answer.",
+        samples: &[
+            ("event=\"begun\"", |stats| stats.body_files),
+            ("event=\"failed\"", |stats| stats.body_files_failed),
+        ],
+    },
+    Family {
         name: "samum_proxy_buffer_files_total",
         kind: Kind::Counter,
         help: "Responses of servers that were kept on a disk, because their clients were slow, and those of them \

@@ -78,6 +78,10 @@ stats! {
     cgi_killed,
     /// Requests for programs that were refused because there were too many, or something was short.
     cgi_refused,
+    /// Bodies of requests that went to files, to wait there for programs and applications.
+    body_files,
+    /// Requests that were refused because there was no room for such a file, or its disk was full, failed or did not answer.
+    body_files_failed,
     /// Requests that were passed on to servers.
     proxied,
     /// Requests that were tried again, because a connection could not be made or had been closed.

@@ -19,10 +19,12 @@ use crate::config::{
     self, Action, Address, Config, FileRules, Files, FixedStatus, Log, LogTarget, Pattern, Route,
     Site, Tuning, rule,
 };
+use crate::descriptors;
 use crate::fields::Rules;
 use crate::guard::{Guard, Guards};
 use crate::limits::Limiter;
 use crate::programs::Directory;
+use crate::quota::Quota;
 use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
 use crate::upstream::Upstream;
@@ -45,6 +47,8 @@ pub struct Snapshot {
     addresses: Vec<(u32, Address)>,
     proxies: Proxies,
     limiter: Arc<Limiter>,
+    /// The bound of the files in which bodies of requests wait.
+    quota: Arc<Quota>,
     names: Arc<Names>,
     pub(super) sites: Vec<Routes>,
     /// The routes that answers of gateways lead to, by site: those that are reached by hand-over only, too.
@@ -199,6 +203,7 @@ impl Snapshot {
             addresses: Vec::new(),
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
+            quota: Quota::new(config.server.tuning.body_files_max, descriptors::limit()),
             names: Arc::new(Names::new()),
             sites: Vec::new(),
             inner: Vec::new(),
@@ -380,6 +385,11 @@ impl Snapshot {
     /// The limits of clients.
     pub(crate) const fn limiter(&self) -> &Arc<Limiter> {
         &self.limiter
+    }
+
+    /// The bound of the files in which bodies of requests wait.
+    pub(crate) const fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 
     /// The directories to open, without repetitions.

@@ -50,14 +50,16 @@ fn git_clones_and_pushes() {
         let url = format!("http://{address}/tool/git/a.git");
         git(&work, &["clone", "-q", &url, "one"]);
         let one = work.join("one");
-        // More than a pipe holds, and not compressible; less than what git sends in chunks.
-        let bytes = testkit::Content::pseudo_random(1, 600_000).read(0, 600_000);
-        std::fs::write(one.join("file"), &bytes).unwrap();
-        git(&one, &["add", "file"]);
-        git(&one, &["commit", "-q", "-m", "first"]);
-        git(&one, &["push", "-q", "origin", "HEAD:main"]);
-        git(&work, &["clone", "-q", "-b", "main", &url, "two"]);
-        assert!(std::fs::read(work.join("two/file")).unwrap() == bytes);
+        // More than a pipe holds, and not compressible; and more than git sends with a length.
+        for (copy, length) in [("two", 600_000), ("three", 5 * 1024 * 1024)] {
+            let bytes = testkit::Content::pseudo_random(1, length as u64).read(0, length);
+            std::fs::write(one.join("file"), &bytes).unwrap();
+            git(&one, &["add", "file"]);
+            git(&one, &["commit", "-q", "-m", copy]);
+            git(&one, &["push", "-q", "origin", "HEAD:main"]);
+            git(&work, &["clone", "-q", "-b", "main", &url, copy]);
+            assert!(std::fs::read(work.join(copy).join("file")).unwrap() == bytes);
+        }
         assert_eq!(stage.counts().failed, 0);
     });
 }

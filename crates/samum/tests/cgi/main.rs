@@ -11,3 +11,4 @@ mod processes;
 mod requests;
 mod responses;
 mod stage;
+mod uploads;

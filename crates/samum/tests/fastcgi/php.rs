@@ -136,10 +136,14 @@ fn a_body_reaches_the_script() {
         let response = client.response().unwrap();
         assert_eq!(value(text(&response), "CONTENT_LENGTH"), "5");
         assert!(text(&response).ends_with(&format!("{}\n", digest(b"hello"))));
+        // What does not fit into memory waits in a file.
         let mut client = stage.connect();
         client.send(request("POST /sub/show.php\nTransfer-Encoding: chunked")).unwrap();
-        let _ = client.send("200001\r\n");
-        assert_eq!(client.response().unwrap().status, 413);
+        client.send([b"a00000\r\n", &long[..], b"\r\n0\r\n\r\n"].concat()).unwrap();
+        let response = client.response().unwrap();
+        assert_eq!(value(text(&response), "CONTENT_LENGTH"), "10485760");
+        assert!(text(&response).ends_with(&format!("{}\n", digest(&long))));
+        assert_eq!(stage.count("samum_body_files_total", &[("event", "begun")]), 1);
     });
 }
 

@@ -1059,11 +1059,23 @@ fn action() -> impl Strategy<Value = Action> {
         ("https://[a-z]{1,5}/[!\"%-.0-~]{0,5}([$]0)?", status)
             .prop_map(|(to, status)| Action::Redirect(Redirect { to, status })),
         file().prop_map(Action::Redirects),
-        (file(), 1..65_536_u32, seconds(), any::<u64>(), environment()).prop_map(
-            |(root, processes_max, timeout, output_max, environment)| {
-                Action::Cgi(Cgi { root, processes_max, timeout, output_max, environment })
-            }
-        ),
+        (
+            (file(), GatewayRules::BUFFER_MIN..1 << 40, option::of(file())),
+            (1..65_536_u32, seconds(), any::<u64>(), environment())
+        )
+            .prop_map(|(files, limits)| {
+                let (root, buffer, buffer_dir) = files;
+                let (processes_max, timeout, output_max, environment) = limits;
+                Action::Cgi(Cgi {
+                    root,
+                    processes_max,
+                    timeout,
+                    output_max,
+                    environment,
+                    buffer,
+                    buffer_dir,
+                })
+            }),
         upstream().prop_map(Action::Proxy),
         Just(Action::Metrics),
         (200..304_u16, option::of(text()))

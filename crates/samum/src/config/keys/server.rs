@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::interface::{interface_text, read_interface};
 use super::pcap::PCAP;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
-use super::{Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
+use super::{BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
 use crate::config::draft::{Draft, Thing};
 use crate::config::message::{Notes, Place};
 use crate::config::node::Node;
@@ -173,6 +173,19 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
             set(&mut draft.server.tuning.connections_max, number);
         },
         write: |server| Some(server.tuning.connections_max.to_string()),
+    },
+    Key {
+        name: "max-body-files",
+        kind: BYTES,
+        default: "`\"1g\"`",
+        example: r#""8g""#,
+        doc: "Bytes of all files together in which bodies of requests in chunks wait for programs and FastCGI applications (see \
+              `buffer-dir`). Beyond it the client that has most gives way: its request is answered 503. One body that is \
+              longer than all files may be is answered 413.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.body_files_max, node.quantity(value::bytes, notes));
+        },
+        write: |server| Some(bytes_text(server.tuning.body_files_max)),
     },
     Key {
         name: "timeout-idle",

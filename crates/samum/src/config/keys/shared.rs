@@ -1,6 +1,7 @@
 //! The keys of `[[site]]` that its routes have, too, and inherit.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use sendfile::Window;
 
@@ -17,7 +18,8 @@ use crate::config::message::Notes;
 use crate::config::node::Node;
 use crate::config::value::{self, quoted};
 use crate::config::{
-    Balance, FileRules, Files, GatewayRules, HashBy, HeaderRule, Limits, Route, Symlinks, rule,
+    Action, Balance, FileRules, Files, GatewayRules, HashBy, HeaderRule, Limits, Route, Symlinks,
+    rule,
 };
 
 /// The keys of `[[site]]` that its routes have, too, and inherit.
@@ -357,14 +359,16 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         doc: "Bytes of the response of another server that may wait for the client, at least 16 KiB; the server \
               waits then. Beside it a response that is spliced has at most twice `receive-max` in pipes, and a \
               worker 1.25 MiB that its servers have sent before they were told to wait. With `fastcgi`, also bytes \
-              of a long body that have come when the application hears of its request.",
+              of a long body that have come when the application hears of its request. With `fastcgi` and `cgi`, \
+              also bytes of a body in chunks that are in memory, but 1 MiB at most: the rest waits in a file until all of it \
+              has come, because the script or the program has to be told the length.",
         read: |shared, node, notes| match node.quantity(value::bytes, notes) {
             Some(bytes) if bytes < GatewayRules::BUFFER_MIN => {
                 notes.error(node.place, "a buffer has 16 KiB at least");
             }
             bytes => set(&mut shared.gateway.buffer, bytes),
         },
-        write: |route| gateway(route).map(|rules| bytes_text(rules.buffer)),
+        write: |route| buffer(route).map(|(bytes, _)| bytes_text(bytes)),
     },
     Key {
         name: "buffer-dir",
@@ -376,13 +380,16 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               have no names and are gone with the process. The file system has to know `O_TMPFILE` and \
               holes in files (ext4, XFS, Btrfs, tmpfs). If the disk is full, fails or does not answer within \
               2 s, or a worker has 128 files already, the response goes on through memory, and its \
-              server waits for the client.",
+              server waits for the client. With `fastcgi` and `cgi`, bodies of requests in chunks that are longer \
+              than `buffer` are kept there, too, or if it is `none`, in `$TMPDIR`, else `/tmp`; `max-body-files` of `[server]` bounds all \
+              of them. If the disk is full, fails or does not answer within 2 s, such a request is answered 503. With `cgi` alone \
+              `buffer` may be less than 4 MiB.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
             set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));
         },
         write: |route| {
-            let dir = gateway(route)?.buffer_dir.as_deref();
+            let (_, dir) = buffer(route)?;
             Some(dir.map_or_else(|| quoted("none"), path_text))
         },
     },
@@ -650,8 +657,6 @@ const READERS: [(&[&str], &[&str]); 3] = [
     ),
     (
         &[
-            "buffer",
-            "buffer-dir",
             "splice",
             "receive-max",
             "timeout-connect",
@@ -668,7 +673,7 @@ const READERS: [(&[&str], &[&str]); 3] = [
         ],
         &["proxy", "fastcgi"],
     ),
-    (&["half-close"], &["proxy", "fastcgi", "cgi"]),
+    (&["buffer", "buffer-dir", "half-close"], &["proxy", "fastcgi", "cgi"]),
 ];
 
 /// The actions of routes that do something with a key; `None` if all do.
@@ -678,6 +683,14 @@ pub(in crate::config) fn readers(key: &str) -> Option<&'static [&'static str]> {
 
 pub(super) const fn files(route: &Route) -> Option<&Files> {
     route.action.files()
+}
+
+/// The size and the directory of buffers.
+fn buffer(route: &Route) -> Option<(u64, Option<&Path>)> {
+    match &route.action {
+        Action::Cgi(cgi) => Some((cgi.buffer, cgi.buffer_dir.as_deref())),
+        _ => gateway(route).map(|rules| (rules.buffer, rules.buffer_dir.as_deref())),
+    }
 }
 
 fn gateway(route: &Route) -> Option<&GatewayRules> {

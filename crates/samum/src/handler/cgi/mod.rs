@@ -12,8 +12,8 @@
 //! [`Directory`].
 //!
 //! A body that fits into memory is collected first ([`bodies`](super::gateway::bodies)), so that a slow client occupies
-//! no program, and because a program must be told the length (RFC 3875 §4.1.2). A longer one is given to the
-//! program while it comes.
+//! no program. So is one of unknown length, in memory and in a file, because a program must be told the length (RFC 3875
+//! §4.1.2). A longer one is given to the program while it comes.
 
 mod life;
 mod program;
@@ -55,7 +55,7 @@ const _: () =
     assert!(response::CONTENT_BYTES_END == BODY_BYTES_END, "the parser has none but its own");
 
 /// The programs of a worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Programs {
     programs: Slab<Program>,
     news: Rc<RefCell<News>>,
@@ -102,19 +102,35 @@ pub(super) struct Reached {
     interest: Rc<Interest>,
 }
 
+impl Default for Programs {
+    fn default() -> Self {
+        Self {
+            programs: Slab::new(),
+            news: Rc::default(),
+            answers: VecDeque::new(),
+            woken: VecDeque::new(),
+            mailbox: None,
+            ticks: false,
+            bodies: Bodies::new(kind::PROGRAM_BODY),
+            lines: Lines::default(),
+            scratch: Vec::new(),
+        }
+    }
+}
+
 impl Programs {
     /// Takes the body of a request for a program, of `bytes_max` bytes at most. The request is found next.
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
+        needs: Needs,
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
         if framing == Framing::None {
             return None;
         }
-        let needs = Needs::All { part: 0 };
-        self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news)
+        Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
     /// Finds the answer to a request for a program.
@@ -126,7 +142,7 @@ impl Programs {
         waiter: Waiter,
     ) -> Found<Answer> {
         let Request { head, ticket, .. } = *request;
-        let Ok(input) = self.bodies.take(ticket) else { return refuse(shell, None) };
+        let input = self.bodies.take(ticket);
         if matches!(head.method, Method::Trace | Method::Connect) {
             drop_rest(input.as_ref());
             return Found::Now(Answer::Error(Status::MethodNotAllowed));
@@ -194,8 +210,9 @@ impl Programs {
     /// Moves on what clients and programs have left to do.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         loop {
+            let has_acted = self.bodies.go_on(shell, &mut self.woken);
             let News { touched, left } = core::mem::take(&mut *self.news.borrow_mut());
-            if touched.is_empty() && left.is_empty() {
+            if !has_acted && touched.is_empty() && left.is_empty() {
                 return;
             }
             for key in left {
@@ -205,13 +222,6 @@ impl Programs {
                 self.go_on(shell, key);
             }
             for key in touched {
-                self.go_on(shell, key);
-            }
-            while let Some(key) = self.bodies.surplus() {
-                if let Some(program) = self.programs.get_mut(key) {
-                    shell.cx.stats.cgi_refused += 1;
-                    program.fail(&mut self.answers, Status::ServiceUnavailable);
-                }
                 self.go_on(shell, key);
             }
         }
@@ -230,6 +240,11 @@ impl Programs {
             pipe.waits.take_if(|key| *key == completion.key);
         }
         self.go_on(shell, key);
+    }
+
+    /// Takes a completion of an operation of the file of a body.
+    pub(super) fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
+        self.bodies.handle(shell, completion, &mut self.woken);
     }
 
     /// Takes the results of the threads.
@@ -311,6 +326,7 @@ impl Programs {
 
     fn handle_tick(&mut self, shell: &mut Shell) {
         self.ticks = false;
+        self.bodies.handle_tick(shell, &mut self.woken);
         let keys: Vec<Key> = self.programs.keys().collect();
         for key in keys {
             self.go_on(shell, key);

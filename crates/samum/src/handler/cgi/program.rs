@@ -115,6 +115,9 @@ impl Program {
         if self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off()) {
             self.handle_left(tools.answers);
         }
+        if self.input.as_ref().is_some_and(|input| input.borrow().has_no_room()) {
+            self.handle_no_room(tools);
+        }
         let is_over = matches!(self.reply, Progress::Over);
         match &mut self.stage {
             Stage::Collecting(_) if is_over => true,
@@ -147,6 +150,19 @@ impl Program {
             }
             Stage::Ordered(..) => false,
             Stage::Running(_) => self.run(tools, key),
+        }
+    }
+
+    /// Its body was given up.
+    fn handle_no_room(&mut self, tools: &mut Tools<'_>) {
+        match &mut self.stage {
+            Stage::Running(running) => running.life.stop(Cause::Gone),
+            Stage::Collecting(_) | Stage::Ordered(..) => {
+                if !matches!(self.reply, Progress::Over) {
+                    tools.shell.cx.stats.cgi_refused += 1;
+                }
+                self.fail(tools.answers, Status::ServiceUnavailable);
+            }
         }
     }
 
@@ -194,24 +210,30 @@ impl Program {
             return;
         };
         let mut input = input.borrow_mut();
-        let before = input.waiting.len();
-        while let (first @ [_, ..], _) = input.waiting.as_slices() {
-            match write(stdin.fd.os(), &first[..first.len().min(PIPE_BYTES)]) {
-                Ok(count) => drop(input.waiting.drain(..count)),
+        let mut has_taken = false;
+        while let next @ [_, ..] = input.next() {
+            match write(stdin.fd.os(), &next[..next.len().min(PIPE_BYTES)]) {
+                Ok(count) => {
+                    input.consume(count);
+                    has_taken = true;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     stdin.wait(&mut tools.shell.ring, Op::Writable, token);
                     break;
                 }
                 // EPIPE: the program does not want it, which is no error.
-                Err(_) => input.drop_rest(),
+                Err(_) => {
+                    input.drop_rest();
+                    has_taken = true;
+                }
             }
         }
         if input.is_over() {
             running.stdin = None;
             input.release();
         }
-        if input.waiting.len() < before {
+        if has_taken {
             tools.woken.push_back(self.ticket);
         }
     }

@@ -1,6 +1,7 @@
 //! The body of a request on its way from the client to a program or another server. It knows no pipe and no
 //! socket: a handler moves it on when it is told that something has happened ([`News`]).
 
+pub(in crate::handler) mod collected;
 pub(in crate::handler) mod line;
 pub(in crate::handler) mod parts;
 
@@ -11,13 +12,15 @@ use std::rc::Rc;
 use http::FieldSection;
 use ring::Key;
 
+use self::collected::Collected;
 use self::parts::Parts;
 use super::interest::News;
 use crate::handler::{CONSUMER_ROOM_MIN, Consumer};
 
 /// Bytes of a body that wait to be taken.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body that is collected whole. A longer one is refused if its length is not known.
+/// Bytes of a body that is collected whole if its length is known, and bytes of any body that wait in memory until all of
+/// it has come.
 pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The body of a request.
@@ -25,8 +28,8 @@ pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 pub(in crate::handler) struct Input {
     /// The name of what it is for, once that is known.
     key: Option<Key>,
-    /// Bytes that have come and that nothing has taken yet.
-    pub(in crate::handler) waiting: VecDeque<u8>,
+    /// Bytes in memory that have come and that nothing has taken yet. Those of a file stand before them.
+    waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
     stage: Stage,
@@ -40,7 +43,7 @@ pub(in crate::handler) enum Stage {
     /// It is taken while it comes.
     Streamed,
     /// All of it has to come before anything is taken.
-    Whole(Charge),
+    Whole(Box<Collected>),
     /// A part of it has to come before anything is taken, or all of it.
     Part {
         /// The number of bytes of the part.
@@ -65,6 +68,8 @@ enum Rest {
     Unwanted,
     /// The same, because there is more than there may be.
     TooLong,
+    /// The same, because there is no room for it, or a disk has failed.
+    NoRoom,
 }
 
 /// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
@@ -94,7 +99,12 @@ impl Charge {
 
     /// Gives the bytes back.
     fn clear(&mut self) {
-        self.of_all.set(self.of_all.get() - core::mem::take(&mut self.bytes));
+        self.set(0);
+    }
+
+    fn set(&mut self, bytes: u64) {
+        self.of_all.set(self.of_all.get() - self.bytes + bytes);
+        self.bytes = bytes;
     }
 }
 
@@ -123,7 +133,7 @@ impl Input {
 
     /// The length of the body, if all of it has come and nothing was taken of it.
     pub(in crate::handler) fn length(&self) -> Option<u64> {
-        self.is_whole().then_some(self.waiting.len() as u64)
+        self.is_whole().then(|| self.in_file() + self.waiting.len() as u64)
     }
 
     /// Returns whether all of it, or a part, has to come before anything is taken.
@@ -132,6 +142,7 @@ impl Input {
     }
 
     /// Returns whether something waits for the rest of it.
+    #[cfg(test)]
     pub(in crate::handler) const fn is_awaited(&self) -> bool {
         self.is_collected() && matches!(self.rest, Rest::Coming)
     }
@@ -143,7 +154,17 @@ impl Input {
 
     /// Returns whether nothing waits to be taken, and nothing will.
     pub(in crate::handler) fn is_over(&self) -> bool {
-        self.rest != Rest::Coming && self.waiting.is_empty()
+        self.rest != Rest::Coming && self.is_empty()
+    }
+
+    /// Returns whether nothing of it waits to be taken.
+    pub(in crate::handler) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.in_file() == 0
+    }
+
+    /// Returns whether it was given up, because there is no room for it, or a disk has failed.
+    pub(in crate::handler) const fn has_no_room(&self) -> bool {
+        matches!(self.rest, Rest::NoRoom)
     }
 
     /// Returns whether its rest will never come: its client has broken it off, or has its response.
@@ -156,13 +177,32 @@ impl Input {
         matches!(self.rest, Rest::TooLong)
     }
 
-    /// The name of what it is for, once that is known.
-    pub(in crate::handler) const fn key(&self) -> Option<Key> {
-        self.key
+    /// The next bytes that can be taken at once; there may be more in a file.
+    pub(in crate::handler) fn next(&self) -> &[u8] {
+        match &self.stage {
+            Stage::Whole(collected) if self.in_file() > 0 => collected.ready(),
+            _ => self.waiting.as_slices().0,
+        }
+    }
+
+    /// Takes so many of the [next](Self::next) bytes.
+    pub(in crate::handler) fn consume(&mut self, count: usize) {
+        if self.in_file() > 0 {
+            self.consume_ready(count);
+        } else {
+            self.waiting.drain(..count);
+            self.account();
+        }
     }
 
     /// Takes the next bytes that wait, so many at most. With the last of them their memory goes, too.
     pub(in crate::handler) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
+        if self.in_file() > 0 {
+            let ready = self.next();
+            let bytes = ready[..ready.len().min(bytes_max)].to_vec();
+            self.consume_ready(bytes.len());
+            return bytes;
+        }
         if self.waiting.len() <= bytes_max {
             if let Some(charge) = self.charge() {
                 charge.clear();
@@ -172,6 +212,7 @@ impl Input {
         let (first, _) = self.waiting.as_slices();
         let bytes = first[..first.len().min(bytes_max)].to_vec();
         self.waiting.drain(..bytes.len());
+        self.account();
         bytes
     }
 
@@ -184,6 +225,9 @@ impl Input {
     /// The gateway's server or program has all of it: it takes no memory any more.
     pub(in crate::handler) fn release(&mut self) {
         self.waiting = VecDeque::new();
+        if let Stage::Whole(collected) = &mut self.stage {
+            collected.drop_file();
+        }
         if let Some(charge) = self.charge() {
             charge.clear();
         }
@@ -193,9 +237,8 @@ impl Input {
     const fn charge(&mut self) -> Option<&mut Charge> {
         match &mut self.stage {
             Stage::Streamed => None,
-            Stage::Whole(charge) | Stage::Part { charge, .. } | Stage::PassedOn(charge) => {
-                Some(charge)
-            }
+            Stage::Whole(collected) => Some(&mut collected.charge),
+            Stage::Part { charge, .. } | Stage::PassedOn(charge) => Some(charge),
         }
     }
 
@@ -212,7 +255,7 @@ impl Input {
         // The session keeps to the limit of a body that is collected, and needs room for the framing of its
         // last bytes, too.
         let most = match &self.stage {
-            Stage::Whole(_) => COLLECTED_BYTES_MAX + CONSUMER_ROOM_MIN,
+            Stage::Whole(collected) => return collected.room(self.waiting.len() as u64),
             Stage::Part { bytes, .. } => *bytes + CONSUMER_ROOM_MIN,
             Stage::Streamed | Stage::PassedOn(_) => STREAMED_BYTES_MAX as u64,
         };
@@ -229,8 +272,8 @@ impl Input {
         self.touch();
         match &mut self.stage {
             Stage::Streamed | Stage::PassedOn(_) => None,
-            Stage::Whole(charge) => {
-                charge.add(bytes.len() as u64);
+            Stage::Whole(_) => {
+                self.handle_more();
                 None
             }
             Stage::Part { charge, bytes: least, parts } => {
@@ -253,8 +296,7 @@ impl Input {
 
 impl Consumer for InputConsumer {
     fn bytes_max(&self) -> u64 {
-        let is_whole = matches!(self.input.borrow().stage, Stage::Whole(_));
-        self.bytes_max.min(if is_whole { COLLECTED_BYTES_MAX } else { u64::MAX })
+        self.bytes_max
     }
 
     fn room(&self) -> u64 {
@@ -280,6 +322,7 @@ impl Consumer for InputConsumer {
         if matches!(input.rest, Rest::Coming | Rest::Unwanted) {
             input.rest = Rest::None;
             input.pass_on();
+            input.handle_end();
         }
         input.touch();
     }
@@ -294,7 +337,11 @@ impl Consumer for InputConsumer {
 
     fn weight(&self) -> u64 {
         let input = self.input.borrow();
-        (input.waiting.len() + input.trailers.as_bytes().len()) as u64
+        let in_flight = match &input.stage {
+            Stage::Whole(collected) => collected.in_flight(),
+            _ => 0,
+        };
+        (input.waiting.len() + input.trailers.as_bytes().len()) as u64 + in_flight
     }
 }
 

@@ -172,7 +172,7 @@ impl Proxy {
             expired: VecDeque::new(),
             ticks: false,
             tidied: Time::default(),
-            bodies: Bodies::default(),
+            bodies: Bodies::new(kind::SCRIPT_BODY),
             lines: Lines::default(),
             places: Places::new(buffers_bytes_max),
         }
@@ -187,11 +187,12 @@ impl Proxy {
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
         let framing = gateway::framing(request.head);
-        let is_tunnel = || needs == Needs::Nothing && request::upgrade(request.head).is_some();
+        let is_tunnel =
+            || matches!(needs, Needs::Nothing) && request::upgrade(request.head).is_some();
         if framing == Framing::None && !is_tunnel() {
             return None;
         }
-        self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news)
+        Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
@@ -199,8 +200,7 @@ impl Proxy {
     pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Rc<dyn Search>) {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
-        // A body that was refused is missing when the request is passed on.
-        let input = self.bodies.take(ticket).unwrap_or_default();
+        let input = self.bodies.take(ticket);
         let held = Held { interest: Rc::downgrade(&interest), input, count: 0 };
         (held, interest)
     }
@@ -217,13 +217,15 @@ impl Proxy {
         let (interest, input) = match held {
             Some(mut held) => (held.interest.upgrade(), held.input.take()),
             None => {
-                let input = self.bodies.take(ticket).unwrap_or_default();
+                let input = self.bodies.take(ticket);
                 let interest = Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
                 (Some(Rc::new(interest)), input)
             }
         };
-        let is_too_much =
-            self.exchanges.len() >= EXCHANGES_MAX || (wire.has_body() && input.is_none());
+        let has_no_room = input.as_ref().is_some_and(|input| input.borrow().has_no_room());
+        let is_too_much = self.exchanges.len() >= EXCHANGES_MAX
+            || has_no_room
+            || (wire.has_body() && input.is_none());
         let is_too_long = input.as_ref().is_some_and(|input| input.borrow().is_too_long());
         let refusal = request::refusal(request.head)
             .or_else(|| is_too_long.then_some(Status::ContentTooLarge))
@@ -268,15 +270,13 @@ impl Proxy {
         loop {
             let spare = core::mem::take(&mut self.spare_news);
             let mut news = self.news.replace(spare);
-            let has_some = !news.touched.is_empty() || !news.left.is_empty();
+            let has_acted = self.bodies.go_on(shell, &mut self.woken);
+            let has_some = has_acted || !news.touched.is_empty() || !news.left.is_empty();
             for key in news.left.drain(..) {
                 self.step(shell, key, Exchange::handle_left);
             }
             for key in news.touched.drain(..) {
                 self.step(shell, key, Exchange::handle_touched);
-            }
-            while let Some(key) = self.bodies.surplus() {
-                self.step(shell, key, Exchange::give_way);
             }
             self.spare_news = news;
             if !has_some {
@@ -341,6 +341,11 @@ impl Proxy {
         self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
     }
 
+    /// Takes a completion of an operation of the file of a body.
+    pub(super) fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
+        self.bodies.handle(shell, completion, &mut self.woken);
+    }
+
     /// A server has handed a request over to something that is not there for it.
     pub(super) fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
@@ -369,7 +374,7 @@ impl Proxy {
         upstream: &Upstream,
         TooLong { field }: TooLong<'_>,
     ) {
-        if let Ok(Some(input)) = self.bodies.take(ticket) {
+        if let Some(input) = self.bodies.take(ticket) {
             input.borrow_mut().drop_rest();
         }
         let field = field.map(|name| format!("; `{name}` of `request-headers` does not fit"));
@@ -430,6 +435,7 @@ impl Proxy {
 
     fn handle_tick(&mut self, shell: &mut Shell) {
         self.ticks = false;
+        self.bodies.handle_tick(shell, &mut self.woken);
         let now = shell.cx.now;
         // The next look at news acts on them.
         self.wheel.expire(now, &mut self.expired);

@@ -1,13 +1,23 @@
 //! The conditions of routes, and the client that they are about.
 
+use core::hash::{Hash as _, Hasher as _};
 use core::net::SocketAddr;
+use std::hash::DefaultHasher;
+use std::path::Path;
+
+use ring::Device;
 
 use super::Router;
-use crate::config::Address;
+use crate::config::{Action, Address};
 use crate::forwarded::Conflict;
 use crate::guard::{Guard, Refusal};
+use crate::handler::gateway::input::COLLECTED_BYTES_MAX;
+use crate::handler::gateway::input::collected::Terms;
 use crate::handler::{Request, gateway};
+use crate::limits::ClientKey;
 use crate::programs::environment::Circumstances;
+use crate::quota;
+use crate::route::RouteId;
 use crate::serving::Serving;
 use crate::shell::Shell;
 
@@ -70,6 +80,38 @@ pub(super) fn client_of(
     let peer = request.origin.address(&shell.ring);
     let is_peer = peer.map(|peer| peer.ip().to_canonical()) == client;
     if is_peer { peer } else { client.map(|client| SocketAddr::new(client, 0)) }
+}
+
+/// The terms on which the body of a request is collected; `None` if another server takes it while it comes.
+pub(super) fn terms_of(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    route: RouteId,
+) -> Option<Terms> {
+    let (buffer, dir) = match &serving.route(route).action {
+        Action::Cgi(cgi) => (cgi.buffer, &cgi.buffer_dir),
+        Action::Fastcgi(fastcgi) => {
+            let rules = &fastcgi.upstream.rules;
+            (rules.buffer, &rules.buffer_dir)
+        }
+        _ => return None,
+    };
+    let client = client_of(shell, request, serving);
+    let dir = quota::directory(dir.as_deref());
+    Some(Terms {
+        memory_max: buffer.min(COLLECTED_BYTES_MAX),
+        client: client.map(|client| ClientKey::new(client.ip())),
+        device: Device::unknown(name_of_device(&dir)),
+        dir: dir.into(),
+    })
+}
+
+/// A number for the device of a directory, as long as that is not known: the same for each use of its path.
+fn name_of_device(dir: &Path) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    dir.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The facts about a request that programs and scripts are told beside its head.

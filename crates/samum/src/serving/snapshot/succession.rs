@@ -25,7 +25,7 @@ pub struct Succession {
 
 impl Snapshot {
     /// Prepares the configuration that replaces this one. Listeners at the same address keep their numbers,
-    /// what clients have used of their limits stays used, and programs that run count against the limits of
+    /// what clients have used of their limits stays used, files of bodies still count, and programs that run count against the limits of
     /// their directories, unless these were changed.
     ///
     /// # Errors
@@ -38,7 +38,8 @@ impl Snapshot {
         next.keep_programs(self);
         next.keep_upstreams(self);
         let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
-        Ok(Self { limiter, names, ..next })
+        let quota = Arc::clone(&self.quota);
+        Ok(Self { limiter, quota, names, ..next })
     }
 
     /// Takes over the directories of programs that are the same as before.

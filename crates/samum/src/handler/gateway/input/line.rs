@@ -4,8 +4,6 @@ use core::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use ring::Key;
-
 use super::Input;
 
 /// The bodies that are being collected, and some that were, the oldest first.
@@ -36,31 +34,9 @@ impl Line {
         None
     }
 
-    /// Takes the oldest body out whose rest is awaited by something that has a name, and returns that.
-    pub(in crate::handler) fn pop_awaited(&mut self) -> Option<Key> {
-        if !self.awaits_any() {
-            return None;
-        }
-        // A request that is held back has no name yet.
-        let key = |input: &Weak<RefCell<Input>>| {
-            let input = input.upgrade()?;
-            let input = input.borrow();
-            input.key().filter(|_| input.is_awaited())
-        };
-        let (place, key) = (0..).zip(&self.bodies).find_map(|(at, it)| Some((at, key(it)?)))?;
-        self.bodies.remove(place);
-        Some(key)
-    }
-
-    /// Returns whether the rest of any body is awaited; forgets older ones that are not.
-    pub(in crate::handler) fn awaits_any(&mut self) -> bool {
-        while let Some(input) = self.bodies.front() {
-            if input.upgrade().is_some_and(|input| input.borrow().is_awaited()) {
-                return true;
-            }
-            self.bodies.pop_front();
-        }
-        false
+    /// The bodies that have not gone.
+    pub(in crate::handler) fn all(&self) -> impl Iterator<Item = Rc<RefCell<Input>>> {
+        self.bodies.iter().filter_map(Weak::upgrade)
     }
 }
 

@@ -82,17 +82,6 @@ impl Exchange {
         self.start(tools);
     }
 
-    /// Gives the request up, whose body has been coming for longest: all of them together take too much memory.
-    pub(in crate::handler::proxy) fn give_way(&mut self, tools: &mut Tools<'_>) {
-        if self.stage == Stage::Collecting {
-            self.note_client(
-                tools,
-                "its body comes too slowly; its request is given up for newer ones",
-            );
-            self.fail(tools, Status::ServiceUnavailable);
-        }
-    }
-
     /// Tries the first server.
     fn start(&mut self, tools: &mut Tools<'_>) {
         match self.choose(tools, Cost::First) {
@@ -159,10 +148,15 @@ impl Exchange {
     pub(in crate::handler::proxy) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
         // The server never gets the end of a body that is cut off here, and would wait for it.
         let is_too_long = self.upload.is_too_long();
-        let is_cut_off = is_too_long || self.wire.has_body() && self.upload.is_broken_off();
+        let has_no_room = self.upload.has_no_room();
+        let is_cut_off =
+            is_too_long || has_no_room || self.wire.has_body() && self.upload.is_broken_off();
         match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking if is_too_long => {
                 return self.fail(tools, Status::ContentTooLarge);
+            }
+            Stage::Collecting | Stage::Connecting | Stage::Asking if has_no_room => {
+                return self.fail(tools, Status::ServiceUnavailable);
             }
             _ if is_cut_off => return self.handle_left(tools),
             Stage::Collecting => return self.collect(tools),

@@ -135,6 +135,11 @@ impl Upload {
         self.input.as_ref().is_some_and(|input| input.borrow().is_too_long())
     }
 
+    /// Returns whether it was given up, because there is no room for it, or a disk has failed.
+    pub(super) fn has_no_room(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| input.borrow().has_no_room())
+    }
+
     /// No more of it is taken.
     pub(super) fn drop_rest(&self) {
         if let Some(input) = &self.input {
@@ -172,7 +177,7 @@ impl Exchange {
             let bytes = again.unwrap_or_else(|| {
                 let bytes = input.take(PIECE_BYTES_MAX);
                 // As long as more waits there is no room for the client.
-                if !bytes.is_empty() && input.waiting.is_empty() {
+                if !bytes.is_empty() && input.is_empty() {
                     tools.woken.push_back(self.ticket);
                 }
                 if !is_tunnel {
@@ -186,7 +191,7 @@ impl Exchange {
             } else {
                 self.wire.push_body(link, bytes);
             }
-            if input.is_whole() && input.waiting.is_empty() {
+            if input.is_whole() && input.is_empty() {
                 self.upload.has_sent_all = true;
                 if !is_tunnel {
                     self.wire.push_body_end(link, &input.trailers);
