@@ -618,7 +618,7 @@ fn a_client_that_leaves_before_its_response_is_in_the_log() {
 fn a_body_that_is_too_long_is_logged_with_its_request() {
     on_both_drivers(|driver| {
         let tree = scripts();
-        let stage = Stage::new(driver, &tree);
+        let stage = Stage::with(driver, &tree, "", "max-body = '1m'");
         let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
         let mut client = stage.connect();
         client.send(request("PUT /a/path?b\nUser-Agent: it\nTransfer-Encoding: chunked")).unwrap();
