@@ -13,13 +13,14 @@
 mod file;
 mod table;
 
-use core::cell::{Cell, RefCell};
+use core::cell::RefCell;
 use core::fmt;
 use core::ops::{Deref, Range};
 use std::rc::Rc;
 
 use ring::Span;
 
+use crate::shared::{Account, Charge};
 pub use file::CyclicFile;
 use table::{Extent, Table};
 
@@ -76,7 +77,7 @@ struct Pool {
     bytes_max: u64,
     kept_max: u64,
     /// Bytes of all buffers, in use or kept.
-    mapped: Cell<u64>,
+    mapped: RefCell<Charge>,
     /// Buffers that are not in use. The last was used last.
     kept: RefCell<Vec<Span>>,
 }
@@ -102,7 +103,13 @@ impl CyclicPool {
     /// bytes, so that their memory need not be made again, and unmaps the others.
     #[must_use]
     pub fn new(bytes_max: u64, kept_max: u64) -> Self {
-        let (mapped, kept) = Default::default();
+        Self::charged_to(&Account::default(), bytes_max, kept_max)
+    }
+
+    /// The same, whose buffers are charged to `account`, in use or kept.
+    #[must_use]
+    pub fn charged_to(account: &Account, bytes_max: u64, kept_max: u64) -> Self {
+        let (mapped, kept) = (RefCell::new(account.charge(0)), RefCell::default());
         Self(Rc::new(Pool { bytes_max, kept_max, mapped, kept }))
     }
 
@@ -116,10 +123,16 @@ impl CyclicPool {
         Some(Cyclic { room, received: 0, memory })
     }
 
+    /// Returns whether a buffer of `bytes` is kept, so that [`take`](Self::take) needs no further memory.
+    #[must_use]
+    pub fn keeps(&self, bytes: usize) -> bool {
+        self.0.kept.borrow().iter().any(|span| span.len() == bytes)
+    }
+
     /// Bytes of all buffers, in use or kept.
     #[must_use]
     pub fn mapped(&self) -> u64 {
-        self.0.mapped.get()
+        self.0.mapped()
     }
 
     /// Unmaps the buffers that are not in use; for a worker that goes idle.
@@ -129,19 +142,24 @@ impl CyclicPool {
 }
 
 impl Pool {
+    fn mapped(&self) -> u64 {
+        self.mapped.borrow().bytes()
+    }
+
     fn take(&self, bytes: usize) -> Option<Span> {
         let kept = self.kept.borrow().iter().rposition(|span| span.len() == bytes);
         if let Some(at) = kept {
             return Some(self.kept.borrow_mut().remove(at));
         }
         let len = bytes as u64;
-        let is_too_much = |pool: &Self| pool.bytes_max.saturating_sub(pool.mapped.get()) < len;
+        let is_too_much = |pool: &Self| pool.bytes_max.saturating_sub(pool.mapped()) < len;
         self.unmap(is_too_much);
         if is_too_much(self) {
             return None;
         }
         let span = Span::map(bytes).ok()?;
-        self.mapped.set(self.mapped.get() + len);
+        let mapped = self.mapped() + len;
+        self.mapped.borrow_mut().set(mapped);
         Some(span)
     }
 
@@ -155,7 +173,8 @@ impl Pool {
     fn unmap(&self, is_too_much: impl Fn(&Self) -> bool) {
         while is_too_much(self) && !self.kept.borrow().is_empty() {
             let span = self.kept.borrow_mut().remove(0);
-            self.mapped.set(self.mapped.get() - Extent::bytes(&span));
+            let mapped = self.mapped() - Extent::bytes(&span);
+            self.mapped.borrow_mut().set(mapped);
         }
     }
 }

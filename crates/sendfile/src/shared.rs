@@ -43,6 +43,21 @@ impl Account {
     }
 }
 
+impl Charge {
+    /// Charges so many bytes from now on, in place of those before.
+    #[inline]
+    pub fn set(&mut self, bytes: u64) {
+        let account = &self.account.0;
+        account.set(account.get() - core::mem::replace(&mut self.bytes, bytes) + bytes);
+    }
+
+    /// Bytes that are charged.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         let account = &self.account.0;
@@ -87,6 +102,19 @@ mod tests {
         first.get_mut().expect("the only owner")[0] = 1;
         assert_eq!((account.charged(), first[0]), (1000, 1));
         drop(first);
+        assert_eq!(account.charged(), 0);
+    }
+
+    #[test]
+    fn a_charge_can_change() {
+        let account = Account::default();
+        let (mut one, other) = (account.charge(10), account.charge(1));
+        for bytes in [0, 100, 5] {
+            one.set(bytes);
+            assert_eq!((one.bytes(), account.charged()), (bytes, bytes + 1));
+        }
+        drop(other);
+        drop(one);
         assert_eq!(account.charged(), 0);
     }
 }
