@@ -100,5 +100,5 @@ pub use recv::RecvBuf;
 pub use ring::{Choice, Mapping, Ring, Waker};
 pub use silence::{Silences, Verdict};
 pub use slab::{Key, Slab};
-pub use span::Span;
+pub use span::{Span, trim_heap};
 pub use timers::Time;

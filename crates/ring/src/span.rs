@@ -118,6 +118,16 @@ impl fmt::Debug for Span {
     }
 }
 
+/// Gives free memory of the heap back to the kernel. The allocator of itself keeps what lies between pieces that are in
+/// use. Other threads wait meanwhile as soon as they want memory: it takes about 0.1 ms for each MiB that is given back.
+pub fn trim_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it changes nothing that is in use (malloc_trim(3)).
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

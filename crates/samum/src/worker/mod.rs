@@ -3,6 +3,7 @@
 mod admission;
 mod connection;
 mod connections;
+mod trim;
 
 use core::ops::Range;
 use core::time::Duration;
@@ -32,6 +33,7 @@ use crate::shell::{Complaint, Shell, kind};
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
+use trim::Trim;
 
 /// The precision of the deadlines of connections.
 const TICK: Duration = Duration::from_millis(250);
@@ -79,6 +81,7 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     /// How many of them the crowd has been told of.
     told: usize,
     idlers: Idlers,
+    trim: Trim,
     /// Connections by their indices.
     wheel: Wheel<u32>,
     /// Connections whose turn was over before they were done.
@@ -286,6 +289,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             newcomers: VecDeque::new(),
             told: 0,
             idlers: Idlers::default(),
+            trim: Trim::default(),
             again: VecDeque::new(),
             has_news: false,
             shutdown: None,
@@ -346,7 +350,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
         let late = self.shutdown.as_ref().and_then(|shutdown| Some(shutdown.late.front()?.0));
-        let until = Time::earliest([until, look, late, self.wheel.next(), self.shell.flush_logs()]);
+        let trim = self.trim.due();
+        let until =
+            Time::earliest([until, look, late, trim, self.wheel.next(), self.shell.flush_logs()]);
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
@@ -378,6 +384,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.deliver_answers();
         }
         self.serve_crowd();
+        if trim.is_some() && self.trim.is_wanted(self.shell.cx.budget.held(), self.shell.cx.now) {
+            ring::trim_heap();
+        }
         if !self.shell.cx.removed.is_empty() {
             self.drop_removed();
         }
@@ -594,6 +603,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn close(&mut self, id: u64, cut: Cut) {
         let Some(mut connection) = self.connections.remove(id) else { return };
+        self.trim.handle_close(self.shell.cx.budget.held(), self.shell.cx.now);
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.closed_in = self.shell.cx.turn;
         }

@@ -1,0 +1,93 @@
+//! Says when much of the heap is free, to be given back to the kernel: of itself it keeps what others may want again, for
+//! ever.
+
+use core::time::Duration;
+
+use ring::Time;
+
+/// Bytes that must have become free to make that worthwhile. It takes about 0.1 ms for each MiB.
+const FREED_MIN: u64 = 8 * 1024 * 1024;
+/// The time after a connection was closed: most likely others are closed with it.
+const DELAY: Duration = Duration::from_secs(2);
+
+/// The memory that connections have held since the heap was last given back.
+#[derive(Debug, Default)]
+pub(super) struct Trim {
+    /// The most bytes.
+    peak: u64,
+    /// The time to look how much of that is free.
+    due: Option<Time>,
+}
+
+impl Trim {
+    /// A connection is closed while so many bytes are held.
+    pub(super) fn handle_close(&mut self, held: u64, now: Time) {
+        self.peak = self.peak.max(held);
+        if self.peak >= FREED_MIN && self.due.is_none() {
+            self.due = Some(now + DELAY);
+        }
+    }
+
+    /// The time of the next look.
+    pub(super) const fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// Returns whether the heap is to be given back now, while so many bytes are held.
+    pub(super) fn is_wanted(&mut self, held: u64, now: Time) -> bool {
+        if self.due.take_if(|due| *due <= now).is_none() {
+            return false;
+        }
+        // Where connections come and go, and hold about as much at all times, it would be wanted again.
+        let is_wanted = held <= self.peak / 2 && self.peak - held >= FREED_MIN;
+        if is_wanted {
+            self.peak = held;
+        }
+        is_wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn at(seconds: u64) -> Time {
+        Time::default() + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_heap_is_given_back_once_after_much_of_it_has_become_free() {
+        for (peak, held, expected) in [
+            (100, 10, true),
+            (100, 50, true),
+            (100, 51, false),
+            (8, 0, true),
+            (8, 1, false),
+            (7, 0, false),
+        ] {
+            let mut trim = Trim::default();
+            trim.handle_close(peak * MIB, at(0));
+            trim.handle_close(peak * MIB / 2, at(1));
+            assert!(!trim.is_wanted(held * MIB, at(1)), "too early");
+            assert_eq!(trim.is_wanted(held * MIB, at(2)), expected, "{peak} {held}");
+            assert!(
+                trim.due().is_none() && !trim.is_wanted(0, at(9)),
+                "until another one is closed"
+            );
+        }
+    }
+
+    #[test]
+    fn a_peak_is_remembered_until_it_is_over() {
+        let mut trim = Trim::default();
+        trim.handle_close(100 * MIB, at(0));
+        assert!(!trim.is_wanted(90 * MIB, at(2)));
+        trim.handle_close(90 * MIB, at(3));
+        assert_eq!(trim.due(), Some(at(5)));
+        assert!(trim.is_wanted(0, at(5)));
+        trim.handle_close(0, at(6));
+        assert_eq!(trim.due(), None, "nothing was held since");
+    }
+}
