@@ -1,6 +1,9 @@
 //! Limits the memory that peers can make a worker hold: bytes that wait to be sent, requests that wait
 //! to be answered, responses that wait to be logged.
 //!
+//! What gateways wait for counts before it is there: a request is charged what its response may come to until its turn, and
+//! gives back what it did not need.
+//!
 //! Each connection has a budget, and all connections of a worker have one together. When a
 //! connection's budget is spent, the worker receives nothing more from it and begins no further
 //! response until the peer has taken some bytes. When the worker's budget is spent, each connection has
@@ -21,6 +24,9 @@ pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes that the connections of one worker may hold together with its cached responses, unless its
 /// settings say otherwise: beside a full cache the budgets of 512 connections.
 pub(crate) const WORKER_BYTES_MAX: u64 = CACHED_BYTES_MAX + 64 * 1024 * 1024;
+
+/// The part of a worker's budget that is not given to contents of responses that wait for slow clients.
+const LEFT_PART: u64 = 8;
 
 /// The memory that the connections of one worker hold.
 #[derive(Debug)]
@@ -63,6 +69,12 @@ impl Budget {
         self.held() >= self.bytes_max
     }
 
+    /// Returns whether so many bytes more may be held for a connection whose turn it is. A part of the budget is left for
+    /// those that hold little.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.held().saturating_add(bytes) <= self.bytes_max - self.bytes_max / LEFT_PART
+    }
+
     /// Returns whether a connection that holds `weight` may begin another response.
     pub(crate) fn allows(&self, weight: Weight) -> bool {
         let held = weight.total();
@@ -84,6 +96,17 @@ mod tests {
         assert!(budget.is_spent());
         assert!(budget.allows(NOTHING));
         assert!(!budget.allows(LITTLE));
+    }
+
+    #[test]
+    fn a_part_of_the_budget_is_left_for_those_that_hold_little() {
+        let mut budget = Budget::new(1000);
+        let charge = budget.shared.charge(500);
+        assert!(budget.has_room(375) && !budget.has_room(376) && !budget.has_room(u64::MAX));
+        budget.recount(0, 400);
+        assert!(!budget.has_room(0) && budget.allows(LITTLE));
+        drop(charge);
+        assert!(budget.has_room(475));
     }
 
     #[test]

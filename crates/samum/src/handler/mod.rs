@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
-use sendfile::{File, Piece, Policy, Takes, Tries};
+use sendfile::{File, Piece, Policy, Takes, Tries, Weight};
 
 use crate::content::{Data, Variant};
 pub use crate::content::{Finished, Ticket, Whole};
@@ -148,8 +148,8 @@ pub enum Found<A> {
 
 /// A search for an answer that keeps something, or has to be given up when nothing waits for it.
 pub trait Search: fmt::Debug {
-    /// Bytes of memory that it keeps for the client.
-    fn weight(&self) -> u64;
+    /// Memory that it keeps for the client, and that the answer may take before its turn.
+    fn weight(&self) -> Weight;
 
     /// Returns whether a client that has ended its side of the connection waits for it no longer.
     fn ends_with_client(&self) -> bool {

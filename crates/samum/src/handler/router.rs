@@ -364,7 +364,7 @@ impl Router {
         let (files, serving) = Files::new(snapshot, roots, descriptors_max, shell)?;
         shell.cx.serving = Rc::new(serving.recorded(recordings));
         let metrics = Arc::clone(shell.meters.metrics());
-        let mut proxy = Proxy::new(shell.cx.tuning.buffers_bytes_max);
+        let mut proxy = Proxy::new(&shell.cx.budget.shared, shell.cx.tuning.buffers_bytes_max);
         let serving = Rc::clone(&shell.cx.serving);
         proxy.watch(shell, serving.snapshot.upstreams());
         Ok(Self {

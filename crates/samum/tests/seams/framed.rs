@@ -376,7 +376,7 @@ impl Outgoing for Work {
         for lane in &self.lanes {
             weight += lane.stream.weight();
             weight.own += lane.request.as_ref().map_or(0, HeadBuf::memory) as u64;
-            weight.own += lane.search.as_ref().map_or(0, |search| search.weight());
+            weight += lane.search.as_ref().map_or_else(Weight::default, |search| search.weight());
             weight.shared += lane.producer.as_ref().map_or(0, |producer| producer.weight());
         }
         weight

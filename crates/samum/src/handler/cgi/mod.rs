@@ -39,7 +39,7 @@ use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
 use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
-use super::gateway::output::{Output, OutputProducer};
+use super::gateway::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use super::{
     AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Part, Request, Response, Ticket, gateway,
     page,
@@ -167,7 +167,7 @@ impl Programs {
             directory: Arc::clone(directory),
             interest: Weak::new(),
             input,
-            output: Rc::new(RefCell::new(Output::new())),
+            output: Rc::new(RefCell::new(Output::new(&shell.cx.budget.shared))),
             reply: Progress::Header(Parser::within(&shell.cx.tuning.response_limits)),
             stage: Stage::Collecting(None),
         });
@@ -176,6 +176,7 @@ impl Programs {
             None => Rc::new(Interest::new(key, waiter.half_close, Rc::clone(&self.news))),
         };
         interest.pass_to(key);
+        interest.reserve(EARLY_BYTES_MAX);
         interest.set_memory((waiter.memory + size_of::<Program>() + environment.memory()) as u64);
         let program = self.programs.get_mut(key).expect("just inserted");
         program.interest = Rc::downgrade(&interest);
@@ -202,9 +203,10 @@ impl Programs {
     }
 
     /// The memory that an answer keeps. The response of a program cannot be found again.
-    pub(super) const fn size(answer: &Answer) -> AnswerSize {
-        let unique = matches!(answer, Answer::Document(_));
-        AnswerSize { shared: 0, holds_files: false, unique }
+    pub(super) fn size(answer: &Answer) -> AnswerSize {
+        let Answer::Document(reached) = answer else { return AnswerSize::default() };
+        let shared = reached.output.borrow().reserved();
+        AnswerSize { shared, holds_files: false, unique: true }
     }
 
     /// Moves on what clients and programs have left to do.

@@ -20,7 +20,7 @@ use crate::handler::gateway::input::Input;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::gateway::lines::Text;
 use crate::handler::gateway::names::{imitates_framing, is_for_proxy};
-use crate::handler::gateway::output::Output;
+use crate::handler::gateway::output::{EARLY_BYTES_MAX, Output};
 use crate::programs::descendants::Scope;
 use crate::programs::process::Process;
 use crate::programs::{Directory, Order};
@@ -28,6 +28,8 @@ use crate::shell::{Shell, kind};
 
 /// Bytes of an output that wait for the client; the program waits then.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
+/// Bytes that are read at once at least: with less room there is none.
+const READ_BYTES_MIN: usize = 1024;
 /// Reads of one output in one turn; the others' turns come first then.
 const READS_MAX: usize = 4;
 
@@ -238,13 +240,21 @@ impl Program {
         }
     }
 
+    /// Bytes of the output that may wait for the client: few before its turn, and while the worker's memory is short.
+    fn output_max(&self, tools: &Tools<'_>) -> u64 {
+        let is_taken = self.output.borrow().takes.is_some();
+        let has_room = is_taken && tools.shell.cx.budget.has_room(OUTPUT_BYTES_MAX);
+        if has_room { OUTPUT_BYTES_MAX } else { EARLY_BYTES_MAX }
+    }
+
     /// Takes what the program has put out, as far as there is room for it.
     fn read_output(&mut self, tools: &mut Tools<'_>, token: u64) {
         for _ in 0..READS_MAX {
+            let most = self.output_max(tools);
             let Stage::Running(running) = &mut self.stage else { return };
             let is_stopped = running.life.is_stopped();
-            let is_full = matches!(self.reply, Progress::Content)
-                && self.output.borrow().bytes >= OUTPUT_BYTES_MAX;
+            let room = most.saturating_sub(self.output.borrow().bytes);
+            let is_full = matches!(self.reply, Progress::Content) && room == 0;
             let Some(stdout) = running.stdout.as_mut().filter(|stdout| stdout.waits.is_none())
             else {
                 return;
@@ -253,7 +263,10 @@ impl Program {
                 return;
             }
             let now = tools.shell.cx.now;
-            if !stdout.read(tools.scratch) {
+            // A program that is being stopped is read to its end.
+            let room =
+                if is_stopped { PIPE_BYTES } else { usize::try_from(room).unwrap_or(PIPE_BYTES) };
+            if !stdout.read(tools.scratch, room.max(READ_BYTES_MIN)) {
                 running.life.handle_quiet(now);
                 return stdout.wait(&mut tools.shell.ring, Op::Readable, token);
             }
@@ -287,7 +300,7 @@ impl Program {
         let Some(stderr) = running.stderr.as_mut().filter(|stderr| stderr.waits.is_none()) else {
             return;
         };
-        if !stderr.read(tools.scratch) {
+        if !stderr.read(tools.scratch, PIPE_BYTES) {
             return stderr.wait(&mut tools.shell.ring, Op::Readable, token);
         }
         let has_ended = tools.scratch.is_empty();

@@ -1,7 +1,6 @@
 //! The process of a program, with its pipes.
 
 use ring::{Fd, Key, Op, Ring, Time};
-use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 
 use super::Tools;
@@ -63,7 +62,7 @@ impl Running {
     /// Closes the pipes. What was put out on standard error last is still logged.
     pub(super) fn close(&mut self, tools: &mut Tools<'_>, names: (&str, &str)) {
         if let Some(stderr) = &self.stderr {
-            let is_read = stderr.read(tools.scratch);
+            let is_read = stderr.read(tools.scratch, PIPE_BYTES);
             if is_read {
                 self.log(tools, names);
             }
@@ -84,18 +83,19 @@ impl Pipe {
         self.waits = Some(ring.submit(op(self.fd.clone()), token));
     }
 
-    /// Reads what there is, at most [`PIPE_BYTES`]; nothing is the end. Returns false if there is nothing
+    /// Reads what there is, at most so many bytes and [`PIPE_BYTES`]; nothing is the end. Returns false if there is nothing
     /// at the moment.
-    pub(super) fn read(&self, into: &mut Vec<u8>) -> bool {
+    pub(super) fn read(&self, into: &mut Vec<u8>, most: usize) -> bool {
         into.clear();
-        into.reserve_exact(PIPE_BYTES);
-        loop {
-            match read(self.fd.os(), spare_capacity(into)) {
+        into.resize(most.min(PIPE_BYTES), 0);
+        let read = loop {
+            match read(self.fd.os(), &mut into[..]) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return false,
-                // Of a pipe of our own there are no other errors.
-                Ok(_) | Err(_) => return true,
+                read => break read,
             }
-        }
+        };
+        // Of a pipe of our own there are no other errors.
+        into.truncate(read.unwrap_or(0));
+        read != Err(Errno::AGAIN)
     }
 }

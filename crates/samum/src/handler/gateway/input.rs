@@ -162,6 +162,11 @@ impl Input {
         self.waiting.is_empty() && self.in_file() == 0
     }
 
+    /// Bytes of memory of what waits to be taken.
+    pub(in crate::handler) fn waiting_bytes(&self) -> usize {
+        self.waiting.capacity()
+    }
+
     /// Returns whether it was given up, because there is no room for it, or a disk has failed.
     pub(in crate::handler) const fn has_no_room(&self) -> bool {
         matches!(self.rest, Rest::NoRoom)

@@ -4,6 +4,7 @@ use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ring::Key;
+use sendfile::Weight;
 
 use crate::handler::Search;
 
@@ -25,6 +26,8 @@ pub(in crate::handler) struct Interest {
     memory: Cell<u64>,
     /// Bytes of memory that the beginning of the response takes meanwhile.
     head: Cell<u64>,
+    /// Bytes that the content of the response may come to before its turn.
+    reserved: Cell<u64>,
     /// True if the client may have ended its side of the connection.
     half_close: bool,
     news: Rc<RefCell<News>>,
@@ -45,8 +48,8 @@ impl Interest {
         half_close: bool,
         news: Rc<RefCell<News>>,
     ) -> Self {
-        let (memory, head) = (Cell::new(0), Cell::new(0));
-        Self { key: Cell::new(key), memory, head, half_close, news }
+        let (memory, head, reserved) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { key: Cell::new(key), memory, head, reserved, half_close, news }
     }
 
     /// So many bytes are kept for the client until the response has come: its request, in all forms.
@@ -57,6 +60,12 @@ impl Interest {
     /// Sets the number of bytes that are kept of a response head that is not complete.
     pub(in crate::handler) fn set_head(&self, bytes: u64) {
         self.head.set(bytes);
+    }
+
+    /// The content of the response may come to so many bytes before its turn. They are charged to the worker where they will
+    /// be.
+    pub(in crate::handler) fn reserve(&self, bytes: u64) {
+        self.reserved.set(bytes);
     }
 
     /// The gateway has to look at what the client waits for.
@@ -78,8 +87,8 @@ impl Drop for Interest {
 }
 
 impl Search for Interest {
-    fn weight(&self) -> u64 {
-        self.memory.get() + self.head.get()
+    fn weight(&self) -> Weight {
+        Weight { own: self.memory.get() + self.head.get(), shared: self.reserved.get() }
     }
 
     fn ends_with_client(&self) -> bool {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use http::FieldSection;
 use outq::Payload as _;
-use sendfile::{Caching, File, Piece, Policy, Takes, Window};
+use sendfile::{Account, Caching, Charge, File, Piece, Policy, Takes, Window};
 
 use super::interest::Interest;
 use crate::handler::{BodySink, Produced, Producer};
@@ -18,6 +18,10 @@ use crate::handler::{BodySink, Produced, Producer};
 const JOINED_BYTES_MIN: usize = 1024;
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
+/// Bytes of a content that may be in memory before its turn: as many as the ring receives at once. The rest waits where it
+/// comes from.
+pub(in crate::handler) const EARLY_BYTES_MAX: u64 = 20 * 1024;
+
 /// The pages of a buffer's file leave the page cache with the file.
 const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::of(1024 * 1024) };
 
@@ -25,6 +29,11 @@ const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::o
 #[derive(Debug)]
 pub(in crate::handler) struct Output {
     waiting: VecDeque<Waiting>,
+    /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
+    allowance: u64,
+    /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
+    in_heap: u64,
+    charge: Charge,
     /// Bytes that wait in memory and in pipes.
     pub(in crate::handler) bytes: u64,
     /// Bytes that wait in a file.
@@ -59,9 +68,13 @@ pub(in crate::handler) struct OutputProducer {
 }
 
 impl Output {
-    pub(in crate::handler) const fn new() -> Self {
+    /// A content of which nothing has come. What it may come to before its turn is charged to `account`.
+    pub(in crate::handler) fn new(account: &Account) -> Self {
         Self {
             waiting: VecDeque::new(),
+            allowance: EARLY_BYTES_MAX,
+            in_heap: 0,
+            charge: account.charge(EARLY_BYTES_MAX),
             bytes: 0,
             in_file: 0,
             lent: 0,
@@ -78,6 +91,25 @@ impl Output {
     pub(in crate::handler) fn promise(&mut self, length: Option<u64>) {
         self.left = length;
         self.end = (length == Some(0)).then_some(Produced::Ended);
+        self.recharge();
+    }
+
+    /// So many bytes may wait in the heap from now on, as long as more comes.
+    pub(in crate::handler) fn allow(&mut self, bytes: u64) {
+        self.allowance = bytes;
+        self.recharge();
+    }
+
+    /// Bytes that it may come to before its turn, or that it has if it has ended.
+    pub(in crate::handler) fn reserved(&self) -> u64 {
+        self.charge.bytes().max(self.in_memory())
+    }
+
+    /// Charges what is in the heap, or what may come to be there.
+    fn recharge(&mut self) {
+        let is_over = self.end.is_some() || self.is_unwanted;
+        let expected = if is_over { 0 } else { self.allowance };
+        self.charge.set(self.in_heap.max(expected));
     }
 
     /// Adds what has been put out. Returns false if that is more than was promised; the rest is
@@ -105,11 +137,13 @@ impl Output {
         if kept > 0 {
             self.wait(if kept < length { piece.split_to(kept) } else { piece });
         }
+        self.recharge();
         kept == length
     }
 
     fn wait(&mut self, piece: Piece) {
         self.bytes += piece.len();
+        self.in_heap += heap_bytes(&piece);
         // A piece takes memory and time beside its bytes, and a server may send a chunk for each byte.
         if let (Some(Waiting::Piece(Piece::Bytes(last))), Piece::Bytes(bytes)) =
             (self.waiting.back_mut(), &piece)
@@ -142,6 +176,8 @@ impl Output {
         let bytes: u64 = lent.iter().map(Waiting::len).sum();
         self.bytes -= bytes;
         self.lent += bytes;
+        self.in_heap -= lent.iter().map(Waiting::heap_bytes).sum::<u64>();
+        self.recharge();
         lent.into_iter().filter_map(|waiting| match waiting {
             Waiting::Piece(piece) => Some(piece),
             Waiting::File(..) => None,
@@ -153,6 +189,7 @@ impl Output {
         self.lent -= piece.len();
         if !self.is_unwanted {
             self.wait(piece);
+            self.recharge();
         }
     }
 
@@ -170,7 +207,9 @@ impl Output {
     pub(in crate::handler) fn finish(&mut self, is_whole: bool) -> bool {
         let is_complete = is_whole && self.left.is_none_or(|left| left == 0);
         let end = if is_complete { Produced::Ended } else { Produced::Failed };
-        *self.end.get_or_insert(end) == Produced::Ended
+        let is_whole = *self.end.get_or_insert(end) == Produced::Ended;
+        self.recharge();
+        is_whole
     }
 
     /// Returns whether the response has its end, whole or not.
@@ -189,6 +228,8 @@ impl Output {
         }
         let Some(Waiting::Piece(piece)) = self.waiting.pop_front() else { return None };
         self.bytes -= piece.len();
+        self.in_heap -= heap_bytes(&piece);
+        self.recharge();
         Some(piece)
     }
 
@@ -196,7 +237,8 @@ impl Output {
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
-        (self.bytes, self.in_file) = (0, 0);
+        (self.bytes, self.in_file, self.in_heap) = (0, 0, 0);
+        self.recharge();
     }
 }
 
@@ -206,6 +248,21 @@ impl Waiting {
             Self::Piece(piece) => piece.len(),
             Self::File(_, range) => range.end - range.start,
         }
+    }
+
+    fn heap_bytes(&self) -> u64 {
+        match self {
+            Self::Piece(piece) => heap_bytes(piece),
+            Self::File(..) => 0,
+        }
+    }
+}
+
+/// Bytes of a piece that are in the heap.
+fn heap_bytes(piece: &Piece) -> u64 {
+    match piece {
+        Piece::Bytes(bytes) => bytes.len() as u64,
+        _ => 0,
     }
 }
 
@@ -221,6 +278,7 @@ impl Producer for OutputProducer {
             match waiting {
                 Waiting::Piece(piece) => {
                     output.bytes -= piece.len();
+                    output.in_heap -= heap_bytes(&piece);
                     sink.push(piece);
                 }
                 Waiting::File(file, range) => {
@@ -229,6 +287,7 @@ impl Producer for OutputProducer {
                 }
             }
         }
+        output.recharge();
         // There is room again, of what was taken now or of what has been sent since.
         if made > 0 || output.end.is_none() || output.lent > 0 {
             self.interest.touch();
@@ -301,7 +360,7 @@ mod tests {
             (Some(0), &[], true, "", Produced::Ended, true),
             (Some(0), &["a"], true, "", Produced::Ended, false),
         ] {
-            let mut output = Output::new();
+            let mut output = Output::new(&Account::default());
             output.promise(promised);
             let within = pieces.iter().all(|piece| output.push(piece.as_bytes()));
             assert_eq!(within, is_within, "{promised:?} {pieces:?}");
@@ -314,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_producer_gives_what_there_is_room_for_and_waits() {
-        let mut output = Output::new();
+        let mut output = Output::new(&Account::default());
         output.push(b"abc");
         output.push(&[b'd'; JOINED_BYTES_MIN]);
         let news = Rc::default();
@@ -331,7 +390,7 @@ mod tests {
     /// A chunk for each byte would cost a piece for each, a hundred times the memory of the bytes.
     #[test]
     fn short_pieces_are_joined() {
-        let mut output = Output::new();
+        let mut output = Output::new(&Account::default());
         output.promise(Some(100_000));
         let bytes: Vec<u8> = (0..100_000_u32).map(|at| at.to_le_bytes()[1]).collect();
         for byte in bytes.chunks(1) {
@@ -347,7 +406,7 @@ mod tests {
     #[test]
     fn what_is_lent_holds_the_end_back_and_keeps_its_place() {
         for is_whole in [true, false] {
-            let mut output = Output::new();
+            let mut output = Output::new(&Account::default());
             output.promise(is_whole.then_some(6));
             output.push(b"abc");
             let mut lent: Vec<_> = output.lend().collect();

@@ -217,7 +217,8 @@ impl Pages {
     }
 }
 
-/// The memory that a page keeps. It cannot be found again, because what it includes would be asked for again.
+/// The memory that a page keeps, and what it includes before its turn. It cannot be found again, because what it
+/// includes would be asked for again.
 pub(super) fn size(opened: &Opened) -> AnswerSize {
     let own = opened.page.borrow().memory();
     let shared = (opened.resource.memory + own) as u64;

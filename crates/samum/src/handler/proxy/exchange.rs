@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use http::Method;
 use ring::{Key, Time};
+use sendfile::Account;
 
 use self::attempt::Tries;
 use self::delivery::Delivery;
@@ -96,9 +97,10 @@ pub(super) struct Tools<'a> {
 }
 
 impl Exchange {
-    /// A request that is to be passed on. `affinity` is the hash by which its server is chosen.
+    /// A request that is to be passed on, whose response is charged to `account`. `affinity` is the hash by which its server is chosen.
     pub(super) fn new(
         request: &Request<'_>,
+        account: &Account,
         upstream: &Arc<Upstream>,
         affinity: u64,
         input: Option<Rc<RefCell<Input>>>,
@@ -117,7 +119,7 @@ impl Exchange {
             tries: Tries::new(affinity, is_idempotent),
             upload,
             reception: Reception::new(),
-            delivery: Delivery::new(*method == Method::Head),
+            delivery: Delivery::new(*method == Method::Head, account),
             clock: Clock::new(),
             text: Text::default(),
         }

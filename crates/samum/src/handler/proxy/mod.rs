@@ -27,6 +27,7 @@ use std::sync::Arc;
 use http::{ResponseHead, Status};
 use http1::Framing;
 use ring::{Completion, Key, Op, Slab, Time};
+use sendfile::Account;
 
 use self::exchange::pull::Places;
 use self::exchange::{Exchange, SURPLUS, Tools};
@@ -38,7 +39,7 @@ use super::gateway::bodies::{Bodies, Needs};
 use super::gateway::input::Input;
 use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
-use super::gateway::output::{Output, OutputProducer};
+use super::gateway::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, gateway,
     page,
@@ -153,8 +154,8 @@ pub(super) struct Reached {
 }
 
 impl Proxy {
-    /// Without exchanges. Their cyclic buffers have so many bytes together.
-    pub(super) fn new(buffers_bytes_max: u64) -> Self {
+    /// Without exchanges. Their cyclic buffers have so many bytes together, and are charged to `account`.
+    pub(super) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
         Self {
             exchanges: Slab::new(),
             wheel: Wheel::new(Time::default(), TICK),
@@ -174,7 +175,7 @@ impl Proxy {
             tidied: Time::default(),
             bodies: Bodies::new(kind::SCRIPT_BODY),
             lines: Lines::default(),
-            places: Places::new(buffers_bytes_max),
+            places: Places::new(account, buffers_bytes_max),
         }
     }
 
@@ -237,8 +238,10 @@ impl Proxy {
             return Found::Now(Answer::Error(refusal.unwrap_or(Status::ServiceUnavailable)));
         };
         shell.cx.stats.proxied += 1;
-        let exchange = Exchange::new(request, upstream, affinity, input, wire);
+        let exchange =
+            Exchange::new(request, &shell.cx.budget.shared, upstream, affinity, input, wire);
         interest.set_memory((waiter.memory + exchange.memory()) as u64);
+        interest.reserve(EARLY_BYTES_MAX);
         let key = self.exchanges.insert(exchange);
         interest.pass_to(key);
         self.look_soon(shell, key);
@@ -248,9 +251,10 @@ impl Proxy {
     }
 
     /// The memory that an answer keeps. The response of a server cannot be found again.
-    pub(super) const fn size(answer: &Answer) -> AnswerSize {
-        let unique = matches!(answer, Answer::Response(_));
-        AnswerSize { shared: 0, holds_files: false, unique }
+    pub(super) fn size(answer: &Answer) -> AnswerSize {
+        let Answer::Response(reached) = answer else { return AnswerSize::default() };
+        let shared = reached.output.borrow().reserved();
+        AnswerSize { shared, holds_files: false, unique: true }
     }
 
     /// Moves on what clients and servers have left to do.

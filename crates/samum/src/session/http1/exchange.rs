@@ -177,7 +177,7 @@ impl Exchanges {
         let mut weight = self.counted;
         if self.searches > 0 {
             let searches = self.queue.iter().filter_map(Exchange::search);
-            weight.own += searches.map(|search| search.weight()).sum::<u64>();
+            searches.for_each(|search| weight += search.weight());
         }
         weight
     }

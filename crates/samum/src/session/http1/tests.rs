@@ -626,8 +626,8 @@ fn a_peer_that_has_ended_its_side_is_left_only_if_nothing_leaves() {
 struct Counted(#[expect(dead_code, reason = "it is counted")] Rc<()>);
 
 impl Search for Counted {
-    fn weight(&self) -> u64 {
-        1000
+    fn weight(&self) -> sendfile::Weight {
+        sendfile::Weight { own: 1000, shared: 0 }
     }
 
     fn ends_with_client(&self) -> bool {

@@ -119,13 +119,18 @@ impl Exchange {
         };
         self.stage = if kept.is_some() { Stage::Asking } else { Stage::Connecting };
         self.tries.link = link;
+        self.note_shortage(tools);
+        let is_lean = self.reception.is_lean;
         let Some(link) = self.tries.link(tools.links) else {
             self.note_failure(tools, "its address is not known");
             return self.fail(tools, Status::BadGateway);
         };
-        self.reception.begin(kept.is_none() && self.wire.pulls_all());
+        self.reception.begin(is_lean || kept.is_none() && self.wire.pulls_all());
         if self.reception.way.is_pulled() {
-            link.set_receiving(&mut tools.shell.ring, false);
+            match kept {
+                Some(_) => link.set_pulling(&mut tools.shell.ring),
+                None => link.set_receiving(&mut tools.shell.ring, false),
+            }
         }
         self.tries.sent_before = link.sent();
         link.push_piece(self.wire.begin(server.url.path.as_deref(), link.served));
@@ -164,6 +169,9 @@ impl Exchange {
         }
         self.send(tools);
         self.spool(tools);
+        if self.reception.is_lean {
+            self.note_shortage(tools);
+        }
         if self.reception.way.is_pulled() {
             self.pull(tools);
         } else {

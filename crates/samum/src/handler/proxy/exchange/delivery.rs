@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use http::Status;
 use outq::Payload as _;
-use sendfile::Piece;
+use sendfile::{Account, Piece};
 
 use super::{Exchange, Tools};
 use crate::handler::gateway::output::Output;
@@ -35,10 +35,10 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    pub(super) fn new(is_head: bool) -> Self {
+    pub(super) fn new(is_head: bool, account: &Account) -> Self {
         Self {
             is_head,
-            output: Rc::new(RefCell::new(Output::new())),
+            output: Rc::new(RefCell::new(Output::new(account))),
             spool: None,
             bytes: 0,
             bytes_before: 0,

@@ -9,11 +9,12 @@ use std::io;
 
 use outq::Payload as _;
 use ring::{Fd, Pipe, PipePool, Ring};
-use sendfile::{Cyclic, CyclicPool, Piece, Takes};
+use sendfile::{Account, Cyclic, CyclicPool, Piece, Takes};
 
 use super::reception::Way;
 use super::{Exchange, Stage, Tools};
-use crate::handler::includes;
+use crate::budget::Budget;
+use crate::handler::gateway::output::EARLY_BYTES_MAX;
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
 use crate::upstream::Link;
@@ -32,9 +33,11 @@ const PIPES_MAX: usize = 32;
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
-/// Bytes that are received of a hole of a page before its head is understood, and so before its turn: as many as the ring
-/// receives at once. A page may have eight holes at once; the head of another response comes with much of its content.
-const EARLY_BYTES_MAX: usize = 20 * 1024;
+/// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short: the longest head fits,
+/// with what may come behind it.
+const SMALL_BYTES: usize = 36 * 1024;
+/// Bytes of small buffers that are kept for the next contents.
+const SMALL_BYTES_KEPT: u64 = 4 * 1024 * 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
@@ -43,20 +46,34 @@ const LINE_BYTES_MAX: usize = 4 * 1024;
 pub(in crate::handler::proxy) struct Places {
     pipes: PipePool,
     buffers: CyclicPool,
+    /// Small ones. What may be in them is charged by the [`Output`](crate::handler::gateway::output::Output) of each.
+    small: CyclicPool,
     pub(super) files: Files,
 }
 
 impl Places {
-    /// Places with so many bytes of cyclic buffers. While none is left for a content, that goes through the ring, a little
-    /// at a time.
-    pub(in crate::handler::proxy) fn new(buffers_bytes_max: u64) -> Self {
-        let buffers = CyclicPool::new(buffers_bytes_max, CYCLIC_BYTES_KEPT);
-        Self { pipes: PipePool::new(PIPES_MAX), buffers, files: Files::default() }
+    /// Places with so many bytes of cyclic buffers, which are charged to `account`. While none is left for a content, that
+    /// goes through a small one.
+    pub(in crate::handler::proxy) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
+        let buffers = CyclicPool::charged_to(account, buffers_bytes_max, CYCLIC_BYTES_KEPT);
+        // There is one for each exchange at most.
+        let small = CyclicPool::new(u64::MAX, SMALL_BYTES_KEPT);
+        Self { pipes: PipePool::new(PIPES_MAX), buffers, small, files: Files::default() }
+    }
+
+    /// A buffer of so many bytes, if the budget of the worker has room for it.
+    fn take(&self, budget: &Budget, bytes: usize) -> Option<Cyclic> {
+        // Those that are kept are charged already.
+        if !budget.has_room(bytes as u64) && !self.buffers.keeps(bytes) {
+            return None;
+        }
+        self.buffers.take(bytes)
     }
 
     /// Gives buffers and pipes that no exchange uses back to the kernel.
     pub(in crate::handler::proxy) fn shrink(&self) {
         self.buffers.shrink();
+        self.small.shrink();
         self.pipes.shrink();
     }
 }
@@ -85,8 +102,9 @@ impl Exchange {
             && let Some(link) = self.tries.link(tools.links)
         {
             self.reception.way = Way::Pipes;
-            self.reception.lacks_buffer = false;
             link.set_pulling(&mut tools.shell.ring);
+            // From now on memory is taken when there is some.
+            self.delivery.output.borrow_mut().allow(0);
         }
     }
 
@@ -166,7 +184,7 @@ impl Exchange {
 
     /// Returns whether the client takes the content. A hole of a page, and a response behind another one, has its turn
     /// later.
-    fn is_taken(&self) -> bool {
+    pub(super) fn is_taken(&self) -> bool {
         self.delivery.output.borrow().takes.is_some()
     }
 
@@ -199,8 +217,9 @@ impl Exchange {
             }
         }
         if !self.has_buffer(tools) {
-            return self.stop_without_buffer(tools);
+            return self.stop_pulling(tools);
         }
+        let most = most.min(self.room());
         let link = self.tries.link(tools.links)?;
         let buffer = self.reception.way.buffer()?;
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
@@ -220,10 +239,9 @@ impl Exchange {
             return None;
         }
         if !self.has_buffer(tools) {
-            return self.stop_without_buffer(tools);
+            return self.stop_pulling(tools);
         }
-        let is_early_hole = is_early && includes::page_of(self.ticket).is_some();
-        let most = self.receive_max().min(if is_early_hole { EARLY_BYTES_MAX } else { usize::MAX });
+        let most = self.receive_max().min(self.room());
         let link = self.tries.link(tools.links)?;
         let (buffer, unread) = (self.reception.way.buffer()?, &mut self.reception.unread);
         if !unread.is_empty() {
@@ -298,20 +316,43 @@ impl Exchange {
                 }
             }
         }
+        // What follows the head of a tunnel belongs to it.
+        let rest = buffer.bytes().len();
+        if self.stage == Stage::Tunnel && rest > 0 {
+            let piece = Piece::Cyclic(buffer.take(rest));
+            self.take(tools, piece);
+        }
         // If another server is asked, the rest is of the one before.
         if self.stage != Stage::Connecting {
             self.reception.way = Way::Memory { buffer, is_interrupted };
         }
     }
 
-    /// Takes a cyclic buffer, unless there is one; returns false if none can be had.
+    /// Takes a cyclic buffer, unless there is one; returns false if none can be had. A response has a small one before its
+    /// turn, and while the worker has no memory for the whole of it.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
-        if !self.reception.way.is_memory()
-            && let Some(buffer) = tools.places.buffers.take(self.buffer_bytes())
+        let whole = self.buffer_bytes();
+        if !self.reception.way.is_memory() {
+            let buffer = if self.is_taken() { self.take_whole_buffer(tools) } else { None };
+            if let Some(buffer) = buffer.or_else(|| tools.places.small.take(whole.min(SMALL_BYTES)))
+            {
+                self.reception.way = Way::Memory { buffer, is_interrupted: false };
+            }
+        } else if self.delivery.bytes >= EARLY_BYTES_MAX
+            && self.reception.way.buffer().is_some_and(|buffer| buffer.size() < whole as u64)
+            && self.is_taken()
         {
-            self.reception.way = Way::Memory { buffer, is_interrupted: false };
+            self.renew_buffer(tools);
         }
         self.reception.way.is_memory()
+    }
+
+    /// Takes a cyclic buffer of the size that the route says, if there is memory for it.
+    fn take_whole_buffer(&self, tools: &Tools<'_>) -> Option<Cyclic> {
+        let buffer = tools.places.take(&tools.shell.cx.budget, self.buffer_bytes())?;
+        // It is charged as a whole.
+        self.delivery.output.borrow_mut().allow(0);
+        Some(buffer)
     }
 
     /// Bytes of a cyclic buffer.
@@ -322,9 +363,9 @@ impl Exchange {
     /// Receives into another cyclic buffer from now on. Memory is free again in its order only, and some of this
     /// one waits for the client.
     pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
-        let bytes = self.buffer_bytes();
-        if let Some(buffer) = self.reception.way.buffer()
-            && let Some(mut new) = tools.places.buffers.take(bytes)
+        if self.reception.way.is_memory()
+            && let Some(mut new) = self.take_whole_buffer(tools)
+            && let Some(buffer) = self.reception.way.buffer()
         {
             let begun = buffer.bytes();
             new.room()[..begun.len()].copy_from_slice(begun);
@@ -338,13 +379,6 @@ impl Exchange {
         self.reception.way = Way::Ring;
         self.receive_if_wanted(tools);
         None
-    }
-
-    /// Goes on through the ring, with little in memory: no cyclic buffer is left. What the ring brings is in the heap,
-    /// which has no limit for all exchanges together, and does not give all of it back to the kernel when it is free again.
-    fn stop_without_buffer<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
-        self.reception.lacks_buffer = true;
-        self.stop_pulling(tools)
     }
 
     /// Passes a piece on that has come through a tunnel.

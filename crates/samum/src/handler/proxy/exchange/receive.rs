@@ -9,9 +9,11 @@ use ring::Key;
 use sendfile::Piece;
 
 use super::pull::PULLED_BYTES_MIN;
+use super::reception::Way;
 use super::{Exchange, SURPLUS, Stage, Tools};
 use crate::config::GatewayRules;
 use crate::handler::gateway::interest::Interest;
+use crate::handler::gateway::output::EARLY_BYTES_MAX;
 use crate::handler::proxy::response::{Meaning, Passed};
 use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
@@ -20,9 +22,8 @@ use crate::handler::proxy::{Answer, Held, Reached};
 /// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of a content that may wait in memory while no cyclic buffer is left for it; then what the ring receives at once
-/// may still come.
-const WITHOUT_BUFFER_BYTES_MAX: u64 = 20 * 1024;
+/// Bytes of a response that are received at once while the worker's memory is short, and that may wait for its client.
+const LEAN_BYTES_MAX: u64 = 4 * 1024;
 
 /// The line for the operator about a request that is answered before all of it has been sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
@@ -37,11 +38,36 @@ impl Exchange {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let most = match self.reception.lacks_buffer {
-            true => self.memory_max().min(WITHOUT_BUFFER_BYTES_MAX),
-            false => self.memory_max(),
+        self.delivery.output.borrow().in_memory() >= self.waiting_max()
+    }
+
+    /// Bytes of the content that may wait in memory now: few before its turn, and no more than its buffer has.
+    fn waiting_max(&self) -> u64 {
+        let most = match &self.reception.way {
+            Way::Memory { buffer, .. } => self.memory_max().min(buffer.size()),
+            Way::Ring | Way::Pipes => self.memory_max(),
         };
-        self.delivery.output.borrow().in_memory() >= most
+        match () {
+            () if self.reception.is_lean => LEAN_BYTES_MAX,
+            () if self.is_taken() => most,
+            () => most.min(EARLY_BYTES_MAX),
+        }
+    }
+
+    /// Bytes that may be received at once.
+    pub(super) fn room(&self) -> usize {
+        let waiting = self.delivery.output.borrow().in_memory();
+        let room = self.waiting_max().saturating_sub(waiting).max(LEAN_BYTES_MAX);
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Notes whether the worker has memory for what the ring receives at once. If not, little is received at a time.
+    pub(super) fn note_shortage(&mut self, tools: &Tools<'_>) {
+        let is_lean = !tools.shell.cx.budget.has_room(EARLY_BYTES_MAX);
+        if core::mem::replace(&mut self.reception.is_lean, is_lean) != is_lean {
+            let allowance = if is_lean { LEAN_BYTES_MAX } else { EARLY_BYTES_MAX };
+            self.delivery.output.borrow_mut().allow(allowance);
+        }
     }
 
     /// Bytes of the content that may wait in memory.
@@ -259,13 +285,13 @@ impl Exchange {
     }
 
     /// Charges the client's connection after each step for what has come of a head that is not complete, and for what
-    /// is held of the body.
+    /// waits or is held of the body.
     pub(in crate::handler::proxy) fn charge_head(&mut self, tools: &mut Tools<'_>) {
-        if self.stage != Stage::Asking {
+        if !matches!(self.stage, Stage::Collecting | Stage::Connecting | Stage::Asking) {
             return;
         }
-        let held = self.upload.held_bytes();
-        let kept = self.reception.unread.capacity() + self.wire.head_bytes() + held;
+        let body = self.upload.held_bytes() + self.upload.waiting_bytes();
+        let kept = self.reception.unread.capacity() + self.wire.head_bytes() + body;
         if core::mem::replace(&mut self.reception.charged, kept) != kept
             && let Some(interest) = self.interest.upgrade()
         {

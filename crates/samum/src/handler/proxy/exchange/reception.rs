@@ -15,8 +15,8 @@ pub(super) struct Reception {
     pub(super) way: Way,
     /// Bytes that the ring has received and that are not understood yet.
     pub(super) unread: Vec<u8>,
-    /// True if the ring receives because no cyclic buffer was left.
-    pub(super) lacks_buffer: bool,
+    /// True if the worker's memory is short: little is received at a time.
+    pub(super) is_lean: bool,
     /// Bytes of memory of the beginning of a head that the client's connection is charged for.
     pub(super) charged: usize,
     /// The work that is left for it in this turn of the worker.
@@ -52,7 +52,7 @@ impl Reception {
         Self {
             way: Way::Ring,
             unread: Vec::new(),
-            lacks_buffer: false,
+            is_lean: false,
             charged: 0,
             share: Share::default(),
             is_queued: false,
@@ -63,7 +63,6 @@ impl Reception {
     pub(super) fn begin(&mut self, is_pulled: bool) {
         self.way = if is_pulled { Way::Pipes } else { Way::Ring };
         self.unread.clear();
-        self.lacks_buffer = false;
     }
 }
 

@@ -106,6 +106,13 @@ impl Upload {
         self.given.held.as_ref().map_or(0, Vec::capacity)
     }
 
+    /// Bytes of memory of what has come and was not given to a link, once nothing counts it any more but this.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        let Some(input) = &self.input else { return 0 };
+        let input = input.borrow();
+        if input.is_whole() { input.waiting_bytes() } else { 0 }
+    }
+
     /// Tells its input the name of the exchange.
     pub(super) fn begin(&self, key: Key) {
         if let Some(input) = &self.input {
