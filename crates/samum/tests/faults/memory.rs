@@ -1,15 +1,20 @@
 //! Clients that try to make the server hold memory: each sends many requests and takes no response.
 
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
-use std::net::TcpStream;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 
 use testkit::{Address, Client, Content, Server, Tree, skip};
 
 use crate::common::{
-    SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, text, wait_until,
+    SAMUM, SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, text,
+    wait_until,
 };
 
 const MIB: u64 = 1 << 20;
@@ -195,5 +200,90 @@ fn a_file_of_eight_exbibytes_fails_only_its_request() {
             Some("4611686018427387904")
         );
         assert_serves(&server, "/a.txt");
+    });
+}
+
+/// Bytes of a content of the server.
+const LONG: usize = 500_000;
+/// The buffer of the route.
+const BUFFER: u64 = 64 * 1024;
+
+/// A server whose contents are longer than any buffer: `/long` with its length, `/endless` in chunks for ever. Returns its
+/// address, and the number of requests that it has got.
+fn long_origin() -> (SocketAddr, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&count);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let counted = Arc::clone(&counted);
+            // It ends with the connection.
+            thread::spawn(move || answer_long(&stream, &counted));
+        }
+    });
+    (address, count)
+}
+
+fn answer_long(mut stream: &TcpStream, count: &AtomicU64) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    while let Some(line) = lines.next().transpose()? {
+        while !lines.next().transpose()?.is_none_or(|line| line.is_empty()) {}
+        count.fetch_add(1, Ordering::Relaxed);
+        if line.starts_with("GET /endless") {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            let chunk = [&b"10000\r\n"[..], &[b'x'; 0x1_0000], b"\r\n"].concat();
+            loop {
+                stream.write_all(&chunk)?;
+            }
+        }
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n")?;
+        stream.write_all(&[b'x'; LONG])?;
+    }
+    Ok(())
+}
+
+/// A request is charged for its response before that comes: what waits of all the responses that clients ask for and do not
+/// take is a buffer for each connection, and little for each other request that was begun. A client that takes its
+/// responses gets each of them meanwhile, and the memory is free again afterwards.
+#[test]
+fn requests_that_are_sent_ahead_to_a_server_hold_little_more_than_one_buffer() {
+    const COUNT: u64 = 30;
+    on_both_drivers(|driver| {
+        for path in ["/long", "/endless"] {
+            let (origin, begun) = long_origin();
+            let tree = Tree::new();
+            let config = format!(
+                "[server]\nthreads = 1\ndriver = '{driver}'\n\
+                 [[site]]\nlisten = ['127.0.0.1:0']\n\
+                 [[site.route]]\npath = '/'\nproxy = 'http://{origin}'\nbuffer = {BUFFER}\nsplice = false\n"
+            );
+            tree.write("samum.toml", config.as_str());
+            let mut command = Command::new(SAMUM);
+            command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+            let server = Server::spawn(&mut command).unwrap();
+            let mut victim = connect(&server);
+            let mut ask_long = || assert_eq!(ask_on(&mut victim, "GET /long").body.len(), LONG);
+            ask_long();
+            let before = settled(&server);
+            let before_attack = begun.load(Ordering::Relaxed);
+            let one = request(&format!("GET {path}\nX-Long: {}", "x".repeat(1900)));
+            let attack = |_| {
+                let socket = silent(&server);
+                offer(&socket, one.repeat(64).as_bytes());
+                socket
+            };
+            let clients: Vec<_> = (0..COUNT).map(attack).collect();
+            (0..20).for_each(|_| ask_long());
+            let grown = settled(&server).saturating_sub(before);
+            let others = begun.load(Ordering::Relaxed) - before_attack - COUNT - 20;
+            let most = (COUNT + others) * BUFFER / 20 * 21;
+            eprintln!("{path}: {} KiB for {COUNT} clients, {others} other requests", grown / 1024);
+            assert!(grown <= most, "{} of {} KiB", grown / 1024, most / 1024);
+            assert!(grown <= COUNT * 512 * 1024, "{} KiB for each", grown / COUNT / 1024);
+            drop(clients);
+            let is_free = || resident_bytes(&server).saturating_sub(before) <= 16 * MIB;
+            assert!(wait_until(Duration::from_secs(5), is_free), "the memory is not free again");
+            ask_long();
+        }
     });
 }

@@ -18,6 +18,7 @@ use samum::worker::Worker;
 use crate::stage::{Response, content, parse};
 use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
 
+mod budget;
 mod crowd;
 mod hand_over;
 mod holes;
