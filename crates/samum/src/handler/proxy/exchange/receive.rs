@@ -54,8 +54,11 @@ impl Exchange {
         }
     }
 
-    /// Bytes that may be received at once.
+    /// Bytes that may be received at once. Those of a client whose turn it is are bounded by its buffer.
     pub(super) fn room(&self) -> usize {
+        if self.is_taken() && !self.reception.is_lean {
+            return usize::MAX;
+        }
         let waiting = self.delivery.output.borrow().in_memory();
         let room = self.waiting_max().saturating_sub(waiting).max(LEAN_BYTES_MAX);
         usize::try_from(room).unwrap_or(usize::MAX)
