@@ -474,7 +474,9 @@ fn the_files_of_slow_clients_have_a_limit() {
     sim.faults = Faults::default();
     let world = World::new(sim);
     world.make_device("spool");
-    let mut stage = Stage::in_world(world, spool_slow_clients, |_| {});
+    // More buffers than a worker usually has memory for.
+    let tuning = Tuning { memory_bytes_max: 1 << 30, ..Tuning::default() };
+    let mut stage = Stage::with_tuning(world, spool_slow_clients, |_| {}, tuning);
     let slow_clients = |stage: &mut Stage, count: u64| {
         let clients: Vec<Client> = (0..count).map(|_| stage.client()).collect();
         let servers: Vec<Peer> = clients.iter().map(|client| stage.ask(client, GET)).collect();
