@@ -6,9 +6,9 @@ use crate::stage::Chance;
 /// The budget of the worker.
 const BUDGET: u64 = 1024 * 1024;
 const BUFFER: u64 = 64 * 1024;
-/// Bytes beyond the budget that a connection may hold for the one request that it may always have under way: what was
-/// charged for it while there was room, and what the stream has of it.
-const ONE: u64 = 64 * 1024;
+/// Bytes beyond the budget that a connection may hold: its own budget, for the worker counts it again when it has acted; and
+/// what the stream has of the one request that it may always have under way.
+const ONE: u64 = (128 + 64) * 1024;
 const CLIENTS: usize = 40;
 /// Bytes of the longest contents.
 const LONG: usize = 300_000;
