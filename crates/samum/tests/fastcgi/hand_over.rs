@@ -241,7 +241,7 @@ fn a_script_is_not_sent_however_its_name_is_spelled() {
             "d/index.php",
         ];
         for name in names {
-            tree.write(&format!("www/{name}"), "<?php source");
+            tree.write(format!("www/{name}"), "<?php source");
         }
         let root = tree.path().display();
         let acts =

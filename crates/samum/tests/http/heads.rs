@@ -1,6 +1,6 @@
 //! Heads of requests and responses, and lists of ranges, as long as the configuration lets them be.
 
-use std::fmt::Write as _;
+use core::fmt::Write as _;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

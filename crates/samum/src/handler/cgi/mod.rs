@@ -168,7 +168,7 @@ impl Programs {
             interest: Weak::new(),
             input,
             output: Rc::new(RefCell::new(Output::new(&shell.cx.budget.shared))),
-            reply: Progress::Header(Parser::within(&shell.cx.tuning.response_limits)),
+            reply: Progress::Header(Box::new(Parser::within(&shell.cx.tuning.response_limits))),
             stage: Stage::Collecting(None),
         });
         let interest = match interest {

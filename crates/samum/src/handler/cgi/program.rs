@@ -51,7 +51,7 @@ pub(super) struct Program {
 /// How far the response of a program has come.
 #[derive(Debug)]
 pub(super) enum Progress {
-    Header(Parser),
+    Header(Box<Parser>),
     Content,
     /// It has ended, or is not wanted. What is put out is dropped.
     Over,

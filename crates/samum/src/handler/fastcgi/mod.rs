@@ -28,7 +28,7 @@ pub(super) struct Script {
 /// The place among what a script puts out.
 #[derive(Debug)]
 enum Reader {
-    Header(Parser),
+    Header(Box<Parser>),
     Content,
 }
 
@@ -68,7 +68,7 @@ impl Script {
             id: RequestId::FIRST,
             connection: Connection::new(),
             limits: parser.limits(),
-            reader: Reader::Header(parser),
+            reader: Reader::Header(Box::new(parser)),
         }
     }
 
@@ -83,7 +83,7 @@ impl Script {
         self.id = RequestId::after(requests_before);
         self.connection = Connection::new();
         self.connection.begin(self.id);
-        self.reader = Reader::Header(Parser::with(self.limits));
+        self.reader = Reader::Header(Box::new(Parser::with(self.limits)));
         let mut records = Vec::with_capacity(RECORDS_BYTES);
         write::begin_request(self.id, self.keeps, &mut records);
         let variables = self.environment.iter();
