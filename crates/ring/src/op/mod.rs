@@ -46,7 +46,8 @@ pub enum Op {
     /// `ENOBUFS`. io_uring leaves them to the kernel.
     Accept(Fd),
     /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
-    /// piece, then [`Event::Eof`]. At most one per socket.
+    /// piece, then [`Event::Eof`]. At most one per socket. A socket that was [connected](Self::Connect) brings one piece
+    /// at a time, and the next once no piece of such a socket is kept: copy what has to stay.
     Recv(Fd),
     /// `socket(2)` and `connect(2)`: a stream socket, nonblocking and close-on-exec, and then once
     /// [`Event::Connected`]. Fails as they do: `ECONNREFUSED` and `ENOENT` (a Unix socket that does

@@ -16,7 +16,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{Fd as RawTarget, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
-use crate::common::Common;
+use crate::common::{Common, Slot};
 use crate::fd::{Handle, Unused};
 use crate::gate::Device;
 use crate::helpers::THREADS_MAX;
@@ -289,6 +289,21 @@ impl Uring {
         }
     }
 
+    /// Arms receives again. Those of connected sockets wait until the caller has given back what they have brought: a
+    /// buffer that has not been looked at yet may be all that is wanted of a server.
+    fn arm_starved(&mut self, common: &mut Common) {
+        let (may_accepted, may_connected) = (self.recv.has_free(), self.wide.is_all_free());
+        for key in core::mem::take(&mut self.starved) {
+            let socket = common.table.get(key).and_then(Slot::socket);
+            let is_connected = socket.is_some_and(|(_, fd)| fd.is_connected());
+            if if is_connected { may_connected } else { may_accepted } {
+                self.begin(common, key);
+            } else {
+                self.starved.push(key);
+            }
+        }
+    }
+
     pub(crate) fn cancel(&mut self, common: &mut Common, key: Key) {
         if let Some(at) = self.starved.iter().position(|starved| *starved == key) {
             self.starved.swap_remove(at);
@@ -333,12 +348,7 @@ impl Uring {
         self.turn += 1;
         self.close_unused(common, now);
         self.cancel_again(common);
-        // A buffer of a server that has not been looked at yet may be all that is wanted of it.
-        if self.recv.has_free() && self.wide.is_all_free() {
-            for key in core::mem::take(&mut self.starved) {
-                self.begin(common, key);
-            }
-        }
+        self.arm_starved(common);
         let idle =
             common.ready.is_empty() && !common.watches.has_more() && self.accepting.is_empty();
         let gathers = core::mem::replace(&mut self.gathers, 1);
