@@ -145,6 +145,7 @@ impl Traces {
         leaders: &HashSet<Pid>,
     ) -> Vec<Identity> {
         let own = rustix::process::getpid();
+        let own_program = fs::read_link("/proc/self/exe").ok();
         let mut seen = HashSet::new();
         let mut reached = Vec::new();
         let mut rest: Vec<_> = children(own).into_iter().map(|pid| (own, pid, false)).collect();
@@ -155,6 +156,11 @@ impl Traces {
             // First: whoever has the number from now on, the signal is for whoever had it while it was looked at.
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let Some(status) = Status::of(pid) else { continue };
+            // A program that is being started has all descriptors and the environment of the server until it executes.
+            let program = || fs::read_link(format!("/proc/{pid}/exe")).ok();
+            if parent == own && pid != self.leader.0 && program() == own_program {
+                continue;
+            }
             let is_inherited =
                 *scope != Scope::Holders && is_parents && status.parent == parent.as_raw_pid();
             let is_own = is_inherited || self.fit(pid, status, scope);
