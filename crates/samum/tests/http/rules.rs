@@ -265,7 +265,7 @@ fn a_path_that_no_file_can_have_is_for_what_its_route_does() {
             expect(&server, &format!("GET {path}"), 200, "index");
         }
         expect(&server, "GET /a/b", 200, "below");
-        expect(&server, "GET /page/x%2Fy", 200, "/page/x/y");
+        expect(&server, "GET /page/x%2Fy", 200, "/page/page.html");
         for path in ["/closed/a%2Fb", "/closed/%2F", &format!("/closed/{long}")] {
             assert_eq!(ask(&server, &format!("GET {path}")).status, 403, "{path}");
         }

@@ -188,3 +188,113 @@ fn a_disk_that_hangs_under_a_hole_delays_what_is_behind_it_and_nothing_else() {
         check_nothing_is_left(&world, worker);
     });
 }
+
+/// Steps of pages in one turn of a worker.
+const STEPS_MAX: u64 = 2048;
+/// Bytes that the pages of one response may hold, with those of one directive that passes them.
+const RESPONSE_BYTES_MAX: u64 = 2 * 1024 * 1024 + 64 * 1024;
+
+#[test]
+fn pages_that_include_one_another_are_made_in_short_turns() {
+    for_seeds(3, |seed| {
+        let world = World::new(config(seed));
+        for page in 0..10 {
+            let include =
+                |hole| format!("<!--#include virtual=\"/{}.html\"-->", (page + hole) % 10);
+            let text: String = (1..900).map(include).collect();
+            world.write_file(&format!("{page}.html"), text.as_bytes());
+        }
+        world.write_file("a.txt", b"text");
+        let mut worker = serve(&world);
+        let connect = |page| {
+            let mut client = Plain::new(Rc::new(world.connect()), seed);
+            client.send(request(page).as_bytes());
+            client
+        };
+        let mut clients: Vec<Plain> = (0..4).map(connect).collect();
+        let mut other = Plain::new(Rc::new(world.connect()), seed);
+        let (mut at, mut answers, mut turns) = (0, 0, 0);
+        other.send(b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+        while answers < 3 || worker.stats().includes_failed < 50_000 {
+            let before = worker.stats();
+            let until = worker.ring().now() + Duration::from_millis(1);
+            worker.turn(Some(until)).expect("a ring that waits");
+            // A worker with something to do does not wait, so only what it computes takes time.
+            world.compute(Duration::from_micros(500));
+            let after = worker.stats();
+            // A step may count as an include, and as one that has failed.
+            let failed = after.includes_failed - before.includes_failed;
+            let steps = failed.max(after.includes - before.includes);
+            assert!(steps <= STEPS_MAX, "{steps} steps in one turn");
+            clients.iter_mut().for_each(Plain::look);
+            other.look();
+            if let Some(response) = parse(&other.received()[at..])
+                && response.whole
+            {
+                assert_eq!(response.body, b"text");
+                at += response.len;
+                answers += 1;
+                other.send(b"GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            }
+            turns += 1;
+            assert!(turns < 5000, "{answers} answers, {after:?}");
+        }
+        drop((clients, other));
+        check_nothing_is_left(&world, worker);
+    });
+}
+
+/// A page of directives that take memory.
+fn greedy(chance: &mut Chance) -> String {
+    let mut page = format!("<!--#set var='w' value='{}'-->", "<".repeat(1000));
+    for _ in 0..chance.below(60) {
+        let number = chance.below(90);
+        page += &match chance.below(8) {
+            0..4 => (0..10 + chance.below(40))
+                .map(|nth| format!("<!--#set var='v{}' value='$w$w$w$w'-->", number + nth))
+                .collect(),
+            4 => "<!--#echo var='v1'-->".repeat(number),
+            5 => format!("<!--#config errmsg='{}'--><!--#bad-->", "e".repeat(1900)),
+            6 => format!("<!--#include virtual='/{}.txt'-->", number % 3),
+            _ => format!("<!--#include virtual='/{}.html'-->", number % PAGES).repeat(number),
+        };
+    }
+    page
+}
+
+#[test]
+fn the_pages_of_a_response_keep_within_its_memory_whatever_clients_do() {
+    for_seeds(60, |seed| {
+        let mut chance = Chance(seed);
+        let world = World::new(config(seed));
+        world.make_device("slow");
+        for page in 0..PAGES {
+            world.write_file(&format!("{page}.html"), greedy(&mut chance).as_bytes());
+            world.write_file(&format!("{page}.txt"), &content(seed, 40_000));
+        }
+        let mut worker = serve(&world);
+        let mut clients: Vec<Plain> = Vec::new();
+        for _ in 0..400 {
+            if clients.len() < 3 {
+                let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+                let requests: String =
+                    (0..1 + chance.below(4)).map(|_| request(chance.below(PAGES))).collect();
+                client.send(requests.as_bytes());
+                clients.push(client);
+            }
+            match chance.below(40) {
+                0 => drop(clients.swap_remove(chance.below(clients.len()))),
+                1 => world.evict_all(),
+                // Some of them read nothing for long.
+                place => clients.iter_mut().skip(place % 3).for_each(Plain::look),
+            }
+            let until = worker.ring().now() + Duration::from_millis(1);
+            worker.turn(Some(until)).expect("a ring that waits");
+            // Those that wait behind another response have not begun.
+            let most = 3 * (RESPONSE_BYTES_MAX + 4 * 128 * 1024);
+            assert!(worker.shared() <= most, "{} bytes", worker.shared());
+        }
+        drop(clients);
+        check_nothing_is_left(&world, worker);
+    });
+}

@@ -653,8 +653,8 @@ fn what_is_at_fault_is_answered_counted_and_told() {
             GET,
             b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\nbody",
             Open,
-            Page(502),
-            "204",
+            Whole(204),
+            "behind its response",
         ),
         (
             "a body for HEAD",
