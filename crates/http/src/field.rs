@@ -5,6 +5,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use crate::bytes;
+
 /// Declares [`Field`] and its names from one table.
 macro_rules! fields {
     ($($variant:ident = $name:literal,)*) => {
@@ -128,20 +130,30 @@ pub struct FieldIndex {
     spans: [Span; Field::COUNT],
 }
 
-/// A value, as offsets from where the field lines begin.
+/// A value, as offsets from where the field lines begin. An index is copied with each head, so they have 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
-    start: u32,
-    end: u32,
+    start: u16,
+    end: u16,
 }
 
 impl Span {
     /// The size of the short form.
-    const BYTES: usize = 8;
+    const BYTES: usize = 4;
+    /// A value that ends too far behind for these offsets: it is looked for.
+    const FAR: Self = Self { start: u16::MAX, end: 0 };
+
+    #[inline(always)]
+    fn of(value: &Range<usize>) -> Self {
+        match (u16::try_from(value.start), u16::try_from(value.end)) {
+            (Ok(start), Ok(end)) => Self { start, end },
+            _ => Self::FAR,
+        }
+    }
 }
 
 impl FieldIndex {
-    /// Bytes of field lines in a head: more than any server takes. Positions among them are kept in 32 bits.
+    /// Bytes of field lines in a head: more than any server takes.
     pub const LINES_BYTES_MAX: usize = 1024 * 1024;
 
     /// The index of a head without any of these fields.
@@ -157,7 +169,7 @@ impl FieldIndex {
             return false;
         }
         self.present |= field.bit();
-        self.spans[field as usize] = Span { start: offset(value.start), end: offset(value.end) };
+        self.spans[field as usize] = Span::of(&value);
         true
     }
 
@@ -194,8 +206,20 @@ impl FieldIndex {
             return None;
         }
         let Span { start, end } = self.spans[field as usize];
-        Some(&lines[start as usize..end as usize])
+        let value = lines.get(usize::from(start)..usize::from(end));
+        if value.is_none() { far(field, lines) } else { value }
     }
+}
+
+/// The value of a field that was sent on one line, which ends behind the first 64 KiB.
+#[cold]
+fn far(field: Field, lines: &[u8]) -> Option<&[u8]> {
+    lines.split(|byte| *byte == b'\n').find_map(|line| {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let value = &line[colon + 1..];
+        let value = value.strip_suffix(b"\r").unwrap_or(value);
+        (Field::of_name(&line[..colon]) == Some(field)).then(|| bytes::trim(value))
+    })
 }
 
 /// A short form of an index, for heads that are kept.
@@ -214,8 +238,8 @@ impl FieldIndex {
     pub(crate) fn write_spans(&self, out: &mut Vec<u8>) {
         for place in places(self.present) {
             let Span { start, end } = self.spans[place];
-            out.extend_from_slice(&start.to_ne_bytes());
-            out.extend_from_slice(&end.to_ne_bytes());
+            let ([a, b], [c, d]) = (start.to_ne_bytes(), end.to_ne_bytes());
+            out.extend_from_slice(&[a, b, c, d]);
         }
     }
 
@@ -223,8 +247,8 @@ impl FieldIndex {
     pub(crate) fn from_spans([present, repeated]: [u32; 2], spans: &[u8]) -> Self {
         let mut index = Self { present, repeated, ..Self::EMPTY };
         let (spans, _) = spans.as_chunks::<{ Span::BYTES }>();
-        for (place, &[a, b, c, d, e, f, g, h]) in places(present).zip(spans) {
-            let (start, end) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+        for (place, &[a, b, c, d]) in places(present).zip(spans) {
+            let (start, end) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
             index.spans[place] = Span { start, end };
         }
         index
@@ -240,18 +264,30 @@ fn places(mut set: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A position among the field lines as 32 bits.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "`Head::new` refuses longer heads")]
-fn offset(position: usize) -> u32 {
-    debug_assert!(position <= FieldIndex::LINES_BYTES_MAX);
-    position as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bytes;
+
+    #[test]
+    fn values_behind_the_first_64_kib_are_found() {
+        let long = "x".repeat(70_000);
+        let text = std::format!("Cookie: {long}\r\nHost: \t a.b \r\nRange: bytes=0-1\r\n");
+        let mut index = FieldIndex::EMPTY;
+        let at = |value: &str| {
+            let start = text.rfind(value).unwrap();
+            start..start + value.len()
+        };
+        assert!(index.add(Field::Host, at("a.b")));
+        assert!(index.add(Field::Range, at("bytes=0-1")));
+        let mut spans = Vec::new();
+        index.write_spans(&mut spans);
+        for index in [&index, &FieldIndex::from_spans(index.sets(), &spans)] {
+            assert_eq!(index.single(Field::Host, text.as_bytes()), Some(&b"a.b"[..]));
+            assert_eq!(index.single(Field::Range, text.as_bytes()), Some(&b"bytes=0-1"[..]));
+            assert_eq!(index.single(Field::Expect, text.as_bytes()), None);
+        }
+    }
 
     #[test]
     fn every_name_is_recognized_in_any_case() {

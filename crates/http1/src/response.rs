@@ -158,6 +158,7 @@ fn parse_view<'a>(
         return Ok(None);
     };
     let section = &view[lines_start..];
+    let mut length = None;
     let mut has_framing = false;
     let mut has_connection = false;
     let mut fields = Vec::with_capacity(FIELDS_USUAL);
@@ -168,6 +169,11 @@ fn parse_view<'a>(
             Ok(Some(Line::Field { name_end, value, next })) => {
                 let name = &section[at..name_end];
                 match Field::of_name(name) {
+                    // One length that is a number is what nearly all servers say.
+                    Some(Field::ContentLength) if length.is_none() && !has_framing => {
+                        length = bytes::decimal(&section[value.clone()]);
+                        has_framing = length.is_none();
+                    }
                     Some(Field::ContentLength | Field::TransferEncoding) => has_framing = true,
                     Some(Field::Connection) => has_connection = true,
                     _ => {}
@@ -206,7 +212,7 @@ fn parse_view<'a>(
         named.map(|(_, value)| &**value)
     };
     let is_bodiless = method == Method::Head || status.is_bodiless();
-    let mut announced = Announced::default();
+    let mut announced = Announced { length, ..Announced::default() };
     if has_framing {
         let (lengths, codings) = (values(Field::ContentLength), values(Field::TransferEncoding));
         announced = match Announced::of(version, lengths, codings) {

@@ -42,7 +42,6 @@ pub struct Connection {
 
 /// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not kept")]
 pub enum Event<'a> {
     /// More bytes are needed: call again when there are.
     Partial,

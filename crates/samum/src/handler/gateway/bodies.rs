@@ -142,6 +142,11 @@ impl Bodies {
         shell: &mut Shell,
         woken: &mut VecDeque<Ticket>,
     ) -> bool {
+        // Most turns have no body that is collected.
+        if self.pool.is_idle() {
+            self.looked_at = 0;
+            return false;
+        }
         self.make_room();
         let mut has_some = false;
         loop {

@@ -42,6 +42,13 @@ pub(in crate::handler::gateway) struct Pool {
     pub(in crate::handler::gateway) starves: Cell<bool>,
 }
 
+impl Pool {
+    /// Returns whether no body has bytes, wants anything or waits for room.
+    pub(in crate::handler::gateway) fn is_idle(&self) -> bool {
+        self.bytes.get() == 0 && !self.starves.get() && self.wanting.borrow().is_empty()
+    }
+}
+
 /// The terms on which a body is collected.
 #[derive(Clone, Debug)]
 pub(in crate::handler) struct Terms {
