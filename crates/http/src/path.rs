@@ -218,6 +218,8 @@ pub fn check_file(name: &[u8]) -> Result<(), PathError> {
     let mut names = name.split(|&byte| byte == b'/');
     if name.contains(&ENCODED_SLASH) {
         Err(PathError::EncodedSlash)
+    } else if name.len() <= NAME_BYTES_MAX {
+        Ok(())
     } else if names.any(|name| name.len() > NAME_BYTES_MAX) {
         Err(PathError::NameTooLong)
     } else if name.len() > PATH_BYTES_MAX {

@@ -620,8 +620,9 @@ impl Http1 {
         Next::Wait
     }
 
-    /// A request was read: it is handed on, and its body to a consumer if there is one.
-    #[inline]
+    /// A request was read: it is handed on, and its body to a consumer if there is one. It is on the way of each
+    /// request, and has a second, rare caller.
+    #[inline(always)]
     fn handle_request(
         &mut self,
         work: &mut Work,
