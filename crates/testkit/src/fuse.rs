@@ -358,8 +358,10 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
 /// Unmounts even if files are open, and leaves those usable. The daemon's thread ends when the last of them is
 /// closed, so it is not joined.
 fn unmount_lazily(mountpoint: &Path) -> bool {
-    if unmount(mountpoint, UnmountFlags::DETACH).is_ok() {
-        return true;
+    match unmount(mountpoint, UnmountFlags::DETACH) {
+        // Nothing is mounted there: the session of a device that was removed has unmounted it when it ended.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => return true,
+        Err(_) => {}
     }
     // Without the privilege, FUSE's set-user-id helper has to do it.
     let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();

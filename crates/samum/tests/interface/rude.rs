@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 
 use netstack::sim::Conditions;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use testkit::{Content, Tree, or_skip};
 
 use crate::common::{SOON, request};
@@ -26,7 +26,9 @@ const ASKED: &str = "GET /f5\nConnection: close";
 
 /// Connects with a receive buffer of so many bytes, or the least that the kernel gives.
 pub(crate) fn connect_small(bytes: usize) -> TcpStream {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    // A server that another test starts at this moment must not inherit it: it would keep the connection open.
+    let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
     rustix::net::connect(&socket, &addresses()[0]).unwrap();
     let stream = TcpStream::from(socket);
