@@ -1,5 +1,5 @@
 //! Arbitrary bytes as a page with directives. Checked: it means the same in whatever pieces it comes; its text is
-//! sent once at most, in order, and none of a directive; the page ends.
+//! sent once at most, in order, and none of a directive; the page ends, and its variables stay within their memory.
 
 #![no_main]
 
@@ -11,8 +11,11 @@ mod includes;
 use std::rc::Rc;
 
 use http::{FieldIndex, Head, Method, Target, Version};
-use includes::{Evaluator, Facts, Parser, Scope, Step, Template};
+use includes::{Evaluator, Facts, Memory, Parser, Scope, Step, Template};
 use libfuzzer_sys::fuzz_target;
+
+/// More bytes than the variables of a response may have, with those of one directive.
+const MEMORY_BYTES_END: usize = 2 * 1024 * 1024 + 64 * 1024;
 
 // The first byte is the size of the pieces.
 fuzz_target!(|input: &[u8]| {
@@ -27,9 +30,10 @@ fuzz_target!(|input: &[u8]| {
     let index = FieldIndex::EMPTY;
     let head = Head::new(Method::Get, target, Version::Http11, None, b"A: $b\r\n", index);
     let facts = Facts { head: &head, document: b"/d/a", modified: 0, client: None, now: 0 };
-    let mut evaluator = Evaluator::new(Rc::new(template), Scope::new());
+    let memory = Rc::new(Memory::new());
+    let mut evaluator = Evaluator::new(Rc::new(template), Scope::new(Rc::clone(&memory)));
     let mut at = 0;
-    while let Some(step) = evaluator.next(&facts) {
+    while let Some(step) = evaluator.next(&facts, true) {
         match step {
             Step::Text(range) => {
                 assert!(range.start >= at && range.start < range.end);
@@ -40,7 +44,10 @@ fuzz_target!(|input: &[u8]| {
             Step::Bytes(bytes) => assert!(!bytes.is_empty() && bytes.len() < 64 * 1024),
             Step::Include(url) => assert!(url.len() < 64 * 1024),
             Step::Fault(fault) => assert!(!fault.text().is_empty()),
+            Step::Pause => {}
+            Step::Wait => unreachable!("all that is before it has been sent"),
         }
+        assert!(memory.held() < MEMORY_BYTES_END);
     }
     assert!(evaluator.is_over() && at <= page.len() as u64);
     assert!(!is_plain || at == page.len() as u64);

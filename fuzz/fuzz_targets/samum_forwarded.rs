@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 
+#[allow(dead_code, reason = "the server uses the rest")]
 #[path = "../../crates/samum/src/forwarded.rs"]
 mod forwarded;
 
