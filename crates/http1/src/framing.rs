@@ -53,7 +53,7 @@ pub(crate) fn check_transfer_encoding<'a>(
     Ok(())
 }
 
-/// What the fields of a response say of its body.
+/// The body that the fields of a response announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
     /// The length, if there is one and the body is not in chunks.
@@ -65,7 +65,7 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
-    /// What the lines of `Content-Length` and of `Transfer-Encoding` say.
+    /// Reads the lines of `Content-Length` and of `Transfer-Encoding`.
     ///
     /// A length may be said several times if it is the same (RFC 9112 §6.3 item 5), a field without a value says
     /// nothing, and `identity` is no coding (RFC 2616 §3.6).

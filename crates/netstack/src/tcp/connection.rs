@@ -380,7 +380,7 @@ impl Connection {
         Outcome { room: true, ..Outcome::default() }
     }
 
-    /// What shortened the segments is false: forged, as a rule.
+    /// A router's message shortened the segments, and acknowledgements refute it: it was forged, as a rule.
     #[cold]
     pub(super) fn disbelieve(&mut self, now: Time, cx: &mut Context<'_>) {
         cx.shared.path_mtus.forget(now, self.peer.to_canonical());
