@@ -7,8 +7,11 @@ use core::time::Duration;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise, syncfs};
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
@@ -71,7 +74,7 @@ impl Disk {
     /// Unmounts it; returns the bytes of the device.
     fn into_image(self) -> Result<Vec<u8>, Skip> {
         let failed = |error: std::io::Error| Skip::new(format!("no image of a disk: {error}"));
-        unmount(self.mounted(), UnmountFlags::empty()).map_err(|error| failed(error.into()))?;
+        unmount_written(&self.mounted()).map_err(failed)?;
         fs::read(self.image()).map_err(failed)
     }
 
@@ -197,7 +200,7 @@ impl Subvolumes {
         }
         fs::create_dir(&both).map_err(failed)?;
         write([&one, &two]);
-        unmount(volumes.path(), UnmountFlags::empty()).map_err(|error| failed(error.into()))?;
+        unmount_written(&volumes.path()).map_err(failed)?;
         mount()?;
         let layers = format!("lowerdir={}:{}", one.display(), two.display());
         run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "overlay"]).arg(both))?;
@@ -280,9 +283,9 @@ impl Mounted {
     /// Unmounts it, as `umount` does.
     ///
     /// # Errors
-    /// If files are open.
+    /// If files are open for seconds.
     pub fn unmount(&self) -> std::io::Result<()> {
-        Ok(unmount(&self.path, UnmountFlags::empty())?)
+        unmount_written(&self.path)
     }
 }
 
@@ -293,12 +296,27 @@ impl Drop for Mounted {
     }
 }
 
+/// Unmounts a file system whose files this process has closed. A program that another test starts meanwhile has
+/// copies of the files that were open then until it executes, so the kernel may call it busy for a moment.
+fn unmount_written(path: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + COPIES_END;
+    loop {
+        match unmount(path, UnmountFlags::empty()) {
+            Err(Errno::BUSY) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+            result => return Ok(result?),
+        }
+    }
+}
+
 fn run(command: &mut Command) -> Result<(), Skip> {
     let program = command.get_program().display().to_string();
     let output = command.output().map_err(|error| Skip::new(format!("{program}: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     output.status.success().then_some(()).ok_or_else(|| Skip::new(format!("{program}: {said}")))
 }
+
+/// The longest that programs take from their start to their first instruction, on a busy machine.
+const COPIES_END: Duration = Duration::from_secs(5);
 
 /// The size of the device.
 const BYTES: u64 = 64 << 20;
