@@ -466,8 +466,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The time for which all stepped threads must sleep to count as idle: longer than a wake-up takes.
 const QUIET: Duration = Duration::from_millis(2);
 
-/// The same with an access log: longer than a line waits to be written, so that the write is counted.
-const LOG_DELAY: Duration = Duration::from_millis(400);
+/// The same with an access log: longer than a line waits to be written, so that the write is counted. A line waits for 250 ms
+/// from a time within the turn that made it, the server sleeps for what is left of these as if the turn had just begun, and
+/// a turn that is stepped takes as long again.
+const LOG_DELAY: Duration = Duration::from_millis(700);
 
 /// The time after which a request has failed.
 const LIMIT: Duration = Duration::from_secs(60);
