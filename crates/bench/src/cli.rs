@@ -50,12 +50,12 @@ pub enum Command {
         #[arg(long, value_name = "FILE", default_value = "report.html")]
         out: PathBuf,
     },
-    /// The tables of README.md, from runs of the league
+    /// The tables of README.md and docs/measurements.md, from runs of the league
     Readme {
-        /// Directories of runs, relative to README.md; if several have the same test, the first counts
+        /// Directories of runs, relative to the file; if several have the same test, the first counts
         #[arg(value_name = "RUN", required = true)]
         runs: Vec<PathBuf>,
-        /// Write them between their marks in this file instead of printing them
+        /// Write those that this file has marks for into it instead of printing them
         #[arg(long, value_name = "FILE")]
         into: Option<PathBuf>,
     },

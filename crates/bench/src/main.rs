@@ -128,8 +128,8 @@ fn readme(dirs: &[std::path::PathBuf], into: Option<&std::path::Path>) -> Result
     let blocks = readme::blocks(&kept.collect::<Vec<_>>());
     if blocks.iter().all(|(_, block)| block.is_empty()) {
         return Err(Stop::Failed(format!(
-            "no table of README.md is of {}: they show servers of samum-bench league, without what the rounds do not \
-             tell apart; give other runs",
+            "no table of README.md or docs/measurements.md is of {}: they show servers of samum-bench league, without \
+             what the rounds do not tell apart; give other runs",
             names.join(", ")
         )));
     }

@@ -1,4 +1,4 @@
-//! The tables of README.md, made from runs alone: what `samum-bench readme` prints. Pure.
+//! The tables of README.md and docs/measurements.md, made from runs alone: what `samum-bench readme` prints. Pure.
 //!
 //! A table shows how servers differ, so what shows no difference is not in it. Every cell is the median of
 //! the rounds with least and greatest behind it. A cell is *ranked* when its rounds tell it from those of
@@ -22,36 +22,44 @@ use comparison::Comparison;
 /// A run and what to call its directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
-    /// The directory, from where README.md is.
+    /// The directory, from where the text is that gets the tables.
     pub dir: &'a str,
     /// What it holds.
     pub run: &'a Run,
 }
 
-/// The blocks of README.md that come from runs: name and Markdown. Of several runs that hold a test an aim is of
+/// The blocks that come from runs: name and Markdown. Of several runs that hold a test an aim is of
 /// the first, and so is a table of servers, unless few of them took part.
 #[must_use]
 pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
     let text = |tables: Vec<Comparison>| tables.iter().map(Comparison::markdown).collect();
+    let beside = text(tables::cold_table(runs).into_iter().collect());
     let servers = text(tables::of_servers(runs));
     let gateways = text(tables::of_gateways(runs));
     let preload = text(preload::tables(runs));
     let aims = aims::table(runs);
-    [("servers", servers), ("gateways", gateways), ("preload", preload), ("aims", aims)].into()
+    vec![
+        ("beside", beside),
+        ("servers", servers),
+        ("gateways", gateways),
+        ("preload", preload),
+        ("aims", aims),
+    ]
 }
 
-/// Puts the blocks between their marks in a text: `<!-- samum-bench readme: NAME -->` and
-/// `<!-- end -->`, each on a line of its own.
+/// Puts blocks between their marks in a text: `<!-- samum-bench readme: NAME -->` and `<!-- end -->`, each on a line
+/// of its own. Blocks that the text has no marks for are left out.
 ///
 /// # Errors
-/// A sentence, when a mark is missing.
+/// A sentence, when the text has no marks, or only the first of a block.
 pub fn insert(text: &str, blocks: &[(&'static str, String)]) -> Result<String, String> {
-    let mut text = text.to_owned();
-    for (name, block) in blocks {
-        let range = between_marks(&text, name)?;
-        text.replace_range(range, block);
+    let mut inserted = text.to_owned();
+    let wanted = blocks.iter().filter(|(name, _)| text.contains(&begin(name)));
+    for (name, block) in wanted.clone() {
+        let range = between_marks(&inserted, name)?;
+        inserted.replace_range(range, block);
     }
-    Ok(text)
+    if wanted.count() == 0 { Err(missing(&begin("NAME"))) } else { Ok(inserted) }
 }
 
 /// A block with its marks.
@@ -70,10 +78,13 @@ fn begin(name: &str) -> String {
 /// A sentence, when a mark is missing.
 pub fn between_marks(text: &str, name: &str) -> Result<core::ops::Range<usize>, String> {
     let begin = begin(name);
-    let missing = |mark: &str| format!("there is no line '{}' in it", mark.trim_end());
     let start = text.find(&begin).ok_or_else(|| missing(&begin))? + begin.len();
     let length = text[start..].find(END).ok_or_else(|| missing(END))?;
     Ok(start..start + length)
+}
+
+fn missing(mark: &str) -> String {
+    format!("there is no line '{}' in it", mark.trim_end())
 }
 
 /// Behind a block.
@@ -112,7 +123,9 @@ mod tests {
         let new = insert(&text, &blocks).unwrap();
         assert_eq!(new, format!("a\n{}b\n{}c\n", block("two", "2\n"), block("one", "1\n")));
         assert_eq!(insert(&new, &blocks).unwrap(), new, "twice is once");
-        assert!(insert("nothing", &blocks).unwrap_err().contains("readme: one -->"));
+        let some = block("one", "old\n");
+        assert_eq!(insert(&some, &blocks).unwrap(), block("one", "1\n"), "those with marks");
+        assert!(insert("nothing", &blocks).unwrap_err().contains("readme: NAME -->"));
         let unended = text.replace("<!-- end -->", "");
         assert!(insert(&unended, &blocks).unwrap_err().contains("<!-- end -->"));
     }

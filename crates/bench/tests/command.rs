@@ -285,7 +285,7 @@ fn a_run_without_tables_of_the_readme_is_told() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert_eq!(text(&output.stdout), "");
         let said = text(&output.stderr);
-        assert!(said.contains("no table of README.md is of one"), "{said}");
+        assert!(said.contains("no table of README.md or docs/measurements.md is of one"), "{said}");
         assert!(said.contains("samum-bench league"), "{said}");
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "kept");

@@ -1,5 +1,5 @@
-//! README.md has no figure that a kept run does not support: its tables are what `samum-bench readme`
-//! prints.
+//! README.md and docs/measurements.md have no figure that a kept run does not support: their tables are what
+//! `samum-bench readme` prints.
 
 use std::fs;
 use std::path::Path;
@@ -10,40 +10,69 @@ use samum_bench::run::Run;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The names of the blocks.
-const BLOCKS: [&str; 4] = ["servers", "gateways", "preload", "aims"];
+/// A text with tables.
+struct Paper {
+    /// Its directory, from the root of the repository.
+    dir: &'static str,
+    name: &'static str,
+    /// The directory of the kept runs, as its links have it.
+    runs: &'static str,
+    /// The blocks that it has.
+    blocks: &'static [&'static str],
+}
 
-/// The runs that a text says its tables are of, the newest first: if a test is in several of them, it counts.
-fn runs(text: &str) -> Vec<String> {
-    let mut dirs = Vec::new();
-    for part in text.split("](docs/runs/").skip(1) {
-        let dir = part.split("/summary.md)").next().unwrap();
-        let dir = format!("docs/runs/{dir}");
-        if !dirs.contains(&dir) {
-            dirs.push(dir);
-        }
+const PAPERS: [Paper; 2] = [
+    Paper { dir: "", name: "README.md", runs: "docs/runs/", blocks: &["beside"] },
+    Paper {
+        dir: "docs",
+        name: "measurements.md",
+        runs: "runs/",
+        blocks: &["beside", "servers", "gateways", "preload", "aims"],
+    },
+];
+
+impl Paper {
+    fn text(&self) -> String {
+        fs::read_to_string(Path::new(ROOT).join(self.dir).join(self.name)).unwrap()
     }
-    // Their names begin with their dates.
-    dirs.sort_unstable_by(|a, b| b.cmp(a));
-    dirs
+
+    /// The runs that its tables are of, the newest first: if a test is in several of them, the first counts.
+    fn dirs(&self, tables: &str) -> Vec<String> {
+        let mut dirs = Vec::new();
+        for part in tables.split(&format!("]({}", self.runs)).skip(1) {
+            let dir = part.split("/summary.md)").next().unwrap();
+            let dir = format!("{}{dir}", self.runs);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        // Their names begin with their dates.
+        dirs.sort_unstable_by(|a, b| b.cmp(a));
+        dirs
+    }
 }
 
 #[test]
-fn the_tables_of_the_readme_are_those_of_its_runs() {
-    let readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
-    let block = |name: &str| &readme[between_marks(&readme, name).unwrap()];
-    let dirs = runs(&BLOCKS.map(block).concat());
-    assert!(!dirs.is_empty(), "tables without a run");
-    let loaded: Vec<Run> =
-        dirs.iter().map(|dir| Run::load(&Path::new(ROOT).join(dir)).unwrap()).collect();
-    let kept: Vec<Kept<'_>> =
-        dirs.iter().zip(&loaded).map(|(dir, run)| Kept { dir, run }).collect();
-    for (name, printed) in blocks(&kept) {
-        assert!(
-            printed == block(name),
-            "block {name}: samum-bench readme {} --into README.md\n{printed}",
-            dirs.join(" ")
-        );
+fn the_tables_of_a_paper_are_those_of_its_runs() {
+    for paper in PAPERS {
+        let text = paper.text();
+        let block = |name: &str| &text[between_marks(&text, name).unwrap()];
+        let tables: String = paper.blocks.iter().map(|name| block(name)).collect();
+        let dirs = paper.dirs(&tables);
+        assert!(!dirs.is_empty(), "tables without a run in {}", paper.name);
+        let load = |dir: &String| Run::load(&Path::new(ROOT).join(paper.dir).join(dir)).unwrap();
+        let loaded: Vec<Run> = dirs.iter().map(load).collect();
+        let kept: Vec<Kept<'_>> =
+            dirs.iter().zip(&loaded).map(|(dir, run)| Kept { dir, run }).collect();
+        for (name, printed) in blocks(&kept) {
+            assert!(
+                !paper.blocks.contains(&name) || printed == block(name),
+                "block {name}, in ./{}: samum-bench readme {} --into {}\n{printed}",
+                paper.dir,
+                dirs.join(" "),
+                paper.name
+            );
+        }
     }
 }
 
@@ -78,16 +107,18 @@ fn each_run_that_is_linked_can_be_read() {
     assert!(unreadable.is_empty(), "{unreadable:#?}");
 }
 
-/// What is in a table with least and greatest behind it stands between the marks; elsewhere there are no
+/// A figure with its least and greatest stands in a table between the marks. Elsewhere there are no
 /// requests per second, no speeds and no percentiles.
 #[test]
 fn no_figure_stands_outside_the_tables() {
-    let mut readme = fs::read_to_string(Path::new(ROOT).join("README.md")).unwrap();
-    for name in BLOCKS {
-        let range = between_marks(&readme, name).unwrap();
-        readme.replace_range(range, "");
-    }
-    for word in ["MB/s", "req/s", "p50", "p99", "µs"] {
-        assert!(!readme.contains(word), "'{word}' in README.md without a run");
+    for paper in PAPERS {
+        let mut text = paper.text();
+        for name in paper.blocks {
+            let range = between_marks(&text, name).unwrap();
+            text.replace_range(range, "");
+        }
+        for word in ["MB/s", "req/s", "p50", "p99", "µs"] {
+            assert!(!text.contains(word), "'{word}' in {} without a run", paper.name);
+        }
     }
 }

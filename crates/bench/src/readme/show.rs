@@ -1,4 +1,4 @@
-//! The print formats of figures in README.md.
+//! The print formats of figures in README.md and docs/measurements.md.
 
 use crate::unit::Unit;
 

@@ -13,23 +13,23 @@ use crate::league::rounds::Rounds;
 use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_cold, wire_idle};
 use crate::run::{Ran, Run};
 
-/// In README.md servers stand in this order, samum's last; others before them.
+/// Servers stand in this order in a table, samum's last; others before them.
 const ORDER: [&str; 7] = ["nginx", "nginx-aio", "h2o", "lighttpd", "caddy", "samum-epoll", "samum"];
 const SAMUM: &str = "samum";
 /// The order of servers over a link.
 const WIRE_ORDER: [&str; 5] = ["floor", "nginx", "h2o", SAMUM, SAMUM_OWN];
 const SAMUM_OWN: &str = "samum-own";
 
-/// The tables of servers of files, in the order of README.md.
+/// The other tables of servers of files, in the order of docs/measurements.md.
 pub(super) fn of_servers(runs: &[Kept<'_>]) -> Vec<Comparison> {
-    let of_files = [cold_table, warm_table, mixed_table, download_table, idle_table];
+    let of_files = [warm_table, mixed_table, download_table, idle_table];
     let of_the_stack = [wire_cold_table, wire_idle_table, dns_table];
     let of_files = of_files.iter().filter_map(|table| table(runs));
     let of_the_stack = of_the_stack.iter().filter_map(|table| table(runs));
     of_files.chain(wire_tables(runs)).chain(of_the_stack).collect()
 }
 
-/// The tables of proxies and gateways, in the order of README.md.
+/// The tables of proxies and gateways, in the order of docs/measurements.md.
 pub(super) fn of_gateways(runs: &[Kept<'_>]) -> Vec<Comparison> {
     let gateways = GATEWAYS.iter().filter_map(|gateway| gateway_table(runs, gateway));
     proxied_table(runs).into_iter().chain(gateways).chain(slow_table(runs)).collect()
@@ -65,7 +65,7 @@ fn servers(
     })
 }
 
-/// Those that were measured, in the order of README.md; the preload library has a table of its own.
+/// Those that were measured, in their order; the preload library has a table of its own.
 fn rows(rounds: &Rounds) -> Vec<Row> {
     let there = rounds.servers();
     let known = ORDER.iter().copied().filter(|name| there.contains(name));
@@ -76,7 +76,8 @@ fn rows(rounds: &Rounds) -> Vec<Row> {
     names.map(|name| row(None, name, SAMUM)).collect()
 }
 
-fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
+/// The table of a small file in memory that is asked for beside downloads from a slow disk.
+pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     servers(
         runs,
         "cold",
@@ -228,7 +229,7 @@ pub(super) struct Gateway {
     pub(super) reference: &'static str,
 }
 
-/// The tests of requests through proxies and gateways, in the order of README.md.
+/// The tests of requests through proxies and gateways, in the order of docs/measurements.md.
 pub(super) const GATEWAYS: [Gateway; 3] = [
     Gateway {
         test: "proxied-small",
