@@ -1,4 +1,7 @@
 //! Notices when the kernel changes an interface that is in use, and says so. Pure.
+//!
+//! AF_XDP is silent when its interface is deleted, so the kernel's news about links tell. They tell of another MAC
+//! address, another MTU and other addresses, too, which a device does not follow.
 
 use core::fmt::Display;
 use core::net::IpAddr;

@@ -1,4 +1,7 @@
 //! The way of each frame to the interface. Pure: decides by measured costs.
+//!
+//! Order is kept in each flow only, so a large frame does not wait for a system call that sends the small frames of
+//! others. Large data is half of the largest frame, because with few segments both ways cost the same.
 
 use core::time::Duration;
 

@@ -4,6 +4,13 @@
 //! queue in use; the thread that serves it starts it as a [`Device`]. With AF_XDP a small XDP program takes the
 //! frames of the services from the interface, and passes all others to the kernel. The program goes
 //! with the process.
+//!
+//! A device has one socket and one worker per receive queue that is in use when it is opened. The kernel accounts the
+//! memory of a socket before it looks at the queue, so a queue whose memory is too much is asked with one page whether
+//! it is in use at all. A queue that reports room or frames and has none is asked again after a pause, so that no
+//! descriptor keeps a worker busy. veth gets generic mode, because native mode polls on the sender's CPU. In native
+//! mode a socket is bound without copies where the driver can (`XDP_ZEROCOPY`). That has never run: no adapter here
+//! has such a driver, and only the choice at `bind(2)` with its way back has a test.
 
 mod changes;
 mod choose;

@@ -1,4 +1,14 @@
 //! The stack: frames and the time in, frames and news out.
+//!
+//! Folders are layers: `wire` has one header per file, whose `parse` and `emit` are inverse; `ip` finds the owner of a
+//! packet; `tcp` is RFC 9293 with the documents that each rule names. A frame is handed up, answered, or counted under
+//! one reason. A flush ends a batch: it sends the acknowledgements that no data has carried, and arms timers.
+//!
+//! Connections lie in chunks of slots that never move, and are found by a keyed hash with linear hashing, so a million
+//! of them come without a pause. What moving data needs is borrowed from a list of spares and given back when nothing
+//! is in flight. A connection that was closed in order and whose peer does not end it gives way to a new one when
+//! there are as many as there may be. A close without a complete shutdown resets, so that no peer takes a part for the
+//! whole.
 
 mod connections;
 mod opening;

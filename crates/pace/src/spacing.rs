@@ -1,4 +1,9 @@
 //! The pauses between the reads of streams, on a device that stops now and then.
+//!
+//! Control groups and some clouds limit a disk in slices of time. Two reads at a time use a slice up, and then even a
+//! small read waits for the next slice, whatever the window is. Such a device is recognised because most of its reads
+//! take much less than the mean. The rate is measured between two reads that had to wait. While other reads come,
+//! streams ask for 31/32 of that rate.
 
 use core::time::Duration;
 

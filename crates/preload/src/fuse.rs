@@ -4,6 +4,9 @@
 //!
 //! No function in which a thread can be cancelled (`poll`, `select`, `accept`, `close`, a `fcntl` that
 //! waits) is called under [`run`]: the C library cancels by unwinding, and to catch that would abort.
+//!
+//! A panic is caught at the exported function and logged once. That is why the release profile unwinds, and programs
+//! abort in a hook.
 
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, Ordering};

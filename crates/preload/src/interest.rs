@@ -13,6 +13,10 @@
 //! had not fired yet, and not when the peer resets (the kernel reports `EPOLLERR` and `EPOLLHUP` unasked). If
 //! it did fire, the program would take it for disarmed, and the end of the deferral would arm it once more.
 //! Registrations with `EPOLLEXCLUSIVE` cannot be changed: such a socket is not deferred at all.
+//!
+//! Level-triggered interest of a deferred socket loses `EPOLLOUT` until the read has ended. Edge-triggered interest is
+//! armed again by `EPOLL_CTL_MOD`. One-shot interest that the program arms meanwhile is taken away from the kernel and
+//! added when the read has ended, so that it is told once for each time it was armed.
 
 use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLOUT, EPOLLWAKEUP, EPOLLWRBAND,

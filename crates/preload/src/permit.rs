@@ -6,6 +6,9 @@
 //! calls of this library before the program begins. A call for which it is killed is not made again.
 //!
 //! Read first: `seccomp(2)`, kernel/seccomp.c `__seccomp_filter`.
+//!
+//! A child tries all calls of the library before the program begins. A call for which the child is killed is not made,
+//! or the library stays off.
 
 use core::ffi::c_int;
 

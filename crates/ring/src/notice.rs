@@ -1,5 +1,8 @@
 //! What the kernel tells of bytes that were sent: the peer has acknowledged them, or nothing refers to
 //! their memory any more.
+//!
+//! Bytes that are acknowledged may still be referred to: a receiver on the same machine shares the sender's pages. So
+//! the two notices are different, and memory is used again only after the second.
 
 use core::ops::Range;
 

@@ -3,6 +3,10 @@
 //!
 //! Looking at a path can sleep for ever (on a dead network file system). So the roots are divided into
 //! groups by their device, and each group has a thread of its own, for which no other thread waits.
+//!
+//! Nothing at a path at two looks, 0.5 s apart, means 503. Workers get a new descriptor as an order and swap it
+//! between two turns. A request under way is finished from the directory in which it began. Directories are compared
+//! by device and inode with the open one, whose inode number cannot be used again.
 
 use core::time::Duration;
 use std::collections::HashMap;

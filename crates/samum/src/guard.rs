@@ -1,4 +1,9 @@
 //! The conditions on which a route answers a client: its access rules and limits.
+//!
+//! A route with conditions has a guard; any other route costs a test. Rules are sorted boundaries. A trusted proxy
+//! names its client in a PROXY header, which is read before the transport sees bytes, or in fields. Two fields that
+//! name different clients are answered 400. The kernel paces TCP (`SO_MAX_PACING_RATE`); other sockets are sent slices
+//! of 100 ms.
 
 use core::hash::{Hash as _, Hasher as _};
 use core::net::IpAddr;

@@ -1,4 +1,11 @@
 //! The sources of connections, and the events of connections: the same from every stack.
+//!
+//! Accepted, received, writable, acknowledged, ended, stopped, lost, and when accepting pauses: these are the events
+//! of every stack. `Listeners` is the kernel's network. Received bytes are a type of the network's, so they may be a
+//! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own. The
+//! worker is generic over network, session and handler. Others than those of the binary are in `tests/seams`: records
+//! (TLS), segments that are sent again (TCP), bodies made or echoed bit by bit (a proxy), several responses in frames
+//! (HTTP/2).
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};

@@ -3,6 +3,10 @@
 //! A [`Snapshot`] is made once, and shared by all workers. Each worker serves from it what its own content
 //! has opened. A request keeps the `Serving` that it began with, so another configuration changes nothing
 //! about a response that has begun.
+//!
+//! A configuration is a value: what a route inherits from its site was put into it. A tree is a directory with the
+//! rules for its files, one for each route that serves files. Content knows neither sites nor routes. One site with
+//! one route costs two comparisons.
 
 mod redirects;
 mod snapshot;

@@ -1390,7 +1390,7 @@ impl Run {
 const BLOCK: u64 = 256 * 1024;
 const PAGE: u64 = 4096;
 /// The time between two confirmations of a block by `cachestat`, and the time for which a look is
-/// believed where `cachestat` is refused (DESIGN.md, "Residency").
+/// believed where `cachestat` is refused (`sendfile/src/file.rs`).
 const CONFIDENCE: Duration = Duration::from_millis(5);
 const BELIEF_ALONE: Duration = Duration::from_millis(50);
 

@@ -1,4 +1,27 @@
 //! Disks as one worker uses them: buffers, queue depth, and the line of streams that wait.
+//!
+//! Streams wait in two queues. One is for streams that want to read, in which no stream stands twice. The other one is
+//! for streams whose peers take nothing while they hold buffers; when memory is short, the oldest of them give back
+//! first. Sent bytes can be given back by the peer only, so a connection whose peer acknowledges nothing for 10 s is
+//! closed while others wait for memory.
+//!
+//! A device has a share of the reads, and a pace. The pace bounds streams that go on and not the first reads of files,
+//! so an index page does not wait for downloads. A stream in the queue passes streams whose device does not answer. A
+//! stream reads on for 30 ms; then others in the queue come first. A read that takes longer than its patience fails
+//! for its stream, and stays counted until it ends.
+//!
+//! A read takes a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it takes a part:
+//! two windows of its transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps the
+//! memory until the peer has acknowledged it, so small windows must not hold large buffers: `tests/sharing.rs` has the
+//! cost of both.
+//!
+//! Where the pace says that a device is fast, the kernel reads ahead. The first read of a long range is then 4 KiB,
+//! because the first window of the kernel is read in single pages. One splice of a range is under way at a time: two
+//! look to the kernel like random reads. On other devices the kernel's readahead is off, because one stream that reads
+//! 16 MiB ahead makes all others wait. Streams keep their own reads in flight there, and begin a read when less than
+//! half of their window is used.
+//!
+//! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
 
 mod holders;
 mod read;

@@ -13,6 +13,15 @@
 //! place of another worker's, and a request goes to any worker, so a worker alone would see each file
 //! too rarely. All accesses are relaxed: two requests at the same time may be counted as one, which an
 //! estimate can bear.
+//!
+//! Requests are counted by the file and by the place in it where they begin, so a player that asks for one piece after
+//! the other makes nothing popular. Files at or below the cutoff are read as with `--cache never`. A request for more
+//! than an eighth of the memory for popular files (three quarters of all memory) is never popular, because no cutoff
+//! could be right for it and for the others of its count.
+//!
+//! Counts are halved after two requests for each counter. There is a counter for each 16 KiB of memory, from 16 Ki to
+//! 1 Mi counters. With a quarter of them a crawler's keys filled the sketch of a small container, and files that were
+//! asked for once looked popular.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 

@@ -7,6 +7,21 @@
 //! has ended, discards are repeated, each after a longer pause, for its peer may acknowledge late. The kernel
 //! reclaims what remains then. Where memory is so small that what waits for its discard would take the place of
 //! what is to stay, the first one comes without a pause, with the next read of any such stream of the worker.
+//!
+//! A range is spliced and discarded only if nothing of its next 256 MiB was in memory, and nothing of the 64 MiB
+//! behind them, as far as the kernel may read ahead. Then all pages are ours. A stream whose pages are to stay marks
+//! the inode when it sends, and around each of its reads, so its pages are not discarded. Other processes cannot be
+//! seen: what they bring of such a file while it is sent, and for a minute after its end, may be discarded. What they
+//! brought before is seen and stays.
+//!
+//! `cachestat(2)` takes 30 ns for each folio that is there or was evicted, which is 40 ms for 5 GiB in folios of 4
+//! KiB. So it ends with the first page found, and is asked again behind what it has looked at when the stream comes
+//! near. Where it cannot be asked, nothing is discarded.
+//!
+//! What waits to be discarded is counted for all workers. At 1 GiB/s that is 100 MiB, which takes the place of popular
+//! files in a small container. So beyond 1/32 of the memory the oldest bytes are discarded before their time, and once
+//! more at their time. A stream that reads all of such a range ends its discards, because they would drop what it
+//! reads ahead.
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;

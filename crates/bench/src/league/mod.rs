@@ -24,6 +24,12 @@
 //! | [`hung`] | the latency of requests beside those for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
+//!
+//! Servers take turns on one CPU, with the load on another. In `cold` and `mixed` each server gets a fresh control
+//! group, because in a group whose limit had been lifted and set again servers read faster than it allows. No file is
+//! read twice. `wire` and `wire-close` measure the busy time of the server's core over a link between two network
+//! namespaces, because no process is charged for the kernel's work on packets. A server that fails is dropped and
+//! named.
 
 use core::cell::{Cell, RefCell};
 use core::time::Duration;

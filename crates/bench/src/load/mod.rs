@@ -14,6 +14,10 @@
 //!
 //! The generator measures its own cost: [`Account::bottleneck`] says when the generator, not the server,
 //! limited the figures. To save CPU it leaves the bytes of bodies in the kernel unless they are compared.
+//!
+//! It counts from the time at which requests were meant to leave. A request that was cut off counts with the time that
+//! it waited, and percentiles from there on are lower bounds. A closed loop has no latencies. The load generator names
+//! itself when it was the bottleneck.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -10,6 +10,9 @@
 //! Of fragments only the first one has ports. It is taken, so that the kernel cannot put the datagram
 //! together and refuse a connection that it does not know; the stack drops it. The extension headers of
 //! IPv6 are skipped in front of TCP and UDP, a few of common lengths; packets with others go to the kernel.
+//!
+//! The program goes with the process by its `bpf_link`. It is tested on frames by `BPF_PROG_TEST_RUN`. It adds no
+//! register to a place in a frame, which the verifier allows only with CAP_PERFMON.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -4,6 +4,10 @@
 //! and says so with [`Flight::sent`]; it passes on each acknowledgement ([`Flight::handle_ack`]) and each timer
 //! ([`Flight::handle_timer`]). A FIN is the last byte of the stream here: it has a sequence number, and it is
 //! sent, lost and acknowledged as any byte is.
+//!
+//! Data in flight is a list of transmissions, one record per frame, split by selective acknowledgements. RACK-TLP
+//! decides by time what is lost, proportional rate reduction spreads its repair, and a repair that was not needed is
+//! undone. Paths above 1 ms are paced.
 
 mod acknowledge;
 mod api;

@@ -1,5 +1,9 @@
 //! Received bytes that the application does not get at once: those that came out of order, and those that
 //! came while it does not receive.
+//!
+//! Up to 1,024 ranges are kept if they hold 256 bytes on average. With 32 of them the peer of a sender in slow start
+//! dropped what came behind, because HyStart++ ends slow start a round trip too late for a queue of one
+//! bandwidth-delay product, and each second segment of that round trip is lost.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,19 @@
 //! The ring itself: what is asked of it goes to its driver, in two halves, sockets and files.
+//!
+//! Code above the ring asks for the name of the driver only to print it. What differs between the kernel and the
+//! simulated world is chosen in three places: `socket.rs` and `file.rs` for direct calls, and here for clocks and
+//! threads.
+//!
+//! A ring that the kernel refuses for good, or for a second (`EAGAIN`, `EBUSY`), fails each wait from then on. Its
+//! drop then leaks the memory that the kernel may still write to. A drop waits for operations on files that are under
+//! way, at most for the limit that was set. What is left then is leaked, and helper threads go on alone.
+//!
+//! The last clone of an `Fd` hands its number to the ring, which closes it on a thread where closing may sleep. So a
+//! number cannot be used again while an operation still means the old file.
+//!
+//! The program blocks the signals that it waits for, and the ring's own threads block all signals. A child is waited
+//! for by its pidfd, so no other child is reaped. A watched file is a name in a directory and the inode that has the
+//! name.
 
 mod file;
 mod simulated;

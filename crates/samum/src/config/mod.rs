@@ -1,4 +1,8 @@
 //! The configuration of the server, after parsing.
+//!
+//! Files are read into a draft with places, driven by tables of keys (`keys/`), from which the printed configuration
+//! and `docs/configuration.md` are made, too. A route's draft is a copy of what its site says, changed by the route's
+//! keys. `resolve` compares the parts and makes the value. It knows the world only through `Environment`.
 
 mod address;
 mod draft;

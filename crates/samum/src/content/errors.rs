@@ -2,6 +2,9 @@
 //!
 //! Sends and receives of connections are classified by [`ring::Fault`]: there `EPERM` comes from a
 //! packet filter, here from the mode of a file.
+//!
+//! A device that has gone may come back, so before the head that is a 503, and a broken device a 500. A small file is
+//! read before its head, so it is refused, too.
 
 use std::io;
 

@@ -3,6 +3,11 @@
 //!
 //! Nothing waits for a layout. Until it is known, a film is sent with the smallest paced window. Reads of a device that
 //! does not answer never end, and films of others are learned meanwhile.
+//!
+//! Of an index (`moov`) of more than 1 MiB, which is 40 minutes, only the place and the duration are read, and the
+//! film counts as one with its mean rate throughout. Such an index is read behind the layout, up to 8 MiB of it, and
+//! stays in the page cache, because no player can seek without it. A segment of HLS or DASH (`.ts`, `.m4s`) is no
+//! film: a player takes all of its few seconds as fast as it can, so a limit would save nothing.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};

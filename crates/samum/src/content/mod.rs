@@ -9,6 +9,28 @@
 //! events (network file systems, FUSE, paths through symbolic links, files with several names) it
 //! is believed for [`AGE_MAX`]; from half of that age on, a request for it begins another load in
 //! the background.
+//!
+//! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
+//! elsewhere. Where directories are watched, the kernel is asked at once for what it has in memory, for at most 64
+//! paths in a worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access
+//! control list is read. After such an open nothing is asked at once for a minute. A helper searches the names of a
+//! directory for precompressed files once several of its files were asked for. If there are none, no siblings are
+//! looked for until an event tells of one.
+//!
+//! **Freshness.** A directory is watched (inotify) after something in it was found, and then the path is looked at
+//! once more, so no change falls between. A change evicts the entry, its siblings, the index and the listing of its
+//! directory, or everything below a directory. Changes are handled before received bytes, so a request that follows a
+//! change sees it. Events do not tell everything: network file systems, FUSE, paths through symbolic links and files
+//! with several names are believed for 1 s and looked at again from 0.5 s on. Watched files are believed for 10 s and
+//! looked at again from 5 s on, because writes through shared mappings and mounts above make no events. A small file
+//! is looked at again after its read, and not kept if it changed meanwhile. A file that changed less than 3 s before
+//! is read again at the next look, because some file systems count seconds.
+//!
+//! **Devices.** Each worker judges by its own calls how long a device has been silent; that it is silent is known to
+//! all (`ring::Silences`). The kernel answers much from memory. So once a call is late, the end of a call counts as an
+//! answer only if it took 1 s, or if something that it needed was not in memory when it began. A look for a name must
+//! have taken 1 ms, too. No page of an error is waited for on a device that has answered nothing for 1 s. nginx has no
+//! such deadline: its header is sent before the first read, and the worker or one of its 32 threads waits.
 
 mod answer;
 mod assemble;

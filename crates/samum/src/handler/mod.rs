@@ -1,4 +1,18 @@
 //! What requests are answered with: values that know no connection and no wire.
+//!
+//! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
+//! of files and producers. A search is dropped when its request no longer waits. A large answer is found again when
+//! its turn comes, unless it says that it is unique.
+//!
+//! A producer makes bytes while they are sent, and is polled when what it made before has left. A consumer takes what
+//! a client sends: the session asks for its room and decodes no more than that. A response may begin while the body
+//! comes. If it ends before the body does, the consumer is dropped, and up to 1 MiB of the rest is skipped; else the
+//! connection is closed. A 101 makes the connection a tunnel. Dropping a search, a producer or a consumer is the only
+//! way to abort.
+//!
+//! Searches, producers and consumers have no ring. The handler does the rest of their work before the worker waits.
+//! Most responses are a whole file. HTTP/1.1 has these finished, head and body in one buffer, whose date is changed
+//! once a second.
 
 pub(crate) mod cgi;
 mod fastcgi;

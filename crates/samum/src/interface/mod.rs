@@ -8,6 +8,12 @@
 //!     ▲                  ▲                                         │
 //!     └──────frames──────┴───────drain──── StackTransport ◄────────┘
 //! ```
+//!
+//! A connection lives on one core. A frame is handled to its end, session and response included, before the next frame
+//! is looked at. What was sent leaves in one batch when the worker waits. Received bytes are parts of the frame,
+//! without a copy. A connection that has nothing left to send is closed with a FIN, any other connection with a reset.
+//! Ports are held by sockets of the kernel that do not listen, so a second server fails as at any port, and the port
+//! of a dead server refuses. Rights are dropped before threads start.
 
 mod capture;
 mod network;

@@ -1,4 +1,9 @@
 //! The logs of a worker: one for each target and format, however many sites share it.
+//!
+//! A response carries the recording of its site, so a response that is not recorded costs a test. A record lives from
+//! the beginning of the response until it has left or was cut. It knows how long the request waited for a disk. A
+//! client that leaves before that gets a record with the status 499. A log is looked at when its lines are due, so
+//! idle logs cost nothing.
 
 pub(crate) mod files;
 mod line;

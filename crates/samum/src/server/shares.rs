@@ -22,7 +22,7 @@ const ROOM_PART: usize = 8;
 const WORKER_MEMORY_MIB: f64 = 1.1;
 /// Memory that a worker may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
 const WORKER_MEMORY_MAX_MIB: usize = 80;
-/// Threads that may sleep for a worker, its own and the kernel's (DESIGN.md §7).
+/// Threads that may sleep for a worker, its own and the kernel's (`ring::Shares` and io_uring).
 const WORKER_THREADS_MAX: usize = 320;
 /// With more workers per core than this, the operator is told their cost.
 const WORKERS_PER_CORE: usize = 4;

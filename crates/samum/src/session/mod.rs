@@ -11,6 +11,10 @@
 //!      │
 //!      └─ pump ──► handle_progress ──► Next: respond, read, wait, shut down, close
 //! ```
+//!
+//! Only the work of a session is handed the ring, to pump its streams. The session holds order, deadlines, limits and
+//! back-pressure of reading. Requests are handed on by reference, to be answered now or later. An idle connection is
+//! the session alone, 32 bytes; requests and responses under way are its `Work`, which it gives back.
 
 mod http1;
 

@@ -3,6 +3,10 @@
 //! An [`Upstream`] has the servers of one route; all workers share it. [`Links`] are the connections of one
 //! handler of one worker: each serves one request at a time, and is kept for the next one if the server
 //! lets it persist.
+//!
+//! A link is kept for the next request if nothing is left on it, nor in its socket behind a response that was pulled.
+//! Of a request that may be sent again the first 64 KiB of its body are held until the response begins, and its client
+//! is charged for them.
 
 mod balance;
 pub(crate) mod checks;

@@ -1,4 +1,11 @@
 //! One thread's share of the server: a loop that takes completions and gives turns.
+//!
+//! One thread for each core accepts with `SO_REUSEPORT`; only slots for connections are shared. The thread makes no
+//! call that sleeps for a log, nor a call that sleeps for a disk but in the cases that `content/mod.rs` and
+//! `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn stands in a queue, and no event
+//! gives it another one. Each part of a worker turn has 0.4 ms; the rest is for the next one, which does not wait. An
+//! idle connection is its descriptor, a receive in flight and 152 bytes. With the own stack it has 112 bytes here, 12
+//! in a table and 148 in the stack.
 
 mod admission;
 mod connection;

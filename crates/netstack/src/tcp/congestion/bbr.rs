@@ -10,6 +10,16 @@
 //!
 //! Three things are simpler than in the draft. A loss is judged with the sample of the acknowledgement that shows it, not
 //! for each lost packet. There is no offload budget beyond two frames. The random wait before a probe comes from the state.
+//!
+//! It follows samples of the delivery rate, for which each record of a transmission remembers what had been delivered
+//! when it left. An idle connection keeps the bandwidth alone, in the place of the slow start threshold. The next
+//! response begins with a probe for more, at the rate that is known, in a window of one round trip. What is sent again
+//! is paced, too, because nothing else spreads it.
+//!
+//! In the simulated network (`tests/throughput.txt`, `tests/sharing.txt`) it is several times as fast as CUBIC where
+//! frames are lost by chance, keeps queues short, and pays with some percent of the speed elsewhere. Several flows of
+//! it are not fair in short queues, and the paths are simulated, so CUBIC stays the default. Measurements over real
+//! paths would change that.
 
 use super::initial_window;
 use crate::tcp::clock::{elapsed_us, later};

@@ -4,6 +4,16 @@
 //! HTTP. The environment and the header of the response are those of CGI programs.
 //!
 //! Reading list: FastCGI 1.0 §6.2; RFC 3875 §4, §6.
+//!
+//! A connection to an application is kept only if the configuration says so, because each holds a process. Each
+//! request through it has an id of its own, so what an application sends late for one request is a fault and not the
+//! response to the next. A process that has a request waits for its body. So the application hears of the request when
+//! all of the body has come, or as much of a long body as the route's buffer has. Upstreams that speak HTTP get a body
+//! while it comes.
+//!
+//! A path in `Location` is answered as if the client had asked for it, ten times at most. If another upstream or a
+//! program has the path, the client gets a 302. A permanent redirect would be about the path that the client has asked
+//! for.
 
 use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
 

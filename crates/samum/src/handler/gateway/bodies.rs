@@ -1,4 +1,20 @@
 //! The bodies of requests, from the time when they are offered until a gateway takes them.
+//!
+//! The guard refuses a body that is announced to be longer than `max-body` before anything takes it. A body in chunks
+//! has its limit in the decoder of the session. While the answer is looked for, the session tells the consumer, and
+//! the gateway answers 413 as any other error. Later the session refuses the request itself.
+//!
+//! A request whose client ends its side within the body has no response, and a line in the log with 499. A request
+//! with malformed chunks gets a 400. A gateway learns of all these in one way: its consumer is dropped without an end.
+//! If a response has begun and is not whole then, the gateway cuts it off, closes the connection to its upstream, and
+//! the session counts the fault of the client.
+//!
+//! A program and an application must be told a length, so a body in chunks is collected for them: in memory, and
+//! beyond `buffer` in a file without a name. Both are shared by client, and the files are shared by all workers.
+//!
+//! A client that waits for `100 Continue` gets it when its request is the next one and something takes the body. If
+//! the answer is known without the body, the client gets the answer, as the last on its connection: after it nothing
+//! tells a body from another request.
 
 use core::cell::RefCell;
 use core::time::Duration;

@@ -1,5 +1,9 @@
 //! The content of a response on its way from a program or another server to the client. It knows no pipe and no
 //! socket, as the [input](super::input).
+//!
+//! A request is charged for its response before that comes: 20 KiB until its turn, then the whole cyclic buffer. Once
+//! the budget of a worker has no room for another buffer, a content has a small buffer of 36 KiB. Once the budget has
+//! no room for 20 KiB, 4 KiB are received at a time and wait. So requests behind it wait in the client's socket.
 
 use core::cell::RefCell;
 use core::ops::Range;

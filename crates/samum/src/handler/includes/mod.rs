@@ -13,6 +13,18 @@
 //! sent a request: the rules of its route apply, and files, programs and servers can answer it. Several are
 //! asked for side by side, and their bodies are sent in order. A page that is included is a page of its own,
 //! whose producer is a part of the other's body.
+//!
+//! The router finds each path of a page as if a client had asked for it, internal routes included. So files, programs
+//! and upstreams can answer. Up to eight paths are looked for at a time, and their bodies are sent in order. A page
+//! within a page is a producer within a producer with variables of its own; tables of variables are copied where they
+//! differ, values never.
+//!
+//! All pages of a response have one budget. While it is full, only the place goes on whose turn to be sent has come,
+//! so nothing that fits alone fails. Pages make their steps in a part of the worker turn, one after the other. What an
+//! upstream sends for a hole before its turn is what the ring brought with its head, or the first 20 KiB; the rest
+//! waits in the upstream's socket. Sends that refer to memory instead of copying cost more (`docs/linux.md`,
+//! `MSG_ZEROCOPY`). A hole that fails shows the error message, and a hole that fails after its first byte cuts the
+//! response off.
 
 mod budget;
 mod page;

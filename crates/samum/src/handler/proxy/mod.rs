@@ -9,6 +9,14 @@
 //! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it.
 //! [`request`] writes the head that is sent, [`response`](mod@response) says what a head that comes means, [`wire`] knows the
 //! protocol of the server, and [`exchange`] moves the bytes.
+//!
+//! What is passed on is never copied from the peer: heads are written anew from what was parsed. The corpus of
+//! `http_desync_guardian`, a property test and a garden of origins and proxies (`tests/garden`) hold that. A response
+//! that is not complete is a 502 or a 504 before its head, and is cut off after it. A cut is a reset where the end of
+//! the connection would be the end of the response (HTTP/1.0).
+//!
+//! A server has one duty at a time: to accept the connection, to take what waits of a request, or to give. Other
+//! things that it does give it no more time, and it has no duty while its client has to do something first.
 
 mod exchange;
 mod location;

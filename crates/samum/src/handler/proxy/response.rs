@@ -5,6 +5,12 @@
 //! The parser has refused heads from which two readers could take different lengths. Here the rest is
 //! decided: fields of one connection are left out, the length becomes a number, and a response that its
 //! request does not permit is a [`Fault`].
+//!
+//! A hand-over (`X-Accel-Redirect`, `X-Sendfile`) is obeyed in a response of any final status, as nginx 1.22 does it.
+//! The response is dropped: up to 64 KiB of it are received for 1 s, so that the link can be kept. Both fields hand
+//! out the same files, those of routes of the site. The route's guard and fields count, and the client's ranges and
+//! conditions apply to the file. A path without a file is a 404, and anything that is no file of a route is a 502. The
+//! answer is kept until it is sent, because to find it again would be to ask the server again.
 
 use core::fmt;
 use std::borrow::Cow;

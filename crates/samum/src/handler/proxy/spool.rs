@@ -6,6 +6,15 @@
 //!                │                 ├─ released: holes
 //!                └─ fail, finish: what is not in the file goes on through memory
 //! ```
+//!
+//! A file is used once the server has more to give while its client takes less than 8 MiB in 0.1 s. The file and the
+//! memory on the way to it are as large as `buffer` together. One write of 64 to 256 KiB is under way at a time.
+//! Pieces stay in memory until they are written, so a disk that is full, fails, or is silent for 2 s fails no
+//! response. When the server has sent all, the rest goes through memory, so an exchange never outlives its server for
+//! the disk.
+//!
+//! Cyclic memory is free again in its order only, and some of the first buffer waits for the client. So from the
+//! moment that there is a file the content is received into another buffer.
 
 use core::ops::Range;
 use core::time::Duration;

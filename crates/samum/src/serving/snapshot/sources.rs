@@ -7,6 +7,10 @@
 //! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script,
 //!   however that is spelled: some disks know no case, others leave out dots and spaces at the end of a name,
 //!   and a compressed script is its source, too. The route of the application itself runs those that are spelled as it expects.
+//!
+//! The source of a script must not leave by any route or spelling. A file that has the name of a script in any case,
+//! or compressed, in a directory of scripts, is a 404 in all trees. So is a file below a directory of programs, and a
+//! script that another route's fallback or an error page leads to.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

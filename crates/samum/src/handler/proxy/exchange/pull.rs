@@ -4,6 +4,18 @@
 //!
 //! The ring receives 20 KiB at a time from a server, and each of these is copied once more. That suits small
 //! responses, for which no other call is needed.
+//!
+//! A content is pulled if 8 KiB or more of it are to come: the ring stops to receive, and `splice(2)` moves at most
+//! `receive-max` at a time through the one pipe of the exchange. It is received into the cyclic buffer instead where
+//! there is no free pipe, with `splice = false`, in chunks, up to the end of the connection, for transports that take
+//! memory, and for a client that makes no room for 0.1 s.
+//!
+//! What a FastCGI application sends through a new link is pulled into the buffer from its first byte on, because
+//! php-fpm writes 8 KiB at a time, and each of these would be an event and a copy. A tunnel is pulled where 8 KiB wait
+//! for the client, until less than 2 KiB come at once. So messages go through the ring, and bulk does not.
+//!
+//! While contents come in pieces, the worker's next wait gathers completions: as many as there are exchanges, at most
+//! 16, for at most 20 µs. Each piece that finds the worker asleep costs its sender an interrupt.
 
 use std::io;
 
