@@ -9,8 +9,16 @@ const INTRODUCTION: &str = r#"# Configuration
 <!-- Printed by `samum configuration-reference`. A test compares; with SAMUM_WRITE=1 it writes this file. -->
 
 `samum serve --config FILE` serves what a file says, and `samum check FILE` checks it. The file is in [TOML](https://toml.io). The
-keys have the words, the defaults and the units of the flags of `samum serve`; `samum serve DIR` is a configuration with one site and
+keys have the words, the defaults and the units of the flags of `samum serve`. `samum serve DIR` is a configuration with one site and
 one route.
+
+Five annotated files show the usual cases. A test checks, serves and asks each of them:
+
+- [static-site.toml](../examples/static-site.toml): a static site with its own error page, headers and a redirect
+- [php.toml](../examples/php.toml): a PHP application with a front controller
+- [reverse-proxy.toml](../examples/reverse-proxy.toml): two servers of an application, with files and metrics beside them
+- [mirror.toml](../examples/mirror.toml): a mirror of many large files
+- [video.toml](../examples/video.toml): an origin of films and of segments
 
 ```toml
 include = "conf.d/*.toml"
@@ -39,26 +47,34 @@ limits = { connections-per-ip = 64, requests-per-ip = "100/s burst 200" }
   allow = ["127.0.0.1"]
 ```
 
-**The site of a request** is the one that has its host, among those that listen at its address: the exact name first, then the longest
+**The site of a request** has its host, among the sites that listen at its address. The exact name comes first, then the longest
 wildcard, then the default site. Case, a dot at the end of a name and the port of a `Host` field make no difference. International names are
 written as clients send them (`xn--…`).
 
-**The route of a request** is the one with the longest path. Among the routes of the same path those with `match` come first, in the order of
+**The route of a request** has the longest path. Among the routes of the same path those with `match` come first, in the order of
 the file. So `match = "*.php"` beats `path = "/"`, and `path = "/api/"` beats both. A request without a route is answered 404.
 
 **Paths in the file system** begin at the directory of the file in which they stand, unless they are absolute.
 
-**Flags** beside `--config`: those with the name of a key of `[server]` override it; `--log` and `--log-format` override the log of every site.
-DIR, `--listen` and the flags for files cannot be given.
+**Flags** beside `--config`:
 
-**Errors.** A configuration is used as a whole or not at all. `samum check` reports all errors of all files, each with file, line and column, and
-then warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing, keys that do nothing. It opens the directories and the
-logs for a moment, binds the addresses without listening, and looks up whether the control socket can be made, the interfaces are there and the
-limit of descriptors is enough for the workers. An address that another process has is an error. If that process lets other servers of
-its user share the address, as samum with several workers does, or if a server answers at `control`, it is probably the samum that runs, and there
-is a warning only. If there was no error, `samum check` prints the configuration with all defaults and exits with 0, else with 1.
+- A flag with the name of a key of `[server]` overrides the key.
+- `--log` and `--log-format` override the log of every site.
+- DIR, `--listen` and the flags for files cannot be given.
+
+**Errors.** A configuration is used as a whole or not at all. `samum check`
+
+- reports all errors of all files, each with file, line and column;
+- warns of what is probably a mistake: routes and sites that no request reaches, patterns that match nothing, keys that do nothing;
+- opens the directories and the logs for a moment, and binds the addresses without listening;
+- looks up whether the control socket can be made, the interfaces are there, and the descriptors are enough for the workers;
+- prints the configuration with all defaults and exits with 0 if there was no error, else with 1.
+
+An address that another process has is an error. It is only a warning if the other process is probably a samum that runs: if it lets other
+servers of its user share the address, or if a server answers at `control`.
 
 **Limits.** 16,384 files of 64 MiB together, 8 that include each other in a row, 50 errors and 50 warnings shown.
+[limits.md](limits.md) has all limits.
 
 **Not here yet**: TLS, authentication, a sandbox (Landlock), socket activation and upgrades by systemd, compression on the fly, packages; changes
 of the cookies of other servers, regular expressions.

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+mod examples;
+
 const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
 
 fn samum(directory: &Path, args: &[&str]) -> Output {
