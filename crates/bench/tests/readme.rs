@@ -86,7 +86,9 @@ fn each_run_that_is_linked_can_be_read() {
         .filter(|entry| entry.file_type().unwrap().is_dir())
         .map(|entry| format!("docs/runs/{}", entry.file_name().to_str().unwrap()))
         .collect();
-    let mut texts: Vec<_> = ["README.md", "DESIGN.md"].map(|name| root.join(name)).into();
+    let mut texts: Vec<_> =
+        ["README.md", "DESIGN.md", "CHANGELOG.md"].map(|name| root.join(name)).into();
+    texts.extend(dirs.iter().map(|dir| root.join(dir).join("README.md")));
     for dir in ["docs", "docs/runs"] {
         let entries = fs::read_dir(root.join(dir)).unwrap().map(|entry| entry.unwrap().path());
         texts.extend(entries.filter(|path| path.extension().is_some_and(|end| end == "md")));
