@@ -8,6 +8,9 @@ use samum_bench::readme::{Kept, between_marks, blocks};
 use samum_bench::report;
 use samum_bench::run::Run;
 
+#[path = "readme/english.rs"]
+mod english;
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// A text with tables.
