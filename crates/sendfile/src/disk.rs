@@ -22,6 +22,10 @@
 //! half of their window is used.
 //!
 //! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
+//!
+//! A quarter of the memory is kept for bytes that a stream needs next, so what is read ahead for one stream never
+//! keeps another from sending. A read ends where a block is known to be resident. A stream that reads from the disk
+//! anyway does not look: the next splice tells it, exactly and cheaper.
 
 mod holders;
 mod read;

@@ -20,6 +20,10 @@
 //! frames are lost by chance, keeps queues short, and pays with some percent of the speed elsewhere. Several flows of
 //! it are not fair in short queues, and the paths are simulated, so CUBIC stays the default. Measurements over real
 //! paths would change that.
+//!
+//! Responses of 100 kB, one in a second over 20 Mbit/s and 40 ms, take 62, 66 and 92 ms (medians) with 0, 1 and 3 % of
+//! loss. With CUBIC, which begins each with the initial window, they take 129, 272 and 372 ms. A policer with a deep
+//! bucket drops 2.5 % of the frames, and 0.6 % of CUBIC's.
 
 use super::initial_window;
 use crate::tcp::clock::{elapsed_us, later};
