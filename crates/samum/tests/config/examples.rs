@@ -110,3 +110,20 @@ fn an_origin_of_video() {
     example.expect("GET /dunes.mp4\nRange: bytes=1000-", 206);
     example.expect("GET /recordings/samum.txt", 200);
 }
+
+/// README.md shows a visitor a configuration. It is right but for its directories and ports, which are not here.
+#[test]
+fn the_configuration_of_the_readme() {
+    let readme = fs::read_to_string(Path::new(EXAMPLES).join("../README.md")).unwrap();
+    let (_, shown) = readme.split_once("```toml\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    let keys = shown
+        .replace("/srv/www", &format!("{EXAMPLES}/site"))
+        .replace("/var/log/samum/", "")
+        .replace("0.0.0.0:80", "127.0.0.1:0")
+        .replace("[::]:80", "[::1]:0");
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("readme.toml"), keys).unwrap();
+    let checked = samum(directory.path(), &["check", "readme.toml"]);
+    assert_eq!((checked.status.code(), &text(&checked.stderr)[..]), (Some(0), ""));
+}
