@@ -2,38 +2,27 @@
 //! parent may end before it. The server is its new parent then (`PR_SET_CHILD_SUBREAPER`), so all that programs have
 //! started are its descendants.
 //!
-//! A process belongs to a program if it is the leader, descends from one that belongs to it, holds one of its pipes, or
-//! was started after it with the request in its environment ([`REQUEST`]). So one that has lost its parents, has
-//! closed the pipes, and has cleared its environment is not found; and one that has only kept its environment is
-//! taken for that of another program that the same client has asked for the same at the same time.
+//! A process belongs to a program if it is the leader, descends from one that belongs to it, has its mark, or holds one
+//! of its pipes. The mark is a soft limit of the resident set (`RLIMIT_RSS`): Linux has enforced none since 2.4.30, each
+//! process inherits it, whatever it closes, clears or executes, and `/proc/PID/limits` shows it of processes with more
+//! rights, too. So only a program that sets this limit, and loses its parents, and closes the pipes is not found. A
+//! control group would be the other thing that is always inherited: to make one takes a right that a server need not
+//! have, and to move a process into one stops the machine's forks for milliseconds.
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getrlimit, pidfd_open,
+    pidfd_send_signal, setrlimit, waitid,
 };
 
-use super::environment::Environment;
-
-/// The variables that tell one request from others. A program's children inherit them.
-const REQUEST: [&str; 12] = [
-    "CONTENT_LENGTH",
-    "HTTP_COOKIE",
-    "HTTP_FORWARDED",
-    "HTTP_X_FORWARDED_FOR",
-    "PATH_INFO",
-    "QUERY_STRING",
-    "REMOTE_ADDR",
-    "REMOTE_PORT",
-    "REQUEST_METHOD",
-    "SCRIPT_FILENAME",
-    "SCRIPT_NAME",
-    "SERVER_PORT",
-];
+/// The number of marks that were given. With the lock, the server has the last one itself.
+static MARKS: Mutex<u64> = Mutex::new(0);
 
 /// A process: its number, which may be another's later, and the time at which it was started.
 pub(super) type Identity = (Pid, u64);
@@ -43,8 +32,8 @@ pub(super) type Identity = (Pid, u64);
 pub(super) struct Traces {
     /// The first process.
     pub(super) leader: Identity,
-    /// The variables of its request, as `NAME=value`.
-    request: Vec<Box<[u8]>>,
+    /// The limit that its processes have, and no others.
+    mark: u64,
     /// The inodes of its pipes. The kernel counts them, so no others have the same.
     pipes: Vec<u64>,
 }
@@ -86,53 +75,45 @@ impl Status {
 }
 
 impl Traces {
-    /// The traces of a program that was just started, and whose leader is not waited for yet.
+    /// The traces of a program that was just started with this mark, and whose leader is not waited for yet.
     pub(super) fn new<'a>(
         leader: Pid,
-        environment: &Environment,
+        mark: u64,
         pipes: impl Iterator<Item = &'a OwnedFd>,
     ) -> Self {
         let started = Status::of(leader).map_or(0, |status| status.started);
-        let request = environment.iter().filter(|(name, _)| REQUEST.iter().any(|one| name == one));
-        let request = request.map(|(name, value)| {
-            [name.as_bytes(), b"=", value.as_bytes()].concat().into_boxed_slice()
-        });
         let inode = |pipe: &OwnedFd| rustix::fs::fstat(pipe).ok().map(|stat| stat.st_ino);
-        Self {
-            leader: (leader, started),
-            request: request.collect(),
-            pipes: pipes.filter_map(inode).collect(),
-        }
+        Self { leader: (leader, started), mark, pipes: pipes.filter_map(inode).collect() }
     }
 
     /// Returns whether a process has one of the traces itself.
     fn fit(&self, pid: Pid, status: Status, scope: &Scope) -> bool {
         let identity = (pid, status.started);
         match scope {
-            Scope::All => {
-                identity == self.leader
-                    || self.is_held_by(pid)
-                    || (status.started >= self.leader.1 && self.is_asked_of(pid))
-            }
+            Scope::All => identity == self.leader || self.is_marked(pid) || self.is_held_by(pid),
             Scope::Holders => self.is_held_by(pid),
             Scope::Known(known) => known.contains(&identity) || self.is_held_by(pid),
         }
     }
 
-    /// Returns whether a process has the request in its environment.
-    fn is_asked_of(&self, pid: Pid) -> bool {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let variables: HashSet<&[u8]> = environment.split(|byte| *byte == 0).collect();
-        !self.request.is_empty() && self.request.iter().all(|one| variables.contains(&one[..]))
+    fn is_marked(&self, pid: Pid) -> bool {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+        soft_limit(&limits) == Some(self.mark)
     }
 
+    /// Returns whether a process holds a pipe. One of the program's whose descriptors are not shown, because it has more
+    /// rights than the server, may hold one.
     fn is_held_by(&self, pid: Pid) -> bool {
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut inodes = descriptors.filter_map(|descriptor| {
-            let target = fs::read_link(descriptor.path()).ok()?;
-            target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
-        });
-        inodes.any(|inode: u64| self.pipes.contains(&inode))
+        let is_hidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        match fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(mut descriptors) => descriptors.any(|descriptor| {
+                match descriptor.and_then(|descriptor| fs::read_link(descriptor.path())) {
+                    Ok(target) => pipe_inode(&target).is_some_and(|it| self.pipes.contains(&it)),
+                    Err(error) => is_hidden(&error) && self.is_marked(pid),
+                }
+            }),
+            Err(error) => is_hidden(&error) && self.is_marked(pid),
+        }
     }
 
     /// Sends a signal to the processes of the program that run. Returns which they are. The leaders of other programs
@@ -156,7 +137,7 @@ impl Traces {
             // First: whoever has the number from now on, the signal is for whoever had it while it was looked at.
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let Some(status) = Status::of(pid) else { continue };
-            // A program that is being started has all descriptors and the environment of the server until it executes.
+            // A program that is being started has all descriptors of the server until it executes.
             let program = || fs::read_link(format!("/proc/{pid}/exe")).ok();
             if parent == own && pid != self.leader.0 && program() == own_program {
                 continue;
@@ -176,6 +157,31 @@ impl Traces {
         }
         reached
     }
+}
+
+/// Starts a process that has a mark of its own, which is the number that is returned.
+///
+/// The process inherits it from the server, so that it cannot start another one without it. One process is started at a
+/// time: `start` should not wait for a disk.
+pub(super) fn mark<T>(start: impl FnOnce() -> T) -> (T, u64) {
+    let mut marks = MARKS.lock().unwrap_or_else(PoisonError::into_inner);
+    *marks += 1;
+    let maximum = getrlimit(Resource::Rss).maximum;
+    let mark = maximum.unwrap_or(u64::MAX).saturating_sub(*marks);
+    // It fails for no limit below the hard one.
+    let _ = setrlimit(Resource::Rss, Rlimit { current: Some(mark), maximum });
+    (start(), mark)
+}
+
+/// The inode of a pipe, from the target of a link of `/proc/PID/fd`.
+fn pipe_inode(target: &Path) -> Option<u64> {
+    target.to_str()?.strip_prefix("pipe:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The soft limit of the resident set in the text of `/proc/PID/limits`.
+fn soft_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max resident set "))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// The children of all threads of a process. Some may be missing while others of them end.
@@ -215,6 +221,30 @@ mod tests {
             ["", "12 (a", "12 (a) S", "12 (a) S x 1 1", "12 (a) S 1 x 1", "12 (a) S 7 1 1 0"]
         {
             assert_eq!(Status::parse(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn limits_are_read() {
+        let text = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                    Max resident set          18446744073709551613 unlimited            bytes     \n";
+        assert_eq!(soft_limit(text), Some(u64::MAX - 2));
+        assert_eq!(soft_limit(&text.replace("18446744073709551613", "unlimited")), None);
+        assert_eq!(soft_limit(""), None);
+    }
+
+    #[test]
+    fn a_mark_is_inherited_and_none_is_given_twice() {
+        let both = [(); 2].map(|()| {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", "env -i cat /proc/self/limits"]);
+            let (child, number) = mark(|| command.stdout(std::process::Stdio::piped()).spawn());
+            (child.unwrap(), number)
+        });
+        assert_ne!(both[0].1, both[1].1);
+        for (child, number) in both {
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(soft_limit(&String::from_utf8(output.stdout).unwrap()), Some(number));
         }
     }
 

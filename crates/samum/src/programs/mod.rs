@@ -30,8 +30,8 @@ use std::thread;
 
 use http::Status;
 use ring::{Key, Waker};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
-use rustix::io::Errno;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
+use rustix::io::{Errno, read};
 
 use crate::config::Cgi;
 use environment::{Environment, Script, candidates};
@@ -240,9 +240,12 @@ impl Directory {
             return Err(Refusal::quiet(Status::ServiceUnavailable));
         };
         let mut pauses = BUSY_PAUSES.iter();
-        let child = loop {
-            match command.spawn() {
-                Ok(child) => break child,
+        let (child, mark) = loop {
+            // The kernel reads it to execute it. A disk that does not answer keeps only this thread waiting.
+            read_head(parent.as_fd(), name);
+            let (child, mark) = descendants::mark(|| command.spawn());
+            match child {
+                Ok(child) => break (child, mark),
                 Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
                     match pauses.next() {
                         Some(pause) => thread::sleep(*pause),
@@ -252,7 +255,7 @@ impl Directory {
                 Err(error) => return Err(Refusal::of_spawn(&error)),
             }
         };
-        Process::new(child, &environment, &start, place).map_err(|error| Refusal::busy(&error))
+        Process::new(child, mark, &start, place).map_err(|error| Refusal::busy(&error))
     }
 
     /// Opens the directory as it is now: it may have been replaced.
@@ -281,6 +284,15 @@ fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Refusal> {
         }
     }
     Err(Refusal::quiet(Status::NotFound))
+}
+
+/// Has the kernel read the head of a program. One that may only be executed is not read.
+fn read_head(parent: BorrowedFd<'_>, name: &[u8]) {
+    // It may have been replaced by a pipe meanwhile.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if let Ok(file) = openat(parent, name, flags, Mode::empty()) {
+        let _ = read(&file, &mut [0; 256]);
+    }
 }
 
 /// Opens a path that does not leave the root, not even by a symbolic link.

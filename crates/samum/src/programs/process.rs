@@ -14,7 +14,6 @@ use rustix::process::{
 
 use super::Place;
 use super::descendants::{Scope, Traces};
-use super::environment::Environment;
 use super::supervisor::{self, Start};
 
 /// A program that was started. Dropping it kills its processes.
@@ -43,14 +42,14 @@ pub(crate) struct Pipes {
 }
 
 impl Process {
-    /// Takes a child that leads a group of its own and whose output is piped.
+    /// Takes a child that leads a group of its own, has this mark, and whose output is piped.
     ///
     /// # Errors
     ///
     /// Those of `pidfd_open(2)`; the processes are killed.
     pub(super) fn new(
         mut child: Child,
-        environment: &Environment,
+        mark: u64,
         start: &Start,
         place: Place,
     ) -> io::Result<Self> {
@@ -71,7 +70,7 @@ impl Process {
             // It cannot fail for an open descriptor.
             let _ = ioctl_fionbio(pipe, true);
         }
-        let traces = Arc::new(Traces::new(pid, environment, all()));
+        let traces = Arc::new(Traces::new(pid, mark, all()));
         start.add(Arc::clone(&traces));
         Ok(Self { pid, traces, pipes, is_reaped: false, place })
     }

@@ -222,12 +222,14 @@ fn run() {
 fn carry_out(Order { traces, signal, scope }: &Order, leaders: &HashSet<Pid>) -> Option<Order> {
     if *signal != Signal::KILL {
         let reached = traces.signal(*signal, scope, leaders);
-        let order = |known| Order {
-            traces: Arc::clone(traces),
-            signal: Signal::KILL,
-            scope: Scope::Known(known),
+        if reached.is_empty() {
+            return None;
+        }
+        let scope = match scope {
+            Scope::All => Scope::All,
+            Scope::Holders | Scope::Known(_) => Scope::Known(reached),
         };
-        return (!reached.is_empty()).then(|| order(reached));
+        return Some(Order { traces: Arc::clone(traces), signal: Signal::KILL, scope });
     }
     for _ in 0..KILL_PASSES_MAX {
         if traces.signal(*signal, scope, leaders).is_empty() {

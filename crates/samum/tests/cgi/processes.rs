@@ -198,7 +198,7 @@ fn nothing_is_left_of_a_server_that_ends_at_once() {
 }
 
 /// Programs that try to escape their end: each writes the number of its last process to a file of its name.
-fn fugitives(tree: &Tree) -> [&'static str; 5] {
+fn fugitives(tree: &Tree) -> [&'static str; 6] {
     let deaf = |name: &str| {
         format!(
             "sh -c 'trap \"\" TERM; echo $$ >{}/{name}; exec sleep 1000'",
@@ -219,7 +219,9 @@ fn fugitives(tree: &Tree) -> [&'static str; 5] {
     script(tree, "cleared", &format!("(env -i setsid {} &); sleep 1000", deaf("cleared")));
     let closed = format!("(setsid {} </dev/null >/dev/null 2>&1 &); sleep 1000", deaf("closed"));
     script(tree, "closed", &closed);
-    ["group", "session", "daemon", "cleared", "closed"]
+    let lost = format!("(env -i setsid {} </dev/null >/dev/null 2>&1 &); sleep 1000", deaf("lost"));
+    script(tree, "lost", &lost);
+    ["group", "session", "daemon", "cleared", "closed", "lost"]
 }
 
 #[test]
@@ -229,11 +231,11 @@ fn a_program_cannot_escape_its_end_or_keep_its_place() {
         let fugitives = fugitives(&tree);
         // It ends when as many as there are places run at once.
         let meet = format!(
-            "touch {0}/$$.here; {HEAD}; until [ $(ls {0}/*.here | wc -l) -ge 5 ]; do sleep 0.1; done; echo met",
+            "touch {0}/$$.here; {HEAD}; until [ $(ls {0}/*.here | wc -l) -ge 6 ]; do sleep 0.1; done; echo met",
             tree.path().display()
         );
         script(&tree, "meet", &meet);
-        let stage = Stage::with(driver, &tree, "processes = 5, timeout = 3");
+        let stage = Stage::with(driver, &tree, "processes = 6, timeout = 3");
         let clients = fugitives.map(|name| {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -245,8 +247,8 @@ fn a_program_cannot_escape_its_end_or_keep_its_place() {
             assert_eq!(status, if name == "daemon" { 502 } else { 504 }, "{name}");
         }
         pids.into_iter().for_each(wait_for_end);
-        stage.expect(Counts { started: 5, killed: 5, failed: 5, ..Counts::default() });
-        let clients = [(); 5].map(|()| {
+        stage.expect(Counts { started: 6, killed: 6, failed: 6, ..Counts::default() });
+        let clients = [(); 6].map(|()| {
             let mut client = stage.connect();
             client.send(request("GET /tool/meet")).unwrap();
             client
@@ -254,6 +256,27 @@ fn a_program_cannot_escape_its_end_or_keep_its_place() {
         for mut client in clients {
             assert_eq!(text(&client.response().unwrap()), "met\n");
         }
+    });
+}
+
+/// What SIGTERM makes a process start, when it has lost its parents, its environment and the pipes.
+#[test]
+fn what_is_started_between_sigterm_and_sigkill_is_killed_too() {
+    on_both_drivers_at_once(|driver| {
+        let tree = tree();
+        let dir = tree.path().display();
+        script(&tree, "heir", &format!("trap '' TERM; echo $$ >{dir}/heir; exec sleep 1000"));
+        let testator = format!(
+            "trap '(setsid {dir}/cgi/heir &); exit' TERM; echo $$ >{dir}/testator; while :; do sleep 0.1; done"
+        );
+        script(&tree, "testator", &testator);
+        let run =
+            format!("(env -i setsid {dir}/cgi/testator </dev/null >/dev/null 2>&1 &); sleep 1000");
+        script(&tree, "run", &run);
+        let stage = Stage::with(driver, &tree, "timeout = 1");
+        assert_eq!(stage.ask("GET /tool/run").status, 504);
+        wait_for_end(pid_in(&tree, "testator"));
+        wait_for_end(pid_in(&tree, "heir"));
     });
 }
 

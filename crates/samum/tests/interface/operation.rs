@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -199,5 +200,45 @@ fn the_log_says_what_auto_has_chosen_and_why() {
         // Small frames go by AF_XDP, too, if large ones do.
         let may_cost_more = !is_large && way == "AF_XDP";
         assert!(0.0 < cost && (cost <= more || may_cost_more), "{line}");
+    }
+}
+
+/// A program has more rights than the server, which gives its own up: its environment and its descriptors are not shown.
+#[test]
+fn programs_at_an_interface_cannot_escape_their_end() {
+    let tree = Tree::new().directory("cgi");
+    let dir = path(&tree);
+    let deaf =
+        |name: &str| format!("sh -c 'trap \"\" TERM; echo $$ >{dir}/{name}; exec sleep 1000'");
+    let head = "printf 'Content-Type: a/b\\n\\n'";
+    let lost = format!("(env -i setsid {} </dev/null >/dev/null 2>&1 &); sleep 1000", deaf("lost"));
+    for (name, text) in
+        [("lost", lost), ("silent", format!("{head}; (setsid {} &)", deaf("silent")))]
+    {
+        let name = format!("cgi/{name}");
+        tree.write(&name, format!("#!/bin/sh\n{text}\n").as_str());
+        fs::set_permissions(tree.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let net = or_skip!(Net::new(Frames::Packet));
+    let config = format!("{dir}/samum.toml");
+    let text = format!(
+        "[server]\nthreads = 1\ninterface = ['eth1']\nframes = 'packet'\n[[site]]\nlisten = ['{V4}:80']\n\
+         [[site.route]]\npath = '/tool/'\ncgi = {{ directory = 'cgi', timeout = 3 }}\n"
+    );
+    fs::write(&config, text).unwrap();
+    let mut command = net.at_server(SAMUM);
+    let server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
+    net.as_client(|| {
+        for (name, status) in [("lost", 504), ("silent", 200)] {
+            let mut client = connect(addresses()[0]);
+            client.send(request(&format!("GET /tool/{name}"))).unwrap();
+            assert_eq!(client.response().unwrap().status, status, "{name}");
+        }
+    });
+    for name in ["lost", "silent"] {
+        let pid = fs::read_to_string(tree.path().join(name)).unwrap();
+        let process = format!("/proc/{}", pid.trim());
+        let has_ended = wait_until(SOON, || !fs::exists(&process).unwrap());
+        assert!(has_ended, "{name} is left: {:?}", server.stderr());
     }
 }
