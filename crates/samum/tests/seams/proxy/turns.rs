@@ -51,7 +51,7 @@ fn contents_of_many_servers_are_pulled_in_short_turns_and_by_turns() {
 }
 
 /// A record of the first request of a FastCGI connection.
-fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+pub(super) fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     let [high, low] = u16::try_from(content.len()).expect("a record").to_be_bytes();
     [&[1, kind, 0, 1, high, low, 0, 0], content].concat()
 }
