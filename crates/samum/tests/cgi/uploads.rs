@@ -1,5 +1,4 @@
-//! Bodies of unknown length, which wait in memory and in files until all of them has come: for programs, and for a
-//! FastCGI application that sends them back.
+//! Bodies of unknown length, which wait in memory and in files until all of them has come, and then reach programs.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;

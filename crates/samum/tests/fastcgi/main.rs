@@ -10,3 +10,4 @@ mod faults;
 mod hand_over;
 mod php;
 mod stage;
+mod uploads;
