@@ -329,6 +329,60 @@ pub(crate) fn head<'a>(
 }
 
 #[cfg(test)]
+impl Resource {
+    /// A resource for tests of what is given one.
+    pub(crate) fn sample(path: &str, kind: Kind) -> Rc<Self> {
+        Rc::new(Self {
+            tree: TreeId::new(0),
+            path: path.as_bytes().into(),
+            index: 0,
+            kind,
+            validated: Time::default().into(),
+            watched: false.into(),
+            settled: false,
+            used: Time::default().into(),
+            idle_at: None.into(),
+            memory: 0,
+            descriptors: 0,
+            _charge: Account::default().charge(0),
+        })
+    }
+}
+
+#[cfg(test)]
+impl FileSet {
+    /// A file in memory for tests of what is given one.
+    pub(crate) fn sample(content_type: &str, body: &[u8]) -> Self {
+        let stat = Stat {
+            kind: ring::FileKind::Regular,
+            size: body.len() as u64,
+            mtime: 1,
+            mtime_nanos: 0,
+            ctime: 1,
+            ctime_nanos: 0,
+            dev: 1,
+            device: ring::Device::of(1),
+            ino: 1,
+            links: 1,
+            from_image: false,
+            direct_align: 0,
+            mount: 1,
+        };
+        let (rules, account) = (Rules::new(), Account::default());
+        let etag = Vec::new();
+        Self {
+            content_type: content_type.to_owned(),
+            plain: Variant::new(stat, etag, None, content_type, None, &rules, Ok(body), &account),
+            encoded: [const { None }; Coding::PREFERENCE.len()],
+            codings: Codings::default(),
+            own_coding: None,
+            fields: rules,
+            layout: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -2,14 +2,17 @@
 
 mod admit;
 mod answer;
+mod asked;
 mod gateways;
 mod moved;
 mod pages;
+mod perform;
 mod place;
 mod script;
 mod scripts;
 #[cfg(test)]
 mod stage;
+mod state;
 mod steps;
 
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use http::{FieldSection, Head, HeadBuf, Method, Status, Target, path};
+use http::{Head, Method, Status, Target, path};
 use http1::Framing;
 use ring::{Completion, Fd};
 
@@ -26,28 +29,25 @@ use super::cgi::Programs;
 use super::files::Files;
 use super::gateway;
 use super::gateway::bodies::Needs;
-use super::gateway::interest::Waiter;
 use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
-use super::proxy::{self, Held, Proxy};
+use super::proxy::Proxy;
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
-use crate::config::Route;
 use crate::content;
 use crate::context::Context;
-use crate::guard::Refusal;
 use crate::metrics::Metrics;
-use crate::network::Origin;
-use crate::route::RouteId;
 use crate::serving::{Place, Served, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
-use crate::upstream::Server;
 use admit::{admit, terms_of};
 pub use answer::Answer;
-use answer::{Outcome, add_fields, allowed, fixed, not_taken};
-use moved::{lacks_slash, redirected, refused_at};
+use answer::{Outcome, add_fields, not_taken};
+use asked::Asked;
+use moved::lacks_slash;
+use perform::{Pending, Reply};
 use place::{is_hidden, normalize, place_of};
-use steps::Step;
+use state::{Event, Ground, Lookup, Purpose, State, advance, begin, refuse};
+use steps::{Slash, Step};
 
 /// The handler of the server.
 #[derive(Debug)]
@@ -59,73 +59,16 @@ pub struct Router {
     /// The servings before this one, the oldest first, and their trees that the next one does not have.
     /// Requests that have begun with one of them may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
-    /// The requests whose files are being looked for, or whose programs run.
-    waiting: HashMap<Ticket, Waiting, RandomState>,
-    /// The requests whose pages are being parsed.
-    parsed: HashMap<Ticket, Parsed, RandomState>,
+    /// The requests that wait for something.
+    pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
-    /// What the guard of its route said to the request whose body was offered last.
-    admitted: Option<(Ticket, Result<(), Refusal>)>,
+    /// The request whose body was offered last, in its first state. There is one at most: its session asks for the answer next,
+    /// or never.
+    offered: Option<(Ticket, State<'static>)>,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
-}
-
-/// A request whose file is being looked for, or whose program runs.
-#[derive(Debug)]
-struct Waiting {
-    serving: Rc<Serving>,
-    place: Place,
-    /// The route that has the answer.
-    route: RouteId,
-    /// The request itself, for a program that hands it over.
-    asked: Option<Box<Asked>>,
-    /// The step of the search for a file.
-    step: Step,
-    /// The part of the answer that comes from the hand-over of the request to the file.
-    over: Option<Box<Over>>,
-}
-
-/// A request whose page is being parsed.
-#[derive(Debug)]
-struct Parsed {
-    asked: Box<Asked>,
-    /// The file.
-    answer: Answer,
-    /// The part of the answer that comes from the hand-over of the request to the file.
-    over: Option<Box<Over>>,
-}
-
-/// The parts of an answer that come from a hand-over of its request.
-#[derive(Debug)]
-struct Over {
-    /// The fields of the server that has handed it over, for the file.
-    fields: FieldSection<'static>,
-    /// The query to which it was handed over, for a redirect.
-    query: Option<Box<[u8]>>,
-    /// The server, and the file that it has named; none if it has named a path that the client could ask for.
-    named: Option<(Arc<Server>, proxy::response::Target)>,
-}
-
-/// A request for a path of a route.
-struct Routed<'a> {
-    serving: Rc<Serving>,
-    place: Place,
-    /// The route of the place.
-    route: RouteId,
-    path: &'a [u8],
-}
-
-/// A request that can be handed over.
-#[derive(Debug)]
-struct Asked {
-    head: HeadBuf,
-    origin: Origin,
-    /// The number of times that it was handed over.
-    count: u32,
-    /// What else is held back of a request that is perhaps for a script.
-    held: Option<Held>,
 }
 
 impl Handler for Router {
@@ -148,7 +91,7 @@ impl Handler for Router {
         // A body that is refused takes no place.
         if let Some(guard) = serving.guard(route) {
             let admitted = admit(shell, request, &serving, guard);
-            self.admitted = Some((request.ticket, admitted));
+            self.offered = Some((request.ticket, State::Offered(admitted)));
             admitted.ok()?;
         }
         let bytes_max = serving.route(route).max_body.unwrap_or(u64::MAX);
@@ -186,7 +129,7 @@ impl Handler for Router {
                     method => not_taken(method, ALLOW_NONE),
                 };
                 let place = Place { site, route: None };
-                self.settle_refused(shell, request.ticket, (serving, place), outcome)
+                self.refuse(shell, request, &serving, place, outcome)
             }
         }
     }
@@ -232,7 +175,7 @@ impl Handler for Router {
             Outcome::Paged(paged) => Answer { serving, place, outcome: paged.error.unpaged() },
             _ => {
                 let outcome = Outcome::Error(Status::ServiceUnavailable);
-                self.settle_at_once(shell, (serving, place), outcome)
+                self.refuse_at_once(shell, (serving, place), outcome)
             }
         })
     }
@@ -287,23 +230,7 @@ impl Handler for Router {
             _ => self.files.handle(shell, completion),
         }
         while let Some((ticket, content)) = self.files.next_answer() {
-            let waiting = self.waiting.remove(&ticket).expect("a request waits for each answer");
-            let outcome = Outcome::Content(waiting.route, content);
-            let Waiting { serving, place, step, asked, over, .. } = waiting;
-            let mut found = self.settle(shell, ticket, (serving, place), step, outcome);
-            if let Some(asked) = asked {
-                found = if asked.held.is_some() {
-                    self.run_later(shell, ticket, *asked, found)
-                } else {
-                    self.go_on_to_page(shell, ticket, asked, found)
-                };
-            }
-            if let Some(over) = over {
-                found = self.handed_over_to(shell, ticket, found, *over);
-            }
-            if let Found::Now(answer) = found {
-                self.answers.push_back((ticket, answer));
-            }
+            self.resume(shell, ticket, Event::File(content));
         }
     }
 
@@ -373,10 +300,9 @@ impl Router {
             programs: Programs::default(),
             proxy,
             pages: Pages::default(),
-            waiting: HashMap::default(),
-            parsed: HashMap::default(),
+            pending: HashMap::default(),
             answers: VecDeque::new(),
-            admitted: None,
+            offered: None,
             scratch: Vec::new(),
             metrics,
         })
@@ -435,77 +361,80 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let Some(id) = place.route else {
-            let outcome = Outcome::Error(Status::NotFound);
-            return self.settle_asked(shell, request, (serving, place), path, outcome);
+            return self.begin(shell, request, &serving, place, path);
         };
         let entry = serving.entry(id);
         if let Some(guard) = &entry.guard
             && let Err(refusal) = self.admit(shell, request, &serving, guard)
         {
-            let outcome = Outcome::Refused(refusal);
-            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+            return self.refuse(shell, request, &serving, place, Outcome::Refused(refusal));
         }
-        if entry.served.tree().is_none()
-            && let Some(directory) = lacks_slash(&serving, place, path)
+        // Most requests are for files in memory: these need no state.
+        if let (Method::Get | Method::Head, Served::Files { tree, has_pages: false }) =
+            (&request.head.method, &entry.served)
+            && let Some(rest) = path.get(entry.prefix.len()..)
         {
-            let outcome = Outcome::Directory(directory);
-            return Found::Now(Answer { serving, place, outcome });
-        }
-        let outcome = match (&request.head.method, &entry.served) {
-            (Method::Get | Method::Head, Served::Files { tree, has_pages }) => {
-                let tree = serving.tree_at(*tree);
-                if *has_pages {
-                    let routed = Routed { serving, place, route: id, path };
-                    return self.find_page(shell, request, routed, tree);
+            let tree = serving.tree_at(*tree);
+            return match self.files.find(shell, tree, rest, request.ticket) {
+                content::Found::Now(answer @ content::Answer::Resource(_)) => {
+                    Found::Now(Answer { serving, place, outcome: Outcome::Content(id, answer) })
                 }
-                match path.get(entry.prefix.len()..) {
-                    Some(rest) => match self.files.find(shell, tree, rest, request.ticket) {
-                        content::Found::Now(answer @ content::Answer::Resource(_)) => {
-                            Outcome::Content(id, answer)
-                        }
-                        content::Found::Now(answer) => {
-                            let outcome = Outcome::Content(id, answer);
-                            return self.settle_asked(
-                                shell,
-                                request,
-                                (serving, place),
-                                path,
-                                outcome,
-                            );
-                        }
-                        content::Found::Later => {
-                            let step = Step::first(&serving, place.site, path);
-                            let waiting = Waiting::for_file(serving, place, id, step);
-                            self.waiting.insert(request.ticket, waiting);
-                            return Found::Later(None);
-                        }
-                    },
-                    None => Outcome::Directory(id),
-                }
-            }
-            (_, Served::Programs(_)) => {
-                let routed = Routed { serving, place, route: id, path };
-                return self.find_program(shell, request, routed, None);
-            }
-            (_, Served::Scripts { .. }) => {
-                let routed = Routed { serving, place, route: id, path };
-                return self.find_script(shell, request, routed, None);
-            }
-            (_, Served::Proxy(_)) => {
-                return self.pass_on(shell, request, Routed { serving, place, route: id, path });
-            }
-            (_, Served::Status(status)) => fixed(*status, &entry.route, id),
-            (Method::Get | Method::Head, Served::Metrics) => Outcome::Metrics,
-            (Method::Options, served) => Outcome::Options(allowed(served)),
-            (method, Served::Redirect) if method.is_known() => {
-                redirected(shell, request, &serving, id, path)
-            }
-            (method, _) => refused_at(&serving, place.site, id, path, method),
-        };
-        if let Outcome::Error(_) | Outcome::NotAllowed(_) = outcome {
-            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+                found => self.take_file(shell, request, &serving, place, path, found),
+            };
         }
-        Found::Now(Answer { serving, place, outcome })
+        self.begin(shell, request, &serving, place, path)
+    }
+
+    /// Begins a request that the guard of its route has let pass.
+    #[inline(never)]
+    fn begin(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Rc<Serving>,
+        place: Place,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let next = begin(Ground { serving, place }, Asked::Given(*request), path, None);
+        self.perform(shell, request.ticket, (serving, place), next)
+    }
+
+    /// Refuses a request.
+    #[inline(never)]
+    fn refuse(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Rc<Serving>,
+        place: Place,
+        outcome: Outcome,
+    ) -> Found<Answer> {
+        let next = refuse(Ground { serving, place }, None, outcome);
+        self.perform(shell, request.ticket, (serving, place), next)
+    }
+
+    /// Goes on with a request for a file that is not in memory.
+    #[inline(never)]
+    fn take_file(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Rc<Serving>,
+        place: Place,
+        path: &[u8],
+        found: content::Found,
+    ) -> Found<Answer> {
+        let ground = Ground { serving, place };
+        let (step, purpose) = (Step::Asked(Slash::Of(path)), Purpose::Send);
+        let route = place.route.expect("files are of a route");
+        let state = State::File(Lookup { route, step, purpose, over: None });
+        match found.into() {
+            Reply::Now(event) => {
+                let next = advance(ground, state, event);
+                self.perform(shell, request.ticket, (serving, place), next)
+            }
+            Reply::Later(search) => self.wait(request.ticket, (serving, place), state, search),
+        }
     }
 
     /// Finds the answer to a request for a path that is not in its normal form.
@@ -538,34 +467,10 @@ impl Router {
                 let admitted =
                     guard.map_or(Ok(()), |guard| self.admit(shell, request, &serving, guard));
                 let outcome = admitted.map_or_else(Outcome::Refused, |()| Outcome::Error(status));
-                self.settle_refused(shell, request.ticket, (serving, place), outcome)
+                self.refuse(shell, request, &serving, place, outcome)
             }
         };
         self.scratch = name;
         found
-    }
-}
-
-impl Waiting {
-    /// A request whose file is being looked for.
-    const fn for_file(serving: Rc<Serving>, place: Place, route: RouteId, step: Step) -> Self {
-        Self { serving, place, route, asked: None, step, over: None }
-    }
-}
-
-impl Asked {
-    fn new(request: &Request<'_>, count: u32) -> Box<Self> {
-        let (head, origin) = (request.head.to_owned(), request.origin.clone());
-        Box::new(Self { head, origin, count, held: None })
-    }
-
-    /// Its client, which waits for the answer of a route.
-    fn waiter(&self, route: &Route) -> Waiter {
-        Waiter { memory: self.memory(), half_close: route.half_close }
-    }
-
-    /// Bytes of memory that it keeps.
-    fn memory(&self) -> usize {
-        size_of::<Self>() + self.head.memory()
     }
 }

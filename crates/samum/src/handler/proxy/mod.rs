@@ -139,8 +139,14 @@ pub(super) struct Passing<'a> {
 pub(super) struct Held {
     interest: Weak<Interest>,
     input: Option<Rc<RefCell<Input>>>,
-    /// The number of times that it was handed over.
-    pub(super) count: u32,
+}
+
+#[cfg(test)]
+impl Held {
+    /// A request without a body, whose client has left.
+    pub(super) const fn empty() -> Self {
+        Self { interest: Weak::new(), input: None }
+    }
 }
 
 impl Drop for Held {
@@ -210,7 +216,7 @@ impl Proxy {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
         let input = self.bodies.take(ticket);
-        let held = Held { interest: Rc::downgrade(&interest), input, count: 0 };
+        let held = Held { interest: Rc::downgrade(&interest), input };
         (held, interest)
     }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use ring::Device;
 
 use super::Router;
+use super::state::State;
 use crate::config::{Action, Address};
 use crate::forwarded::Conflict;
 use crate::guard::{Guard, Refusal};
@@ -32,9 +33,9 @@ impl Router {
         serving: &Serving,
         guard: &Guard,
     ) -> Result<(), Refusal> {
-        match self.admitted.take_if(|(ticket, _)| *ticket == request.ticket) {
-            Some((_, admitted)) => admitted,
-            None => admit(shell, request, serving, guard),
+        match self.offered.take_if(|(ticket, _)| *ticket == request.ticket) {
+            Some((_, State::Offered(said))) => said,
+            _ => admit(shell, request, serving, guard),
         }
     }
 }

@@ -1,26 +1,19 @@
 //! Requests that are sent to another address.
 
-use http::{Method, Status, Target, path};
+use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
 use crate::content::{self, Kind};
-use crate::handler::Request;
 use crate::handler::files::location;
 use crate::redirect;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
-use crate::shell::{Complaint, Shell};
 use crate::site::SiteId;
 
 /// Sends a request with its method and its body to a path below that of a route.
-pub(super) fn moved_to(
-    request: &Request<'_>,
-    serving: &Serving,
-    id: RouteId,
-    path: &[u8],
-) -> Outcome {
-    let location = location(request.head.target, serving.prefix(id), path);
+pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> Outcome {
+    let location = location(target, serving.prefix(id), path);
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
 }
 
@@ -72,40 +65,32 @@ pub(super) fn refused_at(
     }
 }
 
-/// Finds out where a request is sent.
+/// Finds out where a request for a target is sent; `None` if that is the path itself.
 #[inline(never)]
 pub(super) fn redirected(
-    shell: &mut Shell,
-    request: &Request<'_>,
+    target: Target<'_>,
     serving: &Serving,
     id: RouteId,
     path: &[u8],
-) -> Outcome {
+) -> Option<Outcome> {
     let route = serving.route(id);
     let listed = serving.redirects(id).and_then(|redirects| redirects.find(path));
-    let (target, code, captures) = match (&route.action, &listed) {
+    let (to, code, captures) = match (&route.action, &listed) {
         (Action::Redirect(to), _) => {
             let mut captures = vec![path.get(serving.prefix(id).len()..).unwrap_or_default()];
             captures.extend(route.pattern.iter().filter_map(|own| own.captures(path)).flatten());
             (&to.to[..], to.status, captures)
         }
         (_, Some(listed)) => (listed.target, listed.status, vec![&b""[..], listed.rest]),
-        _ => return Outcome::Error(Status::NotFound),
+        _ => return Some(Outcome::Error(Status::NotFound)),
     };
-    let query = match request.head.target {
+    let query = match target {
         Target::Origin { query, .. } => query,
         Target::Asterisk | Target::Authority => None,
     };
-    let location = redirect::expand(target, &captures, query);
-    let Some(status) = redirect::status(code).filter(|_| !redirect::leads_to(&location, path))
-    else {
-        shell.cx.stats.redirect_loops += 1;
-        let path = path::with_slashes(path, b"%2F");
-        let path = String::from_utf8_lossy(&path);
-        shell.complain(Complaint::Redirects, &format!("the redirect of {path} leads to itself"));
-        return Outcome::Error(Status::InternalServerError);
-    };
-    Outcome::Moved(Box::new(Moved { status, location }))
+    let location = redirect::expand(to, &captures, query);
+    let status = redirect::status(code).filter(|_| !redirect::leads_to(&location, path))?;
+    Some(Outcome::Moved(Box::new(Moved { status, location })))
 }
 
 #[cfg(test)]

@@ -6,140 +6,89 @@ use std::rc::Rc;
 use http::{Method, Status, Target, path};
 use ring::Key;
 
+use super::Router;
 use super::admit::client_of;
 use super::answer::{Answer, Outcome};
+use super::asked::Asked;
+use super::perform::Reply;
 use super::place::{clean_len, is_hidden, place_of};
 use super::script::file_at;
-use super::steps::Step;
-use super::{Asked, Parsed, Routed, Router, Waiting};
+use super::state::{Event, Next, Over, Parsing, complete};
 use crate::config::{FileRules, Files};
-use crate::content::{self, FileSet, Kind, Resource};
+use crate::content::{self, Kind, Resource};
 use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
 use crate::handler::{Found, Handler as _, Request, Ticket};
 use crate::includes::{Memory, Scope, Template};
-use crate::serving::{self, Serving, TreeId};
+use crate::route::RouteId;
+use crate::serving::{self, Place, Serving};
 use crate::shell::{Complaint, Shell};
 
+/// Goes on with a file that was found for a request: it may be a page.
+pub(super) fn found<'a>(
+    serving: &Serving,
+    asked: Asked<'a>,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'a> {
+    match outcome {
+        Outcome::Content(route, content::Answer::Resource(resource))
+            if rules_of_page(serving, route, &resource).is_some() =>
+        {
+            Next::Template(Parsing { asked, route, resource, over })
+        }
+        outcome => complete(serving, over, outcome),
+    }
+}
+
 impl Router {
-    /// Finds the file of a path of a route that has pages, or leads to some.
-    #[inline(never)]
-    pub(super) fn find_page(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        routed: Routed<'_>,
-        tree: TreeId,
-    ) -> Found<Answer> {
-        let Routed { serving, place, route: id, path } = routed;
-        let Request { ticket, .. } = *request;
-        let Some(rest) = path.get(serving.prefix(id).len()..) else {
-            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
-        };
-        let found = match self.files.find(shell, tree, rest, ticket) {
-            content::Found::Now(answer) => {
-                let outcome = Outcome::Content(id, answer);
-                self.settle_asked(shell, request, (serving, place), path, outcome)
-            }
-            content::Found::Later => {
-                let step = Step::first(&serving, place.site, path);
-                self.waiting.insert(ticket, Waiting::for_file(serving, place, id, step));
-                Found::Later(None)
-            }
-        };
-        match found {
-            Found::Now(answer) => self.make_page(shell, request, answer),
-            found => self.go_on_to_page(shell, ticket, Asked::new(request, 0), found),
-        }
-    }
-
-    /// Makes a page of the file that was found for a request at once, if it is one.
-    pub(super) fn make_page(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        answer: Answer,
-    ) -> Found<Answer> {
-        if file_of(&answer).is_none() {
-            return Found::Now(answer);
-        }
-        self.begin_page(shell, request.ticket, Asked::new(request, 0), answer)
-    }
-
-    /// Makes a page of the file that was found for a request, if it is one.
-    pub(super) fn go_on_to_page(
+    /// Finds the template of a file that may be a page.
+    pub(super) fn parse(
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        asked: Box<Asked>,
-        found: Found<Answer>,
-    ) -> Found<Answer> {
-        match found {
-            Found::Now(answer) => self.begin_page(shell, ticket, asked, answer),
-            Found::Later(search) => {
-                let waiting = self.waiting.get_mut(&ticket).expect("it waits for a file");
-                waiting.asked = Some(asked);
-                Found::Later(search)
-            }
-        }
-    }
-
-    /// Finds the template of a file, if it may be a page.
-    fn begin_page(
-        &mut self,
-        shell: &mut Shell,
-        ticket: Ticket,
-        asked: Box<Asked>,
-        answer: Answer,
-    ) -> Found<Answer> {
-        let Some((resource, _, rules)) = file_of(&answer) else { return Found::Now(answer) };
+        serving: &Serving,
+        Parsing { route, resource, .. }: &Parsing<'_>,
+    ) -> Reply {
+        let rules = rules_of_page(serving, *route, resource).expect("it may be a page");
         let keeps = rules.policy.caching != sendfile::Caching::Never;
-        let status = match self.pages.templates.find(shell, resource, keeps, ticket) {
-            Lookup::Now(template) => {
-                return self.open_page(shell, ticket, &asked, answer, template);
-            }
-            Lookup::Later => {
-                self.parsed.insert(ticket, Parsed { asked, answer, over: None });
-                return Found::Later(None);
-            }
-            Lookup::TooLarge => {
-                let path = String::from_utf8_lossy(&resource.path);
-                let most = includes::PAGE_BYTES_MAX;
-                let text = format!("/{path}: a page with includes has at most {most} bytes");
-                shell.complain(Complaint::Includes, &text);
-                Status::InternalServerError
-            }
-            Lookup::Unavailable => Status::ServiceUnavailable,
-        };
-        Found::Now(Answer { outcome: Outcome::Error(status), ..answer })
+        Reply::Now(Event::Template(
+            match self.pages.templates.find(shell, resource, keeps, ticket) {
+                Lookup::Now(template) => Ok(template),
+                Lookup::Later => return Reply::Later(None),
+                Lookup::TooLarge => {
+                    let path = String::from_utf8_lossy(&resource.path);
+                    let most = includes::PAGE_BYTES_MAX;
+                    let text = format!("/{path}: a page with includes has at most {most} bytes");
+                    shell.complain(Complaint::Includes, &text);
+                    Err(Status::InternalServerError)
+                }
+                Lookup::Unavailable => Err(Status::ServiceUnavailable),
+            },
+        ))
     }
 
-    /// Makes a page of a file, unless it has no directives, and begins to look for what it includes.
-    fn open_page(
+    /// Makes a page of a file, and begins to look for what it includes.
+    pub(super) fn open_page(
         &mut self,
         shell: &mut Shell,
         ticket: Ticket,
-        asked: &Asked,
-        answer: Answer,
+        (serving, place): (&Rc<Serving>, Place),
+        Parsing { asked, route, resource, .. }: &Parsing<'_>,
         template: Rc<Template>,
-    ) -> Found<Answer> {
-        let Some((resource, files, rules)) = file_of(&answer).filter(|_| !template.is_plain())
-        else {
-            return Found::Now(answer);
-        };
-        let head = asked.head.as_head();
-        let is_head = head.method == Method::Head;
+    ) -> Outcome {
+        let rules = rules_of_page(serving, *route, resource).expect("it may be a page");
+        let path = url_path_of(serving, *route, resource);
         let context = match includes::page_of(ticket) {
-            Some(outer) => match self.inner_context(outer, ticket, asked, &answer) {
+            Some(outer) => match self.inner_context(outer, ticket, asked, path) {
                 Ok(context) => context,
                 Err(trouble) => {
                     self.fail(shell, outer, ticket.request, trouble);
-                    let outcome = Outcome::Error(Status::InternalServerError);
-                    return Found::Now(Answer { outcome, ..answer });
+                    return Outcome::Error(Status::InternalServerError);
                 }
             },
-            None => self.context(shell, ticket, asked, &answer, files.plain.stat.mtime),
+            None => self.context(shell, asked, (serving, place), path, modified(resource)),
         };
         let policy = rules.policy;
         let opened = context.and_then(|context| {
@@ -149,41 +98,37 @@ impl Router {
             })
         });
         let Some((key, opened)) = opened else {
-            let outcome = Outcome::Error(Status::ServiceUnavailable);
-            return Found::Now(Answer { outcome, ..answer });
+            return Outcome::Error(Status::ServiceUnavailable);
         };
-        if !is_head {
+        if !asked.with(|request| request.head.method == Method::Head) {
             self.advance(shell, key);
             self.pages.wake(key);
         }
-        Found::Now(Answer { outcome: Outcome::Page(opened), ..answer })
+        Outcome::Page(opened)
     }
 
     /// The context of a page that a client has asked for.
     fn context(
         &self,
         shell: &Shell,
-        ticket: Ticket,
-        asked: &Asked,
-        answer: &Answer,
+        asked: &Asked<'_>,
+        (serving, place): (&Rc<Serving>, Place),
+        path: Option<Vec<u8>>,
         modified: i64,
     ) -> Option<Context> {
-        let head = asked.head.as_head();
-        let path = url_path_of(answer)?;
-        let request = &Request { head: &head, ticket, origin: &asked.origin, is_again: true };
-        let client = client_of(shell, request, &answer.serving);
+        let path = path?;
         let memory = Rc::new(Memory::new());
-        Some(Context {
-            head: Rc::new(includes::stripped(&head)),
-            origin: Rc::new(asked.origin.clone()),
-            serving: Rc::clone(&answer.serving),
-            site: answer.place.site,
-            client: client.map(|client| client.ip()),
+        Some(asked.with(|request| Context {
+            head: Rc::new(includes::stripped(request.head)),
+            origin: Rc::new(request.origin.clone()),
+            serving: Rc::clone(serving),
+            site: place.site,
+            client: client_of(shell, request, serving).map(|client| client.ip()),
             paths: Rc::new([path.into()]),
             modified,
             budget: Budget::new(Rc::clone(&memory)),
             scope: Scope::new(memory),
-        })
+        }))
     }
 
     /// The context of a page that another one includes; `None` if that is not wanted any more. The page may have another path
@@ -192,17 +137,17 @@ impl Router {
         &self,
         outer: Key,
         ticket: Ticket,
-        asked: &Asked,
-        answer: &Answer,
+        asked: &Asked<'_>,
+        path: Option<Vec<u8>>,
     ) -> Result<Option<Context>, Trouble> {
         let Some(outer) = self.pages.page(outer) else { return Ok(None) };
         let outer = outer.borrow();
         let Some(scope) = outer.scope_of(ticket.request) else { return Ok(None) };
-        let Some(path) = url_path_of(answer) else { return Ok(None) };
+        let Some(path) = path else { return Ok(None) };
         outer.may_include(&path)?;
         let mut paths = outer.context.paths.to_vec();
         paths.push(path.into());
-        let head = Rc::new(asked.head.clone());
+        let head = Rc::new(asked.with(|request| request.head.to_owned()));
         Ok(Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() }))
     }
 
@@ -324,21 +269,8 @@ impl Router {
             self.pages.wake(key);
         }
         while let Some((ticket, template)) = self.pages.templates.next_done() {
-            let parsed = self.parsed.remove(&ticket);
-            let Parsed { asked, answer, over } = parsed.expect("a request waits for it");
-            let mut found = match template {
-                Some(template) => self.open_page(shell, ticket, &asked, answer, template),
-                None => {
-                    let outcome = Outcome::Error(Status::ServiceUnavailable);
-                    Found::Now(Answer { outcome, ..answer })
-                }
-            };
-            if let Some(over) = over {
-                found = self.handed_over_to(shell, ticket, found, *over);
-            }
-            if let Found::Now(answer) = found {
-                self.answers.push_back((ticket, answer));
-            }
+            let template = template.ok_or(Status::ServiceUnavailable);
+            self.resume(shell, ticket, Event::Template(template));
         }
         // A page that includes others may be complete with the last of them, and be the answer for a hole itself.
         let is_included = |(ticket, _): &(Ticket, Answer)| includes::page_of(*ticket).is_some();
@@ -357,42 +289,47 @@ impl Router {
 }
 
 /// The request for a file to which `asked` was handed over, for a page: one that a client might have sent.
-pub(super) fn asked_for(
-    asked: Box<Asked>,
+pub(super) fn asked_for<'a>(
+    asked: Asked<'a>,
     serving: &Serving,
     page: &serving::Page,
     query: Option<&[u8]>,
-) -> Box<Asked> {
+) -> Asked<'a> {
     if !serving.route(page.route).has_includes() {
         return asked;
     }
     let mut path = Vec::new();
     path::encode(&[serving.prefix(page.route), &page.path].concat(), &mut path);
-    let head = asked.head.as_head();
-    let method = if head.method == Method::Head { Method::Head } else { Method::Get };
-    let head = head.with_target(method, Target::Origin { path: &path, query }).to_owned();
-    Box::new(Asked { head, ..*asked })
+    asked.with(|request| {
+        let head = request.head;
+        let method = if head.method == Method::Head { Method::Head } else { Method::Get };
+        let head = head.with_target(method, Target::Origin { path: &path, query }).to_owned();
+        Asked::of(head, request)
+    })
 }
 
-/// The file of an answer, if it may be a page, and the rules of its route.
-fn file_of(answer: &Answer) -> Option<(&Rc<Resource>, &FileSet, &FileRules)> {
-    let Outcome::Content(id, content::Answer::Resource(resource)) = &answer.outcome else {
-        return None;
-    };
+/// The rules of the route of a resource, if that is a file which may have directives.
+fn rules_of_page<'a>(
+    serving: &'a Serving,
+    route: RouteId,
+    resource: &Resource,
+) -> Option<&'a FileRules> {
     let Kind::File(files) = &resource.kind else { return None };
-    let Files { rules, .. } = answer.serving.route(*id).action.files()?;
+    let Files { rules, .. } = serving.route(route).action.files()?;
     let is_text = files.own_coding.is_none() && is_type(&rules.include_types, &files.content_type);
-    let is_page = rules.includes && is_text;
-    is_page.then_some((resource, files, rules))
+    (rules.includes && is_text).then_some(rules)
 }
 
-/// The path of the file of an answer as a URL of its site has it, decoded.
-fn url_path_of(answer: &Answer) -> Option<Vec<u8>> {
-    let Outcome::Content(id, content::Answer::Resource(resource)) = &answer.outcome else {
-        return None;
-    };
-    let file = file_at(&answer.serving, *id, resource)?;
-    Some([answer.serving.prefix(*id), &file].concat())
+/// The path of a file as a URL of its site has it, decoded.
+fn url_path_of(serving: &Serving, route: RouteId, resource: &Resource) -> Option<Vec<u8>> {
+    let file = file_at(serving, route, resource)?;
+    Some([serving.prefix(route), &file].concat())
+}
+
+/// The time at which a file was modified.
+fn modified(resource: &Resource) -> i64 {
+    let Kind::File(files) = &resource.kind else { unreachable!("only files have directives") };
+    files.plain.stat.mtime
 }
 
 /// Returns whether files of a media type are pages.

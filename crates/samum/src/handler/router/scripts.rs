@@ -11,6 +11,7 @@
 //! | `/a.php/b/` | `a.php` | `/b/` |
 //! | `/a/` | `a/index.php` | |
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,234 +19,171 @@ use std::sync::Arc;
 use http::{Method, Status, Target};
 use http1::Framing;
 
+use super::Router;
 use super::admit::circumstances;
-use super::answer::{Answer, Outcome, not_taken};
+use super::answer::{Outcome, not_taken};
 use super::moved::moved_to;
+use super::pages;
+use super::perform::Reply;
 use super::place::{is_hidden_below, normalize};
 use super::script::{script_at, script_len, script_of};
-use super::steps::Step;
-use super::{Asked, Routed, Router, Waiting};
+use super::state::{Ground, Lookup, Next, Over, Purpose, Script, State, complete, refuse};
+use super::steps::{Slash, Step};
 use crate::config::Fastcgi;
 use crate::content::{self, Kind};
 use crate::handler::gateway;
 use crate::handler::page::ALLOW;
+use crate::handler::proxy::Passing;
 use crate::handler::proxy::wire::Wire;
-use crate::handler::proxy::{Held, Passing};
-use crate::handler::{Found, Request, Ticket};
-use crate::programs::environment::{Environment, Script};
+use crate::programs::environment::{self, Environment};
 use crate::route::RouteId;
-use crate::serving::{Place, Serving, TreeId};
+use crate::serving::Serving;
 use crate::shell::Shell;
 
-impl Router {
-    /// Finds the answer to a request for a path of a route with scripts. It was perhaps held back.
-    #[inline(never)]
-    pub(super) fn find_script(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        routed: Routed<'_>,
-        held: Option<Held>,
-    ) -> Found<Answer> {
-        self.find_script_in(shell, request, routed, 0, held)
+/// The first step of a request for a path of a route with scripts: the file to which the path leads, or the script. The
+/// first bytes of the path below the route, so many, are known to be a directory.
+pub(super) fn begin<'a>(
+    ground: Ground<'a>,
+    id: RouteId,
+    (path, directory_len): (Cow<'a, [u8]>, usize),
+    script: Script<'a>,
+    over: Option<Box<Over>>,
+) -> Next<'a> {
+    let Ground { serving, place } = ground;
+    let prefix_len = serving.prefix(id).len();
+    let Some(rest) = path.get(prefix_len..) else {
+        return complete(serving, over, Outcome::Directory(id));
+    };
+    let name_len = directory_len + script_len(&rest[directory_len..]);
+    let name = &rest[..name_len];
+    if directory_len > 0 && is_hidden_below(serving, id, name) {
+        return refuse(ground, over, Outcome::Error(Status::NotFound));
     }
-
-    /// The same for a path whose first bytes below the route, so many, are known to be a directory.
-    fn find_script_in(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        Routed { serving, place, route: id, path }: Routed<'_>,
-        directory_len: usize,
-        held: Option<Held>,
-    ) -> Found<Answer> {
-        let Some(rest) = path.get(serving.prefix(id).len()..) else {
-            return Found::Now(Answer { serving, place, outcome: Outcome::Directory(id) });
-        };
-        let name = &rest[..directory_len + script_len(&rest[directory_len..])];
-        if directory_len > 0 && is_hidden_below(&serving, id, name) {
-            let outcome = Outcome::Error(Status::NotFound);
-            return self.settle_refused(shell, request.ticket, (serving, place), outcome);
+    let Some(tree) = serving.tree(id) else {
+        return Next::Script { route: id, name: script_of(name), script };
+    };
+    let (slash, path) = match path {
+        Cow::Borrowed(path) => (Slash::Of(path), Cow::Borrowed(&path[prefix_len..][..name_len])),
+        Cow::Owned(path) => {
+            let slash = Slash::Found(serving.directory(place.site, &path));
+            (slash, Cow::Owned(path[prefix_len..][..name_len].to_vec()))
         }
-        let Some(tree) = serving.tree(id) else {
-            let script = script_of(name);
-            return self.run(shell, request, (serving, place), id, &script, held);
-        };
-        self.find_script_at(
-            shell,
-            request,
-            Routed { serving, place, route: id, path },
-            (tree, name),
-            held,
-        )
-    }
+    };
+    let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
+    Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } }
+}
 
-    /// The same for a file of the tree of the route, to which the path leads.
-    fn find_script_at(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        Routed { serving, place, route: id, path }: Routed<'_>,
-        (tree, name): (TreeId, &[u8]),
-        held: Option<Held>,
-    ) -> Found<Answer> {
-        match self.files.find(shell, tree, name, request.ticket) {
-            content::Found::Now(answer) => {
-                let outcome = Outcome::Content(id, answer);
-                let found = self.settle_asked(shell, request, (serving, place), path, outcome);
-                self.run_found(shell, request, found, held)
-            }
-            content::Found::Later => {
-                let step = Step::first(&serving, place.site, path);
-                let waiting = Waiting::for_file(serving, place, id, step);
-                self.waiting.insert(request.ticket, waiting);
-                self.hold(request, held)
+/// Runs what was found if it is a script.
+pub(super) fn found<'a>(
+    ground: Ground<'a>,
+    script: Script<'a>,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'a> {
+    let Ground { serving, place } = ground;
+    let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
+        return complete(serving, over, outcome);
+    };
+    let (id, resource) = (*id, Rc::clone(resource));
+    if let Some(name) = script_at(serving, id, &resource) {
+        return Next::Script { route: id, name, script };
+    }
+    let below = || {
+        script.asked.with(|request| path_below(request.head.target, serving, id, &resource.path))
+    };
+    match resource.kind {
+        Kind::Redirect => {
+            if let Some(path) = below() {
+                let len = resource.path.len();
+                return begin(ground, id, (Cow::Owned(path), len), script, over);
             }
         }
-    }
-
-    /// Goes on with a request that had to wait for a file, and was held back in case that is a script.
-    #[inline(never)]
-    pub(super) fn run_later(
-        &mut self,
-        shell: &mut Shell,
-        ticket: Ticket,
-        mut asked: Asked,
-        found: Found<Answer>,
-    ) -> Found<Answer> {
-        let held = asked.held.take();
-        let head = &asked.head.as_head();
-        // It has been counted.
-        let request = &Request { head, ticket, origin: &asked.origin, is_again: true };
-        self.run_found(shell, request, found, held)
-    }
-
-    /// Runs what was found if it is a script.
-    fn run_found(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        found: Found<Answer>,
-        held: Option<Held>,
-    ) -> Found<Answer> {
-        match found {
-            Found::Now(Answer { serving, place, outcome }) => {
-                let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
-                    return Found::Now(Answer { serving, place, outcome });
+        // With path info it is the script itself that was asked for.
+        Kind::Unclean(len) => {
+            if let (Some(path), Some(tree)) = (below(), serving.tree(id)) {
+                let slash = Slash::Found(serving.directory(place.site, &path));
+                let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
+                let path = Cow::Owned(resource.path[..len].to_vec());
+                return Next::File {
+                    tree,
+                    path,
+                    lookup: Lookup { route: id, step, purpose, over },
                 };
-                if let Some(script) = script_at(&serving, *id, resource) {
-                    return self.run(shell, request, (serving, place), *id, &script, held);
-                }
-                if matches!(resource.kind, Kind::Redirect)
-                    && let Some(path) = path_below(request, &serving, *id, &resource.path)
-                {
-                    let id = *id;
-                    let len = resource.path.len();
-                    let routed = Routed { serving, place, route: id, path: &path };
-                    return self.find_script_in(shell, request, routed, len, held);
-                }
-                // With path info it is the script itself that was asked for.
-                if let Kind::Unclean(len) = resource.kind
-                    && let Some(path) = path_below(request, &serving, *id, &resource.path)
-                    && let Some(tree) = serving.tree(*id)
-                {
-                    let (id, resource) = (*id, Rc::clone(resource));
-                    let routed = Routed { serving, place, route: id, path: &path };
-                    let clean = &resource.path[..len];
-                    return self.find_script_at(shell, request, routed, (tree, clean), held);
-                }
-                match (&request.head.method, &resource.kind) {
-                    (Method::Get | Method::Head, _) => {
-                        self.make_page(shell, request, Answer { serving, place, outcome })
-                    }
-                    (_, Kind::Unclean(len)) => {
-                        let outcome = moved_to(request, &serving, *id, &resource.path[..*len]);
-                        Found::Now(Answer { serving, place, outcome })
-                    }
-                    (Method::Options, _) => {
-                        Found::Now(Answer { serving, place, outcome: Outcome::Options(ALLOW) })
-                    }
-                    // Its index may be a script. With 301 the client would lose the body.
-                    (_, Kind::Redirect) => {
-                        let to = [&resource.path, &b"/"[..]].concat();
-                        let outcome = moved_to(request, &serving, *id, &to);
-                        Found::Now(Answer { serving, place, outcome })
-                    }
-                    (method, _) => {
-                        let outcome = not_taken(method, ALLOW);
-                        self.settle_refused(shell, request.ticket, (serving, place), outcome)
-                    }
-                }
             }
-            // Another file is looked for.
-            Found::Later(None) => self.hold(request, held),
-            found @ Found::Later(Some(_)) => found,
         }
+        Kind::File(_) | Kind::Directory(_) => {}
     }
-
-    /// Holds a request back whose file is looked for, unless it is held already.
-    fn hold(&mut self, request: &Request<'_>, held: Option<Held>) -> Found<Answer> {
-        let waiting = self.waiting.get_mut(&request.ticket).expect("it has begun to wait");
-        let mut asked = Asked::new(request, 0);
-        let (held, search) = match held {
-            Some(held) => (held, None),
-            None => {
-                let waiter = asked.waiter(waiting.serving.route(waiting.route));
-                let (held, search) = self.proxy.hold(request.ticket, waiter);
-                (held, Some(search))
-            }
-        };
-        asked.held = Some(held);
-        waiting.asked = Some(asked);
-        Found::Later(search)
+    if script.asked.gets() {
+        return pages::found(serving, script.asked, over, outcome);
     }
-
-    /// Has a script run, whose name is a path below the directory of the scripts.
-    fn run(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        (serving, place): (Rc<Serving>, Place),
-        id: RouteId,
-        script: &[u8],
-        held: Option<Held>,
-    ) -> Found<Answer> {
-        let head = request.head;
-        let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
-            unreachable!("scripts are of a route with an application")
-        };
-        let framing = gateway::framing(head);
-        let circumstances = circumstances(shell, request, &serving);
-        let mut environment = Environment::new(head, &circumstances);
-        if let Framing::Length(length) = framing {
-            environment.set_content_length(length);
+    let outcome = script.asked.with(|request| match (&request.head.method, &resource.kind) {
+        (_, Kind::Unclean(len)) => {
+            moved_to(request.head.target, serving, id, &resource.path[..*len])
         }
-        let mount = serving.prefix(id);
-        let path = [script, &path_info(head.target, mount, script)].concat();
-        let script = Script { mount, path: &path, directory: false, len: script.len() };
-        let root = root_of(fastcgi);
-        environment.set_script(script, root, Some(root));
-        for (name, value) in &fastcgi.environment {
-            environment.set(name, value.as_bytes());
+        (Method::Options, _) => Outcome::Options(ALLOW),
+        // Its index may be a script. With 301 the client would lose the body.
+        (_, Kind::Redirect) => {
+            let to = [&resource.path, &b"/"[..]].concat();
+            moved_to(request.head.target, serving, id, &to)
         }
-        let limits = &shell.cx.tuning.response_limits;
-        let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections, limits);
-        let upstream = Arc::clone(upstream);
-        let client = circumstances.client.map(|client| client.ip());
-        let affinity = upstream.key(client, &path);
-        let passing = Passing { upstream: &upstream, affinity, wire, held };
-        self.exchange(shell, request, (serving, place), id, passing)
+        (method, _) => not_taken(method, ALLOW),
+    });
+    match outcome.error() {
+        Some(_) => refuse(ground, over, outcome),
+        None => complete(serving, over, outcome),
     }
 }
 
-/// The path of a request of a route, if it goes on below this directory, whose name is like that of a script.
+impl Router {
+    /// Has a script of a route run, whose name is a path below the directory of the scripts.
+    pub(super) fn run<'a>(
+        &mut self,
+        shell: &mut Shell,
+        ground: Ground<'_>,
+        id: RouteId,
+        name: &[u8],
+        Script { asked, held, count }: Script<'a>,
+    ) -> (State<'a>, Reply) {
+        let serving = ground.serving;
+        let (Some(fastcgi), Some(upstream)) = (serving.scripts(id), serving.upstream(id)) else {
+            unreachable!("scripts are of a route with an application")
+        };
+        let (wire, affinity) = asked.with(|request| {
+            let head = request.head;
+            let framing = gateway::framing(head);
+            let circumstances = circumstances(shell, request, serving);
+            let mut environment = Environment::new(head, &circumstances);
+            if let Framing::Length(length) = framing {
+                environment.set_content_length(length);
+            }
+            let mount = serving.prefix(id);
+            let path = [name, &path_info(head.target, mount, name)].concat();
+            let script =
+                environment::Script { mount, path: &path, directory: false, len: name.len() };
+            let root = root_of(fastcgi);
+            environment.set_script(script, root, Some(root));
+            for (name, value) in &fastcgi.environment {
+                environment.set(name, value.as_bytes());
+            }
+            let limits = &shell.cx.tuning.response_limits;
+            let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections, limits);
+            let client = circumstances.client.map(|client| client.ip());
+            (wire, upstream.key(client, &path))
+        });
+        let upstream = Arc::clone(upstream);
+        let passing = Passing { upstream: &upstream, affinity, wire, held };
+        self.exchange(shell, ground, id, (asked, count), passing)
+    }
+}
+
+/// The path of a target of a route, if it goes on below this directory, whose name is like that of a script.
 fn path_below(
-    request: &Request<'_>,
+    target: Target<'_>,
     serving: &Serving,
     id: RouteId,
     directory: &[u8],
 ) -> Option<Vec<u8>> {
-    let Target::Origin { path, .. } = request.head.target else { return None };
+    let Target::Origin { path, .. } = target else { return None };
     let mut name = Vec::new();
     normalize(path, &mut name).ok()?;
     let rest = name.get(serving.prefix(id).len()..)?.strip_prefix(directory)?;

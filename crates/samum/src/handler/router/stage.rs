@@ -14,16 +14,21 @@ pub(super) fn site() -> SiteId {
     SiteId::new(0)
 }
 
-/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files, and
-/// `clean-urls` are files with that key.
+/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files,
+/// `clean-urls` are files with that key, and `pages` those with includes and a fallback.
 pub(super) fn serving(routes: &[(&str, &str)]) -> Serving {
-    let route = |(path, action): &(&str, &str)| Route {
-        path: (*path).to_owned(),
-        action: self::action(action),
-        ..Route::default()
-    };
+    serving_of(routes.iter().map(|(path, action)| route(path, action)).collect())
+}
+
+/// A route with this path and action.
+pub(super) fn route(path: &str, action: &str) -> Route {
+    Route { path: path.to_owned(), action: self::action(action), ..Route::default() }
+}
+
+/// A serving of these routes.
+pub(super) fn serving_of(routes: Vec<Route>) -> Serving {
     let mut config = Config::default();
-    config.sites[0].routes = routes.iter().map(route).collect();
+    config.sites[0].routes = routes;
     let snapshot = Snapshot::new(&config).expect("a valid configuration");
     let trees = (0..snapshot.trees().len()).map(TreeId::new).collect();
     Serving::new(Arc::new(snapshot), trees)
@@ -40,6 +45,11 @@ fn action(name: &str) -> Action {
         "files" => Action::Files(files()),
         "clean-urls" => {
             let rules = FileRules { clean_urls: true, ..FileRules::default() };
+            Action::Files(Files { rules, ..files() })
+        }
+        "pages" => {
+            let fallback = Some(format!("/{name}/other.html"));
+            let rules = FileRules { includes: true, fallback, ..FileRules::default() };
             Action::Files(Files { rules, ..files() })
         }
         "redirect" => Action::Redirect(Redirect { to: "/elsewhere".to_owned(), status: 308 }),

@@ -13,37 +13,52 @@
 //!
 //! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
 
-use core::convert::Infallible;
-use std::rc::Rc;
-
 use http::Status;
 
-use super::answer::{Answer, Outcome, Paged};
+use super::answer::{Outcome, Paged};
 use super::script::script_at;
-use super::{Router, Waiting};
+use super::state::Ground;
 use crate::content::{self, Kind};
-use crate::handler::{Found, Request, Ticket};
 use crate::route::RouteId;
-use crate::serving::{Page, Place, Serving, TreeId};
-use crate::shell::Shell;
-use crate::site::SiteId;
+use crate::serving::Page;
 
 /// The step of a request: the file that is looked for.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// The file that was asked for. The route has its path with a slash at the end.
-    Asked(Option<RouteId>),
+pub(super) enum Step<'a> {
+    /// The file that was asked for.
+    Asked(Slash<'a>),
     /// The fallback, or none if the request was refused.
     Fallback,
     /// The page of this error.
     Page(Box<Outcome>),
 }
 
-impl Step {
-    /// The first step of a request for a path of a site.
-    #[inline(never)]
-    pub(super) fn first(serving: &Serving, site: SiteId, path: &[u8]) -> Self {
-        Self::Asked(serving.directory(site, path))
+/// The route whose path is that of a request with a slash at its end. Few requests need to know.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Slash<'a> {
+    /// That of this path.
+    Of(&'a [u8]),
+    /// This one, if there is one.
+    Found(Option<RouteId>),
+}
+
+impl Slash<'_> {
+    fn find(self, Ground { serving, place }: Ground<'_>) -> Option<RouteId> {
+        match self {
+            Slash::Of(path) => serving.directory(place.site, path),
+            Slash::Found(directory) => directory,
+        }
+    }
+}
+
+impl Step<'_> {
+    /// The same step, without the path of the request.
+    pub(super) fn keep(self, ground: Ground<'_>) -> Step<'static> {
+        match self {
+            Step::Asked(slash) => Step::Asked(Slash::Found(slash.find(ground))),
+            Step::Fallback => Step::Fallback,
+            Step::Page(error) => Step::Page(error),
+        }
     }
 }
 
@@ -93,122 +108,18 @@ impl Outcome {
     }
 }
 
-impl Router {
-    /// Goes on with a request that was refused.
-    #[inline(never)]
-    pub(super) fn settle_refused(
-        &mut self,
-        shell: &mut Shell,
-        ticket: Ticket,
-        (serving, place): (Rc<Serving>, Place),
-        outcome: Outcome,
-    ) -> Found<Answer> {
-        self.settle(shell, ticket, (serving, place), Step::Fallback, outcome)
-    }
-
-    /// Goes on with a request for a path for which this was found at once.
-    #[inline(never)]
-    pub(super) fn settle_asked(
-        &mut self,
-        shell: &mut Shell,
-        request: &Request<'_>,
-        (serving, place): (Rc<Serving>, Place),
-        path: &[u8],
-        outcome: Outcome,
-    ) -> Found<Answer> {
-        let step = Step::first(&serving, place.site, path);
-        self.settle(shell, request.ticket, (serving, place), step, outcome)
-    }
-
-    /// Goes on with a request after a step that has found something.
-    pub(super) fn settle(
-        &mut self,
-        shell: &mut Shell,
-        ticket: Ticket,
-        (serving, place): (Rc<Serving>, Place),
-        step: Step,
-        outcome: Outcome,
-    ) -> Found<Answer> {
-        let found = follow(&serving, place, step, outcome, |tree, path, step| {
-            let found = match step {
-                Step::Page(_) => self.files.find_page(shell, tree, path, ticket),
-                _ => self.files.find(shell, tree, path, ticket),
-            };
-            match found {
-                content::Found::Now(answer) => Ok(answer),
-                content::Found::Later => Err(Later),
-            }
-        });
-        match found {
-            Ok(outcome) => Found::Now(Answer { serving, place, outcome }),
-            Err((Later, route, step)) => {
-                self.waiting.insert(ticket, Waiting::for_file(serving, place, route, step));
-                Found::Later(None)
-            }
-        }
-    }
-
-    /// Answers a request with an error at once: with its page, if that can be had without a wait.
-    pub(super) fn settle_at_once(
-        &mut self,
-        shell: &mut Shell,
-        (serving, place): (Rc<Serving>, Place),
-        error: Outcome,
-    ) -> Answer {
-        let find = |tree, path: &[u8], _: &Step| {
-            let found = self.files.find_at_once(shell, tree, path);
-            Ok::<_, Infallible>(found.map_or(
-                content::Answer::Error(Status::ServiceUnavailable),
-                content::Answer::Resource,
-            ))
-        };
-        let Ok(outcome) = follow(&serving, place, Step::Fallback, error, find);
-        Answer { serving, place, outcome }
-    }
-}
-
 /// What follows a step.
 #[derive(Debug)]
-enum Next<'a> {
-    /// This is the answer.
+pub(super) enum Further<'a> {
+    /// No step: this is what was found.
     End(Outcome),
     /// This file is looked for.
-    Find(&'a Page, Step),
-}
-
-/// A file is looked for, and will be found later.
-#[derive(Debug)]
-struct Later;
-
-/// Follows the steps of a request from one that has found `outcome` to the answer. `find` finds the file of a step.
-///
-/// # Errors
-///
-/// Those of `find`, with the route of the file and the step.
-fn follow<E>(
-    serving: &Serving,
-    place: Place,
-    mut step: Step,
-    mut outcome: Outcome,
-    mut find: impl FnMut(TreeId, &[u8], &Step) -> Result<content::Answer, E>,
-) -> Result<Outcome, (E, RouteId, Step)> {
-    loop {
-        match next(serving, place, step, outcome) {
-            Next::End(outcome) => return Ok(outcome),
-            Next::Find(page, following) => {
-                let tree = serving.tree(page.route).expect("a page is a file of its route");
-                match find(tree, &page.path, &following) {
-                    Ok(answer) => outcome = Outcome::Content(page.route, answer),
-                    Err(error) => return Err((error, page.route, following)),
-                }
-                step = following;
-            }
-        }
-    }
+    Find(&'a Page, Step<'static>),
 }
 
 /// Decides what follows a step that has found `outcome`, for a request of a place.
-fn next(serving: &Serving, place: Place, step: Step, outcome: Outcome) -> Next<'_> {
+pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) -> Further<'a> {
+    let Ground { serving, place } = ground;
     let route = place.route;
     let outcome = match outcome {
         // A script is run where its own route leads to it. It is not sent in any case.
@@ -228,30 +139,30 @@ fn next(serving: &Serving, place: Place, step: Step, outcome: Outcome) -> Next<'
         }
         (_, outcome) => outcome,
     };
-    let directory = match step {
+    let slash = match step {
         Step::Page(error) => {
-            return Next::End(match outcome {
+            return Further::End(match outcome {
                 Outcome::Content(_, page) if matches!(&page, content::Answer::Resource(resource) if matches!(resource.kind, Kind::File(_))) => {
                     Outcome::Paged(Box::new(Paged { error: *error, page }))
                 }
                 _ => *error,
             });
         }
-        Step::Asked(directory) => Some(directory),
+        Step::Asked(slash) => Some(slash),
         Step::Fallback => None,
     };
-    let Some(status) = outcome.error() else { return Next::End(outcome) };
+    let Some(status) = outcome.error() else { return Further::End(outcome) };
     // A path that is too long for a file has none either.
-    if let (Status::NotFound | Status::UriTooLong, Some(directory)) = (status, directory) {
-        if let Some(id) = directory {
-            return Next::End(Outcome::Directory(id));
+    if let (Status::NotFound | Status::UriTooLong, Some(slash)) = (status, slash) {
+        if let Some(id) = slash.find(ground) {
+            return Further::End(Outcome::Directory(id));
         }
         if let Some(page) = route.and_then(|id| serving.fallback(id)) {
-            return Next::Find(page, Step::Fallback);
+            return Further::Find(page, Step::Fallback);
         }
     }
     match serving.page(place, status) {
-        Some(page) => Next::Find(page, Step::Page(Box::new(outcome))),
-        None => Next::End(outcome),
+        Some(page) => Further::Find(page, Step::Page(Box::new(outcome))),
+        None => Further::End(outcome),
     }
 }

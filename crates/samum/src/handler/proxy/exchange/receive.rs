@@ -200,7 +200,7 @@ impl Exchange {
                 // This exchange no longer ends when the client leaves.
                 interest.pass_to(Key::NONE);
                 let interest = core::mem::take(&mut self.interest);
-                let held = Held { interest, input: None, count: 0 };
+                let held = Held { interest, input: None };
                 let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
                 // A content that is short and of no use is received, so that the link can be kept.

@@ -1,0 +1,189 @@
+//! Does what requests need next, and has them wait for what is not there yet.
+
+use std::rc::Rc;
+
+use http::{Status, path};
+
+use super::Router;
+use super::answer::{Answer, Outcome};
+use super::state::{Event, Ground, Lookup, Named, Next, Purpose, State, advance, complete, refuse};
+use super::steps::Step;
+use crate::content;
+use crate::handler::{Found, Search, Ticket};
+use crate::serving::{Place, Serving};
+use crate::shell::{Complaint, Shell};
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) serving: Rc<Serving>,
+    pub(super) place: Place,
+    pub(super) state: State<'static>,
+}
+
+/// The reply to a need of a request.
+pub(super) enum Reply {
+    /// It is there.
+    Now(Event),
+    /// It will come. See [`Found::Later`].
+    Later(Option<Rc<dyn Search>>),
+}
+
+impl Reply {
+    /// The reply of a part of the handler, whose answer is `event`.
+    pub(super) fn of<A>(found: Found<A>, event: impl FnOnce(A) -> Event) -> Self {
+        match found {
+            Found::Now(answer) => Self::Now(event(answer)),
+            Found::Later(search) => Self::Later(search),
+        }
+    }
+}
+
+impl From<content::Found> for Reply {
+    fn from(found: content::Found) -> Self {
+        match found {
+            content::Found::Now(answer) => Self::Now(Event::File(answer)),
+            content::Found::Later => Self::Later(None),
+        }
+    }
+}
+
+impl Router {
+    /// Does what a request needs next, until it has its answer or has to wait.
+    #[inline(never)]
+    pub(super) fn perform<'a>(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        (serving, place): (&'a Rc<Serving>, Place),
+        mut next: Next<'a>,
+    ) -> Found<Answer> {
+        let ground = Ground { serving, place };
+        loop {
+            let (state, reply) = match next {
+                Next::File { tree, path, lookup } => {
+                    let found = match lookup.step {
+                        Step::Page(_) => self.files.find_page(shell, tree, &path, ticket),
+                        _ => self.files.find(shell, tree, &path, ticket),
+                    };
+                    (State::File(lookup), found.into())
+                }
+                Next::Template(parsing) => {
+                    let reply = self.parse(shell, ticket, serving, &parsing);
+                    (State::Template(parsing), reply)
+                }
+                Next::Page(parsing, template) => {
+                    let outcome =
+                        self.open_page(shell, ticket, (serving, place), &parsing, template);
+                    next = complete(serving, parsing.over, outcome);
+                    continue;
+                }
+                Next::Program { path, asked, handed } => {
+                    match self.find_program(shell, ground, path, asked, handed) {
+                        Ok(performed) => performed,
+                        Err(refused) => {
+                            next = refuse(ground, None, refused);
+                            continue;
+                        }
+                    }
+                }
+                Next::Script { route, name, script } => {
+                    self.run(shell, ground, route, &name, script)
+                }
+                Next::Proxy { path, asked } => match self.pass_on(shell, ground, path, asked) {
+                    Ok(performed) => performed,
+                    Err(refused) => {
+                        next = refuse(ground, None, refused);
+                        continue;
+                    }
+                },
+                Next::Route { asked, path, handed } => {
+                    return self.hand_over(shell, (serving, place), asked, &path, handed);
+                }
+                Next::Named { asked, server, over } => {
+                    return self.hand_over_to(shell, ticket, (serving, place), asked, server, over);
+                }
+                Next::Loop { path } => {
+                    shell.cx.stats.redirect_loops += 1;
+                    let path = path::with_slashes(path, b"%2F");
+                    let path = String::from_utf8_lossy(&path);
+                    let text = format!("the redirect of {path} leads to itself");
+                    shell.complain(Complaint::Redirects, &text);
+                    next = refuse(ground, None, Outcome::Error(Status::InternalServerError));
+                    continue;
+                }
+                Next::Answer { outcome, missing } => {
+                    if let Some(Named { server, file }) = missing {
+                        self.proxy.note_missing(shell, &server, &file);
+                    }
+                    return Found::Now(Answer { serving: Rc::clone(serving), place, outcome });
+                }
+            };
+            match reply {
+                Reply::Now(event) => next = advance(ground, state, event),
+                Reply::Later(search) => return self.wait(ticket, (serving, place), state, search),
+            }
+        }
+    }
+
+    /// Goes on with a request for which something has come.
+    pub(super) fn resume(&mut self, shell: &mut Shell, ticket: Ticket, event: Event) {
+        let pending = self.pending.remove(&ticket).expect("a request waits for each event");
+        let Pending { serving, place, state } = pending;
+        let next = advance(Ground { serving: &serving, place }, state, event);
+        if let Found::Now(answer) = self.perform(shell, ticket, (&serving, place), next) {
+            self.answers.push_back((ticket, answer));
+        }
+    }
+
+    /// Answers a request with an error at once: with its page, if that can be had without a wait.
+    pub(super) fn refuse_at_once(
+        &mut self,
+        shell: &mut Shell,
+        (serving, place): (Rc<Serving>, Place),
+        error: Outcome,
+    ) -> Answer {
+        let ground = Ground { serving: &serving, place };
+        let mut next = refuse(ground, None, error);
+        loop {
+            next = match next {
+                Next::File { tree, path, lookup } => {
+                    let found = self.files.find_at_once(shell, tree, &path);
+                    let found = found.map_or(
+                        content::Answer::Error(Status::ServiceUnavailable),
+                        content::Answer::Resource,
+                    );
+                    advance(ground, State::File(lookup), Event::File(found))
+                }
+                Next::Answer { outcome, .. } => return Answer { serving, place, outcome },
+                next => unreachable!("an error has nothing but a page: {next:?}"),
+            }
+        }
+    }
+
+    /// Has a request wait for what its state says. `search` is for its client.
+    pub(super) fn wait(
+        &mut self,
+        ticket: Ticket,
+        (serving, place): (&Rc<Serving>, Place),
+        state: State<'_>,
+        mut search: Option<Rc<dyn Search>>,
+    ) -> Found<Answer> {
+        let ground = Ground { serving, place };
+        let mut state = state.keep(ground);
+        // A request that is perhaps for a script is held back with its body.
+        if let State::File(Lookup { route, purpose: Purpose::Script(script), .. }) = &mut state
+            && script.held.is_none()
+        {
+            let waiter = script.asked.waiter(serving.route(*route));
+            let (held, of_client) = self.proxy.hold(ticket, waiter);
+            (script.held, search) = (Some(held), Some(of_client));
+        }
+        if cfg!(debug_assertions) {
+            state.check(ground);
+        }
+        let serving = Rc::clone(serving);
+        self.pending.insert(ticket, Pending { serving, place, state });
+        Found::Later(search)
+    }
+}
