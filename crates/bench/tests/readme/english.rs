@@ -10,15 +10,14 @@ use super::ROOT;
 
 const WORDS_MAX: usize = 30;
 
-/// Papers that are written by hand: all but the one that `samum configuration-reference` prints.
+/// All papers for users and for those who change the code.
 fn papers() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     let names =
         ["README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/runs/README.md"];
     let entries = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let docs = entries.filter(|path| path.extension().is_some_and(|end| end == "md"));
-    let by_hand = docs.filter(|path| !path.ends_with("configuration.md"));
-    names.map(|name| root.join(name)).into_iter().chain(by_hand).collect()
+    names.map(|name| root.join(name)).into_iter().chain(docs).collect()
 }
 
 /// Returns the paragraphs, list items and cells of a text, each in one line. Code and tables of runs are left out.

@@ -86,7 +86,7 @@ const INTERFACES: &str = r#"
 
 **Rights.** AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF. A port below 1024 at an address of the kernel's also needs CAP_NET_BIND_SERVICE,
 because samum reserves it with the kernel. A TAP device that belongs to the user needs no right. When it has started, samum drops all rights
-but those that a reload, logs that are reopened, files of others and the end of programs (CGI) take, if it has them: CAP_CHOWN, CAP_DAC_OVERRIDE,
+but seven, if it has them. These are for reloads, logs that are reopened, files of others and the end of programs (CGI): CAP_CHOWN, CAP_DAC_OVERRIDE,
 CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL and CAP_NET_BIND_SERVICE. Programs that root executes have all of root's rights.
 
 **Memory.** The frames of each receive queue in use lie in 5.5 MiB of locked memory (11 MiB if the MTU is above 1770). Without CAP_IPC_LOCK the limit

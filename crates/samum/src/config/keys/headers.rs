@@ -24,11 +24,12 @@ pub(super) const HEADER: &[Key<HeaderRule>] = &[
         kind: "status, class of statuses, or list of them",
         default: "all statuses; those of success and of redirects for the fields about caching",
         example: r#"["4xx", 503]"#,
-        doc: "The statuses of the responses that are changed. Without it, `Cache-Control`, those of its kind (`CDN-Cache-Control`, \
-              `Surrogate-Control`, `Edge-Control`, `X-Accel-Expires`), `Expires` and `Age` are set and removed where the \
-              status is 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, as with `add_header` of nginx, so that no cache \
-              keeps a failure as long as the file that will be there; all other fields change in all responses. With it, \
-              all fields change in the responses that have one of these statuses, and in no others.",
+        doc: "The statuses of the responses that are changed. Without it, the fields about caching are set and \
+              removed where the status is 200, 201, 204, 206, 301, 302, 303, 304, 307 or 308, as with `add_header` \
+              of nginx: so no cache keeps a failure as long as the file that will be there. These fields are \
+              `Cache-Control` and its kind (`CDN-Cache-Control`, `Surrogate-Control`, `Edge-Control`, \
+              `X-Accel-Expires`), `Expires` and `Age`. All other fields change in all responses. With it, all fields \
+              change in the responses that have one of these statuses, and in no others.",
         read: |rule, node, notes| {
             let list = if node.is_list() {
                 node.list(notes, |node, notes| node.quantity(rule::status_set, notes))

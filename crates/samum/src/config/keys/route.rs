@@ -27,12 +27,12 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         kind: "path of a URL",
         default: "`\"/\"`",
         example: r#""/pages/""#,
-        doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the \
-              route has all paths below it; if not, it has itself and the paths below it. The longest path \
-              that a request has wins. A request for a path that lacks only the slash at its end is sent there: \
-              with 301 for `GET` and `HEAD`, and with 308 for other methods, which the client repeats there with its body, \
-              whatever a shorter path would do with it. A route whose `path` or `match` is the very path, and a line \
-              of `redirects` with it, come first. A file of another route with this name is served to `GET`, and methods \
+        doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the route has \
+              all paths below it; if not, it has itself and the paths below it. The longest path that a request has \
+              wins. A request for a path that lacks only the slash at its end is sent there: with 301 for `GET` and \
+              `HEAD`, and with 308 for other methods, which the client repeats there with its body, whatever a \
+              shorter path would do with it. A route whose `path` or `match` is the very path, and a line of \
+              `redirects` with it, come first. A file of another route with this name is served to `GET`. Methods \
               that `files` does not take are sent to the path with the slash only if its route takes them (`proxy`, \
               `fastcgi`, `cgi`, `redirect`, `status`).",
         read: |route, node, notes| {

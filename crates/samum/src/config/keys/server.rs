@@ -71,9 +71,10 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         default: "`\"auto\"`",
         example: r#""packet""#,
         doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
-              a packet socket to send large segments (`packet`), or a TAP device (`tap`), which needs `addresses`, saves \
-              most where the clients are on the same machine, and costs most in a bridge. `auto` receives by AF_XDP, and sends small and large frames each by the way of these two that a short \
-              measurement at the start finds to be cheaper.",
+              a packet socket to send large segments (`packet`), or a TAP device (`tap`). A TAP device needs \
+              `addresses`, saves most where the clients are on the same machine, and costs most in a bridge. `auto` \
+              receives by AF_XDP. It sends small and large frames each by AF_XDP or by the packet socket, whichever \
+              a short measurement at the start finds cheaper.",
         read: |draft, node, notes| {
             set(&mut draft.server.frames, node.text(value::choice::<Frames>, notes));
         },

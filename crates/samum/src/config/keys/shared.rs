@@ -325,17 +325,18 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`false`",
         example: "true",
         doc: "Files may have directives (server-side includes), such as `<!--#include virtual=\"/menu\" -->`, which \
-              are replaced by what they say: `include` (`virtual` or `file`), `echo` (with `encoding` `entity`, \
-              `url` or `none`, and `default`), `set`, `if`, `elif`, `else`, `endif` (`expr` is a variable or a text, or \
-              two of them with `=` or `!=` between; there are no regular expressions) and `config` (`errmsg`, \
-              `timefmt`). What is included is found as if the client had asked for it, also in internal routes, \
-              and may come from programs and servers; an error, a cycle or a response that is not a 200 shows the \
-              error message instead. Variables are those that were set, `DOCUMENT_URI`, `DOCUMENT_NAME`, \
-              `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT` (all times in UTC), `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, \
-              `SERVER_PROTOCOL`, `REMOTE_ADDR`, `ARG_` with the name of a part of the query, `HTTP_` with that of a \
-              field. A file with directives has no ETag, no Last-Modified, no ranges and no precompressed form, and \
-              32 MiB at most; one without is sent like any other. Pages to which a server, a script or a program \
-              hands a request over are processed, too. Pages for errors are sent as they are.",
+              are replaced by what they say: `include` (`virtual` or `file`); `echo` (with `encoding` `entity`, \
+              `url` or `none`, and `default`); `set`; `if`, `elif`, `else`, `endif`; `config` (`errmsg`, `timefmt`). \
+              The `expr` of a condition is a variable or a text, or two of them with `=` or `!=` between; there are \
+              no regular expressions. What is included is found as if the client had asked for it, also in internal \
+              routes, and may come from programs and servers; an error, a cycle or a response that is not a 200 \
+              shows the error message instead. Variables are those that were set, and those of the request: \
+              `DOCUMENT_URI`, `DOCUMENT_NAME`, `QUERY_STRING`, `REQUEST_URI`, `REQUEST_METHOD`, `SERVER_PROTOCOL`, \
+              `REMOTE_ADDR`; the times `LAST_MODIFIED`, `DATE_LOCAL` and `DATE_GMT`, all in UTC; `ARG_` with the \
+              name of a part of the query; `HTTP_` with the name of a field. A file with directives has no ETag, no \
+              Last-Modified, no ranges and no precompressed form, and 32 MiB at most; one without is sent like any \
+              other. Pages to which a server, a script or a program hands a request over are processed, too. Pages \
+              for errors are sent as they are.",
         read: |shared, node, notes| set(&mut shared.files.includes, node.flag(notes)),
         write: |route| files(route).map(|files| files.rules.includes.to_string()),
     },
@@ -375,15 +376,15 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "directory, or `none`",
         default: "`\"none\"`",
         example: r#""/var/cache/samum""#,
-        doc: "A directory on whose disk the response of another server waits for a slow client, so that a large \
-              `buffer`, of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files \
-              have no names and are gone with the process. The file system has to know `O_TMPFILE` and \
-              holes in files (ext4, XFS, Btrfs, tmpfs). If the disk is full, fails or does not answer within \
-              2 s, or a worker has 128 files already, the response goes on through memory, and its \
-              server waits for the client. With `fastcgi` and `cgi`, bodies of requests in chunks that are longer \
-              than `buffer` are kept there, too, or if it is `none`, in `$TMPDIR`, else `/tmp`; `max-body-files` of `[server]` bounds all \
-              of them. If the disk is full, fails or does not answer within 2 s, such a request is answered 503. With `cgi` alone \
-              `buffer` may be less than 4 MiB.",
+        doc: "A directory on whose disk the response of another server waits for a slow client. So a large `buffer`, \
+              of 4 MiB at least, costs 2.25 MiB of memory for each such client and not more. The files have no names \
+              and are gone with the process. The file system has to know `O_TMPFILE` and holes in files (ext4, XFS, \
+              Btrfs, tmpfs). If the disk is full, fails or does not answer within 2 s, the response goes on through \
+              memory, and its server waits for the client. So does a response for which a worker has no file left, \
+              beyond 128. With `fastcgi` and `cgi`, bodies of requests in chunks that are longer than `buffer` are \
+              kept there, too, or if it is `none`, in `$TMPDIR`, else `/tmp`; `max-body-files` of `[server]` bounds \
+              all of them. If the disk is full, fails or does not answer within 2 s, such a request is answered 503. \
+              With `cgi` alone `buffer` may be less than 4 MiB.",
         read: |shared, node, notes| {
             let read = |node: Node<'_>, notes: &mut Notes| node.file(notes);
             set(&mut shared.gateway.buffer_dir, unless_none(node, notes, read));
@@ -461,17 +462,20 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         kind: "table of names and values",
         default: "`{}`",
         example: r#"{ X-Real-IP = "$client", Host = "$host", X-Key = "secret", Cookie = "" }"#,
-        doc: "Fields that the servers of a route with `proxy` get, in place of those of the client and of samum with the \
-              same names, where `_` is the same as `-`. A field whose value is empty is left out. In a value `$client` stands for the address of the \
-              client, `$peer` for that of the other end of its connection (both are `unknown` on a Unix socket), `$host` for the host that it \
-              has asked for, `$method`, `$path` and `$query` for these parts of the request as the client has sent them, `${client}x` for a \
-              variable with letters behind it, and `$$` for a dollar. \
-              `Host` is a host without variables, or `$host`, which is what servers get without this key. Fields that frame a \
-              request or belong to one connection (`Connection`, `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, \
-              `Upgrade`, `Proxy` and all that begin with it), `Max-Forwards` and `Via` cannot be changed. The questions of `check` have none of \
-              the fields. 64 fields at most, each with 4,096 bytes and 8 variables at most, and 32 KiB together as they are written here. \
-              A request whose head would have more than 64 KiB with them and its own fields is answered 431, and the log names the route and \
-              the field. Servers have limits of their own, often lower ones, such as 8 KiB for a line, and answer 400 or 431 then.",
+        doc: "Fields that the servers of a route with `proxy` get. Fields with the same names, of the client and of \
+              samum, are left out; `_` is the same as `-` there. A field whose value is empty is left out. In a \
+              value `$client` stands for the address of the client, and `$peer` for the address of the other end of \
+              its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the client has \
+              asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them. \
+              `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host without \
+              variables, or `$host`, which is what servers get without this key. Some fields cannot be changed, \
+              because they frame a request, belong to one connection or count servers: `Connection`, \
+              `Content-Length`, `Expect`, `Keep-Alive`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`, `Proxy` and \
+              all that begin with it, `Max-Forwards` and `Via`. The questions of `check` have none of the fields. 64 \
+              fields at most, each with 4,096 bytes and 8 variables at most, and 32 KiB together as they are written \
+              here. A request whose head would have more than 64 KiB with them and its own fields is answered 431, \
+              and the log names the route and the field. Servers have limits of their own, often lower ones, such as \
+              8 KiB for a line, and answer 400 or 431 then.",
         read: |shared, node, notes| {
             shared.request_headers_place = Some(node.place);
             read_request_headers(&mut shared.request_headers, node, notes);
@@ -547,10 +551,11 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
         default: "`2`",
         example: "0",
         doc: "The number of times that a request is sent again at most, up to 2: to another server that has not \
-              failed with it. That is done if no byte of it was sent, or it is `GET`, `HEAD`, `OPTIONS`, `PUT`, \
-              `DELETE` or `TRACE` and nothing of a response has come, and no more than 64 KiB of its body were sent: \
-              so much is held. A `POST` or `PATCH` is never sent twice. A connection that was kept and that the server has closed meanwhile does not count. All others are a fifth of the \
-              requests at most, and 10 per second and worker.",
+              failed with it. That is done if no byte of it was sent. A `GET`, `HEAD`, `OPTIONS`, `PUT`, `DELETE` or \
+              `TRACE` is also sent again if nothing of a response has come, and no more than 64 KiB of its body were \
+              sent: so much is held. A `POST` or `PATCH` is never sent twice. A connection that was kept and that \
+              the server has closed meanwhile does not count. All others are a fifth of the requests at most, and 10 \
+              per second and worker.",
         read: |shared, node, notes| {
             let number = node.number(0..=i64::from(GatewayRules::RETRIES_MAX), notes);
             set(&mut shared.gateway.retries, number.and_then(|number| u32::try_from(number).ok()));
