@@ -6,7 +6,9 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
+use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use ring::{
@@ -496,6 +498,11 @@ fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
         Ask::Read(file, buf, caching) => Op::Read { file, offset: 0, buf, caching },
         Ask::Drop(file) => Op::Discard { file, offset: 0, len: 0 },
     }
+}
+
+/// The path of an open file, as the kernel knows it; no disk is asked.
+pub(super) fn path_of(file: &Fd) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{}", file.raw()))
 }
 
 /// Opens a file for reading through `/proc/self/fd`, whose links are magic links.

@@ -54,6 +54,7 @@ mod watch;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{Reject, Status};
 use ring::{Change, Completion, Device, Fd, Key, Op, Time};
@@ -68,7 +69,7 @@ pub use resource::{Finished, Whole};
 pub(crate) use tree::Tree;
 
 use crate::config::Tags;
-use crate::serving::TreeId;
+use crate::serving::{Sources, TreeId};
 use crate::shell::{Shell, kind};
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
@@ -77,7 +78,7 @@ use layouts::Layouts;
 use library::Library;
 use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
-use loader::{Loader, Tickets};
+use loader::{Loader, Tickets, path_of};
 use media::has_siblings;
 use path::Path;
 use tag::Hashes;
@@ -471,7 +472,13 @@ impl Content {
             Outcome::File { look, parts, is_changed } => {
                 let tree = &self.trees[load.tree.index()];
                 let name = load.file_name(&tree.rules);
-                if tree.sources.as_ref().is_some_and(|sources| sources.hide(&name)) {
+                let is_hidden = |sources: &Arc<Sources>| {
+                    let mut files = parts.iter().flatten().map(|(seen, _)| &seen.file);
+                    sources.hide(&name)
+                        || (look.way == Way::Linked
+                            && files.any(|file| is_target_hidden(sources, &name, file)))
+                };
+                if tree.sources.as_ref().is_some_and(is_hidden) {
                     self.fail(&mut load, &Answer::Error(Status::NotFound));
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
@@ -776,6 +783,11 @@ impl Content {
 /// The time for which a resource is believed.
 fn age_max(resource: &Resource) -> Duration {
     if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
+}
+
+/// Returns whether a file that was found through a link is one that is not sent. If its own path cannot be told, it may be.
+fn is_target_hidden(sources: &Sources, name: &[u8], file: &Fd) -> bool {
+    path_of(file).map_or(true, |path| sources.hide_target(name, &path))
 }
 
 impl core::fmt::Debug for Content {

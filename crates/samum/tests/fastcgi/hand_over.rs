@@ -1,5 +1,7 @@
 //! Requests that an application hands over to files of the site.
 
+use std::os::unix::fs::symlink;
+
 use testkit::Tree;
 
 use crate::application::{Act, Seen, application, end, output};
@@ -108,8 +110,7 @@ fn a_path_without_a_file_is_a_404_and_told() {
     on_both_drivers(|driver| {
         let tree = files().directory("inner/sub");
         let root = tree.path().display();
-        std::os::unix::fs::symlink(tree.path().join("secret"), tree.path().join("inner/link"))
-            .unwrap();
+        symlink(tree.path().join("secret"), tree.path().join("inner/link")).unwrap();
         let fifo = tree.path().join("inner/fifo");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();
         assert!(made.unwrap().success());
@@ -288,6 +289,59 @@ fn a_script_is_not_sent_however_its_name_is_spelled() {
             assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
             assert_eq!(text(&stage.ask("GET /a.php")), "run");
         }
+    });
+}
+
+/// A symbolic link has another name than the script that it leads to.
+#[test]
+fn a_script_behind_a_link_is_not_sent() {
+    on_both_drivers(|driver| {
+        let tree = tree()
+            .file("www/index.php", "<?php source")
+            .file("www/a.php.gz", "source")
+            .file("www/cgi-bin/tool", "#!/bin/sh source")
+            .file("disk/index.php", "<?php source")
+            .directory("other");
+        let at = |name: &str| tree.path().join(name);
+        let links = [
+            ("index.php", "www/a.html"),
+            ("a.html", "www/hop.css"),
+            ("a.txt", "www/b.txt"),
+            ("a.php.gz", "www/a.txt.gz"),
+            ("cgi-bin/tool", "www/tool.txt"),
+        ];
+        for (target, link) in links {
+            symlink(target, at(link)).unwrap();
+        }
+        symlink(at("disk"), at("www/d")).unwrap();
+        symlink(at("disk/index.php"), at("www/disk.txt")).unwrap();
+        symlink(at("www"), at("other/www")).unwrap();
+        symlink(at("www/index.php"), at("other/page.html")).unwrap();
+        let acts =
+            (0..200).map(|_| Act::Close([output("Status: 200\r\n\r\nrun"), end(0)].concat()));
+        let _seen = application(&tree.path().join("php.sock"), acts.collect());
+        let root = tree.path().display();
+        let route = format!(
+            "files = '{root}/www'\nsymlinks = 'follow'\nfastcgi = {{ server = 'unix:{root}/php.sock' }}\n\
+             [[site.route]]\npath = '/static/'\nfiles = '{root}/www'\n\
+             [[site.route]]\npath = '/other/'\nfiles = '{root}/other'\nsymlinks = 'follow'\n\
+             [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n"
+        );
+        let stage = Stage::of_route(driver, &tree, &route);
+        let names = ["a.html", "hop.css", "tool.txt", "a.txt", "disk.txt", "d/index.php"];
+        let below = |prefix: &'static str| names.map(|name| format!("{prefix}{name}"));
+        let paths = [below("/"), below("/static/"), below("/other/www/")].concat();
+        for path in paths.into_iter().chain(["/other/page.html".to_owned()]) {
+            for fields in ["", "\nAccept-Encoding: gzip"] {
+                let response = stage.ask(&format!("GET {path}{fields}"));
+                assert!(!text(&response).contains("source"), "{path}{fields}: {}", text(&response));
+            }
+        }
+        assert_eq!(stage.ask("GET /a.html").status, 404);
+        for path in ["/b.txt", "/static/b.txt", "/other/www/b.txt"] {
+            assert_eq!(text(&stage.ask(&format!("GET {path}"))), "a file", "{path}");
+        }
+        assert_eq!(text(&stage.ask("GET /index.php")), "run");
     });
 }
 

@@ -7,6 +7,7 @@
 //! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script,
 //!   however that is spelled: some disks know no case, others leave out dots and spaces at the end of a name,
 //!   and a compressed script is its source, too. The route of the application itself runs those that are spelled as it expects.
+//! - A file that is found through a symbolic link has its own name, too: neither may be one that is not sent.
 //!
 //! The source of a script must not leave by any route or spelling. A file that has the name of a script in any case,
 //! or compressed, in a directory of scripts, is a 404 in all trees. So is a file below a directory of programs, and a
@@ -33,25 +34,53 @@ pub(crate) struct Sources {
     scripts: Vec<Box<[u8]>>,
     /// The directories of programs in the tree.
     programs: Vec<Box<[u8]>>,
+    /// The paths of the tree itself.
+    roots: Vec<PathBuf>,
+    /// All directories of scripts, and those of programs that do not have the tree, for links that lead there.
+    targets: Runners,
 }
 
 impl Sources {
-    /// Returns whether a file of the tree is not sent.
+    /// Returns whether a file of the tree is not sent because of its path in the tree.
     pub(crate) fn hide(&self, name: &[u8]) -> bool {
-        let is_in = |directory: &[u8]| {
-            let rest = name.strip_prefix(directory);
-            directory.is_empty() || rest.is_some_and(|rest| rest.starts_with(b"/"))
-        };
-        if self.programs.iter().any(|directory| is_in(directory)) {
+        self.programs.iter().any(|directory| is_in(directory, name))
+            || (self.is_among_scripts(name) && !self.is_run(name) && is_like_script(name))
+    }
+
+    /// Returns whether a file is not sent because of its own path, to which a link at `name` leads.
+    pub(crate) fn hide_target(&self, name: &[u8], target: &Path) -> bool {
+        let is_below = |directory: &PathBuf| target.starts_with(directory);
+        if self.targets.programs.iter().any(is_below) {
             return true;
         }
-        let is_run = self.runs_scripts && name.ends_with(SCRIPT_SUFFIX.as_bytes());
-        !is_run && self.scripts.iter().any(|directory| is_in(directory)) && is_like_script(name)
+        // Wherever it is, a link may have brought it among the scripts.
+        let is_outside = !self.targets.scripts.is_empty() && !self.roots.iter().any(is_below);
+        let is_among =
+            is_outside || self.is_among_scripts(name) || self.targets.scripts.iter().any(is_below);
+        let target = target.as_os_str().as_bytes();
+        // The kernel says so of a file that was replaced meanwhile.
+        let target = target.strip_suffix(b" (deleted)").unwrap_or(target);
+        is_among && !self.is_run(name) && is_like_script(target)
+    }
+
+    fn is_among_scripts(&self, name: &[u8]) -> bool {
+        self.scripts.iter().any(|directory| is_in(directory, name))
+    }
+
+    /// Returns whether the route of the tree runs a file.
+    fn is_run(&self, name: &[u8]) -> bool {
+        self.runs_scripts && name.ends_with(SCRIPT_SUFFIX.as_bytes())
     }
 }
 
+/// Returns whether a path is below a directory of the tree; all are below an empty one.
+fn is_in(directory: &[u8], name: &[u8]) -> bool {
+    let rest = name.strip_prefix(directory);
+    directory.is_empty() || rest.is_some_and(|rest| rest.starts_with(b"/"))
+}
+
 /// The directories of a configuration whose files are run.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Runners {
     scripts: Vec<PathBuf>,
     programs: Vec<PathBuf>,
@@ -79,15 +108,19 @@ impl Runners {
         if self.scripts.is_empty() && self.programs.is_empty() {
             return None;
         }
-        let mut sources = Sources { runs_scripts: own, ..Sources::default() };
+        let mut sources =
+            Sources { runs_scripts: own, targets: self.clone(), ..Sources::default() };
         for root in names(root) {
+            // A directory that is both is for its files, too.
+            sources.targets.programs.retain(|directory| !root.starts_with(directory));
+            sources.roots.push(root.clone());
             let below = |directory: &PathBuf| -> Option<Box<[u8]>> {
                 directory.strip_prefix(&root).ok().map(|rest| rest.as_os_str().as_bytes().into())
             };
             let within = |directory: &&PathBuf| root.starts_with(directory);
             sources.scripts.extend(self.scripts.iter().filter_map(below));
             sources.scripts.extend(self.scripts.iter().filter(within).map(|_| Box::default()));
-            // A directory that is both is for its files, too: that of programs alone would be another one.
+            // That of programs alone would be another one.
             let programs = self.programs.iter().filter_map(below);
             sources.programs.extend(programs.filter(|directory| !directory.is_empty()));
         }
@@ -95,7 +128,7 @@ impl Runners {
             all.sort_unstable();
             all.dedup();
         }
-        (!sources.scripts.is_empty() || !sources.programs.is_empty()).then(|| Arc::new(sources))
+        Some(Arc::new(sources))
     }
 }
 
@@ -205,5 +238,34 @@ mod tests {
             assert_eq!(hidden(root, own, name), expected, "{root} {own} {name}");
         }
         assert_eq!(runners(&[], &[]).below(Path::new("/none"), false), None);
+    }
+
+    #[test]
+    fn a_file_behind_a_link_has_its_own_name_too() {
+        let hidden = |root: &str, own: bool, name: &str, target: &str| {
+            let all = runners(&["/none/www"], &["/none/www/cgi-bin", "/none/cgi"]);
+            let sources = all.below(Path::new(root), own).unwrap();
+            sources.hide_target(name.as_bytes(), Path::new(target))
+        };
+        for (root, own, name, target, expected) in [
+            ("/none/www", true, "a.txt", "/none/www/a.php", true),
+            ("/none/www", false, "a.txt", "/none/www/a.php", true),
+            ("/none/www", true, "a.txt", "/none/www/a.php (deleted)", true),
+            ("/none/www", true, "a.txt.gz", "/none/www/a.php.gz", true),
+            ("/none/www", true, "a.txt", "/none/www/b.txt", false),
+            ("/none/www", true, "a.php", "/none/www/b.php", false),
+            ("/none/www", false, "a.txt", "/none/www/cgi-bin/tool", true),
+            // Scripts on another disk, and a link from elsewhere.
+            ("/none/www", true, "a.txt", "/disk/a.php", true),
+            ("/other", false, "d/a.php", "/none/www/a.php", true),
+            ("/other", false, "a", "/none/cgi/tool", true),
+            ("/other", false, "a.php", "/other/b.php", false),
+            ("/other", false, "a.txt", "/disk/a.php", true),
+            ("/other", false, "a.txt", "/disk/b.txt", false),
+            // A directory that has programs and files.
+            ("/none/cgi", false, "a.css", "/none/cgi/b.css", false),
+        ] {
+            assert_eq!(hidden(root, own, name, target), expected, "{root} {own} {name} {target}");
+        }
     }
 }
