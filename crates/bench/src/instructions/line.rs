@@ -284,7 +284,7 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
         let deadline = Instant::now() + LIMIT;
         let failed = |error: Error| format!("{}: {error}", line.name);
         tracer.run_until_idle(quiet, deadline).map_err(failed)?;
-        let mut expected = 0;
+        let (mut expected, began) = (0, Instant::now());
         for client in &mut clients {
             client.send(&request)?;
             expected += client.expected * line.pipelined;
@@ -295,6 +295,10 @@ fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> 
             for client in &mut clients {
                 received += client.receive()?;
             }
+        }
+        if line.is_logged {
+            let turn = began.elapsed().saturating_sub(quiet);
+            count += tracer.run_until_idle(turn, deadline).map_err(failed)?;
         }
         counts.push(count);
     }
@@ -467,9 +471,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const QUIET: Duration = Duration::from_millis(2);
 
 /// The same with an access log: longer than a line waits to be written, so that the write is counted. A line waits for 250 ms
-/// from a time within the turn that made it, the server sleeps for what is left of these as if the turn had just begun, and
-/// a turn that is stepped takes as long again.
-const LOG_DELAY: Duration = Duration::from_millis(700);
+/// from a time within the turn that made it, and the server sleeps for what is left of these as if the turn had just begun,
+/// so the time that a stepped turn takes comes on top.
+const LOG_DELAY: Duration = Duration::from_millis(400);
 
 /// The time after which a request has failed.
 const LIMIT: Duration = Duration::from_secs(60);
