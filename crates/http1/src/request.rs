@@ -204,46 +204,63 @@ fn request_line<'a>(
         return Ok(None);
     };
 
-    let mut path_end = bytes::skip(view, target_start, PATH);
-    let mut target_end = match view.get(path_end) {
+    let path_end = bytes::skip(view, target_start, PATH);
+    let target_end = match view.get(path_end) {
         Some(b'?') => bytes::skip(view, path_end + 1, QUERY),
         _ => path_end,
     };
-    let mut is_raw = false;
     if let Some(0x80..) = view.get(target_end) {
-        is_raw = true;
-        (path_end, target_end) = raw_ends(view, target_start);
+        return raw_request_line(view, method, target_start, limits);
     }
-    if target_end - target_start > limits.target_bytes_max {
+    request_line_with(view, method, target_start, (path_end, target_end), limits)
+}
+
+/// The same with bytes outside ASCII in the target, which may stand there like visible ones. It begins at `start`.
+#[cold]
+#[inline(never)]
+fn raw_request_line<'a>(
+    view: &'a [u8],
+    method: Method<'a>,
+    start: usize,
+    limits: &Limits,
+) -> Result<Option<RequestLine<'a>>, Reject> {
+    let target = &view[start..];
+    let is_end = |byte: &u8| byte.is_ascii() && !bytes::is(*byte, QUERY);
+    let len = target.iter().position(is_end).unwrap_or(target.len());
+    let path_len = target[..len].iter().position(|&byte| byte == b'?').unwrap_or(len);
+    let line = request_line_with(view, method, start, (start + path_len, start + len), limits)?;
+    Ok(line.map(|line| RequestLine { is_raw: true, ..line }))
+}
+
+/// The same with a target that begins at `start`. `ends` are those of its path and of all of it.
+#[inline(always)]
+fn request_line_with<'a>(
+    view: &'a [u8],
+    method: Method<'a>,
+    start: usize,
+    (path_end, end): (usize, usize),
+    limits: &Limits,
+) -> Result<Option<RequestLine<'a>>, Reject> {
+    if end - start > limits.target_bytes_max {
         return Err(Reject::new(Status::UriTooLong, "a target that is too long"));
     }
-    match view.get(target_end) {
-        Some(b' ') if target_end > target_start => {}
-        Some(&byte) => return Err(bad_target_byte(byte, target_end == target_start)),
+    match view.get(end) {
+        Some(b' ') if end > start => {}
+        Some(&byte) => return Err(bad_target_byte(byte, end == start)),
         None => return Ok(None),
     }
 
-    let Some((version, next)) = version(view, target_end + 1)? else {
+    let Some((version, next)) = version(view, end + 1)? else {
         return Ok(None);
     };
-    let path = &view[target_start..path_end];
-    let query = (path_end < target_end).then(|| &view[path_end + 1..target_end]);
+    let path = &view[start..path_end];
+    let query = (path_end < end).then(|| &view[path_end + 1..end]);
     let (target, authority) = if path.first() == Some(&b'/') && method != Method::Connect {
         (Target::Origin { path, query }, None)
     } else {
         uncommon_target(method, path, query)?
     };
-    Ok(Some(RequestLine { method, target, is_raw, authority, version, next }))
-}
-
-/// The ends of the path and of the target from `start` on, if bytes outside ASCII may stand there like visible ones.
-#[cold]
-fn raw_ends(view: &[u8], start: usize) -> (usize, usize) {
-    let target = &view[start..];
-    let is_end = |byte: &u8| byte.is_ascii() && !bytes::is(*byte, QUERY);
-    let len = target.iter().position(is_end).unwrap_or(target.len());
-    let path_len = target[..len].iter().position(|&byte| byte == b'?').unwrap_or(len);
-    (start + path_len, start + len)
+    Ok(Some(RequestLine { method, target, is_raw: false, authority, version, next }))
 }
 
 /// The method and the position behind the space after it; `None` if more bytes are needed.

@@ -61,6 +61,38 @@ fn input_bytes_max(cx: &Context) -> usize {
     INPUT_BYTES_MAX.max(cx.tuning.request_limits.head_bytes_max + INPUT_BYTES_MAX / 2)
 }
 
+/// A target that has bytes outside ASCII, as if they had been percent-encoded.
+struct Escaped {
+    path: Vec<u8>,
+    query: Option<Vec<u8>>,
+}
+
+impl Escaped {
+    /// The target of a request that [has a raw one](http1::Request::has_raw_target).
+    #[cold]
+    fn of(request: &http1::Request<'_>) -> Self {
+        match request.head.target {
+            Target::Origin { path, query } => {
+                Self { path: path::escape(path), query: query.map(path::escape) }
+            }
+            _ => Self { path: Vec::new(), query: None },
+        }
+    }
+
+    /// The same request with this target. Only resources of this server have a path.
+    #[cold]
+    fn request<'a>(&'a self, request: &http1::Request<'a>) -> http1::Request<'a> {
+        let target = match request.head.target {
+            Target::Origin { .. } => {
+                Target::Origin { path: &self.path, query: self.query.as_deref() }
+            }
+            other => other,
+        };
+        let head = request.head.with_target(request.head.method, target);
+        http1::Request { head, ..request.clone() }
+    }
+}
+
 /// HTTP/1.0 and 1.1.
 #[derive(Debug)]
 pub struct Http1 {
@@ -157,10 +189,18 @@ impl Session for Http1 {
                 // Its response has ended.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
-                Event::Request(request) if request.has_raw_target => {
-                    self.handle_raw_request(work, requests, request);
+                Event::Request(request) => {
+                    let escaped;
+                    let mut with_escaped;
+                    let request = if request.has_raw_target {
+                        escaped = Escaped::of(request);
+                        with_escaped = escaped.request(request);
+                        &mut with_escaped
+                    } else {
+                        request
+                    };
+                    self.handle_request(work, requests, request);
                 }
-                Event::Request(request) => self.handle_request(work, requests, request),
                 Event::Rejected(reject) if was_idle || work.body_is_outstanding() => {
                     let refused = &bytes[at - *taken..at];
                     if !(was_idle && self.refuse_protocol(work, cx, refused)) {
@@ -620,8 +660,7 @@ impl Http1 {
         Next::Wait
     }
 
-    /// A request was read: it is handed on, and its body to a consumer if there is one. It is on the way of each
-    /// request, and has a second, rare caller.
+    /// A request was read: it is handed on, and its body to a consumer if there is one.
     #[inline(always)]
     fn handle_request(
         &mut self,
@@ -643,23 +682,6 @@ impl Http1 {
             return self.refuse_request(work, requests.cx(), reject, refused);
         }
         requests.handle_request(self, work, number, &request.head, work.is_next());
-    }
-
-    /// Handles a request whose target has bytes outside ASCII as if they had been percent-encoded.
-    #[cold]
-    fn handle_raw_request(
-        &mut self,
-        work: &mut Work,
-        requests: &mut impl Requests,
-        request: &http1::Request<'_>,
-    ) {
-        let Target::Origin { path, query } = request.head.target else {
-            return self.handle_request(work, requests, &mut request.clone());
-        };
-        let (path, query) = (path::escape(path), query.map(path::escape));
-        let target = Target::Origin { path: &path, query: query.as_deref() };
-        let head = request.head.with_target(request.head.method, target);
-        self.handle_request(work, requests, &mut http1::Request { head, ..*request });
     }
 
     /// A request was read; returns its number.

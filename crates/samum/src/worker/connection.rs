@@ -652,7 +652,8 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
-    #[inline]
+    // It is called at one place for each kind of session, on the way of every request.
+    #[inline(always)]
     fn handle_request<S: Session>(
         &mut self,
         session: &mut S,

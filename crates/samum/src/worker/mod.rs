@@ -381,7 +381,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.shell.tick();
         let is_quiet = self.completions.is_empty();
         self.handle_completions();
-        if let Some((protocol, client)) = self.shell.cx.other_protocol.take() {
+        if let Some((protocol, client)) = self.shell.cx.other_protocol {
+            self.shell.cx.other_protocol = None;
             self.shell.tell_protocol(protocol, client);
         }
         self.deliver_answers();
