@@ -52,6 +52,7 @@ impl Proxies {
     }
 
     /// Returns whether a peer with this address is believed; `None` is one on a Unix socket.
+    #[inline]
     pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.map_or(self.unix, |address| self.addresses.contains(address))
     }

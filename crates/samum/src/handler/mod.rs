@@ -322,6 +322,7 @@ impl<'a> Response<'a> {
     }
 
     /// The response in full.
+    #[inline]
     pub fn made(&mut self) -> &mut Made<'a> {
         if let Form::Whole(whole) = self.form {
             self.form = Form::Made(Made { head: whole.head(Status::Ok), body: whole_body(whole) });

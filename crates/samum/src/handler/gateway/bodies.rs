@@ -153,6 +153,7 @@ impl Bodies {
     }
 
     /// Does what bodies want of their files. `woken` gets the requests whose clients can go on. Returns whether anything was done.
+    #[inline]
     pub(in crate::handler) fn go_on(
         &mut self,
         shell: &mut Shell,
@@ -163,6 +164,11 @@ impl Bodies {
             self.looked_at = 0;
             return false;
         }
+        self.go_on_with_some(shell, woken)
+    }
+
+    #[inline(never)]
+    fn go_on_with_some(&mut self, shell: &mut Shell, woken: &mut VecDeque<Ticket>) -> bool {
         self.make_room();
         let mut has_some = false;
         loop {
@@ -210,6 +216,11 @@ impl Bodies {
         shell: &mut Shell,
         woken: &mut VecDeque<Ticket>,
     ) {
+        if self.flights.is_empty() && self.files.is_empty() && self.lined_up.is_empty() {
+            self.looked_at = 0;
+            self.go_on(shell, woken);
+            return;
+        }
         let now = shell.cx.now;
         let is_overdue = |since: Time| now.since(since) >= PATIENCE;
         let late = self.flights.iter().filter(|(_, flight)| is_overdue(flight.since));

@@ -1,7 +1,5 @@
 //! The names of fields that all gateways treat alike.
 
-use http::Field;
-
 /// Fields by which a server hands a request over to a file, or says how the response is to be sent. None of
 /// them is for the client.
 const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
@@ -17,15 +15,15 @@ pub(in crate::handler) fn is_for_proxy(name: &[u8]) -> bool {
 /// that: `Transfer_Encoding`.
 pub(in crate::handler) fn imitates_framing(name: &[u8]) -> bool {
     let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
-    let is_nearly = |known: &[u8]| {
-        let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
-        letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
+    // A name with the hyphen of a field, and the length, is that field or has other letters.
+    let is_nearly = |known: &[u8], hyphen: usize| {
+        (name.len() != known.len() || name[hyphen] != b'-') && {
+            let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
+            letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
+        }
     };
     // The length, or the first letter, says of most that they are not.
     name.len() >= b"ContentLength".len()
         && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
-        && !matches!(Field::of_name(name), Some(Field::ContentLength | Field::TransferEncoding))
-        && [Field::ContentLength, Field::TransferEncoding]
-            .iter()
-            .any(|field| is_nearly(field.name().as_bytes()))
+        && (is_nearly(b"Content-Length", 7) || is_nearly(b"Transfer-Encoding", 8))
 }

@@ -172,12 +172,20 @@ pub(crate) type Now<'a> = (i64, &'a [u8; DATE_LEN]);
 
 /// The meaning of a response to a request. `now` is for dates that do not tell their century; most are `now`.
 ///
+/// A field that is nearly one of the framing is not passed on. The server may have meant it, so its link is not kept.
+///
 /// # Errors
 ///
 /// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
-pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Result<Meaning, Fault> {
+pub(crate) fn read(
+    response: &Response<'_>,
+    asked: &mut Asked,
+    now: Now<'_>,
+) -> Result<Meaning, Fault> {
     let status = response.status;
     let lines = &response.fields[..];
+    let imitates = lines.iter().any(|(name, _)| names::imitates_framing(name));
+    asked.may_keep &= !imitates;
     let length = match (response.content_length, response.framing) {
         (Some(BODY_BYTES_END..), Framing::Length(_)) => return Err(Fault { reason: TOO_LONG }),
         // No content follows.
@@ -195,7 +203,7 @@ pub(crate) fn read(response: &Response<'_>, asked: &Asked, now: Now<'_>) -> Resu
             Framing::Chunked | Framing::UntilClose => None,
             Framing::None | Framing::Length(_) => length,
         },
-        fields: passed_on(lines),
+        fields: if imitates { passed_on(&usual(lines)) } else { passed_on(lines) },
     };
     if status != Status::SwitchingProtocols {
         push_upgrade(lines, status, &mut passed.fields);
@@ -245,10 +253,10 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
-/// Returns whether a field of a response is nearly one of the framing. It is not passed on, and the server may have
-/// meant it.
-pub(super) fn imitates_framing(response: &Response<'_>) -> bool {
-    response.fields.iter().any(|(name, _)| names::imitates_framing(name))
+/// The lines without those that are nearly of the framing.
+#[cold]
+fn usual<'a>(lines: &'a [Line<'a>]) -> Vec<Line<'a>> {
+    lines.iter().filter(|(name, _)| !names::imitates_framing(name)).cloned().collect()
 }
 
 /// The file to which a response with these fields hands its request over, if it does. Like with nginx, its status does
@@ -315,12 +323,12 @@ fn single<'a>(lines: &'a [Line<'_>], name: &[u8]) -> Result<Option<&'a [u8]>, Fa
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     collected(end_to_end(lines).filter(|(name, _)| {
         // Most are passed on, and already their first letter tells.
-        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'T' | b't' | b'X' | b'x')) {
-            return !names::imitates_framing(name);
+        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
+            return true;
         }
         let is_written = Field::of_name(name) == Some(Field::ContentLength)
             || name.eq_ignore_ascii_case(b"Date");
-        !is_written && !names::is_for_proxy(name) && !names::imitates_framing(name)
+        !is_written && !names::is_for_proxy(name)
     }))
 }
 

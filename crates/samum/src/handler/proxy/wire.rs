@@ -319,9 +319,8 @@ impl Http {
             Event::Interim(response) => {
                 response::interim(&response, &self.asked).map_or(Heard::Nothing, Heard::Interim)
             }
-            Event::Response(response) => match response::read(&response, &self.asked, now) {
+            Event::Response(response) => match response::read(&response, &mut self.asked, now) {
                 Ok(meaning) => {
-                    self.asked.may_keep &= !response::imitates_framing(&response);
                     let has_content = response.framing != http1::response::Framing::None;
                     Heard::Head { meaning, has_content, content: &[] }
                 }

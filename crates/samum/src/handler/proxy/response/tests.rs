@@ -15,7 +15,7 @@ fn meaning(method: http::Method<'_>, received: &str, asked: &Asked) -> Result<Me
     let mut connection = Connection::new();
     connection.begin(method);
     match connection.handle_input(received.as_bytes(), &RESPONSE_LIMITS).1 {
-        Event::Response(response) => read(&response, asked, (0, &date::format(0))),
+        Event::Response(response) => read(&response, &mut asked.clone(), (0, &date::format(0))),
         Event::Faulty(fault) => Err(fault),
         event => panic!("{event:?}"),
     }
