@@ -291,7 +291,8 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
 
 /// The path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
 /// RFC 3986 allows in no URL, which are encoded. A path with a segment that is, or that some servers take for, a dot
-/// segment is [resolved](resolve) as a whole.
+/// segment is [resolved](resolve) as a whole. A semicolon at the start of a segment is encoded if there are others behind
+/// it: servers that cut segments there, and then leave out empty ones, would find another path.
 pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     // Nearly all paths are so. A semicolon may be encoded.
     let is_plain = |byte| bytes::is(byte, PLAIN) && byte != b';';
@@ -300,19 +301,37 @@ pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     }
     let mut out = Vec::with_capacity(path.len());
     let mut meaning = Vec::new();
-    for segment in path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
+    let mut segments =
+        path.strip_prefix(b"/").unwrap_or(path).split(|&byte| byte == b'/').peekable();
+    while let Some(segment) = segments.next() {
         meaning.clear();
         resolve_segment(segment, &mut meaning);
         let name = meaning.split(|&byte| byte == b'%').next().unwrap_or_default();
-        if matches!(name, b"." | b"..") || meaning.starts_with(b"%3B") {
+        if matches!(name, b"." | b"..") {
             out.clear();
             resolve(path, &mut out);
             break;
         }
         out.push(b'/');
-        push_segment(segment, &mut out);
+        match segment {
+            [b';', rest @ ..] if segments.peek().is_some() => {
+                push_encoded(b';', &mut out);
+                push_segment(rest, &mut out);
+            }
+            segment => push_segment(segment, &mut out),
+        }
     }
     Cow::Owned(out)
+}
+
+/// The part of a [forwarded] path behind as many segments as another one has that begins and ends with a slash; empty ones
+/// do not count. It begins with a slash unless it is empty.
+pub fn behind<'a>(path: &'a [u8], segments: &[u8]) -> &'a [u8] {
+    let is_end = |at: usize| at > 0 && path[at - 1] != b'/';
+    let depth = segments.iter().filter(|&&byte| byte == b'/').count() - 1;
+    let ends = (0..path.len()).filter(|&at| path[at] == b'/' && is_end(at));
+    let at = if depth == 0 { Some(0) } else { ends.into_iter().nth(depth - 1) };
+    &path[at.unwrap_or(path.len())..]
 }
 
 /// Appends a segment with the spelling that it has.

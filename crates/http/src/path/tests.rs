@@ -258,7 +258,9 @@ fn a_path_is_sent_on_as_it_is_unless_its_segments_may_be_others_for_the_server()
         ("/thumb/https://example.org/x//", "/thumb/https://example.org/x//"),
         ("/a%7eb/%41/...;x/.a", "/a%7eb/%41/...;x/.a"),
         ("/a-b_c~/d.e/!$()*+,=@/", "/a-b_c~/d.e/!$()*+,=@/"),
-        ("/a/;x", "/a/%3Bx"),
+        ("/a/;x", "/a/;x"),
+        ("/;c", "/;c"),
+        ("//;c", "//;c"),
         ("/a%2Fb;c", "/a%2Fb;c"),
         ("/[x]//\u{e4}%/%4", "/[x]//%C3%A4%25/%254"),
         ("//key", "//key"),
@@ -271,10 +273,29 @@ fn a_path_is_sent_on_as_it_is_unless_its_segments_may_be_others_for_the_server()
         ("/a//%2E/b", "/a/b"),
         ("/a//%2e.;x/b", "/a/..%3Bx/b"),
         ("/a//..%3bx/b", "/a/..%3Bx/b"),
-        ("/a//;x/b", "/a/%3Bx/b"),
         ("/a//b/..", "/a/"),
+        // Some servers take these for `//x` and the like.
+        ("/;/x", "/%3B/x"),
+        ("/a//;x/b//%7E", "/a//%3Bx/b//%7E"),
+        ("/a/;x/", "/a/%3Bx/"),
+        ("/%3bx/b", "/%3bx/b"),
     ] {
         assert_eq!(str::from_utf8(&forwarded(path.as_bytes())), Ok(expected), "{path}");
+    }
+}
+
+#[test]
+fn the_part_behind_segments_is_found_whatever_slashes_are_between() {
+    for (path, segments, expected) in [
+        ("/a//b", "/", "/a//b"),
+        ("//a//b", "/", "//a//b"),
+        ("//a//b", "/x/", "//b"),
+        ("/a///b//c/", "/x/y/", "//c/"),
+        ("/a/", "/x/", "/"),
+        ("/a", "/x/", ""),
+        ("/", "/x/", ""),
+    ] {
+        assert_eq!(behind(path.as_bytes(), segments.as_bytes()), expected.as_bytes(), "{path}");
     }
 }
 

@@ -6,7 +6,7 @@
 //! | part | as it is sent |
 //! |---|---|
 //! | method, query, `Host` | as the client sent them |
-//! | path | as the client sent it, if it begins with the path of the route in the configuration's spelling and has no dot segments ([`path::forwarded`]); else in the one form that [`path::resolve`] gives it. So it is of the route that was chosen by its meaning. Below the path of the server's URL, if that has one |
+//! | path | as the client sent it, but for that of the route, which has the configuration's spelling: the path is of the route that was chosen by its meaning, also for a server that takes `//a/b` for the path `/b` of a host. If it has dot segments, in the one form that [`path::resolve`] gives it ([`path::forwarded`]). Below the path of the server's URL, if that has one |
 //! | version | HTTP/1.1 |
 //! | framing | `Content-Length`, or chunked, by what was parsed |
 //! | `Expect` | not at all: the session invites the body |
@@ -172,17 +172,15 @@ pub(crate) fn write<'a>(
         // Requests for these are answered without a server.
         Target::Asterisk | Target::Authority => (&b"/"[..], None),
     };
-    let mut resolved = path::forwarded(path);
-    if !resolved.starts_with(how.prefix) {
-        let resolved = resolved.to_mut();
-        resolved.clear();
-        path::resolve(path, resolved);
+    let mut sent = path::forwarded(path);
+    if !sent.starts_with(how.prefix) {
+        sent = below(how.prefix, &sent).into();
     }
     let prefix_at = to.len() + head.method.as_bytes().len() + 1;
-    let prefix = prefix_at..prefix_at + prefix_len(&resolved, how.prefix);
+    let prefix = prefix_at..prefix_at + prefix_len(&sent, how.prefix);
     let start = RequestStart {
         method: head.method,
-        target: Target::Origin { path: &resolved, query },
+        target: Target::Origin { path: &sent, query },
         host: host_for(head, how),
         framing: framing(head),
     };
@@ -324,12 +322,21 @@ const fn via(version: Version, is_include: bool) -> &'static str {
     }
 }
 
-/// The length of the path of the route, without the slash at its end, at the start of a resolved path.
-fn prefix_len(resolved: &[u8], prefix: &[u8]) -> usize {
+/// A path with the path of its route in the configuration's spelling, and the rest as it is.
+fn below(prefix: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(path.len());
+    path::resolve(prefix, &mut whole);
+    whole.pop();
+    whole.extend_from_slice(path::behind(path, prefix));
+    whole
+}
+
+/// The length of the path of the route, without the slash at its end, at the start of a path that is sent.
+fn prefix_len(sent: &[u8], prefix: &[u8]) -> usize {
     // It has as many segments in both, however they are spelt.
     let depth = prefix.iter().filter(|&&byte| byte == b'/').count();
-    let slashes = resolved.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(resolved.len())
+    let slashes = sent.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(sent.len())
 }
 
 /// Returns whether a field that does not belong to a connection is sent as it is.
