@@ -1,5 +1,6 @@
 //! The simulated world: a site in it, a worker that serves the site, and clients.
 
+use core::ops::Range;
 use core::panic::AssertUnwindSafe;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -151,8 +152,13 @@ pub(crate) fn assert_nothing_is_left<S: Session, N: Network, H: Handler>(
 
 /// Runs a test for each of so many seeds, or for `SAMUM_SEED` alone; prints the seed if it fails.
 pub(crate) fn for_seeds(count: u64, test: impl Fn(u64)) {
+    for_seeds_of(0..count, test);
+}
+
+/// The same for these seeds.
+pub(crate) fn for_seeds_of(seeds: Range<u64>, test: impl Fn(u64)) {
     let seed = std::env::var("SAMUM_SEED").ok().map(|seed| seed.parse().expect("a number"));
-    for seed in seed.map_or(0..count, |seed: u64| seed..seed + 1) {
+    for seed in seed.map_or(seeds, |seed: u64| seed..seed + 1) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             eprintln!("failed with SAMUM_SEED={seed}");
             resume_unwind(panic);
