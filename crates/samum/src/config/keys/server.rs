@@ -1,5 +1,6 @@
 //! The keys of `[server]`.
 
+use core::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::interface::{interface_text, read_interface};
@@ -21,8 +22,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         example: "4",
         doc: "Worker threads.",
         read: |draft, node, notes| {
-            let number = node.number(value::THREADS, notes);
-            set(&mut draft.server.threads, number.and_then(|number| usize::try_from(number).ok()));
+            set(&mut draft.server.threads, count(value::THREADS, node, notes));
         },
         write: |server| Some(server.threads.to_string()),
     },
@@ -169,8 +169,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
               idle for longest; while none has been idle for 50 ms, it waits.",
         read: |draft, node, notes| {
-            let number = node.number(value::CONNECTIONS, notes);
-            let number = number.and_then(|number| usize::try_from(number).ok());
+            let number = count(value::CONNECTIONS, node, notes);
             set(&mut draft.server.tuning.connections_max, number);
         },
         write: |server| Some(server.tuning.connections_max.to_string()),
@@ -268,7 +267,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         example: "200",
         doc: "The fields that the head of a request may have at most, up to 4,096. One with more is answered 431.",
         read: |draft, node, notes| {
-            set(&mut draft.server.tuning.request_limits.fields_max, fields(node, notes));
+            let limits = &mut draft.server.tuning.request_limits;
+            set(&mut limits.fields_max, count(value::FIELDS, node, notes));
         },
         write: |server| Some(server.tuning.request_limits.fields_max.to_string()),
     },
@@ -292,7 +292,8 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         example: "200",
         doc: "The fields that such a head may have at most, up to 4,096. One with more is answered 502.",
         read: |draft, node, notes| {
-            set(&mut draft.server.tuning.response_limits.fields_max, fields(node, notes));
+            let limits = &mut draft.server.tuning.response_limits;
+            set(&mut limits.fields_max, count(value::FIELDS, node, notes));
         },
         write: |server| Some(server.tuning.response_limits.fields_max.to_string()),
     },
@@ -304,16 +305,15 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
         doc: "The ranges that a request may ask for at most, up to 1,024. The whole file is the answer to one with more. \
               Ranges that overlap, or have less than 81 bytes between them, are sent as one.",
         read: |draft, node, notes| {
-            let number = node.number(value::RANGES, notes);
-            let number = number.and_then(|number| usize::try_from(number).ok());
-            set(&mut draft.server.tuning.ranges_max, number);
+            set(&mut draft.server.tuning.ranges_max, count(value::RANGES, node, notes));
         },
         write: |server| Some(server.tuning.ranges_max.to_string()),
     },
 ];
 
-fn fields(node: Node<'_>, notes: &mut Notes) -> Option<usize> {
-    node.number(value::FIELDS, notes).and_then(|number| usize::try_from(number).ok())
+/// A number of things in this range.
+fn count(range: RangeInclusive<i64>, node: Node<'_>, notes: &mut Notes) -> Option<usize> {
+    node.number(range, notes).and_then(|number| usize::try_from(number).ok())
 }
 
 fn head_text(limits: &http1::Limits) -> String {
