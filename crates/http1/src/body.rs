@@ -196,7 +196,7 @@ impl Decoder {
                         Ok(Some(Line::Field { name_end, value, next })) => {
                             let field = Found::Trailer(&rest[..name_end], &rest[value]);
                             match rest.get(next) {
-                                // What follows may continue it, and then both are left out.
+                                // The next line may continue it, and then both are left out.
                                 None if is_odd.is_some() => return Ok((at, Found::Partial)),
                                 Some(b' ' | b'\t') if is_odd.is_some() => (next, None),
                                 _ => (next, Some(field)),
@@ -244,7 +244,7 @@ impl Decoder {
     }
 }
 
-/// What `read` makes of a line that was refused for this reason, if there is a place for saying that it is odd.
+/// The result of `read` for a line that was refused for this reason, if there is a place for saying that it is odd.
 #[cold]
 fn tolerate<T>(
     error: Reject,

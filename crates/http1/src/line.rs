@@ -80,7 +80,7 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<Line>, Reject> {
     Ok(Some(Line::Field { name_end, value: start..end, next: stop + 2 }))
 }
 
-/// Says what is wrong with a value behind which there is no line end; `None` if more bytes are needed.
+/// The fault of a value behind which there is no line end; `None` if more bytes are needed.
 #[cold]
 fn no_line_end(bytes: &[u8], stop: usize) -> Result<Option<Line>, Reject> {
     Err(Reject::bad(match (bytes.get(stop), bytes.get(stop + 1)) {

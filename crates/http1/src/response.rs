@@ -9,8 +9,8 @@
 //! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
 //! - no CR is without LF, and no field of the framing is malformed.
 //!
-//! What is only odd is understood, because a proxy that refuses it hides an answer: a 204 that announces a body ends
-//! with its head all the same (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
+//! A head that is only odd is understood, because a proxy that refuses it hides an answer: a 204 that announces a body
+//! ends with its head all the same (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
 //! well-formed. The connection takes no other request behind an odd head.
 
 use alloc::borrow::Cow;
@@ -28,7 +28,7 @@ use crate::tolerant;
 /// Lines that most heads do not exceed.
 const FIELDS_USUAL: usize = 16;
 
-/// The head of a response, and what its fields say about the wire.
+/// The head of a response, and the meaning of its fields for the wire.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response<'a> {
     /// The status.

@@ -1,4 +1,4 @@
-//! What servers send that is not well-formed and has one meaning all the same.
+//! Lines of servers that are not well-formed and have one meaning all the same.
 //!
 //! Reading list: RFC 9112 §2.2, §5.1, §5.2, §7.1.1; RFC 9110 §5.5.
 //!
@@ -14,9 +14,9 @@
 //! | no field: no colon, or a name that is no token | it is left out |
 //! | spaces behind a chunk-size | they are left out |
 //!
-//! Refused is what two readers may understand differently: a CR without LF, NUL, a line of spaces, and a line that
-//! is, or looks like, a field of the framing and has more wrong than its end. A connection on which one of these lines
-//! came takes no other request, so that a server that has meant something else cannot answer it.
+//! Lines are refused that two readers may understand differently: a CR without LF, NUL, a line of spaces, and a line
+//! that is, or looks like, a field of the framing and has more wrong than its end. A connection on which one of these
+//! lines came takes no other request, so that a server that has meant something else cannot answer it.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

@@ -53,7 +53,7 @@ impl Environment for Machine {
 
     fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         if is_unnamed_pipe(path) {
-            // What a shell makes of `<(command)`: it has a writer, or an end.
+            // A shell makes such a pipe of `<(command)`: it has a writer, or an end.
             read_to_end(File::open(path)?, bytes_max)
         } else {
             read_regular(path, bytes_max)

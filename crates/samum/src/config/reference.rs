@@ -80,7 +80,7 @@ servers of its user share the address, or if a server answers at `control`.
 of the cookies of other servers, regular expressions.
 "#;
 
-/// What is to know about `interface` beside its keys.
+/// The text about `interface` beside its keys.
 const INTERFACES: &str = r#"
 ## Serving on a network interface
 

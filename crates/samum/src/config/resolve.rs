@@ -461,7 +461,7 @@ fn check_targets(site: &SiteDraft, notes: &mut Notes) {
     let open = Routes::new(entries(site, |route| !route.is_internal));
     // The paths of internal routes are closed to clients, but requests are handed over to them.
     let all = Routes::new(entries(site, |_| true));
-    // What routes inherit is reported once.
+    // Values that routes inherit are reported once.
     let mut reported = HashSet::new();
     for (index, route) in site.routes.iter().enumerate() {
         if let [(Action::Redirect(redirect), place)] = &route.actions[..] {

@@ -1,4 +1,4 @@
-//! What requests are answered with: values that know no connection and no wire.
+//! Answers to requests: values that know no connection and no wire.
 //!
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
 //! of files and producers. A search is dropped when its request no longer waits. A large answer is found again when
@@ -42,12 +42,12 @@ use crate::log::Recording;
 use crate::network::Origin;
 use crate::shell::Shell;
 
-/// What answers requests.
+/// The part of a worker that answers requests.
 pub trait Handler {
-    /// What is kept of an answer until its response can begin. Small: the response is made of it.
+    /// The part of an answer that is kept until its response can begin. Small: the response is made of it.
     type Answer: fmt::Debug;
 
-    /// What takes the body of a request, or the bytes of a tunnel, if anything does.
+    /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one.
     ///
     /// Called before [`find`](Self::find) for a request that has a body or asks for an upgrade. A body
     /// that nothing takes is skipped. An upgrade is agreed to by a response with status 101: its body
@@ -470,7 +470,7 @@ pub const BODY_BYTES_END: u64 = 1 << 62;
 /// fits into it.
 pub const CONSUMER_ROOM_MIN: u64 = 4 * 1024;
 
-/// What a producer says about what follows.
+/// The answer of a producer to the question of what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produced {
     /// More bytes can be had at once.

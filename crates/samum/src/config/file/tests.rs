@@ -663,7 +663,7 @@ fn paths_that_a_site_names_lead_to_files() {
             }
         }
     }
-    // What routes inherit is reported once.
+    // Values that routes inherit are reported once.
     let inherited = "[[site]]\nerrors = { 404 = '/404' }\nfallback = '/x'\n\
                      [[site.route]]\npath = '/a/'\nfiles = 'x'\n[[site.route]]\npath = '/b/'\nfiles = 'x'\n";
     assert_eq!(errors(inherited).matches("error").count(), 3, "{}", errors(inherited));

@@ -22,7 +22,7 @@ use crate::programs::supervisor::PATIENCE;
 /// The time from the end of the leader or of the output to the end of the response.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
-/// What a program has done, and what is to be done with it.
+/// The state of a program, and the decision of what is done with it.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     deadline: Time,
@@ -88,7 +88,7 @@ pub(super) enum End {
     Cut(Cause),
 }
 
-/// What is to be done with the processes of a program.
+/// An action on the processes of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send SIGTERM.
@@ -190,7 +190,7 @@ impl Life {
         Some(signal.map_or(End::Whole, |signal| End::Cut(Cause::Signal(signal))))
     }
 
-    /// What is to be done now. Call it again until there is nothing, and after the last one never.
+    /// The next action. Call it again until there is nothing, and after the last one never.
     pub(super) fn poll(&mut self, now: Time) -> Option<Action> {
         let has_ended = matches!(self.leader, Leader::Ended(..));
         if has_ended && matches!(self.output, Output::Ended(_)) {

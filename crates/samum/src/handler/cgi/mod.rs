@@ -68,7 +68,7 @@ pub(super) struct Programs {
     ticks: bool,
     bodies: Bodies,
     lines: Lines,
-    /// What was read last.
+    /// The bytes that were read last.
     scratch: Vec<u8>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Call<'a> {
     /// It is below the directory and in its normal form.
     pub(super) path: &'a [u8],
     pub(super) circumstances: Circumstances<'a>,
-    /// What the request was found with before, if a program has handed it over.
+    /// The interest with which the request was found before, if a program has handed it over.
     pub(super) interest: Option<Rc<Interest>>,
 }
 
@@ -349,7 +349,7 @@ impl Programs {
     }
 }
 
-/// What a program goes on with.
+/// The parts of the worker with which a program goes on.
 struct Tools<'a> {
     shell: &'a mut Shell,
     answers: &'a mut VecDeque<(Ticket, Answer)>,

@@ -21,7 +21,7 @@ pub(super) struct Running {
     pub(super) stdin: Option<Pipe>,
     pub(super) stdout: Option<Pipe>,
     pub(super) stderr: Option<Pipe>,
-    /// What comes on standard error.
+    /// The text from standard error.
     pub(super) text: Text,
 }
 

@@ -42,7 +42,7 @@ enum Reader {
     Content,
 }
 
-/// What the application has sent.
+/// A part of the response that the application has sent.
 #[derive(Debug)]
 pub(super) enum Heard<'a> {
     /// Nothing that is complete. More bytes are needed.
@@ -223,7 +223,7 @@ mod tests {
         script
     }
 
-    /// What is heard of a response that comes in pieces of this size.
+    /// The parts of a response that comes in pieces of this size.
     fn heard(input: &[u8], size: usize) -> Vec<String> {
         let mut script = script(true);
         let mut all = Vec::new();

@@ -276,7 +276,7 @@ impl Bodies {
                     shell.cx.stats.body_files += 1;
                 }
                 self.submit(shell, body, step);
-                // What is written has left room.
+                // The bytes that are written have left room.
                 woken.extend(body.borrow().ticket());
             }
             Err(fault) => self.give_up(shell, body, &fault),
@@ -314,7 +314,7 @@ impl Bodies {
         let of_body = |flight: &&Flight| flight.body.as_ptr() == Rc::as_ptr(body);
         let flight = self.flights.iter().map(|(_, flight)| flight).find(of_body);
         if let Some(flight) = flight {
-            // What has not begun need not be done.
+            // An operation that has not begun need not be done.
             shell.ring.cancel(flight.operation);
         }
     }
@@ -470,7 +470,7 @@ mod tests {
             }
         }
 
-        /// What takes it takes so many bytes at most.
+        /// Takes so many bytes at most, as a program or an application does.
         fn take(&mut self, at: usize, count: usize) {
             let body = &mut self.all[at];
             let mut input = body.input.borrow_mut();

@@ -1,4 +1,4 @@
-//! Who waits for a response, and what has happened that a gateway must look at.
+//! The request that waits for a response, and the events that a gateway must look at.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use sendfile::Weight;
 
 use crate::handler::Search;
 
-/// What has happened to bodies since it was last asked.
+/// The events of bodies since it was last asked.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct News {
     /// Those that can perhaps go on: there is more for them, or room for what they put out.

@@ -1,4 +1,4 @@
-//! What all gateways share: routes whose answers are made by something else, a program or another server.
+//! Parts that all gateways share: routes whose answers are made by something else, a program or another server.
 //!
 //! An `Input` takes the body of a request, an `Output` holds the content of a response, and an `Interest` lives as
 //! long as the client waits or takes. Each of them is bounded.

@@ -1,4 +1,7 @@
-//! What the pages of one response may take together.
+//! The bounds of all pages of one response together: their memory, and the number of their includes.
+//!
+//! The length of the response is not bounded: it is made as the client takes it, so that a long one costs no more memory
+//! than a short one, and has [`INCLUDES_MAX`] pages and files at most.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,7 +23,7 @@ const PIECE_BYTES: u64 = 64;
 /// Bytes that count for a range of a file. Each takes a call.
 const FILE_PIECE_BYTES: u64 = 1024;
 
-/// What the pages of one response have taken.
+/// The memory and the includes that the pages of one response have taken.
 #[derive(Debug)]
 pub(in crate::handler) struct Budget {
     pub(super) memory: Rc<Memory>,

@@ -79,7 +79,7 @@ pub(in crate::handler) struct Context {
     pub(in crate::handler) paths: Rc<[Rc<[u8]>]>,
     /// The time of the last change of the outermost page, in Unix seconds.
     pub(in crate::handler) modified: i64,
-    /// What the pages of the response may take.
+    /// The memory and the number of includes that the pages of the response may take.
     pub(in crate::handler) budget: Rc<Budget>,
     /// The variables with which it begins.
     pub(in crate::handler) scope: Scope,
@@ -110,7 +110,7 @@ enum Slot {
     },
 }
 
-/// What is to be done next about a page.
+/// The next step of a page.
 #[derive(Debug)]
 pub(in crate::handler) enum Advance {
     /// Something is to be looked for.

@@ -48,7 +48,7 @@ struct Http {
     client: client::Connection,
 }
 
-/// What the server has sent.
+/// A part of the response that the server has sent.
 #[derive(Debug)]
 pub(super) enum Heard<'a> {
     /// Nothing that is complete. More bytes are needed.

@@ -161,7 +161,7 @@ fn a_header_that_breaks_a_rule_is_a_fault() {
 #[test]
 fn a_header_is_judged_no_harder_than_the_head_of_a_server() {
     for (output, content_type, length, expected) in [
-        // What is the gateway's own business.
+        // Fields that are the gateway's own business.
         ("Transfer-Encoding: chunked\nX: y\n\n", None, None, "X: y\r\n"),
         ("transfer-encoding:\nContent-Length: 5\n\n", None, Some(5), ""),
         (

@@ -104,7 +104,7 @@ pub(in crate::handler::gateway) struct Step {
     pub(in crate::handler::gateway) place: Rc<quota::Place>,
 }
 
-/// What a body waits for.
+/// The event that a body waits for.
 #[derive(Debug)]
 pub(in crate::handler::gateway) enum Next {
     /// Nothing of a file.
@@ -408,7 +408,7 @@ impl Input {
         file.writing = count;
         let bytes = waiting.drain(..usize::try_from(count).unwrap_or(usize::MAX)).collect();
         if waiting.is_empty() {
-            // What was collected before there was a file needed more.
+            // The bytes that were collected before there was a file needed more.
             *waiting = VecDeque::new();
         }
         Ok(Next::Step(Step { op: Op::Write { file: fd, bytes }, device, place }))
@@ -449,7 +449,7 @@ impl Input {
             collected.want();
         }
         self.account();
-        // What takes it can perhaps go on.
+        // Its program or application can perhaps go on.
         self.touch();
         Ok(again)
     }

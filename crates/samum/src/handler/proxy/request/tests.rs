@@ -337,7 +337,7 @@ fn rfc7239_the_origin_is_told() {
     let own = "for=192.0.2.7;host=h;proto=http";
     type Expected = (&'static str, &'static str, &'static str, String);
     let cases: [(Forwarding<'_>, &str, Expected); _] = [
-        // What a client says of itself counts for nothing.
+        // The fields of a client about itself count for nothing.
         (
             HOW,
             "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\n\

@@ -198,7 +198,7 @@ fn a_response_is_refused_or_has_one_meaning() {
             continue;
         };
         let Meaning::Response(head) = meaning else { panic!("{name}: {meaning:?}") };
-        // What has one meaning passes, cleaned as is checked below, and nothing follows it on its link.
+        // A response that has one meaning passes, cleaned as is checked below, and nothing follows it on its link.
         assert!(
             !SEVERE.contains(&&*reason) || !response.keep_alive || !asked.may_keep,
             "{name} passes, and its link is kept: {received:?}"
