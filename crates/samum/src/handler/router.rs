@@ -1,6 +1,7 @@
 //! The handler of the server: finds the route of each request, and does what the route says.
 
 mod admit;
+mod advance;
 mod answer;
 mod asked;
 mod gateways;
@@ -40,13 +41,14 @@ use crate::serving::{Place, Served, Serving, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use admit::{admit, terms_of};
+use advance::{advance, begin, refuse};
 pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
-use place::{is_hidden, normalize, place_of};
-use state::{Event, Ground, Lookup, Purpose, State, advance, begin, refuse};
+use place::{Ground, is_hidden, normalize, place_of};
+use state::{Event, Lookup, Purpose, State};
 use steps::{Slash, Step};
 
 /// The handler of the server.

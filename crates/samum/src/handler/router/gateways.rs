@@ -8,15 +8,14 @@ use http::{Method, Status};
 
 use super::Router;
 use super::admit::{admit, circumstances};
+use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
 use super::pages::asked_for;
 use super::perform::Reply;
-use super::place::{is_hidden, page_of, place_of};
+use super::place::{Ground, is_hidden, page_of, place_of};
 use super::script::is_source;
-use super::state::{
-    By, Event, Ground, Handed, Lookup, Named, Next, Over, Purpose, State, begin, refuse,
-};
+use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State};
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::gateway::HAND_OVERS_MAX;

@@ -8,14 +8,14 @@ use ring::Key;
 
 use super::Router;
 use super::admit::client_of;
+use super::advance::rules_of_page;
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
 use super::perform::Reply;
 use super::place::{clean_len, is_hidden, place_of};
 use super::script::file_at;
-use super::state::{Event, Next, Over, Parsing, complete};
-use crate::config::{FileRules, Files};
-use crate::content::{self, Kind, Resource};
+use super::state::{Event, Parsing};
+use crate::content::{Kind, Resource};
 use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
@@ -24,23 +24,6 @@ use crate::includes::{Memory, Scope, Template};
 use crate::route::RouteId;
 use crate::serving::{self, Place, Serving};
 use crate::shell::{Complaint, Shell};
-
-/// Goes on with a file that was found for a request: it may be a page.
-pub(super) fn found<'a>(
-    serving: &Serving,
-    asked: Asked<'a>,
-    over: Option<Box<Over>>,
-    outcome: Outcome,
-) -> Next<'a> {
-    match outcome {
-        Outcome::Content(route, content::Answer::Resource(resource))
-            if rules_of_page(serving, route, &resource).is_some() =>
-        {
-            Next::Template(Parsing { asked, route, resource, over })
-        }
-        outcome => complete(serving, over, outcome),
-    }
-}
 
 impl Router {
     /// Finds the template of a file that may be a page.
@@ -308,18 +291,6 @@ pub(super) fn asked_for<'a>(
     })
 }
 
-/// The rules of the route of a resource, if that is a file which may have directives.
-fn rules_of_page<'a>(
-    serving: &'a Serving,
-    route: RouteId,
-    resource: &Resource,
-) -> Option<&'a FileRules> {
-    let Kind::File(files) = &resource.kind else { return None };
-    let Files { rules, .. } = serving.route(route).action.files()?;
-    let is_text = files.own_coding.is_none() && is_type(&rules.include_types, &files.content_type);
-    (rules.includes && is_text).then_some(rules)
-}
-
 /// The path of a file as a URL of its site has it, decoded.
 fn url_path_of(serving: &Serving, route: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     let file = file_at(serving, route, resource)?;
@@ -330,10 +301,4 @@ fn url_path_of(serving: &Serving, route: RouteId, resource: &Resource) -> Option
 fn modified(resource: &Resource) -> i64 {
     let Kind::File(files) = &resource.kind else { unreachable!("only files have directives") };
     files.plain.stat.mtime
-}
-
-/// Returns whether files of a media type are pages.
-fn is_type(types: &[String], content_type: &str) -> bool {
-    let essence = content_type.split(';').next().unwrap_or_default().trim_ascii();
-    types.iter().any(|one| one.eq_ignore_ascii_case(essence))
 }

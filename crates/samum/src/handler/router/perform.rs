@@ -5,8 +5,10 @@ use std::rc::Rc;
 use http::{Status, path};
 
 use super::Router;
+use super::advance::{advance, complete, refuse};
 use super::answer::{Answer, Outcome};
-use super::state::{Event, Ground, Lookup, Named, Next, Purpose, State, advance, complete, refuse};
+use super::place::Ground;
+use super::state::{Event, Lookup, Named, Next, Purpose, State};
 use super::steps::Step;
 use crate::content;
 use crate::handler::{Found, Search, Ticket};

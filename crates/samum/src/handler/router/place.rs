@@ -8,6 +8,13 @@ use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
 use crate::site::SiteId;
 
+/// What stays the same while a request goes on: what is served, and its place there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ground<'a> {
+    pub(super) serving: &'a Serving,
+    pub(super) place: Place,
+}
+
 /// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names
 /// a directory.
 pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {

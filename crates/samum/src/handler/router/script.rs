@@ -65,3 +65,25 @@ pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> 
     serving.scripts(id)?;
     file_at(serving, id, resource).filter(|name| is_script(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_ends_with_the_first_name_that_has_the_suffix() {
+        for (path, script) in [
+            ("", ""),
+            ("a.php", "a.php"),
+            ("a.php/", "a.php"),
+            ("a.php/b.php", "a.php"),
+            ("a/b.php/c/d", "a/b.php"),
+            ("a.phpx/b", "a.phpx/b"),
+            ("a.jpg/x.php", "a.jpg/x.php"),
+            ("a/b/", "a/b/"),
+            (".php", ".php"),
+        ] {
+            assert_eq!(&path[..script_len(path.as_bytes())], script, "{path}");
+        }
+    }
+}

@@ -15,13 +15,13 @@
 //! | route: the place of the path | `place.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered, for the session | |
-//! | file, or gateway | [`begin`] | File; Program; Server | |
+//! | file, or gateway | `begin` | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | page of an error | `steps.rs` | File | |
-//! | script that the file is | `scripts.rs` | File (of a directory or a clean path), Server | |
-//! | hand-over by a program or a server | [`advance`] | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
-//! | include: the template of the file | `pages.rs` | Template | |
-//! | fields of the hand-over and of the route | [`complete`], `answer.rs` | | |
+//! | script that the file is | `advance.rs` | File (of a directory or a clean path), Server | |
+//! | hand-over by a program or a server | `advance` | | to the route, with another path; at most [`HAND_OVERS_MAX`] times |
+//! | include: the template of the file | `advance.rs`, `pages.rs` | Template | |
+//! | fields of the hand-over and of the route | `complete`, `answer.rs` | | |
 //!
 //! The states in which a request waits, each with what is valid then; [`State::check`] rejects most others:
 //!
@@ -35,31 +35,29 @@
 //! | Program | a program of its route | a copy of the request | the answer, an error, or a hand-over |
 //! | Server | a server of its route | a copy of the request if it may be handed over | the answer, an error, or a hand-over |
 //!
-//! Nothing here makes a system call or knows the worker. [`begin`] and [`advance`] say what is [next](Next); the router
+//! Nothing here makes a system call or knows the worker. `begin` and `advance` (`advance.rs`) say what is [next](Next); the router
 //! does it (`perform.rs`), and answers with an [`Event`].
 
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{FieldSection, Method, Status, path};
+use http::{FieldSection, Status};
 
-use super::answer::{HandedOver, Moved, Outcome, allowed, fixed};
+use super::answer::Outcome;
 use super::asked::Asked;
-use super::moved::{lacks_slash, redirected, refused_at, sent_on};
-use super::steps::{Further, Slash, Step, further};
-use super::{pages, scripts};
+use super::place::Ground;
+use super::steps::Step;
 use crate::content::{self, Kind, Resource};
 use crate::guard::Refusal;
 use crate::handler::cgi;
 use crate::handler::gateway::HAND_OVERS_MAX;
 use crate::handler::gateway::interest::Interest;
-use crate::handler::page::ALLOW_MOST;
 use crate::handler::proxy::response::HandOver;
 use crate::handler::proxy::{self, Held};
 use crate::includes::Template;
 use crate::route::RouteId;
-use crate::serving::{Place, Served, Serving, TreeId};
+use crate::serving::{Served, TreeId};
 use crate::upstream::Server;
 
 /// What a request waits for.
@@ -170,7 +168,7 @@ pub(super) enum Next<'a> {
     File { tree: TreeId, path: Cow<'a, [u8]>, lookup: Lookup<'a> },
     /// The template of its file.
     Template(Parsing<'a>),
-    /// A page of its file, and then [`complete`].
+    /// A page of its file, and then `complete`.
     Page(Parsing<'a>, Rc<Template>),
     /// A program of its route.
     Program { path: &'a [u8], asked: Asked<'a>, handed: Option<(Rc<Interest>, u32)> },
@@ -188,199 +186,10 @@ pub(super) enum Next<'a> {
     Answer { outcome: Outcome, missing: Option<Named> },
 }
 
-/// What stays the same while a request goes on: what is served, and its place there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ground<'a> {
-    pub(super) serving: &'a Serving,
-    pub(super) place: Place,
-}
-
 impl Over {
     /// The parts of an answer to a request that was handed over to another path.
     pub(super) fn local(asked: &Asked<'_>) -> Box<Self> {
         Box::new(Self { fields: FieldSection::EMPTY, query: asked.query(), named: None })
-    }
-}
-
-/// The first step of a request that the guard of its route has let pass.
-pub(super) fn begin<'a>(
-    ground: Ground<'a>,
-    asked: Asked<'a>,
-    path: &'a [u8],
-    handed: Option<Handed>,
-) -> Next<'a> {
-    let Ground { serving, place } = ground;
-    let over = handed.is_some().then(|| Over::local(&asked));
-    let Some(id) = place.route else {
-        let step = Step::Asked(Slash::Of(path));
-        return follow(ground, step, Purpose::Send, over, Outcome::Error(Status::NotFound));
-    };
-    let entry = serving.entry(id);
-    if entry.served.tree().is_none()
-        && let Some(directory) = lacks_slash(serving, place, path)
-    {
-        return complete(serving, over, Outcome::Directory(directory));
-    }
-    let outcome = match (&entry.served, handed) {
-        (Served::Programs(_), None) => return Next::Program { path, asked, handed: None },
-        (Served::Programs(_), Some(Handed { by: By::Program(interest), count })) => {
-            return Next::Program { path, asked, handed: Some((interest, count)) };
-        }
-        (Served::Scripts { .. }, None) => {
-            let script = Script { asked, held: None, count: 0 };
-            return scripts::begin(ground, id, (Cow::Borrowed(path), 0), script, over);
-        }
-        (Served::Scripts { .. }, Some(Handed { by: By::Script(held), count })) => {
-            let script = Script { asked, held: Some(held), count };
-            return scripts::begin(ground, id, (Cow::Borrowed(path), 0), script, over);
-        }
-        (Served::Proxy(_), None) => return Next::Proxy { path, asked },
-        (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
-            Outcome::Error(Status::NotFound)
-        }
-        // The client can ask there itself.
-        (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
-            elsewhere(path, over.as_ref().and_then(|over| over.query.as_deref()))
-        }
-        (Served::Files { tree, has_pages }, _) if asked.gets() => {
-            let Some(rest) = path.get(entry.prefix.len()..) else {
-                return complete(serving, over, Outcome::Directory(id));
-            };
-            let (tree, path, step) =
-                (serving.tree_at(*tree), Cow::Borrowed(rest), Step::Asked(Slash::Of(path)));
-            let purpose = if *has_pages { Purpose::Page(asked) } else { Purpose::Send };
-            return Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } };
-        }
-        (Served::Status(status), _) => fixed(*status, &entry.route, id),
-        (served, _) => {
-            let found = asked.with(|request| match (&request.head.method, served) {
-                (Method::Get | Method::Head, Served::Metrics) => Some(Outcome::Metrics),
-                (Method::Options, served) => Some(Outcome::Options(allowed(served))),
-                (method, Served::Redirect) if method.is_known() => {
-                    redirected(request.head.target, serving, id, path)
-                }
-                (method, _) => Some(refused_at(serving, place.site, id, path, method)),
-            });
-            match found {
-                Some(outcome) => outcome,
-                None => return Next::Loop { path },
-            }
-        }
-    };
-    match outcome {
-        Outcome::Error(_) | Outcome::NotAllowed(_) => refuse(ground, over, outcome),
-        outcome => complete(serving, over, outcome),
-    }
-}
-
-/// Takes what has come for a request that waits.
-pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
-    let serving = ground.serving;
-    match (state, event) {
-        (State::File(Lookup { route, step, purpose, over }), Event::File(answer)) => {
-            follow(ground, step, purpose, over, Outcome::Content(route, answer))
-        }
-        (State::Template(Parsing { route, resource, over, .. }), Event::Template(Ok(template)))
-            if template.is_plain() =>
-        {
-            complete(serving, over, Outcome::Content(route, content::Answer::Resource(resource)))
-        }
-        (State::Template(parsing), Event::Template(Ok(template))) => Next::Page(parsing, template),
-        (State::Template(Parsing { over, .. }), Event::Template(Err(status))) => {
-            complete(serving, over, Outcome::Error(status))
-        }
-        (State::Program(asked, count), Event::Program(cgi::Answer::Redirect(path, interest))) => {
-            let handed = Handed { by: By::Program(interest), count: count + 1 };
-            Next::Route { asked, path, handed }
-        }
-        (State::Program(..), Event::Program(answer)) => refuse(ground, None, of_program(answer)),
-        (
-            State::Server(asked, count),
-            Event::Server(proxy::Answer::HandOver(over, server, held)),
-        ) => match (over.to, asked) {
-            (proxy::response::Target::Local(path), Some(asked)) => {
-                let handed = Handed { by: By::Script(held), count: count + 1 };
-                Next::Route { asked, path, handed }
-            }
-            (to, asked) => Next::Named { asked, server, over: HandOver { to, ..*over } },
-        },
-        (State::Server(..), Event::Server(answer)) => refuse(ground, None, of_proxy(answer)),
-        (state, event) => unreachable!("{} for {}", event.name(), state.name()),
-    }
-}
-
-/// Goes on behind a step that has found something.
-pub(super) fn follow<'a>(
-    ground: Ground<'a>,
-    step: Step<'a>,
-    purpose: Purpose<'a>,
-    over: Option<Box<Over>>,
-    outcome: Outcome,
-) -> Next<'a> {
-    let serving = ground.serving;
-    match further(ground, step, outcome) {
-        Further::Find(page, step) => {
-            let tree = serving.tree(page.route).expect("a page is a file of its route");
-            let (route, path) = (page.route, Cow::Borrowed(&page.path[..]));
-            Next::File { tree, path, lookup: Lookup { route, step, purpose, over } }
-        }
-        Further::End(outcome) => match purpose {
-            Purpose::Send => complete(serving, over, outcome),
-            Purpose::Page(asked) => pages::found(serving, asked, over, outcome),
-            Purpose::Script(script) => scripts::found(ground, script, over, outcome),
-        },
-    }
-}
-
-/// Refuses a request, with a page if there is one.
-pub(super) fn refuse(ground: Ground<'_>, over: Option<Box<Over>>, outcome: Outcome) -> Next<'_> {
-    follow(ground, Step::Fallback, Purpose::Send, over, outcome)
-}
-
-/// Completes what was found for a request, which was perhaps handed over: a file, its page or a redirect.
-pub(super) fn complete(
-    serving: &Serving,
-    over: Option<Box<Over>>,
-    outcome: Outcome,
-) -> Next<'static> {
-    let Some(over) = over else { return Next::Answer { outcome, missing: None } };
-    let Over { fields, query, named } = *over;
-    let missing = named.filter(|_| outcome.is_missing());
-    let outcome = match sent_on(serving, query.as_deref(), outcome) {
-        file @ (Outcome::Content(_, content::Answer::Resource(_)) | Outcome::Page(_)) => {
-            Outcome::HandedOver(Box::new(HandedOver { fields, file }))
-        }
-        outcome => outcome,
-    };
-    Next::Answer { outcome, missing }
-}
-
-/// Sends a client to another path and this query for now.
-fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
-    let mut location = Vec::new();
-    path::encode(path, &mut location);
-    if let Some(query) = query {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
-}
-
-/// The outcome of the answer of a program.
-fn of_program(answer: cgi::Answer) -> Outcome {
-    match answer {
-        cgi::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
-        cgi::Answer::Error(status) => Outcome::Error(status),
-        answer => Outcome::Program(answer),
-    }
-}
-
-/// The outcome of the answer of a server.
-fn of_proxy(answer: proxy::Answer) -> Outcome {
-    match answer {
-        proxy::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
-        proxy::Answer::Error(status) if !status.is_bodiless() => Outcome::Error(status),
-        answer => Outcome::Passed(answer),
     }
 }
 
@@ -449,7 +258,7 @@ impl State<'_> {
         }
     }
 
-    const fn name(&self) -> &'static str {
+    pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Offered(_) => "Offered",
             Self::File(_) => "File",
@@ -461,7 +270,7 @@ impl State<'_> {
 }
 
 impl Event {
-    const fn name(&self) -> &'static str {
+    pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::File(_) => "File",
             Self::Template(_) => "Template",
@@ -470,6 +279,3 @@ impl Event {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

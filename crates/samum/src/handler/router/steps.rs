@@ -16,8 +16,8 @@
 use http::Status;
 
 use super::answer::{Outcome, Paged};
+use super::place::Ground;
 use super::script::script_at;
-use super::state::Ground;
 use crate::content::{self, Kind};
 use crate::route::RouteId;
 use crate::serving::Page;

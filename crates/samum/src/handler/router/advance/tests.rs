@@ -1,17 +1,22 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use http::{FieldIndex, Head, Target, Version};
+use http::{FieldIndex, FieldSection, Head, Version};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ring::Key;
 
 use super::super::stage::{route, serving_of, site};
+use super::super::state::Named;
 use super::*;
 use crate::config::Route;
 use crate::content::FileSet;
+use crate::handler::gateway::HAND_OVERS_MAX;
+use crate::handler::gateway::interest::Interest;
+use crate::handler::proxy::Held;
 use crate::handler::{Request, Ticket};
-use crate::includes::Parser;
+use crate::includes::{Parser, Template};
 use crate::network::{Origin, Peer};
 
 /// The paths that are asked for, and those to which requests are handed over. The last has no route.

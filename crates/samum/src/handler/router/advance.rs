@@ -1,0 +1,349 @@
+//! The transitions of a request between its [states](super::state).
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use http::{Method, Status, Target, path};
+
+use super::answer::{HandedOver, Moved, Outcome, allowed, fixed, not_taken};
+use super::asked::Asked;
+use super::moved::{lacks_slash, moved_to, redirected, refused_at, sent_on};
+use super::place::{Ground, is_hidden_below, normalize};
+use super::script::{script_at, script_len, script_of};
+use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
+use super::steps::{Further, Slash, Step, further};
+use crate::config::{FileRules, Files};
+use crate::content::{self, Kind, Resource};
+use crate::handler::page::{ALLOW, ALLOW_MOST};
+use crate::handler::proxy::response::HandOver;
+use crate::handler::{cgi, proxy};
+use crate::route::RouteId;
+use crate::serving::{Served, Serving};
+
+/// The first step of a request that the guard of its route has let pass.
+pub(super) fn begin<'a>(
+    ground: Ground<'a>,
+    asked: Asked<'a>,
+    path: &'a [u8],
+    handed: Option<Handed>,
+) -> Next<'a> {
+    let Ground { serving, place } = ground;
+    let over = handed.is_some().then(|| Over::local(&asked));
+    let Some(id) = place.route else {
+        let step = Step::Asked(Slash::Of(path));
+        return follow(ground, step, Purpose::Send, over, Outcome::Error(Status::NotFound));
+    };
+    let entry = serving.entry(id);
+    if entry.served.tree().is_none()
+        && let Some(directory) = lacks_slash(serving, place, path)
+    {
+        return complete(serving, over, Outcome::Directory(directory));
+    }
+    let outcome = match (&entry.served, handed) {
+        (Served::Programs(_), None) => return Next::Program { path, asked, handed: None },
+        (Served::Programs(_), Some(Handed { by: By::Program(interest), count })) => {
+            return Next::Program { path, asked, handed: Some((interest, count)) };
+        }
+        (Served::Scripts { .. }, None) => {
+            let script = Script { asked, held: None, count: 0 };
+            return begin_script(ground, id, (Cow::Borrowed(path), 0), script, over);
+        }
+        (Served::Scripts { .. }, Some(Handed { by: By::Script(held), count })) => {
+            let script = Script { asked, held: Some(held), count };
+            return begin_script(ground, id, (Cow::Borrowed(path), 0), script, over);
+        }
+        (Served::Proxy(_), None) => return Next::Proxy { path, asked },
+        (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
+            Outcome::Error(Status::NotFound)
+        }
+        // The client can ask there itself.
+        (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
+            elsewhere(path, over.as_ref().and_then(|over| over.query.as_deref()))
+        }
+        (Served::Files { tree, has_pages }, _) if asked.gets() => {
+            let Some(rest) = path.get(entry.prefix.len()..) else {
+                return complete(serving, over, Outcome::Directory(id));
+            };
+            let (tree, path, step) =
+                (serving.tree_at(*tree), Cow::Borrowed(rest), Step::Asked(Slash::Of(path)));
+            let purpose = if *has_pages { Purpose::Page(asked) } else { Purpose::Send };
+            return Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } };
+        }
+        (Served::Status(status), _) => fixed(*status, &entry.route, id),
+        (served, _) => {
+            let found = asked.with(|request| match (&request.head.method, served) {
+                (Method::Get | Method::Head, Served::Metrics) => Some(Outcome::Metrics),
+                (Method::Options, served) => Some(Outcome::Options(allowed(served))),
+                (method, Served::Redirect) if method.is_known() => {
+                    redirected(request.head.target, serving, id, path)
+                }
+                (method, _) => Some(refused_at(serving, place.site, id, path, method)),
+            });
+            match found {
+                Some(outcome) => outcome,
+                None => return Next::Loop { path },
+            }
+        }
+    };
+    match outcome {
+        Outcome::Error(_) | Outcome::NotAllowed(_) => refuse(ground, over, outcome),
+        outcome => complete(serving, over, outcome),
+    }
+}
+
+/// Takes what has come for a request that waits.
+pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
+    let serving = ground.serving;
+    match (state, event) {
+        (State::File(Lookup { route, step, purpose, over }), Event::File(answer)) => {
+            follow(ground, step, purpose, over, Outcome::Content(route, answer))
+        }
+        (State::Template(Parsing { route, resource, over, .. }), Event::Template(Ok(template)))
+            if template.is_plain() =>
+        {
+            complete(serving, over, Outcome::Content(route, content::Answer::Resource(resource)))
+        }
+        (State::Template(parsing), Event::Template(Ok(template))) => Next::Page(parsing, template),
+        (State::Template(Parsing { over, .. }), Event::Template(Err(status))) => {
+            complete(serving, over, Outcome::Error(status))
+        }
+        (State::Program(asked, count), Event::Program(cgi::Answer::Redirect(path, interest))) => {
+            let handed = Handed { by: By::Program(interest), count: count + 1 };
+            Next::Route { asked, path, handed }
+        }
+        (State::Program(..), Event::Program(answer)) => refuse(ground, None, of_program(answer)),
+        (
+            State::Server(asked, count),
+            Event::Server(proxy::Answer::HandOver(over, server, held)),
+        ) => match (over.to, asked) {
+            (proxy::response::Target::Local(path), Some(asked)) => {
+                let handed = Handed { by: By::Script(held), count: count + 1 };
+                Next::Route { asked, path, handed }
+            }
+            (to, asked) => Next::Named { asked, server, over: HandOver { to, ..*over } },
+        },
+        (State::Server(..), Event::Server(answer)) => refuse(ground, None, of_proxy(answer)),
+        (state, event) => unreachable!("{} for {}", event.name(), state.name()),
+    }
+}
+
+/// Goes on behind a step that has found something.
+pub(super) fn follow<'a>(
+    ground: Ground<'a>,
+    step: Step<'a>,
+    purpose: Purpose<'a>,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'a> {
+    let serving = ground.serving;
+    match further(ground, step, outcome) {
+        Further::Find(page, step) => {
+            let tree = serving.tree(page.route).expect("a page is a file of its route");
+            let (route, path) = (page.route, Cow::Borrowed(&page.path[..]));
+            Next::File { tree, path, lookup: Lookup { route, step, purpose, over } }
+        }
+        Further::End(outcome) => match purpose {
+            Purpose::Send => complete(serving, over, outcome),
+            Purpose::Page(asked) => found_page(serving, asked, over, outcome),
+            Purpose::Script(script) => found_script(ground, script, over, outcome),
+        },
+    }
+}
+
+/// Refuses a request, with a page if there is one.
+pub(super) fn refuse(ground: Ground<'_>, over: Option<Box<Over>>, outcome: Outcome) -> Next<'_> {
+    follow(ground, Step::Fallback, Purpose::Send, over, outcome)
+}
+
+/// Completes what was found for a request, which was perhaps handed over: a file, its page or a redirect.
+pub(super) fn complete(
+    serving: &Serving,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'static> {
+    let Some(over) = over else { return Next::Answer { outcome, missing: None } };
+    let Over { fields, query, named } = *over;
+    let missing = named.filter(|_| outcome.is_missing());
+    let outcome = match sent_on(serving, query.as_deref(), outcome) {
+        file @ (Outcome::Content(_, content::Answer::Resource(_)) | Outcome::Page(_)) => {
+            Outcome::HandedOver(Box::new(HandedOver { fields, file }))
+        }
+        outcome => outcome,
+    };
+    Next::Answer { outcome, missing }
+}
+
+/// Sends a client to another path and this query for now.
+fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
+    let mut location = Vec::new();
+    path::encode(path, &mut location);
+    if let Some(query) = query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
+}
+
+/// The outcome of the answer of a program.
+fn of_program(answer: cgi::Answer) -> Outcome {
+    match answer {
+        cgi::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
+        cgi::Answer::Error(status) => Outcome::Error(status),
+        answer => Outcome::Program(answer),
+    }
+}
+
+/// The outcome of the answer of a server.
+fn of_proxy(answer: proxy::Answer) -> Outcome {
+    match answer {
+        proxy::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
+        proxy::Answer::Error(status) if !status.is_bodiless() => Outcome::Error(status),
+        answer => Outcome::Passed(answer),
+    }
+}
+
+/// The first step of a request for a path of a route with scripts: the file to which the path leads, or the script. The
+/// first bytes of the path below the route, so many, are known to be a directory.
+fn begin_script<'a>(
+    ground: Ground<'a>,
+    id: RouteId,
+    (path, directory_len): (Cow<'a, [u8]>, usize),
+    script: Script<'a>,
+    over: Option<Box<Over>>,
+) -> Next<'a> {
+    let Ground { serving, place } = ground;
+    let prefix_len = serving.prefix(id).len();
+    let Some(rest) = path.get(prefix_len..) else {
+        return complete(serving, over, Outcome::Directory(id));
+    };
+    let name_len = directory_len + script_len(&rest[directory_len..]);
+    let name = &rest[..name_len];
+    if directory_len > 0 && is_hidden_below(serving, id, name) {
+        return refuse(ground, over, Outcome::Error(Status::NotFound));
+    }
+    let Some(tree) = serving.tree(id) else {
+        return Next::Script { route: id, name: script_of(name), script };
+    };
+    let (slash, path) = match path {
+        Cow::Borrowed(path) => (Slash::Of(path), Cow::Borrowed(&path[prefix_len..][..name_len])),
+        Cow::Owned(path) => {
+            let slash = Slash::Found(serving.directory(place.site, &path));
+            (slash, Cow::Owned(path[prefix_len..][..name_len].to_vec()))
+        }
+    };
+    let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
+    Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } }
+}
+
+/// Runs what was found if it is a script.
+fn found_script<'a>(
+    ground: Ground<'a>,
+    script: Script<'a>,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'a> {
+    let Ground { serving, place } = ground;
+    let Outcome::Content(id, content::Answer::Resource(resource)) = &outcome else {
+        return complete(serving, over, outcome);
+    };
+    let (id, resource) = (*id, Rc::clone(resource));
+    if let Some(name) = script_at(serving, id, &resource) {
+        return Next::Script { route: id, name, script };
+    }
+    let below = || {
+        script.asked.with(|request| path_below(request.head.target, serving, id, &resource.path))
+    };
+    match resource.kind {
+        Kind::Redirect => {
+            if let Some(path) = below() {
+                let len = resource.path.len();
+                return begin_script(ground, id, (Cow::Owned(path), len), script, over);
+            }
+        }
+        // With path info it is the script itself that was asked for.
+        Kind::Unclean(len) => {
+            if let (Some(path), Some(tree)) = (below(), serving.tree(id)) {
+                let slash = Slash::Found(serving.directory(place.site, &path));
+                let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
+                let path = Cow::Owned(resource.path[..len].to_vec());
+                return Next::File {
+                    tree,
+                    path,
+                    lookup: Lookup { route: id, step, purpose, over },
+                };
+            }
+        }
+        Kind::File(_) | Kind::Directory(_) => {}
+    }
+    if script.asked.gets() {
+        return found_page(serving, script.asked, over, outcome);
+    }
+    let outcome = script.asked.with(|request| match (&request.head.method, &resource.kind) {
+        (_, Kind::Unclean(len)) => {
+            moved_to(request.head.target, serving, id, &resource.path[..*len])
+        }
+        (Method::Options, _) => Outcome::Options(ALLOW),
+        // Its index may be a script. With 301 the client would lose the body.
+        (_, Kind::Redirect) => {
+            let to = [&resource.path, &b"/"[..]].concat();
+            moved_to(request.head.target, serving, id, &to)
+        }
+        (method, _) => not_taken(method, ALLOW),
+    });
+    match outcome.error() {
+        Some(_) => refuse(ground, over, outcome),
+        None => complete(serving, over, outcome),
+    }
+}
+
+/// Goes on with a file that was found for a request: it may be a page.
+fn found_page<'a>(
+    serving: &Serving,
+    asked: Asked<'a>,
+    over: Option<Box<Over>>,
+    outcome: Outcome,
+) -> Next<'a> {
+    match outcome {
+        Outcome::Content(route, content::Answer::Resource(resource))
+            if rules_of_page(serving, route, &resource).is_some() =>
+        {
+            Next::Template(Parsing { asked, route, resource, over })
+        }
+        outcome => complete(serving, over, outcome),
+    }
+}
+
+/// The path of a target of a route, if it goes on below this directory, whose name is like that of a script.
+fn path_below(
+    target: Target<'_>,
+    serving: &Serving,
+    id: RouteId,
+    directory: &[u8],
+) -> Option<Vec<u8>> {
+    let Target::Origin { path, .. } = target else { return None };
+    let mut name = Vec::new();
+    normalize(path, &mut name).ok()?;
+    let rest = name.get(serving.prefix(id).len()..)?.strip_prefix(directory)?;
+    rest.starts_with(b"/").then_some(name)
+}
+
+/// The rules of the route of a resource, if that is a file which may have directives.
+pub(super) fn rules_of_page<'a>(
+    serving: &'a Serving,
+    route: RouteId,
+    resource: &Resource,
+) -> Option<&'a FileRules> {
+    let Kind::File(files) = &resource.kind else { return None };
+    let Files { rules, .. } = serving.route(route).action.files()?;
+    let is_text = files.own_coding.is_none() && is_type(&rules.include_types, &files.content_type);
+    (rules.includes && is_text).then_some(rules)
+}
+
+/// Returns whether files of a media type are pages.
+fn is_type(types: &[String], content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim_ascii();
+    types.iter().any(|one| one.eq_ignore_ascii_case(essence))
+}
+
+#[cfg(test)]
+mod tests;
