@@ -14,6 +14,7 @@
 //! Most responses are a whole file. HTTP/1.1 has these finished, head and body in one buffer, whose date is changed
 //! once a second.
 
+pub mod attach;
 pub(crate) mod cgi;
 mod fastcgi;
 pub(crate) mod files;

@@ -16,6 +16,7 @@ mod stage;
 mod state;
 mod steps;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
@@ -26,6 +27,7 @@ use http::{Head, Method, Status, Target, path};
 use http1::Framing;
 use ring::{Completion, Fd};
 
+use super::attach::{Authorizer, Wrapper};
 use super::cgi::Programs;
 use super::files::Files;
 use super::gateway;
@@ -48,7 +50,7 @@ use asked::Asked;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
 use place::{Ground, is_hidden, normalize, place_of};
-use state::{Event, Lookup, Purpose, State};
+use state::{Arrived, Event, Lookup, Next, Purpose, State};
 use steps::{Slash, Step};
 
 /// The handler of the server.
@@ -65,9 +67,15 @@ pub struct Router {
     pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The request whose body was offered last, in its first state. There is one at most: its session asks for the answer next,
-    /// or never.
+    /// The request whose body was offered last, in its first state. There is one at most: its session asks for the answer
+    /// next, or never.
     offered: Option<(Ticket, State<'static>)>,
+    authorizer: Option<Box<dyn Authorizer>>,
+    wrapper: Option<Box<dyn Wrapper>>,
+    /// True if there is one of these.
+    is_attached: bool,
+    /// True if the wrapper has more to do in another turn of the worker.
+    wrapper_has_turn: bool,
     /// Paths that are not in their normal form are normalized here.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
@@ -167,6 +175,11 @@ impl Handler for Router {
             terms.server_timing = entry.route.server_timing;
             terms.rate = entry.guard.as_ref().and_then(|guard| guard.rate);
         }
+        if let Some(wrapper) = &mut self.wrapper
+            && !matches!(outcome, Outcome::Recalled(_))
+        {
+            wrapper.wrap(head, &mut response);
+        }
         response
     }
 
@@ -185,6 +198,9 @@ impl Handler for Router {
     #[inline]
     fn act(&mut self, shell: &mut Shell) {
         // Before the programs and servers that are to learn of it.
+        if self.is_attached {
+            self.act_for_attached(shell);
+        }
         if !self.pages.is_idle() {
             self.pages.drop_left();
         }
@@ -204,13 +220,14 @@ impl Handler for Router {
 
     #[inline]
     fn has_turn(&self) -> bool {
-        self.proxy.has_turn() || self.pages.has_turn()
+        self.proxy.has_turn() || self.pages.has_turn() || self.wrapper_has_turn
     }
 
     #[inline]
     fn may_have_news(&self) -> bool {
         !self.answers.is_empty()
             || !self.before.is_empty()
+            || self.is_attached
             || self.programs.may_have_news()
             || self.proxy.may_have_news()
             || self.pages.may_have_news()
@@ -305,9 +322,23 @@ impl Router {
             pending: HashMap::default(),
             answers: VecDeque::new(),
             offered: None,
+            authorizer: None,
+            wrapper: None,
+            is_attached: false,
+            wrapper_has_turn: false,
             scratch: Vec::new(),
             metrics,
         })
+    }
+
+    /// Asks an authorizer about each request from now on.
+    pub fn set_authorizer(&mut self, authorizer: Box<dyn Authorizer>) {
+        (self.authorizer, self.is_attached) = (Some(authorizer), true);
+    }
+
+    /// Wraps the answers of all routes from now on.
+    pub fn set_wrapper(&mut self, wrapper: Box<dyn Wrapper>) {
+        (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
 
     /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept,
@@ -371,6 +402,9 @@ impl Router {
         {
             return self.refuse(shell, request, &serving, place, Outcome::Refused(refusal));
         }
+        if self.is_attached {
+            return self.arrive(shell, request, &serving, place, path);
+        }
         // Most requests are for files in memory: these need no state.
         if let (Method::Get | Method::Head, Served::Files { tree, has_pages: false }) =
             (&request.head.method, &entry.served)
@@ -387,6 +421,21 @@ impl Router {
         self.begin(shell, request, &serving, place, path)
     }
 
+    /// Has what is attached look at a request that the guard of its route has let pass.
+    #[inline(never)]
+    fn arrive(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        serving: &Rc<Serving>,
+        place: Place,
+        path: &[u8],
+    ) -> Found<Answer> {
+        let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
+        let next = Next::Guard(Arrived { asked, path, held: None });
+        self.perform(shell, request.ticket, (serving, place), next)
+    }
+
     /// Begins a request that the guard of its route has let pass.
     #[inline(never)]
     fn begin(
@@ -397,7 +446,8 @@ impl Router {
         place: Place,
         path: &[u8],
     ) -> Found<Answer> {
-        let next = begin(Ground { serving, place }, Asked::Given(*request), path, None);
+        let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
+        let next = begin(Ground { serving, place }, asked, path, None);
         self.perform(shell, request.ticket, (serving, place), next)
     }
 
@@ -435,7 +485,9 @@ impl Router {
                 let next = advance(ground, state, event);
                 self.perform(shell, request.ticket, (serving, place), next)
             }
-            Reply::Later(search) => self.wait(request.ticket, (serving, place), state, search),
+            Reply::Later(search) => {
+                Found::Later(self.wait(request.ticket, (serving, place), state, search))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ mod cases;
 #[path = "../common/options.rs"]
 mod options;
 
+mod attached;
 mod below;
 mod clients;
 mod dribble;

@@ -133,6 +133,16 @@ impl Programs {
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
+    /// Takes the body of a request that is not found yet, if one was offered.
+    pub(super) fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
+        self.bodies.take(ticket)
+    }
+
+    /// Takes it back. The request is found next.
+    pub(super) fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
+        self.bodies.give_back(ticket, body);
+    }
+
     /// Finds the answer to a request for a program.
     pub(super) fn find(
         &mut self,
@@ -193,6 +203,8 @@ impl Programs {
             mailbox,
         };
         if is_collected {
+            // The end of the body may have come already, if the request has waited for an authorizer.
+            self.news.borrow_mut().touched.push(key);
             program.stage = Stage::Collecting(Some(Box::new(order)));
         } else if !program.order(shell, order) {
             let program = self.programs.remove(key).expect("looked at above");

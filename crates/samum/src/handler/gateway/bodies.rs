@@ -152,6 +152,11 @@ impl Bodies {
         self.offered.take_if(|(of, _)| *of == ticket).map(|(_, input)| input)
     }
 
+    /// Takes back the body of a request, which is taken next.
+    pub(in crate::handler) fn give_back(&mut self, ticket: Ticket, input: Rc<RefCell<Input>>) {
+        self.offered = Some((ticket, input));
+    }
+
     /// Does what bodies want of their files. `woken` gets the requests whose clients can go on. Returns whether anything was done.
     #[inline]
     pub(in crate::handler) fn go_on(

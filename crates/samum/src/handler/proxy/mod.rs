@@ -141,11 +141,15 @@ pub(super) struct Held {
     input: Option<Rc<RefCell<Input>>>,
 }
 
-#[cfg(test)]
 impl Held {
-    /// A request without a body, whose client has left.
-    pub(super) const fn empty() -> Self {
-        Self { interest: Weak::new(), input: None }
+    /// A request with this body that is held back for no server yet.
+    pub(super) const fn of_body(input: Option<Rc<RefCell<Input>>>) -> Self {
+        Self { interest: Weak::new(), input }
+    }
+
+    /// Its body, which goes on.
+    pub(super) fn into_body(mut self) -> Option<Rc<RefCell<Input>>> {
+        self.input.take()
     }
 }
 
@@ -208,6 +212,16 @@ impl Proxy {
             return None;
         }
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
+    }
+
+    /// Takes the body of a request that is not found yet, if one was offered.
+    pub(super) fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
+        self.bodies.take(ticket)
+    }
+
+    /// Takes it back. The request is found next.
+    pub(super) fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
+        self.bodies.give_back(ticket, body);
     }
 
     /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for

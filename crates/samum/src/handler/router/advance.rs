@@ -1,5 +1,6 @@
 //! The transitions of a request between its [states](super::state).
 
+use core::ops::Range;
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -24,18 +25,18 @@ use crate::serving::{Served, Serving};
 pub(super) fn begin<'a>(
     ground: Ground<'a>,
     asked: Asked<'a>,
-    path: &'a [u8],
+    path: Cow<'a, [u8]>,
     handed: Option<Handed>,
 ) -> Next<'a> {
     let Ground { serving, place } = ground;
     let over = handed.is_some().then(|| Over::local(&asked));
     let Some(id) = place.route else {
-        let step = Step::Asked(Slash::Of(path));
+        let step = Step::Asked(Slash::of(path, ground));
         return follow(ground, step, Purpose::Send, over, Outcome::Error(Status::NotFound));
     };
     let entry = serving.entry(id);
     if entry.served.tree().is_none()
-        && let Some(directory) = lacks_slash(serving, place, path)
+        && let Some(directory) = lacks_slash(serving, place, &path)
     {
         return complete(serving, over, Outcome::Directory(directory));
     }
@@ -46,11 +47,11 @@ pub(super) fn begin<'a>(
         }
         (Served::Scripts { .. }, None) => {
             let script = Script { asked, held: None, count: 0 };
-            return begin_script(ground, id, (Cow::Borrowed(path), 0), script, over);
+            return begin_script(ground, id, (path, 0), script, over);
         }
         (Served::Scripts { .. }, Some(Handed { by: By::Script(held), count })) => {
             let script = Script { asked, held: Some(held), count };
-            return begin_script(ground, id, (Cow::Borrowed(path), 0), script, over);
+            return begin_script(ground, id, (path, 0), script, over);
         }
         (Served::Proxy(_), None) => return Next::Proxy { path, asked },
         (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
@@ -58,14 +59,16 @@ pub(super) fn begin<'a>(
         }
         // The client can ask there itself.
         (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
-            elsewhere(path, over.as_ref().and_then(|over| over.query.as_deref()))
+            elsewhere(&path, over.as_ref().and_then(|over| over.query.as_deref()))
         }
         (Served::Files { tree, has_pages }, _) if asked.gets() => {
-            let Some(rest) = path.get(entry.prefix.len()..) else {
+            let prefix_len = entry.prefix.len();
+            if path.len() < prefix_len {
                 return complete(serving, over, Outcome::Directory(id));
-            };
-            let (tree, path, step) =
-                (serving.tree_at(*tree), Cow::Borrowed(rest), Step::Asked(Slash::Of(path)));
+            }
+            let rest = part_of(&path, prefix_len..path.len());
+            let (tree, step) = (serving.tree_at(*tree), Step::Asked(Slash::of(path, ground)));
+            let path = rest;
             let purpose = if *has_pages { Purpose::Page(asked) } else { Purpose::Send };
             return Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } };
         }
@@ -75,9 +78,9 @@ pub(super) fn begin<'a>(
                 (Method::Get | Method::Head, Served::Metrics) => Some(Outcome::Metrics),
                 (Method::Options, served) => Some(Outcome::Options(allowed(served))),
                 (method, Served::Redirect) if method.is_known() => {
-                    redirected(request.head.target, serving, id, path)
+                    redirected(request.head.target, serving, id, &path)
                 }
-                (method, _) => Some(refused_at(serving, place.site, id, path, method)),
+                (method, _) => Some(refused_at(serving, place.site, id, &path, method)),
             });
             match found {
                 Some(outcome) => outcome,
@@ -95,6 +98,14 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
+        (State::Guard(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
+        (State::Guard(_), Event::Admitted(Err(status))) => {
+            refuse(ground, None, Outcome::Error(status))
+        }
+        (State::Recall(arrived), Event::Recalled(None)) => Next::Begin(arrived),
+        (State::Recall(_), Event::Recalled(Some(recalled))) => {
+            complete(serving, None, Outcome::Recalled(recalled))
+        }
         (State::File(Lookup { route, step, purpose, over }), Event::File(answer)) => {
             follow(ground, step, purpose, over, Outcome::Content(route, answer))
         }
@@ -173,6 +184,14 @@ pub(super) fn complete(
     Next::Answer { outcome, missing }
 }
 
+/// A part of a path.
+pub(super) fn part_of<'a>(path: &Cow<'a, [u8]>, range: Range<usize>) -> Cow<'a, [u8]> {
+    match path {
+        Cow::Borrowed(path) => Cow::Borrowed(&path[range]),
+        Cow::Owned(path) => Cow::Owned(path[range].to_vec()),
+    }
+}
+
 /// Sends a client to another path and this query for now.
 fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
     let mut location = Vec::new();
@@ -211,7 +230,7 @@ fn begin_script<'a>(
     script: Script<'a>,
     over: Option<Box<Over>>,
 ) -> Next<'a> {
-    let Ground { serving, place } = ground;
+    let serving = ground.serving;
     let prefix_len = serving.prefix(id).len();
     let Some(rest) = path.get(prefix_len..) else {
         return complete(serving, over, Outcome::Directory(id));
@@ -224,14 +243,9 @@ fn begin_script<'a>(
     let Some(tree) = serving.tree(id) else {
         return Next::Script { route: id, name: script_of(name), script };
     };
-    let (slash, path) = match path {
-        Cow::Borrowed(path) => (Slash::Of(path), Cow::Borrowed(&path[prefix_len..][..name_len])),
-        Cow::Owned(path) => {
-            let slash = Slash::Found(serving.directory(place.site, &path));
-            (slash, Cow::Owned(path[prefix_len..][..name_len].to_vec()))
-        }
-    };
-    let (step, purpose) = (Step::Asked(slash), Purpose::Script(script));
+    let name = part_of(&path, prefix_len..prefix_len + name_len);
+    let (step, purpose) = (Step::Asked(Slash::of(path, ground)), Purpose::Script(script));
+    let path = name;
     Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } }
 }
 

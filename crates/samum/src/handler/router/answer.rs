@@ -12,6 +12,7 @@ use crate::content::{self, Kind};
 use crate::context::Context;
 use crate::fields;
 use crate::guard::Refusal;
+use crate::handler::attach::Recalled;
 use crate::handler::cgi::{self, Programs};
 use crate::handler::files::{self, bare};
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
@@ -39,6 +40,8 @@ pub(super) enum Outcome {
     Program(cgi::Answer),
     /// The answer of another server, or a reason why there is none.
     Passed(proxy::Answer),
+    /// The answer that the wrapper has recalled.
+    Recalled(Rc<dyn Recalled>),
     /// The file to which a program or a server has handed the request over.
     HandedOver(Box<HandedOver>),
     /// The path of this route with a slash at its end.
@@ -95,6 +98,7 @@ impl Answer {
             Outcome::Page(page) => includes::size(page),
             Outcome::Program(answer) => Programs::size(answer),
             Outcome::Passed(answer) => Proxy::size(answer),
+            Outcome::Recalled(recalled) => recalled.size(),
             // To find it again would be to ask again.
             Outcome::HandedOver(over) => {
                 let (shared, holds_files) = match &over.file {
@@ -142,6 +146,7 @@ impl Router {
             Outcome::Page(page) => includes::response(page),
             Outcome::Program(answer) => cgi::response(head, answer),
             Outcome::Passed(answer) => proxy::response(answer, cx.unix),
+            Outcome::Recalled(recalled) => recalled.response(),
             Outcome::HandedOver(over) => self.handed_over(cx, head, serving, place, over),
             Outcome::Directory(id) => {
                 let status = match head.method {

@@ -11,7 +11,7 @@ use crate::network::Origin;
 #[derive(Debug)]
 pub(super) enum Asked<'a> {
     /// Its session has the head, as long as the router does not wait for anything.
-    Given(Request<'a>),
+    Given(&'a Request<'a>),
     /// The router has a copy of the head.
     Kept(Box<Kept>),
 }
@@ -34,7 +34,7 @@ impl Asked<'_> {
     /// The same request, of which the router has a copy.
     pub(super) fn keep(self) -> Asked<'static> {
         match self {
-            Asked::Given(request) => Asked::of(request.head.to_owned(), &request),
+            Asked::Given(request) => Asked::of(request.head.to_owned(), request),
             Asked::Kept(kept) => Asked::Kept(kept),
         }
     }

@@ -135,7 +135,7 @@ impl Router {
         match asked {
             Asked::Given(request) => {
                 let asked = Asked::Given(request).keep();
-                let reply = find(&request, asked.memory());
+                let reply = find(request, asked.memory());
                 (State::Server(Some(asked), count), reply)
             }
             kept @ Asked::Kept(_) => {
@@ -229,7 +229,7 @@ impl Router {
         let (place, next) = match found {
             Ok(place) => {
                 let ground = Ground { serving, place };
-                (place, begin(ground, asked, &name, Some(handed)))
+                (place, begin(ground, asked, Cow::Borrowed(&name), Some(handed)))
             }
             Err((place, outcome)) => {
                 drop(handed);

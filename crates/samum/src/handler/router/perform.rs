@@ -1,16 +1,19 @@
 //! Does what requests need next, and has them wait for what is not there yet.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use http::{Status, path};
 
 use super::Router;
-use super::advance::{advance, complete, refuse};
+use super::advance::{advance, begin, complete, refuse};
 use super::answer::{Answer, Outcome};
+use super::asked::Asked;
 use super::place::Ground;
-use super::state::{Event, Lookup, Named, Next, Purpose, State};
+use super::state::{Arrived, Event, Lookup, Named, Next, Purpose, State};
 use super::steps::Step;
 use crate::content;
+use crate::handler::attach::{Admission, Deferred};
+use crate::handler::proxy::Held;
 use crate::handler::{Found, Search, Ticket};
 use crate::serving::{Place, Serving};
 use crate::shell::{Complaint, Shell};
@@ -22,6 +25,9 @@ pub(super) struct Pending {
     pub(super) place: Place,
     pub(super) state: State<'static>,
 }
+
+// Each file that is not in memory has one.
+const _: () = assert!(size_of::<Pending>() <= 112);
 
 /// The reply to a need of a request.
 pub(super) enum Reply {
@@ -61,8 +67,31 @@ impl Router {
         mut next: Next<'a>,
     ) -> Found<Answer> {
         let ground = Ground { serving, place };
+        let mut client = None;
         loop {
             let (state, reply) = match next {
+                Next::Guard(arrived) => {
+                    let reply = self.authorize(shell, ticket, &arrived.asked);
+                    (State::Guard(arrived), reply)
+                }
+                Next::Recall(arrived) => {
+                    let reply = self.recall(ticket, &arrived.asked);
+                    (State::Recall(arrived), reply)
+                }
+                Next::Begin(Arrived { asked, path, held }) => {
+                    if let Some((held, waits)) = held {
+                        if waits.strong_count() == 0 {
+                            // The client has gone: nobody is asked for it.
+                            let outcome = Outcome::Error(Status::ServiceUnavailable);
+                            next = complete(serving, None, outcome);
+                            continue;
+                        }
+                        self.give_back(ticket, ground, held);
+                        client = Some(waits);
+                    }
+                    next = begin(ground, asked, path, None);
+                    continue;
+                }
                 Next::File { tree, path, lookup } => {
                     let found = match lookup.step {
                         Step::Page(_) => self.files.find_page(shell, tree, &path, ticket),
@@ -81,7 +110,7 @@ impl Router {
                     continue;
                 }
                 Next::Program { path, asked, handed } => {
-                    match self.find_program(shell, ground, path, asked, handed) {
+                    match self.find_program(shell, ground, &path, asked, handed) {
                         Ok(performed) => performed,
                         Err(refused) => {
                             next = refuse(ground, None, refused);
@@ -92,7 +121,7 @@ impl Router {
                 Next::Script { route, name, script } => {
                     self.run(shell, ground, route, &name, script)
                 }
-                Next::Proxy { path, asked } => match self.pass_on(shell, ground, path, asked) {
+                Next::Proxy { path, asked } => match self.pass_on(shell, ground, &path, asked) {
                     Ok(performed) => performed,
                     Err(refused) => {
                         next = refuse(ground, None, refused);
@@ -107,7 +136,7 @@ impl Router {
                 }
                 Next::Loop { path } => {
                     shell.cx.stats.redirect_loops += 1;
-                    let path = path::with_slashes(path, b"%2F");
+                    let path = path::with_slashes(&path, b"%2F");
                     let path = String::from_utf8_lossy(&path);
                     let text = format!("the redirect of {path} leads to itself");
                     shell.complain(Complaint::Redirects, &text);
@@ -123,9 +152,78 @@ impl Router {
             };
             match reply {
                 Reply::Now(event) => next = advance(ground, state, event),
-                Reply::Later(search) => return self.wait(ticket, (serving, place), state, search),
+                Reply::Later(search) => {
+                    let search = self.wait(ticket, (serving, place), state, search);
+                    // If the client has gone, the search ends.
+                    if let Some(client) = client.as_ref().and_then(Weak::<Deferred>::upgrade) {
+                        client.set(search.clone());
+                    }
+                    return Found::Later(search);
+                }
             }
         }
+    }
+
+    /// Asks the authorizer whether a request may pass.
+    fn authorize(&mut self, shell: &mut Shell, ticket: Ticket, asked: &Asked<'_>) -> Reply {
+        let Some(authorizer) = &mut self.authorizer else {
+            return Reply::Now(Event::Admitted(Ok(())));
+        };
+        match asked.with(|request| authorizer.admit(shell, request)) {
+            Admission::Now(said) => {
+                if said.is_err() {
+                    // What its consumer takes is for nothing.
+                    drop(self.take_body(ticket));
+                }
+                Reply::Now(Event::Admitted(said))
+            }
+            Admission::Waiting => Reply::Later(None),
+        }
+    }
+
+    /// Asks the wrapper whether it recalls an answer.
+    fn recall(&mut self, ticket: Ticket, asked: &Asked<'_>) -> Reply {
+        let Some(wrapper) = &mut self.wrapper else {
+            return Reply::Now(Event::Recalled(None));
+        };
+        let found = asked.with(|request| wrapper.recall(request));
+        if let Found::Now(Some(_)) = found {
+            drop(self.take_body(ticket));
+        }
+        Reply::of(found, Event::Recalled)
+    }
+
+    /// Takes the body of a request whose consumer its session has, if there is one.
+    fn take_body(&mut self, ticket: Ticket) -> Held {
+        let body = self.proxy.take_body(ticket);
+        Held::of_body(body.or_else(|| self.programs.take_body(ticket)))
+    }
+
+    /// Gives the body of a request back to the gateway of its route, which takes it next.
+    fn give_back(&mut self, ticket: Ticket, Ground { serving, place }: Ground<'_>, held: Held) {
+        let Some(body) = held.into_body() else { return };
+        if place.route.is_some_and(|id| serving.programs(id).is_some()) {
+            self.programs.give_back(ticket, body);
+        } else {
+            self.proxy.give_back(ticket, body);
+        }
+    }
+
+    /// Goes on with requests about which the authorizer has decided or the wrapper knows what it recalls, and with what
+    /// the wrapper does alone.
+    #[inline(never)]
+    pub(super) fn act_for_attached(&mut self, shell: &mut Shell) {
+        while let Some((ticket, said)) =
+            self.authorizer.as_mut().and_then(|authorizer| authorizer.next_admitted())
+        {
+            self.resume(shell, ticket, Event::Admitted(said));
+        }
+        while let Some((ticket, recalled)) =
+            self.wrapper.as_mut().and_then(|wrapper| wrapper.next_recalled())
+        {
+            self.resume(shell, ticket, Event::Recalled(recalled));
+        }
+        self.wrapper_has_turn = self.wrapper.as_mut().is_some_and(|wrapper| wrapper.act());
     }
 
     /// Goes on with a request for which something has come.
@@ -163,14 +261,15 @@ impl Router {
         }
     }
 
-    /// Has a request wait for what its state says. `search` is for its client.
+    /// Has a request wait for what its state says. Returns what its client waits for: `search`, unless it is another
+    /// one.
     pub(super) fn wait(
         &mut self,
         ticket: Ticket,
         (serving, place): (&Rc<Serving>, Place),
         state: State<'_>,
         mut search: Option<Rc<dyn Search>>,
-    ) -> Found<Answer> {
+    ) -> Option<Rc<dyn Search>> {
         let ground = Ground { serving, place };
         let mut state = state.keep(ground);
         // A request that is perhaps for a script is held back with its body.
@@ -181,11 +280,18 @@ impl Router {
             let (held, of_client) = self.proxy.hold(ticket, waiter);
             (script.held, search) = (Some(held), Some(of_client));
         }
+        if let State::Guard(arrived) | State::Recall(arrived) = &mut state
+            && arrived.held.is_none()
+        {
+            let client = Rc::new(Deferred::default());
+            arrived.held = Some((self.take_body(ticket), Rc::downgrade(&client)));
+            search = Some(client);
+        }
         if cfg!(debug_assertions) {
             state.check(ground);
         }
         let serving = Rc::clone(serving);
         self.pending.insert(ticket, Pending { serving, place, state });
-        Found::Later(search)
+        search
     }
 }

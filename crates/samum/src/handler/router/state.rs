@@ -1,20 +1,24 @@
 //! The states of a request from its route to its answer.
 //!
 //! ```text
-//!             consumer            find
-//!   session ──────────► Offered ───────► guard ──► begin ─┬───────────────► answer
-//!      │                                   ▲              │
-//!      └───────────────────────────────────┘ find         ▼
-//!                                                  File, Template, Program, Server
+//!            consumer            find
+//!          ┌──────────► Offered ──────┐
+//!  session ┤                          ▼
+//!          └────────── find ────────► Guard ──► Recall ──► begin ──► File, Template, Program, Server ──► answer
+//!                                                            ▲                       │
+//!                                                            └───── another path ────┘
 //! ```
 //!
-//! A request goes through its steps in this order, and skips those that are not for it:
+//! A request goes through its steps in this order, and skips those that are not for it. A file in memory that is sent as
+//! it is needs no state at all (`Router::find_path`).
 //!
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
 //! | route: the place of the path | `place.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
-//! | consumer of the body | [`Router::consumer`](super::Router) | Offered, for the session | |
+//! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
+//! | authorizer | [`Authorizer`](crate::handler::attach::Authorizer) | Guard | |
+//! | answer that is recalled | [`Wrapper`](crate::handler::attach::Wrapper) | Recall | |
 //! | file, or gateway | `begin` | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
 //! | page of an error | `steps.rs` | File | |
@@ -28,6 +32,8 @@
 //! | state | waits for | has | then |
 //! |---|---|---|---|
 //! | Offered | its session, which has the consumer and asks for the answer at once or never | what the guard has said | `begin`, or a refusal |
+//! | Guard | an authorizer, if there is one | a copy of the request, its body held back | Recall, or a refusal |
+//! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |
 //! | File, perhaps a page | the same | a copy of the request | the same, or Template |
 //! | File, perhaps a script | the same | a copy of the request, its body held back | the same, Template, or Server |
@@ -35,11 +41,11 @@
 //! | Program | a program of its route | a copy of the request | the answer, an error, or a hand-over |
 //! | Server | a server of its route | a copy of the request if it may be handed over | the answer, an error, or a hand-over |
 //!
-//! Nothing here makes a system call or knows the worker. `begin` and `advance` (`advance.rs`) say what is [next](Next); the router
-//! does it (`perform.rs`), and answers with an [`Event`].
+//! Nothing here makes a system call or knows the worker. `begin` and `advance` (`advance.rs`) say what is [next](Next);
+//! the router does it (`perform.rs`), and answers with an [`Event`].
 
 use std::borrow::Cow;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{FieldSection, Status};
@@ -50,6 +56,7 @@ use super::place::Ground;
 use super::steps::Step;
 use crate::content::{self, Kind, Resource};
 use crate::guard::Refusal;
+use crate::handler::attach::{Deferred, Recalled};
 use crate::handler::cgi;
 use crate::handler::gateway::HAND_OVERS_MAX;
 use crate::handler::gateway::interest::Interest;
@@ -65,6 +72,10 @@ use crate::upstream::Server;
 pub(super) enum State<'a> {
     /// Its session has the consumer of the body, and asks for the answer.
     Offered(Result<(), Refusal>),
+    /// An authorizer decides whether the request may pass.
+    Guard(Arrived<'a>),
+    /// A wrapper finds out whether it has the answer.
+    Recall(Arrived<'a>),
     /// A file is looked for.
     File(Lookup<'a>),
     /// The file was found, and its directives are parsed.
@@ -73,6 +84,16 @@ pub(super) enum State<'a> {
     Program(Asked<'a>, u32),
     /// A server answers. The request has been handed over so many times; none if it cannot be.
     Server(Option<Asked<'a>>, u32),
+}
+
+/// A request that its route has not been asked for.
+#[derive(Debug)]
+pub(super) struct Arrived<'a> {
+    pub(super) asked: Asked<'a>,
+    /// Its path in normal form.
+    pub(super) path: Cow<'a, [u8]>,
+    /// Its body and its client, once it has had to wait.
+    pub(super) held: Option<(Held, Weak<Deferred>)>,
 }
 
 /// A file that is looked for.
@@ -151,6 +172,10 @@ pub(super) enum By {
 /// What has come for a request that waits.
 #[derive(Debug)]
 pub(super) enum Event {
+    /// The decision of an authorizer.
+    Admitted(Result<(), Status>),
+    /// The answer that a wrapper recalls, if it does.
+    Recalled(Option<Rc<dyn Recalled>>),
     /// A file, a directory, or a reason why there is none.
     File(content::Answer),
     /// The template of a file, or a status because it has none.
@@ -164,6 +189,12 @@ pub(super) enum Event {
 /// What a request needs next.
 #[derive(Debug)]
 pub(super) enum Next<'a> {
+    /// The decision of the authorizer.
+    Guard(Arrived<'a>),
+    /// What the wrapper recalls.
+    Recall(Arrived<'a>),
+    /// Its route, with its body: `begin`.
+    Begin(Arrived<'a>),
     /// This file.
     File { tree: TreeId, path: Cow<'a, [u8]>, lookup: Lookup<'a> },
     /// The template of its file.
@@ -171,17 +202,17 @@ pub(super) enum Next<'a> {
     /// A page of its file, and then `complete`.
     Page(Parsing<'a>, Rc<Template>),
     /// A program of its route.
-    Program { path: &'a [u8], asked: Asked<'a>, handed: Option<(Rc<Interest>, u32)> },
+    Program { path: Cow<'a, [u8]>, asked: Asked<'a>, handed: Option<(Rc<Interest>, u32)> },
     /// A script of this route.
     Script { route: RouteId, name: Vec<u8>, script: Script<'a> },
     /// A server of its route.
-    Proxy { path: &'a [u8], asked: Asked<'a> },
+    Proxy { path: Cow<'a, [u8]>, asked: Asked<'a> },
     /// The route of another path, and its guard.
     Route { asked: Asked<'a>, path: Vec<u8>, handed: Handed },
     /// The route of a file that a server has named, and its guard.
     Named { asked: Option<Asked<'a>>, server: Arc<Server>, over: HandOver },
     /// The operator has to learn that a redirect leads to itself. The request is answered with status 500.
-    Loop { path: &'a [u8] },
+    Loop { path: Cow<'a, [u8]> },
     /// Nothing: this is the answer. The file that a server has named is missing, perhaps.
     Answer { outcome: Outcome, missing: Option<Named> },
 }
@@ -193,11 +224,20 @@ impl Over {
     }
 }
 
+impl Arrived<'_> {
+    fn keep(self) -> Arrived<'static> {
+        let Self { asked, path, held } = self;
+        Arrived { asked: asked.keep(), path: Cow::Owned(path.into_owned()), held }
+    }
+}
+
 impl State<'_> {
     /// The same state, of a request that its session does not lend any longer.
     pub(super) fn keep(self, ground: Ground<'_>) -> State<'static> {
         match self {
             State::Offered(said) => State::Offered(said),
+            State::Guard(arrived) => State::Guard(arrived.keep()),
+            State::Recall(arrived) => State::Recall(arrived.keep()),
             State::File(Lookup { route, step, purpose, over }) => {
                 let step = step.keep(ground);
                 let purpose = match purpose {
@@ -222,6 +262,11 @@ impl State<'_> {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
             Self::Offered(_) => unreachable!("its session asks for the answer at once or never"),
+            Self::Guard(Arrived { asked, path, held })
+            | Self::Recall(Arrived { asked, path, held }) => {
+                assert!(asked.is_kept() && held.is_some(), "its session lends nothing");
+                assert!(path.starts_with(b"/"), "it is in its normal form");
+            }
             Self::File(Lookup { route, step, purpose, over }) => {
                 assert!(serving.tree(*route).is_some(), "no file is of a route without files");
                 if let Step::Page(error) = step {
@@ -261,6 +306,8 @@ impl State<'_> {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Offered(_) => "Offered",
+            Self::Guard(_) => "Guard",
+            Self::Recall(_) => "Recall",
             Self::File(_) => "File",
             Self::Template(_) => "Template",
             Self::Program(..) => "Program",
@@ -272,6 +319,8 @@ impl State<'_> {
 impl Event {
     pub(super) const fn name(&self) -> &'static str {
         match self {
+            Self::Admitted(_) => "Admitted",
+            Self::Recalled(_) => "Recalled",
             Self::File(_) => "File",
             Self::Template(_) => "Template",
             Self::Program(_) => "Program",

@@ -13,6 +13,8 @@
 //!
 //! A fallback has no fallback and a page has no page, so the steps end whatever the configuration says.
 
+use std::borrow::Cow;
+
 use http::Status;
 
 use super::answer::{Outcome, Paged};
@@ -42,7 +44,15 @@ pub(super) enum Slash<'a> {
     Found(Option<RouteId>),
 }
 
-impl Slash<'_> {
+impl<'a> Slash<'a> {
+    /// That of a path, which is looked for at once if the path is not lent.
+    pub(super) fn of(path: Cow<'a, [u8]>, ground: Ground<'_>) -> Self {
+        match path {
+            Cow::Borrowed(path) => Slash::Of(path),
+            Cow::Owned(path) => Slash::Found(Slash::Of(&path).find(ground)),
+        }
+    }
+
     fn find(self, Ground { serving, place }: Ground<'_>) -> Option<RouteId> {
         match self {
             Slash::Of(path) => serving.directory(place.site, path),
@@ -74,6 +84,7 @@ impl Outcome {
             | Self::Page(_)
             | Self::Program(_)
             | Self::Passed(_)
+            | Self::Recalled(_)
             | Self::HandedOver(_)
             | Self::Directory(_)
             | Self::Moved(_)

@@ -1,5 +1,6 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::BTreeSet;
+use std::rc::Weak;
 use std::sync::Arc;
 
 use http::{FieldIndex, FieldSection, Head, Version};
@@ -8,14 +9,15 @@ use proptest::prelude::*;
 use ring::Key;
 
 use super::super::stage::{route, serving_of, site};
-use super::super::state::Named;
+use super::super::state::{Arrived, Named};
 use super::*;
 use crate::config::Route;
 use crate::content::FileSet;
+use crate::handler::attach::Recalled;
 use crate::handler::gateway::HAND_OVERS_MAX;
 use crate::handler::gateway::interest::Interest;
 use crate::handler::proxy::Held;
-use crate::handler::{Request, Ticket};
+use crate::handler::{AnswerSize, Request, Response, Ticket};
 use crate::includes::{Parser, Template};
 use crate::network::{Origin, Peer};
 
@@ -100,7 +102,21 @@ fn by_server(serving: &Serving, to: proxy::response::Target) -> Event {
     let server = Arc::clone(&upstream.servers(ring::Time::default())[0]);
     let fields = FieldSection::EMPTY;
     let over = Box::new(HandOver { to, fields });
-    Event::Server(proxy::Answer::HandOver(over, server, Held::empty()))
+    Event::Server(proxy::Answer::HandOver(over, server, Held::of_body(None)))
+}
+
+/// An answer that a wrapper has kept.
+#[derive(Debug)]
+struct Kept;
+
+impl Recalled for Kept {
+    fn size(&self) -> AnswerSize {
+        AnswerSize::default()
+    }
+
+    fn response(&self) -> Response<'_> {
+        unreachable!("nobody asks for it")
+    }
 }
 
 /// What a request has come to.
@@ -137,6 +153,7 @@ fn kind(outcome: &Outcome) -> &'static str {
         Outcome::Directory(_) => "directory",
         Outcome::Options(_) => "options",
         Outcome::Metrics => "a page",
+        Outcome::Recalled(_) => "recalled",
         _ => "another",
     }
 }
@@ -166,11 +183,18 @@ fn walk(
     let request = Request { head: &head, ticket, origin: &origin, is_again: false };
     let mut place = serving.place(site(), path.as_bytes());
     let at = |place| Ground { serving, place };
-    let mut next = begin(at(place), Asked::Given(request), path.as_bytes(), None);
+    let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
+    let mut next = Next::Guard(Arrived { asked, path, held: None });
     let (mut states, mut missing) = (Vec::new(), 0);
     loop {
         assert!(states.len() < 200, "it goes round in circles: {states:?}");
         let state = match next {
+            Next::Guard(arrived) => State::Guard(arrived),
+            Next::Recall(arrived) => State::Recall(arrived),
+            Next::Begin(Arrived { asked, path, .. }) => {
+                next = begin(at(place), asked, path, None);
+                continue;
+            }
             Next::File { tree, path, lookup } => {
                 assert_eq!(serving.tree(lookup.route), Some(tree), "{path:?}");
                 State::File(lookup)
@@ -197,7 +221,8 @@ fn walk(
             Next::Route { asked, path, handed } => {
                 let path = PATHS.iter().find(|one| one.as_bytes() == path).expect("one of ours");
                 place = serving.inner_place(site(), path.as_bytes());
-                next = begin(at(place), asked.keep(), path.as_bytes(), Some(handed));
+                let path = Cow::Borrowed(path.as_bytes());
+                next = begin(at(place), asked.keep(), path, Some(handed));
                 continue;
             }
             Next::Named { asked, server, over: HandOver { to, fields } } => {
@@ -220,7 +245,10 @@ fn walk(
         };
         let mut state = state.keep(at(place));
         if let State::File(Lookup { purpose: Purpose::Script(script), .. }) = &mut state {
-            script.held.get_or_insert_with(Held::empty);
+            script.held.get_or_insert_with(|| Held::of_body(None));
+        }
+        if let State::Guard(arrived) | State::Recall(arrived) = &mut state {
+            arrived.held.get_or_insert_with(|| (Held::of_body(None), Weak::new()));
         }
         state.check(at(place));
         states.push(name(&state));
@@ -235,6 +263,10 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
     let statuses = [Status::BadGateway, Status::MethodNotAllowed, Status::NotFound];
     match state {
         State::Offered(_) => unreachable!("it is no state in which a request waits"),
+        State::Guard(_) if choice.is_multiple_of(8) => Event::Admitted(Err(Status::Forbidden)),
+        State::Guard(_) => Event::Admitted(Ok(())),
+        State::Recall(_) if choice.is_multiple_of(8) => Event::Recalled(Some(Rc::new(Kept))),
+        State::Recall(_) => Event::Recalled(None),
         State::File(_) => Event::File(found(FOUND[choice % FOUND.len()])),
         State::Template(_) => Event::Template(match choice % 3 {
             0 => Ok(template(b"plain")),
@@ -259,13 +291,41 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
 /// Follows a request with these events; there may be more than are needed.
 fn with_events(path: &'static str, events: Vec<Event>) -> (String, Vec<&'static str>) {
     let mut events = events.into_iter();
-    let walked = walk(&serving(), Method::Get, path, |_| events.next().expect("an event"));
+    let event = |state: &State<'_>| let_pass(state).or_else(|| events.next()).expect("an event");
+    let mut walked = walk(&serving(), Method::Get, path, event);
+    walked.states.retain(|state| !["Guard", "Recall"].contains(state));
     assert!(events.next().is_none(), "{path}: it has not waited for all: {:?}", walked.states);
     (walked.answer(), walked.states)
 }
 
+/// Lets a request pass to its route.
+fn let_pass(state: &State<'_>) -> Option<Event> {
+    match state {
+        State::Guard(_) => Some(Event::Admitted(Ok(()))),
+        State::Recall(_) => Some(Event::Recalled(None)),
+        _ => None,
+    }
+}
+
 fn files(names: &[&str]) -> Vec<Event> {
     names.iter().map(|name| Event::File(found(name))).collect()
+}
+
+#[test]
+fn a_guard_and_a_wrapper_may_answer_later_and_come_first() {
+    let answer = |events: Vec<Event>| {
+        let mut events = events.into_iter();
+        let walked =
+            walk(&serving(), Method::Get, "/files/a", |_| events.next().expect("an event"));
+        (walked.answer(), walked.states)
+    };
+    let admitted = || Event::Admitted(Ok(()));
+    let refused = vec![Event::Admitted(Err(Status::Forbidden))];
+    assert_eq!(answer(refused), ("403".to_owned(), vec!["Guard"]));
+    let kept = vec![admitted(), Event::Recalled(Some(Rc::new(Kept)))];
+    assert_eq!(answer(kept), ("recalled".to_owned(), vec!["Guard", "Recall"]));
+    let not = vec![admitted(), Event::Recalled(None), Event::File(found("text"))];
+    assert_eq!(answer(not), ("content".to_owned(), vec!["Guard", "Recall", "file"]));
 }
 
 #[test]
@@ -359,6 +419,7 @@ fn a_program_answers_or_hands_the_request_over() {
     }
     let mut count = 0;
     let walked = walk(&serving(), Method::Get, "/cgi/a", |state| match state {
+        State::Guard(_) | State::Recall(_) => let_pass(state).expect("it waits for that"),
         State::Program(..) => {
             count += 1;
             by_program("/cgi/a")
@@ -415,12 +476,14 @@ fn a_server_answers_or_hands_the_request_over() {
     }
     let mut events = vec![named(), Event::File(found("missing")), Event::File(found("text"))];
     events.reverse();
-    let walked = walk(serving, Method::Get, "/proxy/a", |_| events.pop().expect("an event"));
+    let walked = walk(serving, Method::Get, "/proxy/a", |state| {
+        let_pass(state).or_else(|| events.pop()).expect("an event")
+    });
     assert_eq!((walked.answer(), walked.is_missing), ("page of Some(404)".to_owned(), true));
 }
 
 #[test]
-#[should_panic(expected = "Template for File")]
+#[should_panic(expected = "Template for Guard")]
 fn an_event_that_nothing_waits_for_is_a_mistake() {
     let event = |_: &State<'_>| Event::Template(Err(Status::NotFound));
     walk(&serving(), Method::Get, "/files/a", event);
@@ -440,7 +503,17 @@ fn each_state_is_reached() {
             reached.extend(walked.states);
         }
     }
-    let all = ["Program", "Server", "Template", "error page", "file", "page", "script"];
+    let all = [
+        "Guard",
+        "Recall",
+        "Program",
+        "Server",
+        "Template",
+        "error page",
+        "file",
+        "page",
+        "script",
+    ];
     assert_eq!(reached, BTreeSet::from(all));
 }
 

@@ -1,0 +1,80 @@
+//! What attaches to the router from outside: an authorizer beside the guards of routes, and a wrapper around their
+//! answers.
+
+use core::cell::RefCell;
+use core::fmt;
+use std::rc::Rc;
+
+use http::{Head, Status};
+use sendfile::Weight;
+
+use super::{AnswerSize, Found, Request, Response, Search, Ticket};
+use crate::shell::Shell;
+
+/// Decides whether requests may pass that the guards of their routes let pass: a check of passwords, an application
+/// that is asked. A body comes meanwhile, as far as there is room for it.
+///
+/// It is asked about what clients ask for, and about what pages include. A request that a program or a server hands
+/// over to another route meets only the guard of that route.
+pub trait Authorizer: fmt::Debug {
+    /// Lets a request pass or refuses it, now or later.
+    fn admit(&mut self, shell: &mut Shell, request: &Request<'_>) -> Admission;
+
+    /// The next request about which it was decided since [`Admission::Waiting`].
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Status>)>;
+}
+
+/// The decision of an authorizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The request may pass, or is refused with this status.
+    Now(Result<(), Status>),
+    /// [`Authorizer::next_admitted`] will tell.
+    Waiting,
+}
+
+/// Wraps the answers of routes: a cache, a compressor.
+pub trait Wrapper: fmt::Debug {
+    /// Recalls the answer to a request that was let pass, before its route is asked for one.
+    fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>>;
+
+    /// The next request for which it was found out since [`Found::Later`] whether an answer is recalled.
+    fn next_recalled(&mut self) -> Option<(Ticket, Option<Rc<dyn Recalled>>)>;
+
+    /// Wraps the response of a route: its fields and its body.
+    fn wrap(&mut self, head: &Head<'_>, response: &mut Response<'_>);
+
+    /// Goes on with bodies whose clients have left. Returns whether there may be more to do in another turn of the
+    /// worker.
+    fn act(&mut self) -> bool;
+}
+
+/// An answer that a wrapper recalls.
+pub trait Recalled: fmt::Debug {
+    /// The memory that it keeps.
+    fn size(&self) -> AnswerSize;
+
+    /// The response that it comes to.
+    fn response(&self) -> Response<'_>;
+}
+
+/// The search of a client that waits before it is known for what: for the search of its gateway, once there is one.
+#[derive(Debug, Default)]
+pub(super) struct Deferred(RefCell<Option<Rc<dyn Search>>>);
+
+impl Deferred {
+    /// The client waits for this search.
+    pub(super) fn set(&self, search: Option<Rc<dyn Search>>) {
+        *self.0.borrow_mut() = search;
+    }
+}
+
+impl Search for Deferred {
+    fn weight(&self) -> Weight {
+        self.0.borrow().as_ref().map_or_else(Weight::default, |search| search.weight())
+    }
+
+    fn ends_with_client(&self) -> bool {
+        self.0.borrow().as_ref().is_some_and(|search| search.ends_with_client())
+    }
+}

@@ -1,0 +1,420 @@
+//! What attaches to the router: an authorizer that decides later, and a cache that wraps the answers of a route. It
+//! answers from memory what it has seen before, by method and path.
+
+use core::cell::RefCell;
+use core::ops::Range;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Head, Method, ResponseHead, Status, Target};
+use ring::sim::{Peer, PeerListener, World};
+use samum::config::{Action, Config, GatewayRules, Tuning, Upstream, upstream};
+use samum::handler::attach::{Admission, Authorizer, Recalled, Wrapper};
+use samum::handler::router::Router;
+use samum::handler::{
+    AnswerSize, Body, BodySink, Found, Part, Produced, Producer, Request, Response, Ticket,
+};
+use samum::network::Listeners;
+use samum::serving::Snapshot;
+use samum::session::Http1;
+use samum::shell::Shell;
+use samum::worker::Worker;
+use sendfile::{File, Piece, Policy, Takes};
+
+use crate::stage::{content, parse};
+use crate::world::{config, parts, pass, run_until};
+
+/// The server that requests are passed on to.
+const SERVER: &str = "127.0.0.1:9000";
+/// Bytes that a copy takes in one turn of a response whose client has left.
+const ROOM: u64 = 16 * 1024;
+/// Responses of which a copy is made although their clients have left.
+const ORPHANS_MAX: usize = 4;
+
+/// A method and a path.
+type Name = (String, Vec<u8>);
+
+/// The bytes of a response that is kept.
+#[derive(Debug)]
+struct Kept(Vec<u8>);
+
+/// The memory of a cache.
+#[derive(Debug, Default)]
+struct Memory {
+    kept: HashMap<Name, Rc<Kept>>,
+    /// Requests for whose answers it looks until the next turn.
+    looks: VecDeque<(Ticket, Option<Rc<dyn Recalled>>)>,
+    /// Copies whose clients have left.
+    orphans: Vec<Copy>,
+}
+
+#[derive(Debug)]
+struct Cache(Rc<RefCell<Memory>>);
+
+/// A response of which a copy is made.
+#[derive(Debug)]
+struct Copy {
+    name: Name,
+    source: Box<dyn Producer>,
+    bytes: Vec<u8>,
+}
+
+/// Gives a response to its client, and makes a copy.
+#[derive(Debug)]
+struct Tee {
+    /// None once it has ended.
+    copy: Option<Copy>,
+    memory: Rc<RefCell<Memory>>,
+}
+
+/// Takes bytes in memory.
+#[derive(Debug, Default)]
+struct Sink(Vec<u8>);
+
+impl BodySink for Sink {
+    fn takes(&self) -> Takes {
+        Takes::Memory
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.0.extend_from_slice(piece.bytes());
+    }
+
+    fn push_file(&mut self, _file: &Rc<File>, _range: Range<u64>, _policy: Policy) {
+        unreachable!("a server has no files of ours")
+    }
+}
+
+fn name_of(head: &Head<'_>) -> Option<Name> {
+    let Target::Origin { path, .. } = head.target else { return None };
+    matches!(head.method, Method::Get).then(|| (format!("{:?}", head.method), path.to_vec()))
+}
+
+impl Copy {
+    /// Takes more of its source. Returns what is new.
+    fn poll(&mut self, room: u64) -> (Produced, Vec<u8>) {
+        let mut sink = Sink::default();
+        let produced = self.source.poll(room, &mut sink);
+        self.bytes.extend_from_slice(&sink.0);
+        (produced, sink.0)
+    }
+
+    fn keep(self, memory: &mut Memory) {
+        memory.kept.insert(self.name, Rc::new(Kept(self.bytes)));
+    }
+}
+
+impl Producer for Tee {
+    fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced {
+        let Some(copy) = &mut self.copy else { return Produced::Ended };
+        let (produced, bytes) = copy.poll(room);
+        sink.push(Piece::Bytes(bytes));
+        match produced {
+            Produced::Ended => self.copy.take().into_iter().for_each(|copy| {
+                copy.keep(&mut self.memory.borrow_mut());
+            }),
+            Produced::Failed => self.copy = None,
+            Produced::More | Produced::Waiting => {}
+        }
+        produced
+    }
+
+    fn weight(&self) -> u64 {
+        self.copy.as_ref().map_or(0, |copy| copy.source.weight())
+    }
+}
+
+impl Drop for Tee {
+    /// The client has left. The copy is made all the same.
+    fn drop(&mut self) {
+        let mut memory = self.memory.borrow_mut();
+        if memory.orphans.len() < ORPHANS_MAX {
+            memory.orphans.extend(self.copy.take());
+        }
+    }
+}
+
+impl Recalled for Kept {
+    fn size(&self) -> AnswerSize {
+        AnswerSize { shared: self.0.len() as u64, ..AnswerSize::default() }
+    }
+
+    fn response(&self) -> Response<'_> {
+        let mut head = ResponseHead::new(Status::Ok);
+        head.content_length = Some(self.0.len() as u64);
+        head.extra.push(b"Age", b"0");
+        Response::new(head, Body::from(Part::Piece(Piece::Bytes(self.0.clone()))))
+    }
+}
+
+impl Wrapper for Cache {
+    fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>> {
+        let mut memory = self.0.borrow_mut();
+        let kept = name_of(request.head).and_then(|name| memory.kept.get(&name).cloned());
+        let Some(kept) = kept else { return Found::Now(None) };
+        // As if it had to read.
+        memory.looks.push_back((request.ticket, Some(kept)));
+        Found::Later(None)
+    }
+
+    fn next_recalled(&mut self) -> Option<(Ticket, Option<Rc<dyn Recalled>>)> {
+        self.0.borrow_mut().looks.pop_front()
+    }
+
+    fn wrap(&mut self, head: &Head<'_>, response: &mut Response<'_>) {
+        let made = response.made();
+        let Some(name) = name_of(head).filter(|_| made.head.status == Status::Ok) else { return };
+        let mut memory = self.0.borrow_mut();
+        let parts = core::mem::take(&mut made.body).into_iter().map(|part| match part {
+            Part::Producer(source) => {
+                let copy = Some(Copy { name: name.clone(), source, bytes: Vec::new() });
+                Part::Producer(Box::new(Tee { copy, memory: Rc::clone(&self.0) }))
+            }
+            // A short body has come with the head, and is the only part.
+            Part::Piece(piece) => {
+                memory.kept.insert(name.clone(), Rc::new(Kept(piece.bytes().to_vec())));
+                Part::Piece(piece)
+            }
+            part @ Part::File(..) => part,
+        });
+        let mut body = Body::EMPTY;
+        parts.for_each(|part| body.push(part));
+        made.body = body;
+    }
+
+    fn act(&mut self) -> bool {
+        let mut has_more = false;
+        let orphans = core::mem::take(&mut self.0.borrow_mut().orphans);
+        for mut copy in orphans {
+            let (produced, bytes) = copy.poll(ROOM);
+            has_more |= produced == Produced::More || !bytes.is_empty();
+            let mut memory = self.0.borrow_mut();
+            match produced {
+                Produced::Ended => copy.keep(&mut memory),
+                Produced::Failed => {}
+                Produced::More | Produced::Waiting => memory.orphans.push(copy),
+            }
+        }
+        has_more
+    }
+}
+
+/// An authorizer that a test tells what to say.
+#[derive(Debug, Default)]
+struct Door {
+    /// Requests about which it thinks.
+    asked: VecDeque<Ticket>,
+    said: VecDeque<(Ticket, Result<(), Status>)>,
+}
+
+#[derive(Debug)]
+struct Doorman(Rc<RefCell<Door>>);
+
+impl Authorizer for Doorman {
+    fn admit(&mut self, _shell: &mut Shell, request: &Request<'_>) -> Admission {
+        match request.head.target {
+            Target::Origin { path: b"/forbidden", .. } => Admission::Now(Err(Status::Forbidden)),
+            Target::Origin { path, .. } if path.starts_with(b"/private/") => {
+                self.0.borrow_mut().asked.push_back(request.ticket);
+                Admission::Waiting
+            }
+            _ => Admission::Now(Ok(())),
+        }
+    }
+
+    fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Status>)> {
+        self.0.borrow_mut().said.pop_front()
+    }
+}
+
+struct Stage {
+    world: World,
+    worker: Worker<Http1, Listeners, Router>,
+    listener: PeerListener,
+    memory: Rc<RefCell<Memory>>,
+    door: Rc<RefCell<Door>>,
+}
+
+impl Stage {
+    /// A server to which all requests are passed on, behind a cache and an authorizer.
+    fn new() -> Self {
+        let world = World::new(config(1));
+        let listener = world.listen(SERVER.parse::<core::net::SocketAddr>().expect("an address"));
+        let servers = vec![upstream::server(&format!("http://{SERVER}")).expect("a server")];
+        let rules = GatewayRules::default();
+        let mut config = Config::default();
+        config.sites[0].routes[0].action = Action::Proxy(Upstream { servers, rules });
+        let mut parts = parts(&world, Tuning::default());
+        parts.snapshot = Arc::new(Snapshot::new(&config).expect("a valid configuration"));
+        parts.roots.clear();
+        let network = Listeners::new(parts.listeners.clone());
+        let (memory, door) = (Rc::default(), Rc::default());
+        let (cache, doorman) = (Cache(Rc::clone(&memory)), Doorman(Rc::clone(&door)));
+        let worker = Worker::with(parts, network, |shell| {
+            let mut router = Router::new(&[], 64, shell)?;
+            router.set_wrapper(Box::new(cache));
+            router.set_authorizer(Box::new(doorman));
+            Ok(router)
+        });
+        Self { world, worker: worker.expect("memory"), listener, memory, door }
+    }
+
+    fn ask(&self, request: &str) -> Peer {
+        let client = self.world.connect();
+        client.send(request.as_bytes());
+        client
+    }
+
+    /// The same for a request about which the authorizer thinks.
+    fn ask_door(&mut self, request: &str) -> Peer {
+        let before = self.door.borrow().asked.len();
+        let client = self.ask(request);
+        run_until(&mut self.worker, || self.door.borrow().asked.len() > before);
+        client
+    }
+
+    /// The server's end of a connection, once it has a request that ends so.
+    fn accept(&mut self, end: &[u8]) -> Peer {
+        let mut server = None;
+        run_until(&mut self.worker, || {
+            server = server.take().or_else(|| self.listener.accept());
+            server.as_ref().is_some_and(|server| server.received().ends_with(end))
+        });
+        server.expect("a connection to the server")
+    }
+
+    /// Returns whether something was asked of the server.
+    fn has_asked(&mut self) -> bool {
+        pass(&mut self.worker, Duration::from_millis(50));
+        self.listener.accept().is_some()
+    }
+
+    /// The status, the body of the response to a client, and whether it comes from memory.
+    fn response(&mut self, client: &Peer) -> (u16, Vec<u8>, bool) {
+        let mut response = None;
+        run_until(&mut self.worker, || {
+            response = parse(&client.received()).filter(|response| response.whole);
+            response.is_some()
+        });
+        let response = response.expect("a response");
+        (response.status, response.body, response.head.contains("\r\nAge: 0\r\n"))
+    }
+
+    /// Has the authorizer say this about the request that has waited for longest.
+    fn say(&mut self, said: Result<(), Status>) {
+        run_until(&mut self.worker, || !self.door.borrow().asked.is_empty());
+        let mut door = self.door.borrow_mut();
+        let ticket = door.asked.pop_front().expect("it was asked");
+        door.said.push_back((ticket, said));
+    }
+
+    fn check_nothing_is_left(&mut self) {
+        self.memory.borrow_mut().kept.clear();
+        pass(&mut self.worker, Duration::from_secs(300));
+        assert_eq!(self.worker.connections(), 0, "connections are left");
+        assert_eq!(self.worker.held(), (0, 0), "memory is left");
+        assert!(self.memory.borrow().orphans.is_empty(), "copies are left");
+    }
+}
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n")
+}
+
+fn answer(body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+#[test]
+fn what_was_seen_before_is_answered_from_memory_by_method_and_path() {
+    let mut stage = Stage::new();
+    let client = stage.ask(&get("/a"));
+    let server = stage.accept(b"\r\n\r\n");
+    server.send(&answer(b"first"));
+    assert_eq!(stage.response(&client), (200, b"first".to_vec(), false));
+    for _ in 0..2 {
+        let again = stage.ask(&get("/a"));
+        assert_eq!(stage.response(&again), (200, b"first".to_vec(), true));
+    }
+    drop(server);
+    // Neither another path nor another method is answered with it.
+    for request in [get("/b"), get("/a").replace("GET", "DELETE")] {
+        let client = stage.ask(&request);
+        let server = stage.accept(b"\r\n\r\n");
+        server.send(&answer(b"second"));
+        assert_eq!(stage.response(&client), (200, b"second".to_vec(), false));
+    }
+    drop(client);
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn a_tee_outlives_its_client() {
+    let mut stage = Stage::new();
+    let body = content(1, 300_000);
+    let whole = answer(&body);
+    let client = stage.ask(&get("/a"));
+    let server = stage.accept(b"\r\n\r\n");
+    server.send(&whole[..50_000]);
+    run_until(&mut stage.worker, || client.received_bytes() > 10_000);
+    client.reset();
+    drop(client);
+    pass(&mut stage.worker, Duration::from_secs(1));
+    assert_eq!(stage.memory.borrow().orphans.len(), 1, "the copy has not ended");
+    for part in whole[50_000..].chunks(40_000) {
+        server.send(part);
+        pass(&mut stage.worker, Duration::from_millis(50));
+    }
+    assert!(stage.memory.borrow().orphans.is_empty(), "the copy has ended");
+    let again = stage.ask(&get("/a"));
+    let (status, found, is_kept) = stage.response(&again);
+    assert!(status == 200 && is_kept && found == body, "{status} {is_kept} {}", found.len());
+    // One of which no more comes ends with the server.
+    let client = stage.ask(&get("/b"));
+    drop(server);
+    let server = stage.accept(b"\r\n\r\n");
+    server.send(&whole[..50_000]);
+    run_until(&mut stage.worker, || client.received_bytes() > 10_000);
+    drop((client, again));
+    pass(&mut stage.worker, Duration::from_secs(1));
+    drop(server);
+    stage.check_nothing_is_left();
+}
+
+#[test]
+fn an_authorizer_may_answer_later() {
+    let mut stage = Stage::new();
+    let post = "POST /private/a HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody";
+    let clients = [get("/private/a"), post.to_owned()].map(|request| stage.ask_door(&request));
+    assert!(!stage.has_asked(), "the server is not asked before the authorizer has said yes");
+    for (client, end) in clients.iter().zip([&b"\r\n\r\n"[..], b"body"]) {
+        stage.say(Ok(()));
+        let server = stage.accept(end);
+        server.send(&answer(b"private"));
+        assert_eq!(stage.response(client), (200, b"private".to_vec(), false));
+    }
+    // It is asked before the cache is.
+    for (request, said) in
+        [(get("/private/a"), Err(Status::Forbidden)), (get("/private/a"), Ok(()))]
+    {
+        let client = stage.ask(&request);
+        stage.say(said);
+        let (status, _, is_kept) = stage.response(&client);
+        assert_eq!((status, is_kept), if said.is_ok() { (200, true) } else { (403, false) });
+    }
+    let refused = [stage.ask(&get("/forbidden")), stage.ask_door(post)];
+    stage.say(Err(Status::Unauthorized));
+    assert_eq!(stage.response(&refused[0]).0, 403);
+    assert_eq!(stage.response(&refused[1]).0, 401);
+    // The client has left before it is let pass: nobody is asked for it.
+    let client = stage.ask_door(&get("/private/b"));
+    client.reset();
+    drop((client, clients, refused));
+    pass(&mut stage.worker, Duration::from_secs(1));
+    stage.say(Ok(()));
+    pass(&mut stage.worker, Duration::from_secs(1));
+    stage.check_nothing_is_left();
+}
