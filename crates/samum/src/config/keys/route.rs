@@ -182,10 +182,10 @@ pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
         example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
         doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
               of a request is kept, unless the URL of the server has one, which then takes the place of the path \
-              of the route. Each server may have a path of its own. The path of the route has the spelling \
-              of the configuration, and a path with dot segments is sent in its normal form. A `Location` with the address of the server, or \
-              with a path below that of its URL, reaches the client as the path below that of the route. A host name \
-              stands for its addresses, 16 at most. It is resolved again every 30 s, and its last addresses count \
+              of the route. Each server may have a path of its own. The path of the route has the spelling of the \
+              configuration, and a path with dot segments is sent in its normal form. A `Location` with the address of \
+              the server, or with a path below that of its URL, reaches the client as the path below that of the \
+              route. A host name stands for its addresses, 16 at most. It is resolved again every 30 s, and its last addresses count \
               while that fails. A response with `X-Accel-Redirect: /path` or `X-Sendfile: /directory/file`, whatever \
               its status, is replaced by that \
               file of the site, with the status of the file (200, 206, 304).",

@@ -292,7 +292,7 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               everything that the user of the server may read; or those that stay beneath the directory and those that \
               lead into it or into others, which the table `symlinks` names. Other links lead to nothing, and are not in \
               listings; links into `/proc` never lead anywhere. `dotfiles` is about the path of the request, not about \
-              that of a target. A link to a script or a program of the site leads to nothing, whatever its name is. \
+              that of a target. A link with another name to a script or a program of the site leads to nothing. \
               Scripts that another process opens by their path follow its own rules.",
         read: |shared, node, notes| {
             let symlinks = if node.is_table() {
