@@ -12,9 +12,10 @@ use crate::world::for_seeds_of;
 /// The budget of the worker.
 const BUDGET: u64 = 1024 * 1024;
 const BUFFER: u64 = 64 * 1024;
-/// Bytes beyond the budget that a connection may hold: its own budget, for the worker counts it again when it has acted; and
-/// what the stream has of the one request that it may always have under way.
-const ONE: u64 = (128 + 64) * 1024;
+/// Bytes beyond the budget that a connection may hold: its own budget, for the worker counts it again when it has acted;
+/// what the stream has of the one request that it may always have under way; and, if that is for a page, what comes at once for
+/// each of its eight holes before their turn.
+const ONE: u64 = (128 + 64 + 8 * 20) * 1024;
 const CLIENTS: usize = 40;
 /// Bytes of the longest contents.
 const LONG: usize = 300_000;
