@@ -13,6 +13,8 @@
 
 use sendfile::{Account, Weight};
 
+use crate::config::WORKER_BYTES_MAX;
+
 /// Bytes that one connection may hold. The last response that begins below this limit may exceed it by
 /// its own memory: a finished response or 64 KiB of a listing. Four finished responses of the largest
 /// size can wait while a fifth begins.
@@ -21,9 +23,8 @@ pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 /// Bytes of finished responses and listings that one worker keeps for later requests.
 pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes that the connections of one worker may hold together with its cached responses, unless its
-/// settings say otherwise: beside a full cache the budgets of 512 connections.
-pub(crate) const WORKER_BYTES_MAX: u64 = CACHED_BYTES_MAX + 64 * 1024 * 1024;
+// Unless its settings say otherwise, a worker has beside a full cache the budgets of 512 connections.
+const _: () = assert!(WORKER_BYTES_MAX == CACHED_BYTES_MAX + 512 * CONNECTION_BYTES_MAX);
 
 /// The part of a worker's budget that is not given to contents of responses that wait for slow clients.
 const LEFT_PART: u64 = 8;

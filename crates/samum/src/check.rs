@@ -10,12 +10,11 @@ use rustix::net::SocketAddrUnix;
 use rustix::process::geteuid;
 
 use crate::config::file::{self, Errors, Loaded};
-use crate::config::{
-    Action, Address, Config, Fastcgi, LogTarget, Machine, Message, Symlinks, Thing, print,
-};
+use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Message, Symlinks, Thing, print};
 use crate::errno::words;
 use crate::listen::{self, Probe};
 use crate::log::files::cannot_log;
+use crate::machine::Machine;
 use crate::place::Place;
 use crate::serving::{self, NoRedirects, Snapshot};
 use crate::{control_socket, follow, interface, quota, server};

@@ -16,9 +16,10 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
     Action, Address, Capture, Config, Congestion, ErrorFormat, FileRules, Files, Frames,
-    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Machine, Peers, Prefix, Route, Server,
+    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Peers, Prefix, Route, Server,
     Symlinks, Thing, rule,
 };
+use crate::machine::Machine;
 use crate::preload::Preload;
 use crate::say::set_format;
 
@@ -628,7 +629,55 @@ fn parse_address(text: &str) -> Result<Address, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::reference;
     use clap::{CommandFactory, Parser};
+    use std::collections::BTreeMap;
+
+    /// Flags that are no keys, and those that are keys of the tables `log`, `interface` and `pcap`.
+    const OTHER_FLAGS: [&str; 7] =
+        ["config", "log-format", "address", "gateway", "pcap-size", "pcap-files", "pcap-peers"];
+
+    /// The keys of a section of the reference, and their defaults.
+    fn keys(section: &str) -> impl Iterator<Item = (&str, &str)> {
+        section.lines().filter_map(|line| {
+            let (name, row) = line.strip_prefix("- **`")?.split_once("`**: ")?;
+            let (_, default) = row.split_once(". Default: ")?;
+            Some((name, default.split_once(". Example: ")?.0))
+        })
+    }
+
+    #[test]
+    fn flags_have_the_words_and_defaults_of_keys() {
+        let reference = reference::markdown();
+        let sections: Vec<_> = reference.split("\n## Keys ").skip(1).collect();
+        let rows: BTreeMap<_, _> =
+            sections.iter().take(5).flat_map(|section| keys(section)).collect();
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for flag in serve.get_arguments().filter(|flag| flag.get_long().is_some()) {
+            let long = flag.get_long().unwrap();
+            if OTHER_FLAGS.contains(&long) {
+                continue;
+            }
+            let default = rows.get(long).unwrap_or_else(|| panic!("--{long} is no key"));
+            let help = flag.get_help().unwrap().to_string();
+            let of_flag = flag.get_default_values().first().map(|value| value.to_str().unwrap());
+            let of_flag = of_flag.map(str::to_owned).or_else(|| {
+                let (_, text) = help.rsplit_once("[default: ")?;
+                text.strip_suffix(']').map(str::to_owned)
+            });
+            let of_key = default.trim_matches(['`', '[', ']', '"']);
+            let is_same = of_flag
+                .as_deref()
+                .is_none_or(|text| text == of_key || (text == "none" && of_key.is_empty()));
+            assert!(is_same, "--{long}: {of_flag:?}, key: {of_key}");
+        }
+        let is_flag = |name| serve.get_arguments().any(|flag| flag.get_long() == Some(name));
+        assert!(sections[1].starts_with("of \\[server]"), "{}", sections[1]);
+        for (name, _) in keys(sections[1]) {
+            assert!(is_flag(name), "{name} is no flag");
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

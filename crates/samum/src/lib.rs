@@ -41,6 +41,7 @@ pub mod interface;
 pub mod limits;
 mod listen;
 mod log;
+mod machine;
 mod memory;
 pub mod metrics;
 pub mod network;

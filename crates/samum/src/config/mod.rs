@@ -9,7 +9,6 @@ mod draft;
 pub mod file;
 mod interface;
 mod keys;
-mod machine;
 mod message;
 mod node;
 pub mod print;
@@ -34,13 +33,10 @@ use ring::{Choice, Links};
 use sendfile::Policy;
 
 pub use crate::access::{Access, AddressSet, Peers, Permitted, Prefix};
-use crate::budget::WORKER_BYTES_MAX;
 pub use crate::pattern::Pattern;
 pub use address::{Address, UnixSocket};
 pub use draft::Thing;
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
-pub use machine::Machine;
-pub(crate) use machine::read_regular;
 pub use message::Message;
 pub use request_header::RequestHeader;
 pub(crate) use request_header::{Piece, Variable};
@@ -647,6 +643,10 @@ impl Tuning {
         self.request_limits.target_bytes_max = bytes / 2;
     }
 }
+
+/// Bytes that the connections of one worker may hold together with its cached responses, unless its
+/// settings say otherwise.
+pub(crate) const WORKER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 impl Default for Tuning {
     fn default() -> Self {

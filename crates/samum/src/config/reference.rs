@@ -160,52 +160,7 @@ fn section_text(section: &Section) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::path::Path;
-
-    use clap::CommandFactory as _;
-
-    use crate::cli::Cli;
-    use crate::config::keys;
-
-    /// Flags that are no keys, and those that are keys of the tables `log`, `interface` and `pcap`.
-    const OTHER_FLAGS: [&str; 7] =
-        ["config", "log-format", "address", "gateway", "pcap-size", "pcap-files", "pcap-peers"];
-
-    #[test]
-    fn flags_have_the_words_and_defaults_of_keys() {
-        let mut rows = BTreeMap::new();
-        for section in keys::sections().into_iter().take(5) {
-            rows.extend(section.rows.into_iter().map(|row| (row.name, row)));
-        }
-        let command = Cli::command();
-        let serve = command.find_subcommand("serve").unwrap();
-        for flag in serve.get_arguments().filter(|flag| flag.get_long().is_some()) {
-            let long = flag.get_long().unwrap();
-            if OTHER_FLAGS.contains(&long) {
-                continue;
-            }
-            let row = rows.get(long).unwrap_or_else(|| panic!("--{long} is no key"));
-            let help = flag.get_help().unwrap().to_string();
-            let of_flag = flag.get_default_values().first().map(|value| value.to_str().unwrap());
-            let of_flag = of_flag.map(str::to_owned).or_else(|| {
-                let (_, text) = help.rsplit_once("[default: ")?;
-                text.strip_suffix(']').map(str::to_owned)
-            });
-            let of_key = row.default.trim_matches(['`', '[', ']', '"']);
-            let is_same = of_flag
-                .as_deref()
-                .is_none_or(|text| text == of_key || (text == "none" && of_key.is_empty()));
-            assert!(is_same, "--{long}: {of_flag:?}, key: {of_key}");
-        }
-        let is_flag =
-            |row: &keys::Row| serve.get_arguments().any(|flag| flag.get_long() == Some(row.name));
-        let server = keys::sections().remove(1);
-        assert_eq!(server.title, "[server]");
-        for row in server.rows {
-            assert!(is_flag(&row), "{} is no flag", row.name);
-        }
-    }
 
     #[test]
     fn the_documentation_has_all_keys() {

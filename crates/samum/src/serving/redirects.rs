@@ -4,8 +4,9 @@ use core::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::config::{Message, read_regular};
+use crate::config::Message;
 use crate::errno::words;
+use crate::machine::read_regular;
 use crate::redirect::{self, Redirects};
 
 /// The reason why a file of redirects is not used.

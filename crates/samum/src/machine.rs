@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::file::Environment;
+use crate::config::file::Environment;
 use crate::descriptors;
 
 /// The file system and the cores of this machine.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     working_directory: PathBuf,
 }
 
@@ -22,7 +22,7 @@ impl Machine {
     /// # Errors
     ///
     /// A sentence for the operator, if there is none any more.
-    pub fn new() -> Result<Self, String> {
+    pub(crate) fn new() -> Result<Self, String> {
         let found = std::env::current_dir();
         let working_directory =
             found.map_err(|error| format!("cannot find the working directory: {error}"))?;
@@ -30,8 +30,7 @@ impl Machine {
     }
 
     /// The number of workers by default: one per core, if there are descriptors for them.
-    #[must_use]
-    pub fn workers() -> usize {
+    pub(crate) fn workers() -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         descriptors::workers(descriptors::limit(), cores)
     }
