@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Field, Head};
 
-use crate::access::AddressSet;
+use crate::config::AddressSet;
 use crate::config::Peers;
 use crate::forwarded::{self, Conflict, Scheme};
 use crate::limits::{ClientKey, Counted, Limiter};

@@ -17,20 +17,17 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod account;
 mod budget;
 pub mod check;
 pub mod cli;
 pub mod client;
-pub mod config;
 mod content;
 pub mod context;
 mod control;
 pub mod control_socket;
 pub mod crowd;
 mod descriptors;
-mod errno;
 mod fields;
 mod follow;
 pub mod forwarded;
@@ -46,27 +43,25 @@ mod memory;
 pub mod metrics;
 pub mod network;
 pub mod other_protocol;
-mod pattern;
 mod place;
 pub mod preload;
 mod programs;
 pub mod proxy_protocol;
 mod quota;
-mod redirect;
 pub mod reload;
-mod route;
 mod say;
 pub mod server;
 pub mod serving;
 pub mod session;
 pub mod shell;
-pub mod site;
-mod text;
 mod upstream;
 mod wheel;
 pub mod worker;
 
+pub use ::config;
 pub use config::LogFormat;
+pub use config::site;
+pub(crate) use config::{errno, redirect, route, text};
 pub use metrics::Stats;
 pub use say::{lines, message};
 

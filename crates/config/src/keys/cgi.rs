@@ -1,0 +1,62 @@
+//! The keys of the table `cgi`.
+
+use super::environment::{read_variables, variables_text};
+use super::text::{bytes_text, path_text, seconds_text};
+use super::{BYTES, Key, SECONDS, set};
+use crate::{Cgi, value};
+
+/// The keys of `cgi`.
+pub(super) const CGI: &[Key<Cgi>] = &[
+    Key {
+        name: "directory",
+        kind: "path",
+        default: "none; it is needed",
+        example: r#""/usr/lib/cgi-bin""#,
+        doc: "The directory of the programs.",
+        read: |cgi, node, notes| set(&mut cgi.root, node.file(notes)),
+        write: |cgi| Some(path_text(&cgi.root)),
+    },
+    Key {
+        name: "processes",
+        kind: "number",
+        default: "`32`",
+        example: "8",
+        doc: "The maximum number of programs that run at once, of all workers together. 256 further requests wait \
+              in line; beyond them, and after the time of a program, the response is a 503.",
+        read: |cgi, node, notes| {
+            let number = node.number(1..=65_536, notes);
+            set(&mut cgi.processes_max, number.and_then(|number| u32::try_from(number).ok()));
+        },
+        write: |cgi| Some(cgi.processes_max.to_string()),
+    },
+    Key {
+        name: "timeout",
+        kind: SECONDS,
+        default: "`60`",
+        example: "20",
+        doc: "A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time \
+              that the client takes to send and to receive counts. The response is a 504, or cut off.",
+        read: |cgi, node, notes| set(&mut cgi.timeout, node.quantity(value::seconds, notes)),
+        write: |cgi| Some(seconds_text(cgi.timeout)),
+    },
+    Key {
+        name: "output",
+        kind: BYTES,
+        default: "`\"64m\"`",
+        example: r#""1g""#,
+        doc: "Bytes that a program may put out, on standard output and standard error together. One that \
+              exceeds them is stopped, and its response cut off.",
+        read: |cgi, node, notes| set(&mut cgi.output_max, node.quantity(value::bytes, notes)),
+        write: |cgi| Some(bytes_text(cgi.output_max)),
+    },
+    Key {
+        name: "environment",
+        kind: "table of names and values",
+        default: "`{}`",
+        example: r#"{ GIT_PROJECT_ROOT = "/srv/git" }"#,
+        doc: "Variables of the environment beside those of the request (and `PATH`), instead of others with \
+              their names. Nothing of the server's own environment is passed on.",
+        read: |cgi, node, notes| read_variables(&mut cgi.environment, node, notes),
+        write: |cgi| variables_text(&cgi.environment),
+    },
+];

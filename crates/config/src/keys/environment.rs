@@ -1,0 +1,23 @@
+//! The variables of an environment, in `cgi` and `fastcgi`.
+
+use crate::message::Notes;
+use crate::node::Node;
+use crate::value::{self, quoted};
+
+/// Reads variables of an environment.
+pub(super) fn read_variables(to: &mut Vec<(String, String)>, node: Node<'_>, notes: &mut Notes) {
+    let Some(table) = node.table(notes) else { return };
+    for (name, place, node) in table.entries() {
+        let name = value::variable_name(name).map_err(|why| notes.error(place, why));
+        if let (Ok(name), Some(value)) = (name, node.text(value::variable, notes)) {
+            to.push((name, value));
+        }
+    }
+}
+
+pub(super) fn variables_text(variables: &[(String, String)]) -> Option<String> {
+    let variable =
+        |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+    let all: Vec<_> = variables.iter().map(variable).collect();
+    (!all.is_empty()).then(|| format!("{{ {} }}", all.join(", ")))
+}

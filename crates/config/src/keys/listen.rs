@@ -1,0 +1,122 @@
+//! The keys of an address in `listen`.
+
+use super::text::path_text;
+use super::{Key, inline_text, read_keys, require, set};
+use crate::Address;
+use crate::draft::AddressDraft;
+use crate::message::Notes;
+use crate::node::Node;
+use crate::value::{self, quoted};
+
+/// The keys of a Unix socket in `listen`.
+pub(super) const LISTEN: &[Key<AddressDraft>] = &[
+    Key {
+        name: "address",
+        kind: "address",
+        default: "none; it or `unix` is needed",
+        example: r#""0.0.0.0:80""#,
+        doc: "`ADDRESS:PORT`, as without a table.",
+        read: |draft, node, notes| match node.text(value::address, notes) {
+            Some(Address::Unix(_)) => {
+                notes.error(node.place, "expected ADDRESS:PORT; write `unix`")
+            }
+            address => draft.address = address,
+        },
+        write: |draft| match draft.address {
+            Some(Address::Ip(ip)) => Some(quoted(&ip.to_string())),
+            _ => None,
+        },
+    },
+    Key {
+        name: "unix",
+        kind: "path",
+        default: "none; it or `address` is needed",
+        example: r#""/run/samum/http.sock""#,
+        doc: "The path of a Unix socket.",
+        read: |draft, node, notes| set(&mut draft.socket.path, node.file(notes)),
+        write: |draft| draft.address.is_none().then(|| path_text(&draft.socket.path)),
+    },
+    Key {
+        name: "mode",
+        kind: "octal digits",
+        default: "0777 less the umask",
+        example: r#""660""#,
+        doc: "The permissions of the socket. Users with write permission can connect.",
+        read: |draft, node, notes| draft.socket.mode = node.text(value::mode, notes),
+        write: |draft| draft.socket.mode.map(|mode| quoted(&format!("{mode:03o}"))),
+    },
+    Key {
+        name: "owner",
+        kind: "`USER`, `USER:GROUP` or `:GROUP`",
+        default: "the user of the server",
+        example: r#""www-data:www-data""#,
+        doc: "The user and the group that will own the socket.",
+        read: |draft, node, notes| {
+            if let Some(owner) = node.text(value::owner, notes) {
+                (draft.socket.user, draft.socket.group) = owner;
+            }
+        },
+        write: |AddressDraft { socket, .. }| {
+            let user = socket.user.as_deref().unwrap_or_default();
+            match &socket.group {
+                Some(group) => Some(quoted(&format!("{user}:{group}"))),
+                None => socket.user.as_deref().map(quoted),
+            }
+        },
+    },
+    Key {
+        name: "proxy-protocol",
+        kind: "`true` or `false`",
+        default: "`false`",
+        example: "true",
+        doc: "Trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection. \
+              A connection of theirs without one is closed, and so is one of others with one. Sites that \
+              share an address must agree.",
+        read: |draft, node, notes| set(&mut draft.proxy_protocol, node.flag(notes)),
+        write: |draft| draft.proxy_protocol.then(|| "true".to_owned()),
+    },
+];
+
+/// Reads an address, and whether proxies send headers there.
+pub(super) fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address, bool)> {
+    if node.is_table() {
+        let mut draft = AddressDraft::default();
+        let table = node.table(notes)?;
+        read_keys(&mut draft, LISTEN, "listen", table, notes);
+        let is_ip = table.has("address");
+        if !is_ip {
+            require(table, "unix", "listen", notes);
+        }
+        for key in ["unix", "mode", "owner"].into_iter().filter(|key| is_ip && table.has(key)) {
+            notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
+        }
+        let address = if is_ip { draft.address? } else { Address::Unix(draft.socket) };
+        return Some((address, draft.proxy_protocol));
+    }
+    let address = match node.text(value::address, notes)? {
+        Address::Unix(mut socket) => {
+            socket.path = node
+                .join(socket.path.to_str()?)
+                .map_err(|why| notes.error(node.place, why))
+                .ok()?;
+            Address::Unix(socket)
+        }
+        address => address,
+    };
+    Some((address, false))
+}
+
+pub(super) fn address_text(address: &Address, proxy_protocol: bool) -> String {
+    let draft = match address {
+        Address::Ip(ip) if !proxy_protocol => return quoted(&ip.to_string()),
+        Address::Ip(_) => AddressDraft {
+            address: Some(address.clone()),
+            proxy_protocol,
+            ..AddressDraft::default()
+        },
+        Address::Unix(socket) => {
+            AddressDraft { address: None, socket: socket.clone(), proxy_protocol }
+        }
+    };
+    inline_text(LISTEN, &draft)
+}

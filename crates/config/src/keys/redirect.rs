@@ -1,0 +1,35 @@
+//! The keys of the table `redirect`.
+
+use super::{Key, set};
+use crate::Redirect;
+use crate::value::{self, quoted};
+
+/// The keys of `redirect`.
+pub(super) const REDIRECT: &[Key<Redirect>] = &[
+    Key {
+        name: "to",
+        kind: "path or URL",
+        default: "none; it is needed",
+        example: r#""https://example.org/$0""#,
+        doc: "The target.",
+        read: |redirect, node, notes| set(&mut redirect.to, node.text(value::target, notes)),
+        write: |redirect| Some(quoted(&redirect.to)),
+    },
+    Key {
+        name: "status",
+        kind: "301, 302, 303, 307 or 308",
+        default: "`308`",
+        example: "301",
+        doc: "The status: permanent (301, 308) or temporary (302, 303, 307). With 307 and 308 the client keeps \
+              its method.",
+        read: |redirect, node, notes| {
+            let Some(number) = node.number(0..=999, notes) else { return };
+            match u16::try_from(number) {
+                Ok(status @ (301 | 302 | 303 | 307 | 308)) => redirect.status = status,
+                _ => notes
+                    .error(node.place, "a redirection has the status 301, 302, 303, 307 or 308"),
+            }
+        },
+        write: |redirect| Some(redirect.status.to_string()),
+    },
+];

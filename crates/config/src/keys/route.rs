@@ -1,0 +1,259 @@
+//! The keys of `[[site.route]]` that its site does not have.
+
+use std::path::PathBuf;
+
+use super::cgi::CGI;
+use super::fastcgi::FASTCGI;
+use super::patterns::read_pattern;
+use super::redirect::REDIRECT;
+use super::servers::{read_applications, read_servers};
+use super::shared::{SHARED, files};
+use super::status::{STATUS, read_code};
+use super::text::{list_text, path_text};
+use super::{FLAG, Key, ROUTE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
+use crate::draft::RouteDraft;
+use crate::message::Notes;
+use crate::node::Table;
+use crate::value::{self, quoted};
+use crate::{
+    Action, Cgi, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Redirect, Route, Upstream,
+    upstream,
+};
+
+/// The keys of `[[site.route]]` that its site does not have.
+pub(super) const ROUTE: &[Key<RouteDraft, Route>] = &[
+    Key {
+        name: "path",
+        kind: "path of a URL",
+        default: "`\"/\"`",
+        example: r#""/pages/""#,
+        doc: "The path, which begins with a slash and is written without `%`. If it ends with a slash, the route has \
+              all paths below it; if not, it has itself and the paths below it. The longest path that a request has \
+              wins. A request for a path that lacks only the slash at its end is sent there: with 301 for `GET` and \
+              `HEAD`, and with 308 for other methods, which the client repeats there with its body, whatever a \
+              shorter path would do with it. A route whose `path` or `match` is the very path, and a line of \
+              `redirects` with it, come first. A file of another route with this name is served to `GET`. Methods \
+              that `files` does not take are sent to the path with the slash only if its route takes them (`proxy`, \
+              `fastcgi`, `cgi`, `redirect`, `status`).",
+        read: |route, node, notes| {
+            if let Some(path) = node.text(value::route_path, notes) {
+                route.path = (path, node.place);
+            }
+        },
+        write: |route| Some(quoted(&route.path)),
+    },
+    Key {
+        name: "match",
+        kind: "pattern",
+        default: "all paths",
+        example: r#""*.php""#,
+        doc: "A pattern for the whole path of a request: `*` stands for any characters, slashes too, `?` for one, and all else \
+              for itself. There are no alternatives (`{css,js}`, `[ab]`) and no regular expressions; a character of theirs \
+              stands for itself behind a backslash, as in `'/\\{a\\}'`. Among \
+              the routes of the same path those with a pattern come first, in the order of the file.",
+        read: |route, node, notes| {
+            route.pattern = read_pattern(node, notes).map(|pattern| (pattern, node.place));
+        },
+        write: |route| route.pattern.as_ref().map(|pattern| quoted(pattern.as_str())),
+    },
+    Key {
+        name: "internal",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "Clients that ask for its paths get 404 (unless another route has the very same ones); other routes \
+              hand requests over to it, and pages for errors may be its files.",
+        read: |route, node, notes| set(&mut route.is_internal, node.flag(notes)),
+        write: |route| route.is_internal.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "files",
+        kind: "path",
+        default: "none",
+        example: r#""/srv/www""#,
+        doc: "An action: serve the files of this directory. The path of the route is removed from the path of \
+              the request.",
+        read: |route, node, notes| {
+            let rules = FileRules::default();
+            let root = node.file(notes).unwrap_or_default();
+            route.actions.push((Action::Files(Files { root, rules }), node.place));
+        },
+        write: |route| files(route).map(|files| path_text(&files.root)),
+    },
+    Key {
+        name: "redirect",
+        kind: "path, URL, or table",
+        default: "none",
+        example: r#"{ to = "/new/$0", status = 301 }"#,
+        doc: "An action: send the client to another path or URL. `$1` to `$9` stand for the text that the \
+              stars of `match` stand for, `$0` for the path behind that of the route, and `$$` for a dollar. The query of the \
+              request is kept, unless the target has one.",
+        read: |route, node, notes| {
+            let mut redirect = Redirect { to: String::new(), status: 308 };
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut redirect, REDIRECT, "redirect", table, notes);
+                require(table, "to", "redirect", notes);
+            } else {
+                set(&mut redirect.to, node.text(value::target, notes));
+            }
+            route.actions.push((Action::Redirect(redirect), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Redirect(redirect) => Some(inline_text(REDIRECT, redirect)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "redirects",
+        kind: "path",
+        default: "none",
+        example: r#""redirects.txt""#,
+        doc: "An action: send the client elsewhere if this file lists the path of the request. For other paths the \
+              next route is looked for. Each line has a path, a target, and a status: 301, which is the default, \
+              302, 303, 307 or 308. A path that ends with `/*` stands for all paths below it, and `:splat` in its \
+              target for the rest of them; a line with the path itself comes before it, and the longest such path \
+              before others. A line that begins with `#` is a comment. A file may have 1,000,000 redirects.",
+        read: |route, node, notes| {
+            let path = node.file(notes).unwrap_or_default();
+            route.actions.push((Action::Redirects(path), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Redirects(path) => Some(path_text(path)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "status",
+        kind: "number, or table",
+        default: "none",
+        example: r#"{ code = 200, text = "ok\n" }"#,
+        doc: "An action: answer with this status, from 200 to 599 but not 304, whatever the method. Without a text, one \
+              from 400 on has its page of `errors`, or that of the server, and others have no content. For 301, 302, 303, \
+              307 and 308 there is `redirect`.",
+        read: |route, node, notes| {
+            let mut fixed = FixedStatus { code: 200, text: None };
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut fixed, STATUS, "status", table, notes);
+                require(table, "code", "status", notes);
+            } else {
+                set(&mut fixed.code, read_code(node, ", or a table", notes));
+            }
+            if fixed.text.is_some() && !FixedStatus::has_content(fixed.code) {
+                notes.error(node.place, format!("a {} has no content, so no `text`", fixed.code));
+            }
+            route.actions.push((Action::Status(fixed), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Status(fixed) if fixed.text.is_none() => Some(fixed.code.to_string()),
+            Action::Status(fixed) => Some(inline_text(STATUS, fixed)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "cgi",
+        kind: "path, or table",
+        default: "none",
+        example: r#"{ directory = "/usr/lib/cgi-bin", timeout = 20 }"#,
+        doc: "An action: run the programs of this directory (RFC 3875). The path of the route is removed from \
+              the path of the request. A body of 1 MiB at most, or in chunks, has come when its program is started: \
+              slow uploads occupy no program. A longer one comes meanwhile, or is refused if it is in chunks (413).",
+        read: |route, node, notes| {
+            let mut cgi = Cgi::new(PathBuf::new());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut cgi, CGI, "cgi", table, notes);
+                require(table, "directory", "cgi", notes);
+            } else {
+                set(&mut cgi.root, node.file(notes));
+            }
+            route.actions.push((Action::Cgi(cgi), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Cgi(cgi) => Some(inline_text(CGI, cgi)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "proxy",
+        kind: "server, or list of servers",
+        default: "none",
+        example: r#"["http://127.0.0.1:9000", "unix:/run/app.sock"]"#,
+        doc: "An action: pass requests on to these servers, `http://HOST:PORT` or `unix:PATH`, by HTTP/1.1. The path \
+              of a request is kept, unless the URL of the server has one, which then takes the place of the path \
+              of the route. Each server may have a path of its own. The path of the route has the spelling of the \
+              configuration, and a path with dot segments is sent in its normal form. A `Location` with the address of \
+              the server, or with a path below that of its URL, reaches the client as the path below that of the \
+              route. A host name stands for its addresses, 16 at most. It is resolved again every 30 s, and its last addresses count \
+              while that fails. A response with `X-Accel-Redirect: /path` or `X-Sendfile: /directory/file`, whatever \
+              its status, is replaced by that \
+              file of the site, with the status of the file (200, 206, 304).",
+        read: |route, node, notes| {
+            let servers = read_servers(node, notes, upstream::server);
+            let upstream = Upstream { servers, rules: GatewayRules::default() };
+            route.actions.push((Action::Proxy(upstream), node.place));
+        },
+        write: |route| match &route.action {
+            Action::Proxy(upstream) => Some(list_text(&upstream.servers)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "fastcgi",
+        kind: "server, list of servers, or table",
+        default: "none",
+        example: r#"{ server = "unix:/run/php/php-fpm.sock", keep = true }"#,
+        doc: "An action: have scripts run by a FastCGI application, `HOST:PORT` or `unix:PATH`. With `files` in the \
+              same route these are the files of that directory whose names end with `.php`; its `index` and its \
+              `fallback` may be scripts, and the other files are sent. A request for a directory there without the slash at its \
+              end is sent to the path with it, with 308 if it would change something (`POST`). What follows the name of a script in a \
+              path is its path info. A body of 1 MiB at most, or in chunks, has come when the application hears of \
+              its request: slow uploads occupy no process. A longer one in chunks is refused (413). Of any other \
+              longer one the first `buffer` bytes have come, in memory and 16 MiB at most; the rest comes while the \
+              process waits. If a worker has collected 16 MiB of such, the application hears of the oldest at once, \
+              and of further ones as they come.",
+        read: |route, node, notes| {
+            let mut fastcgi = Fastcgi::new(Vec::new(), GatewayRules::default());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut fastcgi, FASTCGI, "fastcgi", table, notes);
+                require(table, "server", "fastcgi", notes);
+            } else {
+                fastcgi.upstream.servers = read_applications(node, notes);
+            }
+            route.fastcgi = Some((fastcgi, node.place));
+        },
+        write: |route| match &route.action {
+            Action::Fastcgi(fastcgi) => Some(inline_text(FASTCGI, fastcgi)),
+            _ => None,
+        },
+    },
+    Key {
+        name: "metrics",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "An action: send the counters of the server in the text format of Prometheus.",
+        read: |route, node, notes| {
+            if node.flag(notes) == Some(true) {
+                route.actions.push((Action::Metrics, node.place));
+            }
+        },
+        write: |route| matches!(route.action, Action::Metrics).then(|| "true".to_owned()),
+    },
+];
+
+pub(super) fn read_route(route: &mut RouteDraft, table: Table<'_>, notes: &mut Notes) {
+    for (name, place, node) in table.entries() {
+        if let Some(key) = find(ROUTE, name) {
+            (key.read)(route, node, notes);
+        } else if let Some(key) = find(SHARED, name) {
+            (key.read)(&mut route.shared, node, notes);
+            route.own.push((key.name, place));
+        } else {
+            route.has_unknown = true;
+            unknown(name, ROUTE_TITLE, names(ROUTE).chain(names(SHARED)), place, notes);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The keys of `[server]`.
+
+use core::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::interface::{interface_text, read_interface};
+use super::pcap::PCAP;
+use super::text::{bytes_text, list_text, path_text, seconds_text};
+use super::{BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
+use crate::draft::{Draft, Thing};
+use crate::message::{Notes, Place};
+use crate::node::Node;
+use crate::value::{self, quoted};
+use crate::{Capture, Congestion, ErrorFormat, Frames, Interface, Server};
+
+/// The keys of `[server]`.
+pub(super) const SERVER: &[Key<Draft, Server>] = &[
+    Key {
+        name: "threads",
+        kind: "number",
+        default: "one per core, if there are descriptors for them",
+        example: "4",
+        doc: "Worker threads.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.threads, count(value::THREADS, node, notes));
+        },
+        write: |server| Some(server.threads.to_string()),
+    },
+    Key {
+        name: "driver",
+        kind: "`auto`, `uring` or `epoll`",
+        default: "`\"auto\"`",
+        example: r#""epoll""#,
+        doc: "The kernel interface to use; `auto` is io_uring where the kernel has and allows it.",
+        read: |draft, node, notes| {
+            let driver = node.text(value::choice::<value::Driver>, notes);
+            set(&mut draft.server.driver, driver.map(Into::into));
+        },
+        write: |server| Some(quoted(&value::word::<value::Driver, _>(&server.driver))),
+    },
+    Key {
+        name: "interface",
+        kind: "list of names and tables",
+        default: "`[]`",
+        example: r#"["eth1", { name = "eth2", addresses = ["10.0.0.1/24"] }]"#,
+        doc: "The network interfaces whose listeners are served by samum's own TCP/IP stack, with a worker of its own \
+              for each receive queue. A listener is one of an interface if its address is; one for all addresses \
+              is served by the kernel, too. All other traffic of the interface stays with the kernel. It needs the \
+              capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF; when it has started, the server drops all rights but a few; see \
+              “Serving on a network interface” below.",
+        read: |draft, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                read_interface(node, notes).map(|interface| (interface, node.place))
+            };
+            let Some(interfaces) = node.list(notes, read) else { return };
+            let thing = |(interface, place): &(Interface, Place)| {
+                (Thing::Interface(interface.name.clone()), *place)
+            };
+            draft.server_things.extend(interfaces.iter().map(thing));
+            draft.server.interfaces =
+                interfaces.into_iter().map(|(interface, _)| interface).collect();
+        },
+        write: |server| {
+            let all: Vec<_> = server.interfaces.iter().map(interface_text).collect();
+            (!all.is_empty()).then(|| format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "frames",
+        kind: "`auto`, `xdp`, `packet` or `tap`",
+        default: "`\"auto\"`",
+        example: r#""packet""#,
+        doc: "The way of frames from and to the interfaces: AF_XDP in both directions (`xdp`), AF_XDP to receive and \
+              a packet socket to send large segments (`packet`), or a TAP device (`tap`). A TAP device needs \
+              `addresses`, saves most where the clients are on the same machine, and costs most in a bridge. `auto` \
+              receives by AF_XDP. It sends small and large frames each by AF_XDP or by the packet socket, whichever \
+              a short measurement at the start finds cheaper.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.frames, node.text(value::choice::<Frames>, notes));
+        },
+        write: |server| {
+            let word = || quoted(&value::word::<Frames, _>(&server.frames));
+            (!server.interfaces.is_empty()).then(word)
+        },
+    },
+    Key {
+        name: "congestion",
+        kind: "`cubic`, `bbr` or `newreno`",
+        default: "`\"cubic\"`",
+        example: r#""bbr""#,
+        doc: "The congestion control of connections on the interfaces. For CUBIC each loss means that the path is full. \
+              BBR measures how fast the path delivers, and sends as fast: it is faster where frames are lost by \
+              chance, and it keeps queues short. NewReno is the older standard, for comparisons.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.congestion, node.text(value::choice::<Congestion>, notes));
+        },
+        write: |server| {
+            let word = || quoted(&value::word::<Congestion, _>(&server.congestion));
+            (!server.interfaces.is_empty()).then(word)
+        },
+    },
+    Key {
+        name: "pcap",
+        kind: "path, or table",
+        default: "none",
+        example: r#"{ file = "/var/tmp/eth1.pcapng", peers = ["10.0.0.2"] }"#,
+        doc: "Record the frames of the interfaces in files of the format pcapng, for Wireshark and tcpdump.",
+        read: |draft, node, notes| {
+            let mut capture = Capture::new(PathBuf::new());
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut capture, PCAP, "pcap", table, notes);
+                require(table, "file", "pcap", notes);
+            } else {
+                set(&mut capture.file, node.file(notes));
+            }
+            draft.server.capture = Some(capture);
+        },
+        write: |server| server.capture.as_ref().map(|capture| inline_text(PCAP, capture)),
+    },
+    Key {
+        name: "control",
+        kind: "path",
+        default: "none",
+        example: r#""/run/samum/control.sock""#,
+        doc: "The Unix socket for `samum reload` and `samum stack`, which only the user of the server may use. Without this key it is \
+              `control.sock` in `$RUNTIME_DIRECTORY`, else in `/run/samum`; if it cannot be made there, the server says so.",
+        read: |draft, node, notes| {
+            if let Some(path) = node.file(notes) {
+                draft.server_things.push((Thing::Control(path.clone()), node.place));
+                draft.server.control = Some(path);
+            }
+        },
+        write: |server| server.control.as_deref().map(path_text),
+    },
+    Key {
+        name: "trusted-proxies",
+        kind: PREFIXES,
+        default: "`[]`",
+        example: r#"["10.0.0.0/8", "unix"]"#,
+        doc: "The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or \
+              the PROXY protocol; `unix` are all that connect to a Unix socket. The client that they name \
+              counts for access rules, limits and logs. The scheme that they say (`X-Forwarded-Proto`, or `proto` of \
+              `Forwarded`) is that of the request for programs and applications (`HTTPS`, `REQUEST_SCHEME`), and \
+              `X-Forwarded-Port`, `X-Forwarded-Host` or the scheme says the port; what others send in these fields \
+              is left out. A request whose fields name different clients is answered 400.",
+        read: |draft, node, notes| {
+            let list = node.list(notes, |node, notes| node.text(value::peers, notes));
+            set(&mut draft.server.trusted_proxies, list);
+        },
+        write: |server| Some(list_text(&server.trusted_proxies)),
+    },
+    Key {
+        name: "error-format",
+        kind: "`text` or `json`",
+        default: "`\"text\"`",
+        example: r#""json""#,
+        doc: "The format of messages on standard error.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.error_format, node.text(value::choice::<ErrorFormat>, notes));
+        },
+        write: |server| Some(quoted(&value::word::<ErrorFormat, _>(&server.error_format))),
+    },
+    Key {
+        name: "max-connections",
+        kind: "number",
+        default: "`16384`",
+        example: "4096",
+        doc: "The maximum number of connections. Beyond it, a new connection replaces the one that has been \
+              idle for longest; while none has been idle for 50 ms, it waits.",
+        read: |draft, node, notes| {
+            let number = count(value::CONNECTIONS, node, notes);
+            set(&mut draft.server.tuning.connections_max, number);
+        },
+        write: |server| Some(server.tuning.connections_max.to_string()),
+    },
+    Key {
+        name: "max-body-files",
+        kind: BYTES,
+        default: "`\"1g\"`",
+        example: r#""8g""#,
+        doc: "Bytes of all files together in which bodies of requests in chunks wait for programs and FastCGI applications (see \
+              `buffer-dir`). Beyond it the client that has most gives way: its request is answered 503. One body that is \
+              longer than all files may be is answered 413.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.body_files_max, node.quantity(value::bytes, notes));
+        },
+        write: |server| Some(bytes_text(server.tuning.body_files_max)),
+    },
+    Key {
+        name: "timeout-idle",
+        kind: SECONDS,
+        default: "`75`",
+        example: "60",
+        doc: "A connection without a request is closed after this time.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_idle, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_idle)),
+    },
+    Key {
+        name: "timeout-header",
+        kind: SECONDS,
+        default: "`20`",
+        example: "10",
+        doc: "A request that is not complete after this time is answered 408.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_header, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_header)),
+    },
+    Key {
+        name: "timeout-send",
+        kind: SECONDS,
+        default: "`30`",
+        example: "20.5",
+        doc: "A connection whose client takes less than `rate-min` for this time is closed.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_send, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_send)),
+    },
+    Key {
+        name: "timeout-disk",
+        kind: SECONDS,
+        default: "`30`",
+        example: r#""10s""#,
+        doc: "A request whose file the disk has not brought after this time is answered 503; if its response \
+              has begun, the connection is closed. Later requests for the same device are answered 503 at once, but \
+              for one in each such time, until it answers.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.timeout_disk, node.quantity(value::seconds, notes));
+        },
+        write: |server| Some(seconds_text(server.tuning.timeout_disk)),
+    },
+    Key {
+        name: "rate-min",
+        kind: "bytes per second",
+        default: "`64`",
+        example: r#""1KiB/s""#,
+        doc: "Bytes per second that a client must take while a response waits for it.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.rate_min, node.quantity(value::bytes_per_second, notes));
+        },
+        write: |server| Some(bytes_text(server.tuning.rate_min)),
+    },
+    Key {
+        name: "max-request-head",
+        kind: "bytes",
+        default: "`\"16KiB\"`",
+        example: r#""64KiB""#,
+        doc: "The bytes of the longest head of a request, from 1 KiB to 256 KiB: its line and its fields. A longer one is \
+              answered 431, and a request whose target has more than half as many bytes 414. Cookies of single \
+              sign-on may need more. Each connection holds as much while its client sends a head slowly; one that has more \
+              than 32 KiB is answered 503 when the memory of its worker for connections is spent.",
+        read: |draft, node, notes| {
+            if let Some(bytes) = node.quantity(value::head_bytes, notes) {
+                draft.server.tuning.set_request_head(bytes);
+            }
+        },
+        write: |server| Some(head_text(&server.tuning.request_limits)),
+    },
+    Key {
+        name: "max-request-fields",
+        kind: "number",
+        default: "`100`",
+        example: "200",
+        doc: "The fields that the head of a request may have at most, up to 4,096. One with more is answered 431.",
+        read: |draft, node, notes| {
+            let limits = &mut draft.server.tuning.request_limits;
+            set(&mut limits.fields_max, count(value::FIELDS, node, notes));
+        },
+        write: |server| Some(server.tuning.request_limits.fields_max.to_string()),
+    },
+    Key {
+        name: "max-response-head",
+        kind: "bytes",
+        default: "`\"32KiB\"`",
+        example: r#""64KiB""#,
+        doc: "The bytes of the longest head of a response of another server, of a FastCGI application or of a program, from \
+              1 KiB to 256 KiB. A longer one is answered 502.",
+        read: |draft, node, notes| {
+            let limits = &mut draft.server.tuning.response_limits;
+            set(&mut limits.head_bytes_max, node.quantity(value::head_bytes, notes));
+        },
+        write: |server| Some(head_text(&server.tuning.response_limits)),
+    },
+    Key {
+        name: "max-response-fields",
+        kind: "number",
+        default: "`4096`",
+        example: "200",
+        doc: "The fields that such a head may have at most, up to 4,096. One with more is answered 502.",
+        read: |draft, node, notes| {
+            let limits = &mut draft.server.tuning.response_limits;
+            set(&mut limits.fields_max, count(value::FIELDS, node, notes));
+        },
+        write: |server| Some(server.tuning.response_limits.fields_max.to_string()),
+    },
+    Key {
+        name: "max-ranges",
+        kind: "number",
+        default: "`256`",
+        example: "32",
+        doc: "The ranges that a request may ask for at most, up to 1,024. The whole file is the answer to one with more. \
+              Ranges that overlap, or have less than 81 bytes between them, are sent as one.",
+        read: |draft, node, notes| {
+            set(&mut draft.server.tuning.ranges_max, count(value::RANGES, node, notes));
+        },
+        write: |server| Some(server.tuning.ranges_max.to_string()),
+    },
+];
+
+/// A number of things in this range.
+fn count(range: RangeInclusive<i64>, node: Node<'_>, notes: &mut Notes) -> Option<usize> {
+    node.number(range, notes).and_then(|number| usize::try_from(number).ok())
+}
+
+fn head_text(limits: &http1::Limits) -> String {
+    bytes_text(limits.head_bytes_max as u64)
+}

@@ -1,0 +1,125 @@
+//! The keys of `[[site]]` that its routes do not have.
+
+use super::listen::{address_text, read_address};
+use super::log::{LOG, read_log};
+use super::route::read_route;
+use super::shared::SHARED;
+use super::text::list_text;
+use super::{FLAG, Key, SITE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
+use crate::Site;
+use crate::draft::{RouteDraft, SiteDraft};
+use crate::message::Notes;
+use crate::node::{Node, Table};
+use crate::value::{self, quoted};
+
+/// The keys of `[[site]]` that its routes do not have.
+pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
+    Key {
+        name: "name",
+        kind: "string",
+        default: "the first host, or `default`",
+        example: r#""intranet""#,
+        doc: "The name of the site in metrics and messages.",
+        read: |site, node, notes| {
+            site.name = node.text(value::name, notes);
+        },
+        write: |site| Some(quoted(&site.name)),
+    },
+    Key {
+        name: "listen",
+        kind: "list of addresses",
+        default: "`[\"127.0.0.1:8080\"]`",
+        example: r#"["0.0.0.0:80", "[::]:80", { unix = "/run/samum/http.sock", mode = "660" }]"#,
+        doc: "The addresses to listen on: `ADDRESS:PORT`, with an IPv6 address in brackets or `localhost` for 127.0.0.1, `:PORT` for all \
+              IPv4 addresses, or a Unix socket. Sites may share an address.",
+        read: |site, node, notes| {
+            let read =
+                |node: Node<'_>, notes: &mut Notes| Some((read_address(node, notes)?, node.place));
+            for ((address, proxy_protocol), place) in node.list(notes, read).unwrap_or_default() {
+                if proxy_protocol {
+                    site.proxy_protocol.push(address.clone());
+                }
+                site.listen.push((address, place));
+            }
+            if node.is_empty_list() {
+                notes.error(node.place, "expected at least one address");
+            }
+        },
+        write: |site| {
+            let text = |address| address_text(address, site.proxy_protocol.contains(address));
+            let all: Vec<_> = site.listen.iter().map(text).collect();
+            Some(format!("[{}]", all.join(", ")))
+        },
+    },
+    Key {
+        name: "hosts",
+        kind: "list of hosts",
+        default: "`[]`",
+        example: r#"["example.org", "*.example.org"]"#,
+        doc: "The hosts of the site: names, `[IPv6]` addresses, or `*.` and a name for all names below that \
+              one. A request goes to the site with its host, else to the one with the longest wildcard, else \
+              to the default site of the address.",
+        read: |site, node, notes| {
+            let read = |node: Node<'_>, notes: &mut Notes| {
+                node.text(value::host, notes).map(|host| (host, node.place))
+            };
+            site.hosts = node.list(notes, read).unwrap_or_default();
+        },
+        write: |site| (!site.hosts.is_empty()).then(|| list_text(&site.hosts)),
+    },
+    Key {
+        name: "default",
+        kind: FLAG,
+        default: "`false`",
+        example: "true",
+        doc: "The site gets the requests of its addresses for hosts that no site has. If no site of an \
+              address is its default, the first one is.",
+        read: |site, node, notes| {
+            if let Some(flag) = node.flag(notes) {
+                site.default = flag.then_some(node.place);
+            }
+        },
+        write: |site| site.is_default.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "log",
+        kind: "path, `-` for standard output, `none`, or table",
+        default: "`\"none\"`",
+        example: r#"{ file = "/var/log/samum/example.log", format = "json" }"#,
+        doc: "The access log of all routes of the site.",
+        read: |site, node, notes| {
+            site.log_place = node.place;
+            if node.is_table() {
+                let Some(table) = node.table(notes) else { return };
+                read_keys(&mut site.log, LOG, "log", table, notes);
+                require(table, "file", "log", notes);
+            } else {
+                set(&mut site.log.target, read_log(node, notes));
+            }
+        },
+        write: |site| Some(inline_text(LOG, &site.log)),
+    },
+];
+
+pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Notes) {
+    for (name, place, node) in table.entries().filter(|(name, ..)| *name != "route") {
+        if let Some(key) = find(SITE, name) {
+            (key.read)(site, node, notes);
+        } else if let Some(key) = find(SHARED, name) {
+            (key.read)(&mut site.shared, node, notes);
+        } else {
+            let names = names(SITE).chain(names(SHARED)).chain(["route"]);
+            unknown(name, SITE_TITLE, names, place, notes);
+        }
+    }
+    if !table.has("listen") {
+        site.listen.push((value::default_address(), site.place));
+    }
+    // The routes begin with what their site says.
+    let Some((_, _, node)) = table.entries().find(|(name, ..)| *name == "route") else { return };
+    for table in node.tables("site.route", notes) {
+        let mut route = RouteDraft::new(table.place, site.shared.clone());
+        read_route(&mut route, table, notes);
+        site.routes.push(route);
+    }
+}

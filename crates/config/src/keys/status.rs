@@ -1,0 +1,44 @@
+//! The keys of the table `status`.
+
+use super::{Key, set};
+use crate::FixedStatus;
+use crate::message::Notes;
+use crate::node::Node;
+use crate::value::quoted;
+
+/// The keys of `status`.
+pub(super) const STATUS: &[Key<FixedStatus>] = &[
+    Key {
+        name: "code",
+        kind: "number",
+        default: "none; it is needed",
+        example: "410",
+        doc: "The status, from 200 to 599, but not 304.",
+        read: |fixed, node, notes| set(&mut fixed.code, read_code(node, "", notes)),
+        write: |fixed| Some(fixed.code.to_string()),
+    },
+    Key {
+        name: "text",
+        kind: "string",
+        default: "none",
+        example: r#""ok\n""#,
+        doc: "The content, 64 KiB at most, as `text/plain; charset=utf-8`. It takes the place of the page of an error.",
+        read: |fixed, node, notes| {
+            let read = |text: &str| match text.len() {
+                ..=FixedStatus::TEXT_BYTES_MAX => Ok(text.to_owned()),
+                _ => Err("a text has 64 KiB at most; a longer one is a file".to_owned()),
+            };
+            fixed.text = node.text(read, notes);
+        },
+        write: |fixed| fixed.text.as_deref().map(quoted),
+    },
+];
+
+/// Reads a status, where `other` may stand as well.
+pub(super) fn read_code(node: Node<'_>, other: &str, notes: &mut Notes) -> Option<u16> {
+    let code = u16::try_from(node.number_or(other, 200..=599, notes)?).ok()?;
+    FixedStatus::check_code(code).map_err(|why| notes.error(node.place, why)).ok()?;
+    Some(code)
+}
+
+const _: () = assert!(FixedStatus::TEXT_BYTES_MAX == 64 << 10, "messages say so");

@@ -1,0 +1,828 @@
+//! The configuration of the server: files are read into values, checked as a whole, and printed.
+//!
+//! [`file::load`] reads the files of an [`Environment`](file::Environment), which is all that it knows of the world,
+//! and makes a [`Config`] of them or a list of [messages](Message). [`print::to_toml`] writes it as a file again, and
+//! [`reference::markdown`] writes the documentation of all keys.
+//!
+//! A file becomes a draft with places, driven by tables of keys (`keys/`), from which the printed configuration and
+//! the documentation are made, too. A route begins as a copy of what its site says. `resolve` compares the parts.
+//!
+//! What a configuration is asked for each request is here, too: the site of a host ([`site`]), the route of a path
+//! ([`route`]), the target of a redirect ([`redirect`]), the clients that a route serves ([`Access`]).
+//!
+//! No file is opened and no clock is read. Names of drivers, links and windows are values of `ring` and `sendfile`.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod address;
+mod draft;
+pub mod errno;
+pub mod file;
+mod interface;
+mod keys;
+mod message;
+mod node;
+mod pattern;
+pub mod print;
+pub mod redirect;
+pub mod reference;
+mod request_header;
+mod resolve;
+pub mod route;
+pub mod rule;
+pub mod site;
+mod suggest;
+pub mod text;
+pub mod upstream;
+pub mod value;
+
+use core::fmt;
+use core::net::{Ipv4Addr, SocketAddr};
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::Status;
+use ring::{Choice, Links};
+use sendfile::Policy;
+
+pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
+pub use address::{Address, UnixSocket};
+pub use draft::Thing;
+pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
+pub use message::Message;
+pub use pattern::Pattern;
+pub use request_header::RequestHeader;
+pub use request_header::{Piece, Variable};
+pub use upstream::server_address;
+pub use upstream::{
+    Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
+};
+
+/// The configuration of `samum serve`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The settings of the process.
+    pub server: Server,
+    /// The sites; at least one.
+    pub sites: Vec<Site>,
+}
+
+impl Config {
+    /// Finds listeners for all addresses of the machine beside which one of these addresses is listed: one of the
+    /// two sockets could not be bound. Returns the listener, and a sentence for the operator.
+    pub fn collisions(&self) -> impl Iterator<Item = (Address, String)> {
+        let ip = |address: &Address| match address {
+            Address::Ip(ip) if ip.port() != 0 => Some(*ip),
+            _ => None,
+        };
+        // On an interface of our own stack the kernel does not have such an address.
+        let is_of_kernel = self.server.interfaces.is_empty();
+        let listed = move || self.sites.iter().flat_map(|site| &site.listen).filter_map(ip);
+        let all = listed().filter(move |all| is_of_kernel && all.ip().is_unspecified());
+        all.filter_map(move |all| {
+            // The sockets of IPv6 are for IPv6 only.
+            let is_of = |other: &SocketAddr| {
+                other.port() == all.port() && other.is_ipv4() == all.is_ipv4() && *other != all
+            };
+            let one = listed().find(is_of)?;
+            let why = format!(
+                "cannot listen on both {all} and {one}, which is one of its addresses: leave one of them out"
+            );
+            Some((Address::Ip(all), why))
+        })
+    }
+
+    /// The configuration of a server with one site, which serves the files of a directory to all requests.
+    #[must_use]
+    pub fn of_directory(files: Files, listen: Vec<Address>, log: Log, server: Server) -> Self {
+        let route = Route { action: Action::Files(files), ..Route::default() };
+        let site = Site {
+            name: "default".to_owned(),
+            listen,
+            proxy_protocol: Vec::new(),
+            hosts: Vec::new(),
+            is_default: true,
+            log,
+            errors: BTreeMap::new(),
+            routes: vec![route],
+        };
+        Self { server, sites: vec![site] }
+    }
+}
+
+/// The files of the working directory are served on port 8080 of this machine.
+impl Default for Config {
+    fn default() -> Self {
+        let files = Files { root: ".".into(), rules: FileRules::default() };
+        let listen = Address::Ip((Ipv4Addr::LOCALHOST, 8080).into());
+        Self::of_directory(files, vec![listen], Log::default(), Server::default())
+    }
+}
+
+/// The settings of the process: `[server]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// The number of workers, each of which is a thread; at least one.
+    pub threads: usize,
+    /// The kernel interface that the workers use.
+    pub driver: Choice,
+    /// The interfaces on which samum's own TCP/IP stack serves the listeners.
+    pub interfaces: Vec<Interface>,
+    /// The way of frames from and to them.
+    pub frames: Frames,
+    /// The congestion control of their connections.
+    pub congestion: Congestion,
+    /// The record of their frames.
+    pub capture: Option<Capture>,
+    /// The socket for `samum reload` and `samum stack`.
+    pub control: Option<PathBuf>,
+    /// The proxies that are believed when they name their clients, by `Forwarded`, `X-Forwarded-For` or the
+    /// PROXY protocol: `"10.0.0.0/8"`, and `"unix"` for all that connect to a Unix socket. The client that
+    /// they name counts for access rules, limits and logs.
+    pub trusted_proxies: Vec<Peers>,
+    /// The format of messages to the operator.
+    pub error_format: ErrorFormat,
+    /// The settings of each worker.
+    pub tuning: Tuning,
+}
+
+impl Default for Server {
+    /// One worker.
+    fn default() -> Self {
+        Self {
+            threads: 1,
+            driver: Choice::Auto,
+            interfaces: Vec::new(),
+            frames: Frames::Auto,
+            congestion: Congestion::Cubic,
+            capture: None,
+            control: None,
+            trusted_proxies: Vec::new(),
+            error_format: ErrorFormat::Text,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// A site: what is served to requests for some hosts: `[[site]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The name of the site in metrics: its first host, or `default`.
+    pub name: String,
+    /// The addresses to listen on; at least one. Sites may share an address.
+    pub listen: Vec<Address>,
+    /// Those of them at which trusted proxies send a header of the PROXY protocol, version 1 or 2, in front
+    /// of each connection: `{ address = "...", proxy-protocol = true }`. Sites that share an address must
+    /// agree. Others than trusted proxies may send none.
+    pub proxy_protocol: Vec<Address>,
+    /// The hosts: names, IP addresses and wildcards, without ports.
+    pub hosts: Vec<String>,
+    /// True if the site gets the requests for hosts that no site of its address has. If no site is the
+    /// default, the first one is.
+    pub is_default: bool,
+    /// The access log.
+    pub log: Log,
+    /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.
+    pub errors: BTreeMap<u16, String>,
+    /// The routes; the order counts only among those with the same path and a pattern.
+    pub routes: Vec<Route>,
+}
+
+/// An access log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Log {
+    /// The destination.
+    pub target: LogTarget,
+    /// The format of its lines.
+    pub format: LogFormat,
+}
+
+/// A route: what is done with the requests for some paths of a site: `[[site.route]]`. What a route
+/// inherits from its site has been put into it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// The path, which begins with a slash. If it ends with one, the route has all paths below it; if it
+    /// does not, the path itself, too.
+    pub path: String,
+    /// A pattern that the whole path of a request must match, too.
+    pub pattern: Option<Pattern>,
+    /// True if no request reaches the route directly: it is reached by hand-over only.
+    pub is_internal: bool,
+    /// The clients that may use it.
+    pub access: Access,
+    /// The limits for each client.
+    pub limits: Limits,
+    /// The changes of the fields of responses, in order; by default none.
+    pub headers: Vec<HeaderRule>,
+    /// The pages for statuses from 400 to 599, but 412 and 416: paths of the same site that lead to files.
+    /// By default the server makes all pages.
+    pub errors: BTreeMap<u16, String>,
+    /// True if responses have a `Server-Timing` field.
+    pub server_timing: bool,
+    /// True if a client may end its side of the connection and still wait for the answer of a server or a
+    /// program.
+    pub half_close: bool,
+    /// Bytes that the body of a request may have, if the action takes bodies; a longer one is refused with 413. By
+    /// default any number.
+    pub max_body: Option<u64>,
+    /// The fields that servers get in place of those of the client with the same names, if the action is
+    /// [`Proxy`](Action::Proxy). By default none.
+    pub request_headers: Arc<[RequestHeader]>,
+    /// The action.
+    pub action: Action,
+}
+
+impl Route {
+    /// The name of the route for the operator: its path, or its pattern if the path says nothing.
+    pub fn name(&self) -> &str {
+        match &self.pattern {
+            Some(pattern) if self.path == "/" => pattern.as_str(),
+            _ => &self.path,
+        }
+    }
+}
+
+impl Default for Route {
+    /// All paths of a site, which are forbidden to nobody, lead to the files of the working directory.
+    fn default() -> Self {
+        let files = Files { root: ".".into(), rules: FileRules::default() };
+        Self {
+            path: "/".to_owned(),
+            pattern: None,
+            is_internal: false,
+            access: Access::default(),
+            limits: Limits::default(),
+            headers: Vec::new(),
+            errors: BTreeMap::new(),
+            server_timing: false,
+            half_close: false,
+            max_body: None,
+            request_headers: Arc::default(),
+            action: Action::Files(files),
+        }
+    }
+}
+
+impl Route {
+    /// True if its files may have directives.
+    #[must_use]
+    #[inline]
+    pub fn has_includes(&self) -> bool {
+        self.action.files().is_some_and(|files| files.rules.includes)
+    }
+}
+
+/// The action of a route.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "it stays where the configuration was made")]
+pub enum Action {
+    /// Files are served.
+    Files(Files),
+    /// The client is sent elsewhere.
+    Redirect(Redirect),
+    /// The client is sent elsewhere, if this file lists the path of its request. A path that the file does
+    /// not list has no such route: the next one is looked for.
+    Redirects(PathBuf),
+    /// A program makes the response (RFC 3875).
+    Cgi(Cgi),
+    /// Another server makes the response.
+    Proxy(Upstream),
+    /// A FastCGI application makes the response. With files, it does so for scripts only: files whose names end
+    /// with `.php`.
+    Fastcgi(Fastcgi),
+    /// The response has the counters of the server.
+    Metrics,
+    /// The response is always the same.
+    Status(FixedStatus),
+}
+
+impl Action {
+    /// The files of a directory, if some are sent.
+    #[must_use]
+    pub const fn files(&self) -> Option<&Files> {
+        match self {
+            Self::Files(files) | Self::Fastcgi(Fastcgi { files: Some(files), .. }) => Some(files),
+            _ => None,
+        }
+    }
+
+    /// The key of a route that says it.
+    pub(crate) const fn key(&self) -> &'static str {
+        match self {
+            Self::Files(_) => "files",
+            Self::Redirect(_) => "redirect",
+            Self::Redirects(_) => "redirects",
+            Self::Cgi(_) => "cgi",
+            Self::Proxy(_) => "proxy",
+            Self::Fastcgi(_) => "fastcgi",
+            Self::Metrics => "metrics",
+            Self::Status(_) => "status",
+        }
+    }
+
+    /// Returns whether other servers or programs make the responses.
+    #[must_use]
+    pub const fn is_gateway(&self) -> bool {
+        matches!(self, Self::Cgi(_) | Self::Fastcgi(_) | Self::Proxy(_))
+    }
+
+    /// The servers behind this one that make the responses, if there are some.
+    #[must_use]
+    pub const fn upstream(&self) -> Option<&Upstream> {
+        match self {
+            Self::Proxy(upstream) | Self::Fastcgi(Fastcgi { upstream, .. }) => Some(upstream),
+            _ => None,
+        }
+    }
+}
+
+/// The files of a directory, and the rules by which they are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The directory.
+    pub root: PathBuf,
+    /// The rules.
+    pub rules: FileRules,
+}
+
+/// The rules by which files are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRules {
+    /// The names of files that are served for their directory: the first that it has, of
+    /// [`INDICES_MAX`](Self::INDICES_MAX) at most and one at least. By default `index.html`.
+    pub index: Vec<String>,
+    /// True if directories without such a file are listed.
+    pub listing: bool,
+    /// The treatment of the files that are sent.
+    pub policy: Policy,
+    /// The source of entity tags.
+    pub tags: Tags,
+    /// The file that is served with status 200 where there is nothing: a path of the same site that leads
+    /// to files. By default there is none.
+    pub fallback: Option<String>,
+    /// True if `/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`. By
+    /// default false.
+    pub clean_urls: bool,
+    /// Media types by the name of a file, or by its extension without a dot, in lower case, before those that are
+    /// built in. By default empty.
+    pub types: BTreeMap<String, String>,
+    /// The media type of files whose names tell none. By default `application/octet-stream`.
+    pub default_type: String,
+    /// The encoding of text files, which their media type names; none if it does not. By default `utf-8`.
+    pub charset: Option<String>,
+    /// True if files and directories are served whose names begin with a dot. `/.well-known/` is served
+    /// anyway. By default false.
+    pub dotfiles: bool,
+    /// The treatment of symbolic links.
+    pub symlinks: Symlinks,
+    /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand
+    /// it. By default true.
+    pub precompressed: bool,
+    /// True if files may have directives (server-side includes), which are replaced by what they say. By default
+    /// false.
+    pub includes: bool,
+    /// The media types of the files that may have directives, without parameters. By default `text/html`.
+    pub include_types: Vec<String>,
+}
+
+/// The suffix of the names of scripts in a directory of files.
+pub const SCRIPT_SUFFIX: &str = ".php";
+/// The suffix of the names of pages, which clean URLs leave out.
+pub const PAGE_SUFFIX: &[u8] = b".html";
+
+impl FileRules {
+    /// The most names of an index: a directory without one costs a look at each.
+    pub const INDICES_MAX: usize = 8;
+
+    /// The path that leads to a page where URLs are clean, if it is another one: that of the directory for
+    /// its first index, and that without `.html` for others. Other indices may not be what the directory leads to.
+    pub fn clean_path<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        if !self.clean_urls {
+            None
+        } else if self.index.first().is_some_and(|first| name == first.as_bytes()) {
+            path.strip_suffix(name)
+        } else {
+            path.strip_suffix(PAGE_SUFFIX).filter(|_| name.len() > PAGE_SUFFIX.len())
+        }
+    }
+}
+
+/// A redirection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The target: a path or a URL, in which `$1` to `$9` stand for what the stars of the pattern have
+    /// matched, and `$0` for the rest of the path behind the route's. The query of the request is kept,
+    /// unless the target has one.
+    pub to: String,
+    /// The status: 301, 302, 303, 307 or 308.
+    pub status: u16,
+}
+
+/// A response that is always the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedStatus {
+    /// The status: from 200 to 599, and not 304.
+    pub code: u16,
+    /// The content, of [`TEXT_BYTES_MAX`](Self::TEXT_BYTES_MAX) at most. Without one an error has its page, and other
+    /// responses have no content.
+    pub text: Option<String>,
+}
+
+impl FixedStatus {
+    /// Bytes of a text. Each response has a copy of it; what is longer belongs into a file.
+    pub const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+    /// Checks the status.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator.
+    pub fn check_code(code: u16) -> Result<Status, String> {
+        match Status::from_code(code) {
+            Some(Status::NotModified) => {
+                Err("304 only answers the condition of a request".to_owned())
+            }
+            Some(status) if (200..=599).contains(&code) => Ok(status),
+            _ => Err("expected a status from 200 to 599".to_owned()),
+        }
+    }
+
+    /// Returns whether a response with this status can have a text (RFC 9110 §15.3.5, §15.3.6).
+    pub(crate) const fn has_content(code: u16) -> bool {
+        !matches!(code, 204 | 205)
+    }
+}
+
+/// The programs of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// The directory. It is opened for each program, so it may be replaced.
+    pub root: PathBuf,
+    /// The maximum number of programs that run at once, of all workers together; at least one. 256 further
+    /// requests wait in line.
+    pub processes_max: u32,
+    /// A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time that
+    /// its client takes counts. A request that waits in line for so long is answered 503.
+    pub timeout: Duration,
+    /// Bytes that a program may put out, on standard output and standard error together.
+    pub output_max: u64,
+    /// Variables of the environment beside those of the request. They replace others with their names.
+    pub environment: Vec<(String, String)>,
+    /// Bytes of a body that wait in memory until all of it has come, but 1 MiB at most. See [`GatewayRules::buffer`].
+    pub buffer: u64,
+    /// The directory on whose disk the rest of such a body waits; by default that of the system for temporary files.
+    pub buffer_dir: Option<PathBuf>,
+}
+
+impl Cgi {
+    /// The programs of a directory, with the default limits.
+    #[must_use]
+    pub const fn new(root: PathBuf) -> Self {
+        Self {
+            root,
+            processes_max: 32,
+            timeout: Duration::from_secs(60),
+            output_max: 64 * 1024 * 1024,
+            environment: Vec::new(),
+            buffer: GatewayRules::BUFFER,
+            buffer_dir: None,
+        }
+    }
+}
+
+/// Scripts that a FastCGI application runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fastcgi {
+    /// The application: its servers, each of which runs all scripts.
+    pub upstream: Upstream,
+    /// The directory of the scripts, if it is to be seen from here: a request for a path at which it has nothing
+    /// does not reach the application, and files that are no scripts are sent.
+    pub files: Option<Files>,
+    /// The directory of the scripts as the application sees it. By default that of the files.
+    pub root: Option<PathBuf>,
+    /// True if connections are kept for further requests. Each takes one process of php-fpm.
+    pub keeps_connections: bool,
+    /// Variables of the environment beside those of the request. They replace others with their names.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Fastcgi {
+    /// The scripts that these servers run, which are the same for all workers.
+    #[must_use]
+    pub const fn new(servers: Vec<ServerUrl>, rules: GatewayRules) -> Self {
+        Self {
+            upstream: Upstream { servers, rules },
+            files: None,
+            root: None,
+            keeps_connections: false,
+            environment: Vec::new(),
+        }
+    }
+}
+
+/// Limits for each client address; IPv6 clients are counted by their /64. Clients on Unix sockets have no
+/// limits but the last one, unless a trusted proxy names their addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// `connections-per-ip`: open connections, of all sites together, for a request to be answered. Those of
+    /// a proxy that names its clients in fields are not counted.
+    pub connections: Option<u32>,
+    /// `requests-per-ip`: requests.
+    pub requests: Option<Rate>,
+    /// True if the route itself has this limit, and counts them alone. Routes that have the limit of their site count them
+    /// together.
+    pub has_own_requests: bool,
+    /// `bytes-per-connection`: bytes per second that a connection is sent, at least
+    /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the
+    /// response that was begun last.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Limits {
+    /// The least value of [`bytes_per_second`](Self::bytes_per_second).
+    pub const BYTES_PER_SECOND_MIN: u64 = 1024;
+
+    /// Checks that clients are not taken for slow ones at their rate, and do not get next to nothing.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, with the least rate.
+    pub fn check_rate(&self, tuning: &Tuning) -> Result<(), String> {
+        let least = Self::BYTES_PER_SECOND_MIN.max(tuning.rate_min.saturating_mul(2));
+        if self.bytes_per_second.is_none_or(|rate| rate >= least) {
+            return Ok(());
+        }
+        Err(format!("expected {least}/s at least, and twice of `rate-min`"))
+    }
+}
+
+/// A rate, as a token bucket has it: `100/s burst 200`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// Tokens per second, more than 0.
+    pub per_second: f64,
+    /// The size of the bucket, at least one. By default it is the tokens of one second.
+    pub burst: u32,
+}
+
+/// A change of the fields of responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderRule {
+    /// The pattern that a path must match: that of the file that is sent, or that by which it was found; in
+    /// other responses, that of the request. Without one all do.
+    pub pattern: Option<Pattern>,
+    /// The statuses of the responses that are changed. Without one all are, but for the fields that say how long
+    /// a response lasts: these change where the status says that something was done or found.
+    pub statuses: Vec<StatusSet>,
+    /// Names and values of fields that responses have, instead of others with these names.
+    pub set: Vec<(String, String)>,
+    /// The names of fields that are left out. They go before others are set.
+    pub remove: Vec<String>,
+}
+
+/// Statuses of responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusSet {
+    /// One of them, such as 404.
+    One(u16),
+    /// All with this first digit, such as 4.
+    Class(u16),
+}
+
+impl StatusSet {
+    /// The statuses that one of them may be. Those below are of responses that others follow.
+    pub(crate) const CODES: RangeInclusive<u16> = 200..=599;
+
+    /// Returns whether a status is one of them.
+    #[must_use]
+    pub const fn has(self, code: u16) -> bool {
+        match self {
+            Self::One(one) => code == one,
+            Self::Class(digit) => code / 100 == digit,
+        }
+    }
+}
+
+impl fmt::Display for StatusSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(code) => write!(f, "{code}"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
+    }
+}
+
+/// The settings of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
+    /// them each connection has one response at a time.
+    pub memory_bytes_max: u64,
+    /// Bytes of the buffers of one worker in which contents of other servers wait for slow clients. Beyond them each content
+    /// has little memory, and waits at its server.
+    pub buffers_bytes_max: u64,
+    /// Bytes of the files in which bodies of requests wait for programs and applications, of all workers together.
+    pub body_files_max: u64,
+    /// The maximum number of connections of all workers together.
+    pub connections_max: usize,
+    /// An idle connection is closed after this time.
+    pub timeout_idle: Duration,
+    /// A request that is not complete after this time is answered 408.
+    pub timeout_header: Duration,
+    /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
+    pub timeout_send: Duration,
+    /// A request whose file a disk has not brought after this time is answered 503. If its response has
+    /// begun, its connection is closed.
+    pub timeout_disk: Duration,
+    /// Bytes per second that a peer must take while a response waits for it. It must always take at
+    /// least one byte in each `timeout_send`.
+    pub rate_min: u64,
+    /// The most that the head of a request may have.
+    pub request_limits: http1::Limits,
+    /// The most that the head of a response of another server, or of a program, may have.
+    pub response_limits: http1::Limits,
+    /// The most ranges that a request may ask for. Beyond it the whole file is sent.
+    pub ranges_max: usize,
+}
+
+/// The most that a server may send, unless the configuration says otherwise. Heads are twice as long as those of requests,
+/// because servers set many cookies at once, and have as many lines as they have room for.
+pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
+    head_bytes_max: 32 * 1024,
+    fields_max: 4096,
+    body_bytes_max: u64::MAX,
+    ..http1::Limits::DEFAULT
+};
+
+impl Tuning {
+    /// Lets the head of a request have so many bytes, half of them for its target.
+    pub fn set_request_head(&mut self, bytes: usize) {
+        self.request_limits.head_bytes_max = bytes;
+        self.request_limits.target_bytes_max = bytes / 2;
+    }
+}
+
+/// Bytes that the connections of one worker may hold together with its cached responses, unless its
+/// settings say otherwise.
+pub const WORKER_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            memory_bytes_max: WORKER_BYTES_MAX,
+            buffers_bytes_max: 512 * 1024 * 1024,
+            body_files_max: 1024 * 1024 * 1024,
+            connections_max: 16 * 1024,
+            timeout_idle: Duration::from_secs(75),
+            timeout_header: Duration::from_secs(20),
+            timeout_send: Duration::from_secs(30),
+            timeout_disk: Duration::from_secs(30),
+            rate_min: 64,
+            request_limits: http1::Limits::DEFAULT,
+            response_limits: RESPONSE_LIMITS,
+            ranges_max: http::range::RANGES_MAX,
+        }
+    }
+}
+
+impl Default for FileRules {
+    fn default() -> Self {
+        Self {
+            index: vec!["index.html".to_owned()],
+            listing: false,
+            policy: Policy::default(),
+            tags: Tags::Stat,
+            fallback: None,
+            clean_urls: false,
+            types: BTreeMap::new(),
+            default_type: "application/octet-stream".to_owned(),
+            charset: Some("utf-8".to_owned()),
+            dotfiles: false,
+            symlinks: Symlinks::Beneath,
+            precompressed: true,
+            includes: false,
+            include_types: vec!["text/html".to_owned()],
+        }
+    }
+}
+
+/// The source of entity tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// Size, times of modification and of change, inode.
+    #[default]
+    Stat,
+    /// The contents.
+    Hash,
+}
+
+/// The treatment of symbolic links below a root directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Symlinks {
+    /// Those that stay beneath the directory are followed; others lead to nothing
+    #[default]
+    Beneath,
+    /// None are followed: they lead to nothing
+    Never,
+    /// All are followed, but those of /proc: to everything that the user of the server may read
+    Follow,
+    /// Those that stay beneath the directory are followed, and others that lead into it or into one of these.
+    #[value(skip)]
+    Into(Arc<[PathBuf]>),
+}
+
+impl Symlinks {
+    /// The links that a ring follows.
+    pub fn links(&self) -> Links {
+        match self {
+            Self::Never => Links::Never,
+            Self::Beneath => Links::Beneath,
+            Self::Follow => Links::Anywhere,
+            Self::Into(into) => Links::Into(Arc::clone(into)),
+        }
+    }
+
+    /// The directories that links may lead into beside the root directory.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        let (all, into): (_, &[PathBuf]) = match self {
+            Self::Follow => (Some(Path::new("/")), &[]),
+            Self::Into(into) => (None, into),
+            Self::Never | Self::Beneath => (None, &[]),
+        };
+        all.into_iter().chain(into.iter().map(PathBuf::as_path))
+    }
+
+    /// Returns whether links may lead out of the root directory.
+    pub const fn lead_out(&self) -> bool {
+        matches!(self, Self::Follow | Self::Into(_))
+    }
+}
+
+/// The destination of the access log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LogTarget {
+    /// No log.
+    #[default]
+    None,
+    /// Standard output.
+    Stdout,
+    /// The end of a file.
+    File(PathBuf),
+}
+
+/// The format of a line of the access log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub enum LogFormat {
+    /// `host - - [date] "request" status bytes`
+    Common,
+    /// The same with referrer and user agent; most tools read this.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The format of messages to the operator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ErrorFormat {
+    /// Lines of text, which begin with `samum:`.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_clean_paths() {
+        let rules = FileRules { clean_urls: true, ..FileRules::default() };
+        let cases: [(&str, Option<&str>); 9] = [
+            ("a.html", Some("a")),
+            ("d/a.html", Some("d/a")),
+            ("index.html", Some("")),
+            ("d/index.html", Some("d/")),
+            ("d/.html", None),
+            (".html", None),
+            ("a.htm", None),
+            ("a.html/", None),
+            ("", None),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(rules.clean_path(path.as_bytes()), expected.map(str::as_bytes), "{path}");
+        }
+        assert_eq!(FileRules::default().clean_path(b"a.html"), None);
+        // A directory with both leads to the first.
+        let index = ["index.php", "index.html"].map(str::to_owned).into();
+        let rules = FileRules { index, ..rules };
+        assert_eq!(rules.clean_path(b"d/index.php"), Some(&b"d/"[..]));
+        assert_eq!(rules.clean_path(b"d/index.html"), Some(&b"d/index"[..]));
+    }
+}

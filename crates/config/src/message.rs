@@ -1,0 +1,227 @@
+//! Errors and warnings about a configuration file, with the line that they are about.
+
+use core::fmt;
+use core::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::text::plain;
+
+/// Errors, and warnings, that are kept; the others are counted.
+const MESSAGES_MAX: usize = 50;
+/// Characters of a line that are shown.
+const LINE_CHARS_MAX: usize = 100;
+
+/// A file that was read.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The path, as it is shown.
+    pub(super) path: PathBuf,
+    pub(super) text: Arc<str>,
+}
+
+/// A piece of the text of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Place {
+    /// The index of the file among those that were read.
+    file: u32,
+    /// The offsets of its first byte, and of the byte behind it.
+    start: u32,
+    end: u32,
+}
+
+/// A message about a place; without one it is about the file as a whole.
+#[derive(Debug)]
+struct Note {
+    place: Option<Place>,
+    text: String,
+    /// Another place, which the text ends with.
+    other: Option<Place>,
+}
+
+/// The messages about a configuration, in the order in which they were found.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    errors: List,
+    warnings: List,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    notes: Vec<Note>,
+    /// The number of messages beyond [`MESSAGES_MAX`].
+    more: usize,
+}
+
+/// A message for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// One line of visible text: file, line, column and what is wrong.
+    pub line: String,
+    /// The line of the file, and a line that points to the place in it.
+    pub excerpt: Option<String>,
+}
+
+impl Message {
+    /// Makes an error about a place.
+    pub(super) fn error(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+        Note { place, text: text.to_owned(), other: None }.message(sources, "error")
+    }
+
+    /// Makes a warning about a place.
+    pub(super) fn warning(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+        Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
+    }
+
+    /// Makes errors about places of another file than those of a configuration, and counts the `more` that there are.
+    pub fn of_file(
+        path: &Path,
+        text: Arc<str>,
+        errors: impl IntoIterator<Item = (Range<usize>, String)>,
+        more: usize,
+    ) -> Vec<Self> {
+        let sources = [Source { path: path.to_owned(), text }];
+        let error = |(bytes, text): (Range<usize>, String)| {
+            Self::error(Some(Place::new(0, bytes)), &text, &sources)
+        };
+        let mut messages: Vec<_> = errors.into_iter().map(error).collect();
+        if more > 0 {
+            let line = format!("{}: error: {more} more are not shown", path.display());
+            messages.push(Self { line: plain(&line).into(), excerpt: None });
+        }
+        messages
+    }
+}
+
+impl Place {
+    /// Makes a place; files have at most 4 GiB.
+    pub(super) fn new(file: usize, bytes: Range<usize>) -> Self {
+        let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { file: short(file), start: short(bytes.start), end: short(bytes.end) }
+    }
+
+    /// The beginning of a file.
+    pub(super) fn start(file: usize) -> Self {
+        Self::new(file, 0..0)
+    }
+
+    /// Writes file and line.
+    fn shown(self, sources: &[Source]) -> String {
+        let source = &sources[self.file as usize];
+        let before = &source.text.as_bytes()[..self.start as usize];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("{}:{line}", source.path.display())
+    }
+}
+
+impl Notes {
+    pub(super) fn error(&mut self, place: impl Into<Option<Place>>, text: impl Into<String>) {
+        self.errors.add(Note { place: place.into(), text: text.into(), other: None });
+    }
+
+    pub(super) fn warning(&mut self, place: impl Into<Option<Place>>, text: impl Into<String>) {
+        self.warnings.add(Note { place: place.into(), text: text.into(), other: None });
+    }
+
+    /// Adds an error whose text goes on with `at FILE:LINE`.
+    pub(super) fn error_beside(&mut self, place: Place, text: impl Into<String>, other: Place) {
+        self.errors.add(Note { place: Some(place), text: text.into(), other: Some(other) });
+    }
+
+    /// Adds a warning whose text goes on with `at FILE:LINE`.
+    pub(super) fn warning_beside(&mut self, place: Place, text: impl Into<String>, other: Place) {
+        self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
+    }
+
+    pub(super) const fn has_errors(&self) -> bool {
+        !self.errors.notes.is_empty()
+    }
+
+    /// Makes errors and warnings of the notes, in the order of files and lines.
+    pub(super) fn into_messages(self, sources: &[Source]) -> (Vec<Message>, Vec<Message>) {
+        let show = |list: List, kind| list.into_messages(sources, kind);
+        (show(self.errors, "error"), show(self.warnings, "warning"))
+    }
+}
+
+impl List {
+    fn add(&mut self, note: Note) {
+        if self.notes.len() < MESSAGES_MAX {
+            self.notes.push(note);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_messages(mut self, sources: &[Source], kind: &str) -> Vec<Message> {
+        self.notes.sort_by_key(|note| note.place);
+        let mut messages: Vec<_> =
+            self.notes.iter().map(|note| note.message(sources, kind)).collect();
+        if self.more > 0 {
+            let line = format!("{kind}: {} more are not shown", self.more);
+            messages.push(Message { line, excerpt: None });
+        }
+        messages
+    }
+}
+
+impl Note {
+    fn message(&self, sources: &[Source], kind: &str) -> Message {
+        let text = match self.other {
+            Some(other) => format!("{} at {}", self.text, other.shown(sources)),
+            None => self.text.clone(),
+        };
+        let Some(place) = self.place else {
+            return Message { line: plain(&format!("{kind}: {text}")).into(), excerpt: None };
+        };
+        let source = &sources[place.file as usize];
+        let head = format!("{kind}: {text}");
+        let text = &source.text;
+        let start = boundary(text, place.start as usize);
+        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = text[line_start..].lines().next().unwrap_or_default();
+        let number = text[..line_start].bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let column = text[line_start..start].chars().count();
+        let head = format!("{}:{number}:{}: {head}", source.path.display(), column + 1);
+        let end = (place.end as usize).min(line_start + line.len()).max(start);
+        let len = text[start..boundary(text, end)].chars().count();
+        let excerpt = excerpt(line, number, column, len.max(1));
+        Message { line: plain(&head).into(), excerpt: Some(excerpt) }
+    }
+}
+
+/// The next offset before or at `at` that begins a character.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+/// Shows a line with carets below `len` characters from `column` on. Each hidden character, such as a tab,
+/// is shown as one space, so that the carets are at the right place.
+fn excerpt(line: &str, number: usize, column: usize, len: usize) -> String {
+    let skipped = if column + len.min(LINE_CHARS_MAX / 2) <= LINE_CHARS_MAX {
+        0
+    } else {
+        column - LINE_CHARS_MAX / 4
+    };
+    let visible = |char| if crate::text::is_hidden(char) { ' ' } else { char };
+    let rest = line.chars().skip(skipped);
+    let shown: String = rest.clone().take(LINE_CHARS_MAX).map(visible).collect();
+    let (before, behind) =
+        (if skipped > 0 { "…" } else { "" }, if rest.count() > LINE_CHARS_MAX { "…" } else { "" });
+    let indent = column - skipped + before.chars().count();
+    let carets = "^".repeat(len.min(LINE_CHARS_MAX - (column - skipped)).max(1));
+    let margin = " ".repeat(number.to_string().len());
+    format!("  {number} | {before}{shown}{behind}\n  {margin} | {}{carets}", " ".repeat(indent))
+        .trim_end()
+        .to_owned()
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)?;
+        match &self.excerpt {
+            Some(excerpt) => write!(f, "\n{excerpt}"),
+            None => Ok(()),
+        }
+    }
+}

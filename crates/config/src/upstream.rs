@@ -1,0 +1,331 @@
+//! The servers behind this one: where they are, and how requests are passed on to them.
+
+use core::fmt;
+use core::net::{Ipv6Addr, SocketAddr};
+use core::time::Duration;
+use std::path::PathBuf;
+
+/// The servers that the requests of a route are passed on to, and the rules for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// The servers, 1 to [`SERVERS_MAX`](Self::SERVERS_MAX).
+    pub servers: Vec<ServerUrl>,
+    /// The rules.
+    pub rules: GatewayRules,
+}
+
+impl Upstream {
+    /// The most servers of one route.
+    pub const SERVERS_MAX: usize = 64;
+}
+
+/// A server behind this one, and the path that it has there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServerUrl {
+    /// The protocol that it speaks.
+    pub protocol: Protocol,
+    /// Its address.
+    pub address: ServerAddress,
+    /// The path that stands there in place of the path of the route; none if paths are kept as they are.
+    pub path: Option<String>,
+}
+
+/// The protocol that a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// FastCGI.
+    Fastcgi,
+}
+
+/// The address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// TCP.
+    Ip(SocketAddr),
+    /// TCP, at the addresses of this host.
+    Host(String, u16),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// The rules for what is passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayRules {
+    /// Bytes of a response that may wait for the client; the server waits then. By default 1 MiB, 16 KiB at
+    /// least.
+    pub buffer: u64,
+    /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory. Also that
+    /// of bodies that are collected for an application, which are in the system's one for temporary files by default.
+    /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
+    pub buffer_dir: Option<PathBuf>,
+    /// True if long contents of known length go to the client through a pipe, which copies nothing. The default is true.
+    pub splice: bool,
+    /// Bytes of a long content that are received at once at most, 512 KiB by default and 4 KiB at least. A pipe has
+    /// room for 1 MiB.
+    pub receive_max: u64,
+    /// The time in which a connection must be made; 5 s by default.
+    pub timeout_connect: Duration,
+    /// The time in which a server must send some bytes while it is its turn; in a tunnel, in which either end must
+    /// take or send some. 60 s by default.
+    pub timeout_upstream: Duration,
+    /// The time in which a server that has not answered must take some bytes of a request that wait for it; 60 s by
+    /// default.
+    pub timeout_upstream_send: Duration,
+    /// The rule by which the server of a request is chosen.
+    pub balance: Balance,
+    /// The part of a request that has its server, for [`Balance::Hash`].
+    pub hash_by: HashBy,
+    /// The number of times that a request is sent again at most, if that is safe; 2 by default.
+    pub retries: u32,
+    /// The rules by which a server is up or down.
+    pub health: HealthRules,
+}
+
+/// The rules by which a server is up or down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthRules {
+    /// Failures in a row after which a server is down; 3 by default. 0: it is never down because of
+    /// requests.
+    pub max_fails: u32,
+    /// A failure is in a row with another one that is not longer ago. A server that is down is tried again
+    /// after this time, and after twice as long each time that it is down again, up to a minute. 10 s by
+    /// default.
+    pub fail_timeout: Duration,
+    /// The time in which the share of a server grows that is up again, or that is a further one: a further
+    /// address of its name, or added by a reload. None by default.
+    pub slow_start: Option<Duration>,
+    /// The path that is asked for to find out whether a server is up; none by default.
+    pub check: Option<String>,
+    /// The time from one check to the next, in which a response must come; 5 s by default.
+    pub check_interval: Duration,
+}
+
+/// A rule by which the server of a request is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Balance {
+    /// Each server in its turn
+    #[default]
+    RoundRobin,
+    /// A server with the fewest requests at the moment, by turn if there are several
+    Least,
+    /// The same server for the same client or path, unless it is down or has 5/4 of its share
+    Hash,
+}
+
+/// The part of a request that has its server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum HashBy {
+    /// The address of the client
+    #[default]
+    Client,
+    /// The path
+    Path,
+}
+
+impl GatewayRules {
+    /// The default of [`buffer`](Self::buffer).
+    pub const BUFFER: u64 = 1024 * 1024;
+    /// The least value of [`buffer`](Self::buffer).
+    pub const BUFFER_MIN: u64 = 16 * 1024;
+    /// The least value of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on
+    /// the way to the disk.
+    pub const BUFFER_FILE_MIN: u64 = 4 * 1024 * 1024;
+    /// The least value of [`receive_max`](Self::receive_max).
+    pub const RECEIVE_MIN: u64 = 4 * 1024;
+    /// The greatest value of [`retries`](Self::retries).
+    pub const RETRIES_MAX: u32 = 2;
+}
+
+impl Default for GatewayRules {
+    fn default() -> Self {
+        Self {
+            buffer: Self::BUFFER,
+            buffer_dir: None,
+            splice: true,
+            receive_max: 512 * 1024,
+            timeout_connect: Duration::from_secs(5),
+            timeout_upstream: Duration::from_secs(60),
+            timeout_upstream_send: Duration::from_secs(60),
+            balance: Balance::default(),
+            hash_by: HashBy::default(),
+            retries: Self::RETRIES_MAX,
+            health: HealthRules::default(),
+        }
+    }
+}
+
+impl Default for HealthRules {
+    fn default() -> Self {
+        Self {
+            max_fails: 3,
+            fail_timeout: Duration::from_secs(10),
+            slow_start: None,
+            check: None,
+            check_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Reads `http://HOST[:PORT][/PATH]` or `unix:PATH`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn server(text: &str) -> Result<ServerUrl, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(ServerUrl { protocol: Protocol::Http, address: unix(path)?, path: None });
+    }
+    if text.starts_with("https://") {
+        return Err(format!("{text:?}: connections to servers cannot be encrypted yet"));
+    }
+    let Some(rest) = text.strip_prefix("http://") else {
+        return Err(format!("{text:?}: expected http://HOST:PORT or unix:PATH"));
+    };
+    if rest.contains(['?', '#']) {
+        return Err(format!("{text:?}: a server has a path at most; queries come from requests"));
+    }
+    let (authority, path) = match rest.find('/') {
+        Some(slash) => (&rest[..slash], Some(super::rule::path(&rest[slash..])?)),
+        None => (rest, None),
+    };
+    Ok(ServerUrl { protocol: Protocol::Http, address: authority_of(authority, 80)?, path })
+}
+
+/// The address of a server that a URL names: `HOST[:PORT]`, if it is one.
+pub fn server_address(authority: &str) -> Option<ServerAddress> {
+    authority_of(authority, 80).ok()
+}
+
+/// Reads `HOST:PORT` or `unix:PATH`, of a FastCGI application.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn application(text: &str) -> Result<ServerUrl, String> {
+    let address = match text.strip_prefix("unix:") {
+        Some(path) => unix(path)?,
+        None => authority_of(text, 0)?,
+    };
+    Ok(ServerUrl { protocol: Protocol::Fastcgi, address, path: None })
+}
+
+fn unix(path: &str) -> Result<ServerAddress, String> {
+    if let Some((socket, _)) = path.split_once(":/") {
+        return Err(format!(
+            "{path:?}: a path of requests cannot follow the socket: write unix:{socket}"
+        ));
+    }
+    ring::Address::unix(path)
+        .map_err(|error| format!("{path:?} is no path of a socket: {error}"))?;
+    Ok(ServerAddress::Unix(path.into()))
+}
+
+/// Reads a host and a port; 0 is no default.
+fn authority_of(text: &str, default: u16) -> Result<ServerAddress, String> {
+    let wrong = || format!("{text:?}: expected HOST:PORT, with an IPv6 address in brackets");
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => {
+            (host, port.parse().map_err(|_| format!("{port:?} is no port"))?)
+        }
+        _ => (text, default),
+    };
+    if port == 0 {
+        let is_given = text.ends_with(":0");
+        return Err(if is_given { "a server has no port 0".to_owned() } else { wrong() });
+    }
+    if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address: Ipv6Addr = inner.parse().map_err(|_| wrong())?;
+        return Ok(ServerAddress::Ip((address, port).into()));
+    }
+    if let Ok(address) = host.parse() {
+        return Ok(ServerAddress::Ip(SocketAddr::new(core::net::IpAddr::V4(address), port)));
+    }
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    if host.is_empty() || host.len() > 253 || !host.bytes().all(is_name) {
+        return Err(wrong());
+    }
+    Ok(ServerAddress::Host(host.to_ascii_lowercase(), port))
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            ServerAddress::Unix(_) => self.address.fmt(f),
+            address => {
+                let scheme = match self.protocol {
+                    Protocol::Http => "http",
+                    Protocol::Fastcgi => "fastcgi",
+                };
+                write!(f, "{scheme}://{address}{}", self.path.as_deref().unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_have_an_address_and_perhaps_a_path() {
+        let ip = |text: &str| ServerAddress::Ip(text.parse().unwrap());
+        let host = |name: &str, port| ServerAddress::Host(name.to_owned(), port);
+        for (text, address, path, printed) in [
+            ("http://127.0.0.1:9000", ip("127.0.0.1:9000"), None, "http://127.0.0.1:9000"),
+            ("http://[::1]:81/a/", ip("[::1]:81"), Some("/a/"), "http://[::1]:81/a/"),
+            ("http://[::1]/", ip("[::1]:80"), Some("/"), "http://[::1]:80/"),
+            ("http://App.local", host("app.local", 80), None, "http://app.local:80"),
+            (
+                "unix:/run/a.sock",
+                ServerAddress::Unix("/run/a.sock".into()),
+                None,
+                "unix:/run/a.sock",
+            ),
+        ] {
+            let path = path.map(str::to_owned);
+            let expected = ServerUrl { protocol: Protocol::Http, address, path };
+            assert_eq!(server(text), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.to_string(), printed);
+            assert_eq!(server(printed), Ok(expected));
+        }
+        for bad in [
+            "",
+            "127.0.0.1:80",
+            "https://a",
+            "http://a/b?c=d",
+            "http://a/b#c",
+            "unix:/run/a.sock:/b",
+            "http://",
+            "http://:80",
+            "http://a:0",
+            "http://a:70000",
+            "http://a b",
+            "http://[::1",
+            "http://user@a",
+            "http://a/b/../c",
+            "http://a?b",
+            "unix:",
+        ] {
+            assert!(server(bad).is_err(), "{bad}");
+        }
+        assert_eq!(server("http://a:0"), Err("a server has no port 0".to_owned()));
+        let app = application("app:9000").expect("an application");
+        assert_eq!(
+            (&app.address, &app.to_string()[..]),
+            (&host("app", 9000), "fastcgi://app:9000")
+        );
+        assert!(application("app").is_err());
+    }
+}
