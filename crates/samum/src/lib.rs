@@ -40,7 +40,6 @@ mod listen;
 mod log;
 mod machine;
 mod memory;
-pub mod metrics;
 pub mod network;
 pub mod other_protocol;
 mod place;
@@ -58,7 +57,7 @@ mod upstream;
 mod wheel;
 pub mod worker;
 
-pub use ::config;
+pub use ::{config, metrics};
 pub use config::LogFormat;
 pub use config::site;
 pub(crate) use config::{errno, redirect, route, text};

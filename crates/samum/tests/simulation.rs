@@ -357,7 +357,7 @@ impl Run {
             told: Arc::default(),
             descriptors_max: limits.descriptors_max,
             logs: Vec::new(),
-            metrics: (samum::metrics::Metrics::new(1), 0),
+            metrics: (metrics::Metrics::new(1), 0),
             notes,
             ring,
         };
@@ -1506,7 +1506,7 @@ fn scenario(seed: u64) -> Tally {
         told: Arc::default(),
         descriptors_max,
         logs: Vec::new(),
-        metrics: (samum::metrics::Metrics::new(1), 0),
+        metrics: (metrics::Metrics::new(1), 0),
         notes: None,
         ring,
     };

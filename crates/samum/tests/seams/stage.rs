@@ -96,7 +96,7 @@ impl<H: Handler> Stage<H> {
             told: Arc::default(),
             descriptors_max: DESCRIPTORS_MAX,
             logs: Vec::new(),
-            metrics: (samum::metrics::Metrics::new(1), 0),
+            metrics: (metrics::Metrics::new(1), 0),
             notes: None,
             ring,
         };

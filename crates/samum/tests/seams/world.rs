@@ -84,7 +84,7 @@ pub(crate) fn parts(world: &World, options: impl Into<Options>) -> Parts {
         told: Arc::default(),
         descriptors_max: 64,
         logs: Vec::new(),
-        metrics: (samum::metrics::Metrics::new(1), 0),
+        metrics: (metrics::Metrics::new(1), 0),
         notes: None,
         ring,
     }

@@ -14,11 +14,11 @@ use super::series::{Labels, Series};
 use super::{DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
 
 /// The content type of the text.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The text of one scrape, which is made while it is sent: it may have many series.
 #[derive(Debug)]
-pub(crate) struct Exposition {
+pub struct Exposition {
     sums: Vec<Sum>,
     /// The number of families of requests that are complete.
     family: usize,
@@ -350,14 +350,14 @@ impl Exposition {
     }
 
     /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let one = size_of::<Sum>() + size_of::<Arc<Series>>();
         self.sums.len() * one + self.rest.capacity()
     }
 
     /// The next part of the text, which ends with the site at which it has this many bytes; empty if there
     /// is no more.
-    pub(crate) fn next_part(&mut self, bytes: usize) -> String {
+    pub fn next_part(&mut self, bytes: usize) -> String {
         let mut text = String::new();
         while text.len() < bytes {
             let Some(RequestFamily { name, help, write }) = REQUEST_FAMILIES.get(self.family)

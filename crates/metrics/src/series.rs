@@ -15,15 +15,15 @@ const METHODS: [&str; 10] =
 
 /// A method as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct MethodLabel(u8);
+pub struct MethodLabel(u8);
 
 /// A status as a label: its code if it has a name, otherwise its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct StatusLabel(u16);
+pub struct StatusLabel(u16);
 
 /// A site as a label: valid as long as the site is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SiteLabel(Key);
+pub struct SiteLabel(Key);
 
 /// The labels of a series. They are ordered by site first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,16 +43,19 @@ pub(super) struct Series {
 
 /// A request whose response has left, or of which no more will leave.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Observation {
-    pub(crate) site: SiteLabel,
-    pub(crate) method: MethodLabel,
-    pub(crate) status: StatusLabel,
+pub struct Observation {
+    /// The site that answered.
+    pub site: SiteLabel,
+    /// One of the standard methods, or any other.
+    pub method: MethodLabel,
+    /// The status that was sent.
+    pub status: StatusLabel,
     /// The time from the end of its head to the end of its response.
-    pub(crate) duration: Duration,
+    pub duration: Duration,
     /// Bytes of the body that were sent.
-    pub(crate) body_bytes: u64,
+    pub body_bytes: u64,
     /// The part of the duration in which the disk was waited for.
-    pub(crate) disk_wait: Duration,
+    pub disk_wait: Duration,
 }
 
 /// The series of the sites that are configured. A series is made when a request has its labels.
@@ -152,11 +155,11 @@ impl Series {
 
 impl MethodLabel {
     /// The label of what was no request.
-    pub(crate) const NONE: Self = Self(9);
+    pub const NONE: Self = Self(9);
 
     /// The label of a method.
     #[inline]
-    pub(crate) const fn of(method: Method<'_>) -> Self {
+    pub const fn of(method: Method<'_>) -> Self {
         Self(match method {
             Method::Get => 0,
             Method::Head => 1,
@@ -179,7 +182,7 @@ impl MethodLabel {
 impl StatusLabel {
     /// The label of a status.
     #[inline]
-    pub(crate) const fn of(status: Status) -> Self {
+    pub const fn of(status: Status) -> Self {
         // What is not valid is taken for a 5xx (RFC 9110 §15).
         let class = match status.code() / 100 {
             class @ 0..=5 => class,

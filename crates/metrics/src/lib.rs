@@ -11,6 +11,8 @@
 //! Reading list: OpenTelemetry's semantic conventions for HTTP metrics, and its rules for names in
 //! Prometheus; Prometheus' text format 0.0.4.
 
+#![forbid(unsafe_code)]
+
 mod exposition;
 mod histogram;
 mod series;
@@ -24,10 +26,10 @@ use std::time::SystemTime;
 use ring::Device;
 use sendfile::DeviceStats;
 
-pub(crate) use exposition::{CONTENT_TYPE, Exposition};
+pub use exposition::{CONTENT_TYPE, Exposition};
 use histogram::{DURATIONS, Durations, Number, nanos};
 use series::{Labels, Series, Sites};
-pub(crate) use series::{MethodLabel, Observation, SiteLabel, StatusLabel};
+pub use series::{MethodLabel, Observation, SiteLabel, StatusLabel};
 pub use stats::Stats;
 
 /// The numbers of all workers, and of the process.
@@ -53,7 +55,7 @@ struct Shown {
 
 /// The numbers of one worker, as it writes them.
 #[derive(Debug)]
-pub(crate) struct Meters {
+pub struct Meters {
     metrics: Arc<Metrics>,
     shown: Arc<Shown>,
     sites: Sites,
@@ -90,16 +92,19 @@ struct Loads {
 
 /// The numbers of a server behind this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServerNumbers {
+pub struct ServerNumbers {
     /// The site and the path of the route.
-    pub(crate) upstream: String,
-    pub(crate) server: String,
-    pub(crate) is_up: bool,
+    pub upstream: String,
+    /// Its address, as the configuration has it.
+    pub server: String,
+    /// False while its health check or its failures keep requests away.
+    pub is_up: bool,
     /// Requests that were sent to it.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Those that are not answered yet.
-    pub(crate) in_flight: u64,
-    pub(crate) failures: u64,
+    pub in_flight: u64,
+    /// Requests and connections that failed by its fault.
+    pub failures: u64,
 }
 
 impl Metrics {
@@ -115,7 +120,7 @@ impl Metrics {
     /// # Panics
     ///
     /// If there is no such worker.
-    pub(crate) fn meters(self: &Arc<Self>, worker: usize) -> Meters {
+    pub fn meters(self: &Arc<Self>, worker: usize) -> Meters {
         let (metrics, shown) = (Arc::clone(self), Arc::clone(&self.workers[worker]));
         Meters {
             metrics,
@@ -145,7 +150,7 @@ impl Metrics {
     }
 
     /// The text for a scrape.
-    pub(crate) fn exposition(&self, servers: impl Iterator<Item = ServerNumbers>) -> Exposition {
+    pub fn exposition(&self, servers: impl Iterator<Item = ServerNumbers>) -> Exposition {
         Exposition::new(self, servers)
     }
 
@@ -201,22 +206,19 @@ impl Shown {
 
 impl Meters {
     /// The numbers of all workers.
-    pub(crate) const fn metrics(&self) -> &Arc<Metrics> {
+    pub const fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
     /// Takes the names of the sites of a new configuration; returns their labels, in the same order.
-    pub(crate) fn configure<'a>(
-        &mut self,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Vec<SiteLabel> {
+    pub fn configure<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) -> Vec<SiteLabel> {
         self.has_stale = true;
         self.sites.configure(names)
     }
 
     /// Counts a request.
     #[inline]
-    pub(crate) fn observe(&mut self, observation: &Observation) {
+    pub fn observe(&mut self, observation: &Observation) {
         if let Some(new) = self.sites.observe(observation) {
             self.unshown.push(new);
         }
@@ -224,7 +226,7 @@ impl Meters {
 
     /// Shows the worker's numbers at the end of a turn, which took this long.
     #[inline]
-    pub(crate) fn end_turn(&mut self, stats: &Stats, length: Duration) {
+    pub fn end_turn(&mut self, stats: &Stats, length: Duration) {
         for (shown, value) in self.shown.stats.iter().zip(stats.values()) {
             shown.set(value);
         }
@@ -240,7 +242,7 @@ impl Meters {
 
     /// Shows the reads of each device, if some have begun or ended since: these have, of all devices.
     #[inline]
-    pub(crate) fn show_devices<I: Iterator<Item = (Device, DeviceStats)>>(
+    pub fn show_devices<I: Iterator<Item = (Device, DeviceStats)>>(
         &mut self,
         reads: (u64, u64),
         devices: impl FnOnce() -> I,
@@ -256,7 +258,7 @@ impl Meters {
 
     /// Shows the calls that devices have not answered for long.
     #[inline]
-    pub(crate) fn show_unanswered(&mut self, calls: impl Iterator<Item = (Device, usize)>) {
+    pub fn show_unanswered(&mut self, calls: impl Iterator<Item = (Device, usize)>) {
         let mut calls = calls.peekable();
         let has_some = calls.peek().is_some();
         if (has_some || self.has_unanswered)

@@ -5,7 +5,7 @@ use http::{Method, Status};
 use testkit::metrics::Metrics as Parsed;
 
 use super::*;
-use crate::metrics::{Meters, MethodLabel, Observation, SiteLabel, StatusLabel};
+use crate::{Meters, MethodLabel, Observation, SiteLabel, StatusLabel};
 
 /// The text, made in parts of about this many bytes.
 fn text(metrics: &Metrics, part: usize) -> String {
@@ -137,7 +137,7 @@ fn the_document_shows_all_families() {
     let mut shown: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     shown.sort_unstable();
 
-    let document = include_str!("../../../../../docs/logs-and-metrics.md");
+    let document = include_str!("../../../../docs/logs-and-metrics.md");
     let mut rows = Vec::new();
     for line in document.lines().skip_while(|line| *line != "## Metrics") {
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
