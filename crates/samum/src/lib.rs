@@ -33,7 +33,6 @@ mod follow;
 pub mod forwarded;
 mod guard;
 pub mod handler;
-mod includes;
 pub mod interface;
 pub mod limits;
 mod listen;
@@ -58,6 +57,7 @@ mod wheel;
 pub mod worker;
 
 pub use ::{config, metrics};
+pub(crate) use ::includes;
 pub use config::LogFormat;
 pub use config::site;
 pub(crate) use config::{errno, redirect, route, text};

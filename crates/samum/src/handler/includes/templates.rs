@@ -243,7 +243,8 @@ impl Templates {
         let reading = self.readings.remove(key).expect("ends once");
         self.known.remove(&Rc::as_ptr(&reading.resource).addr());
         let Reading { resource, size, parser, tickets, .. } = reading;
-        let template = Some(parser.finish()).filter(|template| template.len() == size).map(Rc::new);
+        let template =
+            Some(parser.finish()).filter(|template| template.bytes() == size).map(Rc::new);
         if let Some(template) = &template {
             self.keep(&resource, template);
         }

@@ -100,7 +100,7 @@ impl Router {
         modified: i64,
     ) -> Option<Context> {
         let path = path?;
-        let memory = Rc::new(Memory::new());
+        let memory = Rc::new(Memory::default());
         Some(asked.with(|request| Context {
             head: Rc::new(includes::stripped(request.head)),
             origin: Rc::new(request.origin.clone()),

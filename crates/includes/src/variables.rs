@@ -9,17 +9,17 @@ use super::work::Work;
 
 /// The facts about a request and its page that variables tell.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
+pub struct Facts<'a> {
     /// The request of the client; for a page that is included, with the path and the query of that one.
-    pub(crate) head: &'a Head<'a>,
+    pub head: &'a Head<'a>,
     /// The path, in its normal form, of the page that the client has asked for.
-    pub(crate) document: &'a [u8],
+    pub document: &'a [u8],
     /// The time of that file's last change, in Unix seconds.
-    pub(crate) modified: i64,
+    pub modified: i64,
     /// The client.
-    pub(crate) client: Option<IpAddr>,
+    pub client: Option<IpAddr>,
     /// The time now, in Unix seconds.
-    pub(crate) now: i64,
+    pub now: i64,
 }
 
 /// The prefix of variables that tell fields of the request.

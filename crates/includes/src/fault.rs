@@ -2,7 +2,7 @@
 
 /// The reason why an error message stands in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// A directive cannot be understood, or there are too many.
     Malformed,
     /// A condition cannot be understood.
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// The fault as the operator is told.
-    pub(crate) const fn text(self) -> &'static str {
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "a directive cannot be understood, or there are too many",
             Self::Condition => "a condition cannot be understood",

@@ -12,7 +12,7 @@ pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
 
 /// The memory of the pages of one response.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub struct Memory {
     held: Cell<usize>,
     /// Bytes up to which pages are evaluated ahead.
     ahead_max: Cell<usize>,
@@ -20,29 +20,31 @@ pub(crate) struct Memory {
 
 /// A part of this memory, until it is dropped. Its clone is another part with as many bytes.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     bytes: usize,
     memory: Rc<Memory>,
 }
 
-impl Memory {
+impl Default for Memory {
     /// The memory of a response that has not begun.
-    pub(crate) const fn new() -> Self {
+    fn default() -> Self {
         Self { held: Cell::new(0), ahead_max: Cell::new(BEFORE_BYTES_MAX) }
     }
+}
 
+impl Memory {
     /// The response begins.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         self.ahead_max.set(AHEAD_BYTES_MAX);
     }
 
     /// Bytes that are held.
-    pub(crate) const fn held(&self) -> usize {
+    pub const fn held(&self) -> usize {
         self.held.get()
     }
 
     /// Returns whether pages may be evaluated ahead.
-    pub(crate) const fn has_room(&self) -> bool {
+    pub const fn has_room(&self) -> bool {
         self.held.get() < self.ahead_max.get()
     }
 
@@ -55,19 +57,19 @@ impl Memory {
 
 impl Share {
     /// Takes so many bytes.
-    pub(crate) fn new(memory: &Rc<Memory>, bytes: usize) -> Self {
+    pub fn new(memory: &Rc<Memory>, bytes: usize) -> Self {
         memory.held.set(memory.held.get() + bytes);
         Self { bytes, memory: Rc::clone(memory) }
     }
 
     /// Has so many bytes from now on.
-    pub(crate) fn resize(&mut self, bytes: usize) {
+    pub fn resize(&mut self, bytes: usize) {
         self.memory.held.set(self.memory.held.get() - self.bytes + bytes);
         self.bytes = bytes;
     }
 
     /// Its bytes.
-    pub(crate) const fn bytes(&self) -> usize {
+    pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }

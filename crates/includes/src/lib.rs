@@ -24,6 +24,8 @@
 //! - A directive that cannot be understood, or has no end, is replaced by the error message. What has no end may
 //!   hide what only some may see, so it is never sent as text.
 
+#![forbid(unsafe_code)]
+
 mod directive;
 mod evaluator;
 mod expression;
@@ -34,11 +36,11 @@ mod timefmt;
 mod variables;
 mod work;
 
-pub(crate) use evaluator::{Evaluator, Scope, Step};
-pub(crate) use fault::Fault;
-pub(crate) use memory::{Memory, Share};
-pub(crate) use parser::{Parser, Template};
-pub(crate) use variables::Facts;
+pub use evaluator::{Evaluator, Scope, Step};
+pub use fault::Fault;
+pub use memory::{Memory, Share};
+pub use parser::{Parser, Template};
+pub use variables::Facts;
 
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ fn show(page: &str) -> String {
 }
 
 fn scope() -> Scope {
-    Scope::new(Rc::new(Memory::new()))
+    Scope::new(Rc::new(Memory::default()))
 }
 
 fn show_with(page: &str, scope: Scope) -> (String, Scope) {
@@ -272,7 +272,7 @@ fn check(template: &Template, page: &[u8]) {
         }
         (at, was_text) = (range.end, is_text);
     }
-    assert_eq!((at, template.len()), (page.len() as u64, page.len() as u64));
+    assert_eq!((at, template.bytes()), (page.len() as u64, page.len() as u64));
     assert_eq!(template.is_plain(), !page.windows(5).any(|window| window == b"<!--#"));
 }
 

@@ -33,7 +33,7 @@ const UNSET: &[u8] = b"(none)";
 
 /// The things that a page has set, and with which a page begins that it includes.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope {
+pub struct Scope {
     variables: Rc<Variables>,
     errmsg: Rc<Value>,
     timefmt: Rc<Value>,
@@ -57,7 +57,7 @@ struct Value {
 
 /// Goes through a template for one request.
 #[derive(Debug)]
-pub(crate) struct Evaluator {
+pub struct Evaluator {
     template: Rc<Template>,
     /// The index of the next part.
     next: usize,
@@ -84,7 +84,7 @@ enum Branch {
 
 /// The next bytes of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// A range of the file.
     Text(Range<u64>),
     /// Bytes.
@@ -102,7 +102,7 @@ pub(crate) enum Step {
 
 impl Scope {
     /// The scope of a page that no other one includes, with this memory.
-    pub(crate) fn new(memory: Rc<Memory>) -> Self {
+    pub fn new(memory: Rc<Memory>) -> Self {
         let value = |bytes: &[u8]| Rc::new(Value::new(&memory, bytes.into(), 0));
         let (errmsg, timefmt) = (value(ERRMSG), value(timefmt::DEFAULT));
         let share = Share::new(&memory, 0);
@@ -111,7 +111,7 @@ impl Scope {
     }
 
     /// The error message.
-    pub(crate) fn errmsg(&self) -> &[u8] {
+    pub fn errmsg(&self) -> &[u8] {
         &self.errmsg.bytes
     }
 
@@ -182,7 +182,7 @@ impl Value {
 
 impl Evaluator {
     /// Begins a page.
-    pub(crate) const fn new(template: Rc<Template>, scope: Scope) -> Self {
+    pub const fn new(template: Rc<Template>, scope: Scope) -> Self {
         Self {
             template,
             next: 0,
@@ -195,27 +195,27 @@ impl Evaluator {
     }
 
     /// The things that are set where the last step was.
-    pub(crate) const fn scope(&self) -> &Scope {
+    pub const fn scope(&self) -> &Scope {
         &self.scope
     }
 
     /// The line of the directive that was evaluated last.
-    pub(crate) fn line(&self) -> u32 {
+    pub fn line(&self) -> u32 {
         self.template.line(self.directives.saturating_sub(1))
     }
 
     /// The line of the innermost condition without an end, once there are no more steps. It is told once.
-    pub(crate) fn take_unended(&mut self) -> Option<u32> {
+    pub fn take_unended(&mut self) -> Option<u32> {
         core::mem::take(&mut self.lines).pop()
     }
 
     /// Returns whether there are no more steps. There may be none even if this is false.
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.next == self.template.parts().len()
     }
 
     /// The next step of the page; `None` at its end. `is_next`: all that is before it has been sent.
-    pub(crate) fn next(&mut self, facts: &Facts<'_>, is_next: bool) -> Option<Step> {
+    pub fn next(&mut self, facts: &Facts<'_>, is_next: bool) -> Option<Step> {
         let template = Rc::clone(&self.template);
         while let Some(part) = template.parts().get(self.next) {
             if self.work.is_enough() {
@@ -391,8 +391,8 @@ mod tests {
     use http::{FieldIndex, Head, Method, Target, Version};
 
     use super::*;
-    use crate::includes::Parser;
-    use crate::includes::memory::{AHEAD_BYTES_MAX, BEFORE_BYTES_MAX, BYTES_MAX};
+    use crate::Parser;
+    use crate::memory::{AHEAD_BYTES_MAX, BEFORE_BYTES_MAX, BYTES_MAX};
 
     fn parse(page: &str) -> Rc<Template> {
         let mut parser = Parser::default();
@@ -425,7 +425,7 @@ mod tests {
         for _ in 0..3 {
             page += "<!--#include virtual=\"/a\"--><!--#set var=\"v0\" value=\"a\"-->";
         }
-        let memory = Rc::new(Memory::new());
+        let memory = Rc::new(Memory::default());
         memory.begin();
         let mut evaluator = Evaluator::new(parse(&page), Scope::new(Rc::clone(&memory)));
         let (mut scopes, mut held) = (Vec::new(), Vec::new());
@@ -463,7 +463,7 @@ mod tests {
     fn what_is_set_ahead_waits_and_what_never_fits_is_an_error() {
         /// Bytes of a variable with the table that may be copied for it.
         const SLACK: usize = 12 * 1024;
-        let memory = Rc::new(Memory::new());
+        let memory = Rc::new(Memory::default());
         let page = parse(&large(98));
         let mut scopes = vec![Scope::new(Rc::clone(&memory))];
         let (mut waits, mut faults) = (Vec::new(), 0);
@@ -505,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_step_does_not_take_long() {
-        let scope = || Scope::new(Rc::new(Memory::new()));
+        let scope = || Scope::new(Rc::new(Memory::default()));
         let query = "x&".repeat(8 * 1024);
         let lines = "A: b\r\n".repeat(100);
         let long = format!("<!--#if expr=\"{}\"-->a<!--#endif-->", "$ARG_y".repeat(250));

@@ -13,7 +13,7 @@ const BEGIN: &[u8] = b"<!--#";
 
 /// A file with directives: the places of its text, and the directives between.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Template {
+pub struct Template {
     parts: Vec<Part>,
     /// The lines of the file in which the directives begin, in order.
     lines: Vec<u32>,
@@ -32,7 +32,7 @@ pub(crate) enum Part {
 
 /// Makes a [`Template`] of the bytes of a file.
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
+pub struct Parser {
     parts: Vec<Part>,
     /// The lines in which the directives begin that have ended.
     lines: Vec<u32>,
@@ -78,7 +78,7 @@ impl Default for State {
 
 impl Parser {
     /// Takes the next bytes of the file.
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+    pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = match self.state {
                 State::Text { from, matched } => self.push_text(from, matched, bytes),
@@ -168,7 +168,7 @@ impl Parser {
     }
 
     /// Ends the file.
-    pub(crate) fn finish(mut self) -> Template {
+    pub fn finish(mut self) -> Template {
         match self.state {
             State::Text { from, .. } if from < self.at => {
                 self.parts.push(Part::Text(from..self.at))
@@ -184,12 +184,12 @@ impl Parser {
 
 impl Template {
     /// Returns whether there are no directives.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
     }
 
     /// Bytes of the file.
-    pub(crate) const fn len(&self) -> u64 {
+    pub const fn bytes(&self) -> u64 {
         self.len
     }
 
@@ -203,7 +203,7 @@ impl Template {
     }
 
     /// Bytes of memory that it keeps.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let own = |part: &Part| match part {
             Part::Text(_) => 0,
             Part::Directive(_, directive) => directive.memory(),
