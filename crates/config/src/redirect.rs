@@ -203,7 +203,7 @@ pub struct Mistake {
 /// The mistakes in a file of redirects, in the order of their places.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Mistakes {
-    /// The first ones, at most [`MISTAKES_MAX`].
+    /// The first ones, at most 16.
     pub first: Vec<Mistake>,
     /// The number of the others.
     pub more: usize,

@@ -7,7 +7,7 @@
 //! | output | written as they are | written as |
 //! |---|---|---|
 //! | access log, common and combined | printable ASCII except `"` and `\` | each byte as `\xHH` |
-//! | access log and listings in JSON | all characters that are not [hidden](is_hidden) | `\uHHHH` |
+//! | access log and listings in JSON | all characters that are not hidden | `\uHHHH` |
 //! | messages on standard error | all characters that are not hidden | `\u{HHHH}` |
 
 use core::fmt::Write as _;

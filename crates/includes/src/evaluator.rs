@@ -17,9 +17,9 @@ use super::work::Work;
 use core::ops::Range;
 
 /// Conditions within one another. What a further one decides about is left out.
-pub(crate) const IF_DEPTH_MAX: usize = 32;
+pub const IF_DEPTH_MAX: usize = 32;
 /// Variables that a page can set, with those of the pages that include it.
-pub(crate) const VARIABLES_MAX: usize = 100;
+pub const VARIABLES_MAX: usize = 100;
 
 /// Bytes of memory of a value beside itself, about, with those of the name of a variable.
 const VALUE_BYTES: usize = 64;

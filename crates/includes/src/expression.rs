@@ -12,7 +12,7 @@ use super::directive::is_quote;
 use super::fault::Fault;
 
 /// Bytes of a value, once the variables in it have been replaced.
-pub(crate) const VALUE_BYTES_MAX: usize = 4096;
+pub const VALUE_BYTES_MAX: usize = 4096;
 
 /// Replaces the variables in a text by their values. `value` appends that of a variable, or nothing if there is
 /// no such variable, or says that it is too much.

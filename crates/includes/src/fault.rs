@@ -9,15 +9,15 @@ pub enum Fault {
     Condition,
     /// An `elif`, `else` or `endif` without an `if`.
     Unbalanced,
-    /// More than [`IF_DEPTH_MAX`](super::evaluator::IF_DEPTH_MAX) conditions within one another.
+    /// More than [`IF_DEPTH_MAX`](crate::IF_DEPTH_MAX) conditions within one another.
     Depth,
-    /// A value has more than [`VALUE_BYTES_MAX`](super::expression::VALUE_BYTES_MAX) bytes.
+    /// A value has more than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX) bytes.
     Value,
-    /// More than [`VARIABLES_MAX`](super::evaluator::VARIABLES_MAX) variables.
+    /// More than [`VARIABLES_MAX`](crate::VARIABLES_MAX) variables.
     Variables,
-    /// More than [`BYTES_MAX`](super::memory::BYTES_MAX) bytes of variables in all pages of the response.
+    /// More than [`BYTES_MAX`](crate::BYTES_MAX) bytes of variables in all pages of the response.
     Memory,
-    /// More than [`WORK_MAX`](super::work::WORK_MAX) bytes to look at for the variables of one directive.
+    /// More than [`WORK_MAX`](crate::WORK_MAX) bytes to look at for the variables of one directive.
     Work,
     /// A `file` that is not beside the page or below.
     File,

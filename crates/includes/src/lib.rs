@@ -36,11 +36,13 @@ mod timefmt;
 mod variables;
 mod work;
 
-pub use evaluator::{Evaluator, Scope, Step};
+pub use evaluator::{Evaluator, IF_DEPTH_MAX, Scope, Step, VARIABLES_MAX};
+pub use expression::VALUE_BYTES_MAX;
 pub use fault::Fault;
-pub use memory::{Memory, Share};
+pub use memory::{BYTES_MAX, Memory, Share};
 pub use parser::{Parser, Template};
 pub use variables::Facts;
+pub use work::WORK_MAX;
 
 #[cfg(test)]
 mod tests;

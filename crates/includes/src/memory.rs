@@ -4,7 +4,7 @@ use core::cell::Cell;
 use std::rc::Rc;
 
 /// Bytes of memory of the pages of one response. What is set beyond them becomes the error message.
-pub(crate) const BYTES_MAX: usize = 2 * 1024 * 1024;
+pub const BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The same while more is evaluated than the place whose turn to be sent has come. Beyond them, all other places wait.
 pub(crate) const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// The same before the response begins. Many may wait behind another one on their connection.

@@ -3,7 +3,7 @@
 use super::fault::Fault;
 
 /// Work for one directive, beyond which it looks at no further variable.
-pub(crate) const WORK_MAX: usize = 128 * 1024;
+pub const WORK_MAX: usize = 128 * 1024;
 /// Work between two pauses.
 const PAUSE_WORK: usize = 32 * 1024;
 
