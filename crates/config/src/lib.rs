@@ -7,8 +7,8 @@
 //! A file becomes a draft with places, driven by tables of keys (`keys/`), from which the printed configuration and
 //! the documentation are made, too. A route begins as a copy of what its site says. `resolve` compares the parts.
 //!
-//! What a configuration is asked for each request is here, too: the site of a host ([`site`]), the route of a path
-//! ([`route`]), the target of a redirect ([`redirect`]), the clients that a route serves ([`Access`]).
+//! The questions that each request asks are here, too: the site of a host ([`site`]), the route of a path ([`route`]),
+//! the target of a redirect ([`redirect`]), the clients that a route serves ([`Access`]).
 //!
 //! No file is opened and no clock is read. Names of drivers, links and windows are values of `ring` and `sendfile`.
 

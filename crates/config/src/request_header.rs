@@ -26,7 +26,7 @@ pub struct RequestHeader {
 pub enum Piece {
     /// Bytes that are the same in each request.
     Text(String),
-    /// What differs between requests.
+    /// A value that differs between requests.
     Variable(Variable),
 }
 

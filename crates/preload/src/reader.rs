@@ -1,6 +1,6 @@
 //! The threads that read files, so that the program does not wait for the disk.
 //!
-//! What the program itself needs from the disk waits behind its readers, so jobs that go on have as many readers as
+//! Reads of the program itself wait behind its readers, so jobs that go on have as many readers as
 //! the disk's pace says, and take turns. First reads of files do not wait for them. On a disk whose limit comes in
 //! slices jobs that go on pause, in each process for itself.
 //!

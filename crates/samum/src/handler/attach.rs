@@ -1,4 +1,4 @@
-//! What attaches to the router from outside: an authorizer beside the guards of routes, and a wrapper around their
+//! Parts that attach to the router from outside: an authorizer beside the guards of routes, and a wrapper around their
 //! answers.
 
 use core::cell::RefCell;

@@ -1,4 +1,4 @@
-//! What attaches to the router: an authorizer that decides later, and a cache that wraps the answers of a route. It
+//! Parts that attach to the router: an authorizer that decides later, and a cache that wraps the answers of a route. It
 //! answers from memory what it has seen before, by method and path.
 
 use core::cell::RefCell;

@@ -10,7 +10,7 @@
 //! [`request`] writes the head that is sent, [`response`](mod@response) says what a head that comes means, [`wire`] knows the
 //! protocol of the server, and [`exchange`] moves the bytes.
 //!
-//! What is passed on is never copied from the peer: heads are written anew from what was parsed. The corpus of
+//! No head is copied from the peer: each is written anew from what was parsed. The corpus of
 //! `http_desync_guardian`, a property test and a garden of origins and proxies (`tests/garden`) hold that. A response
 //! that is not complete is a 502 or a 504 before its head, and is cut off after it. A cut is a reset where the end of
 //! the connection would be the end of the response (HTTP/1.0).

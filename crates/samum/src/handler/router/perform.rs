@@ -172,7 +172,7 @@ impl Router {
         match asked.with(|request| authorizer.admit(shell, request)) {
             Admission::Now(said) => {
                 if said.is_err() {
-                    // What its consumer takes is for nothing.
+                    // Its consumer takes the body for nothing.
                     drop(self.take_body(ticket));
                 }
                 Reply::Now(Event::Admitted(said))

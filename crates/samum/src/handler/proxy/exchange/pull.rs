@@ -10,7 +10,7 @@
 //! there is no free pipe, with `splice = false`, in chunks, up to the end of the connection, for transports that take
 //! memory, and for a client that makes no room for 0.1 s.
 //!
-//! What a FastCGI application sends through a new link is pulled into the buffer from its first byte on, because
+//! The bytes of a FastCGI application on a new link are pulled into the buffer from the first one on, because
 //! php-fpm writes 8 KiB at a time, and each of these would be an event and a copy. A tunnel is pulled where 8 KiB wait
 //! for the client, until less than 2 KiB come at once. So messages go through the ring, and bulk does not.
 //!

@@ -119,7 +119,7 @@ impl Recalled for Kept {
     }
 }
 
-/// What a request has come to.
+/// The end that a request has come to.
 #[derive(Debug)]
 struct Walked {
     /// The states in which it has waited.
