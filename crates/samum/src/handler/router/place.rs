@@ -8,7 +8,7 @@ use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
 use crate::site::SiteId;
 
-/// What stays the same while a request goes on: what is served, and its place there.
+/// The ground of a request, which stays while it goes on: the sites that are served, and its place there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     pub(super) serving: &'a Serving,

@@ -67,7 +67,7 @@ use crate::route::RouteId;
 use crate::serving::{Served, TreeId};
 use crate::upstream::Server;
 
-/// What a request waits for.
+/// The thing that a request waits for.
 #[derive(Debug)]
 pub(super) enum State<'a> {
     /// Its session has the consumer of the body, and asks for the answer.
@@ -106,7 +106,7 @@ pub(super) struct Lookup<'a> {
     pub(super) over: Option<Box<Over>>,
 }
 
-/// What becomes of a file that is looked for.
+/// The use of a file that is looked for.
 #[derive(Debug)]
 pub(super) enum Purpose<'a> {
     /// It is sent as it is.
@@ -162,14 +162,14 @@ pub(super) struct Handed {
     pub(super) count: u32,
 }
 
-/// Who has handed a request over to a path. Only the same kind of gateway can go on with it: the client waits for that.
+/// The gateway that has handed a request over to a path. Only the same kind can go on with it: the client waits for that.
 #[derive(Debug)]
 pub(super) enum By {
     Program(Rc<Interest>),
     Script(Held),
 }
 
-/// What has come for a request that waits.
+/// The event for a request that waits.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The decision of an authorizer.
@@ -186,12 +186,12 @@ pub(super) enum Event {
     Server(proxy::Answer),
 }
 
-/// What a request needs next.
+/// The next need of a request.
 #[derive(Debug)]
 pub(super) enum Next<'a> {
     /// The decision of the authorizer.
     Guard(Arrived<'a>),
-    /// What the wrapper recalls.
+    /// The answer that the wrapper recalls.
     Recall(Arrived<'a>),
     /// Its route, with its body: `begin`.
     Begin(Arrived<'a>),
@@ -257,7 +257,7 @@ impl State<'_> {
         }
     }
 
-    /// What is true of a request while it waits.
+    /// The facts that hold of a request while it waits.
     pub(super) fn check(&self, Ground { serving, place }: Ground<'_>) {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
