@@ -516,7 +516,11 @@ mod tests {
             let Some(Step { op, .. }) = body.op.take() else { return };
             let result = match op {
                 _ if how == 0 => Err(io::ErrorKind::StorageFull.into()),
-                Op::Open { .. } => Ok(Event::Opened(self.fd.clone())),
+                Op::Open { .. } => {
+                    // A body whose file was read to its end can get another one.
+                    body.file.clear();
+                    Ok(Event::Opened(self.fd.clone()))
+                }
                 Op::Write { bytes, .. } => {
                     let count = if how == 1 { bytes.len().div_ceil(2) } else { bytes.len() };
                     body.file.extend_from_slice(&bytes[..count]);
