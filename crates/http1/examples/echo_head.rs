@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! printf 'GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\n\r\n' |
-//!     cargo run -p http1 --example echo_head
+//!     cargo run -p samum-http1 --example echo_head
 //! ```
 
 #![expect(clippy::print_stdout, reason = "this is a program, and printing is what it is for")]

@@ -37,7 +37,7 @@ const HUNG: &str = "tests/hung.c";
 
 /// Builds the library as cargo does, and returns the directory where it is.
 fn library() -> PathBuf {
-    built(&["--package", "libsamum", "--lib"])
+    built(&["--package", "samum-ffi", "--lib"])
 }
 
 /// Compiles a program with these further arguments, and returns its path.

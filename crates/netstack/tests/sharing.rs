@@ -1,6 +1,6 @@
 //! The algorithms of congestion control beside each other and alone, in the simulated network: what they get, what others are
 //! left, how long the queue is, what is lost. The table is a file, so that a change shows in review.
-//! `SAMUM_WRITE=1 cargo test -p netstack --test sharing` writes it.
+//! `SAMUM_WRITE=1 cargo test -p samum-netstack --test sharing` writes it.
 
 mod hosts;
 

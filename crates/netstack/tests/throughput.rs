@@ -1,5 +1,5 @@
 //! The speed of a download over loss and round trip, in the simulated network. The table is a file, so that a change
-//! of congestion control or loss recovery shows in review. `SAMUM_WRITE=1 cargo test -p netstack --test throughput`
+//! of congestion control or loss recovery shows in review. `SAMUM_WRITE=1 cargo test -p samum-netstack --test throughput`
 //! writes it. `throughput-linux.txt` (CUBIC) and `throughput-linux-bbr.txt` (BBR version 1) have the speed of the kernel's TCP
 //! over the same paths in real time; it is measured by samum's tests of an interface.
 

@@ -1,7 +1,7 @@
 //! Three blocks of a file are promised in order and read in reverse; the peer gets them in order,
 //! and nobody waits.
 //!
-//! Run it with `cargo run -p outq --example out_of_order`.
+//! Run it with `cargo run -p samum-outq --example out_of_order`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,7 +1,7 @@
 //! Simulated disks: the model, what was used before it, and the best fixed choices.
 //!
 //! The results are a text, `tests/disks.txt`, so that a change of the model shows in review.
-//! `PACE_WRITE=1 cargo test -p pace` writes it.
+//! `PACE_WRITE=1 cargo test -p samum-pace` writes it.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,7 +1,7 @@
 //! An echo server on one ring: what comes in goes out again.
 //!
 //! ```text
-//! cargo run -p ring --example echo                        # -- ADDRESS for another one
+//! cargo run -p samum-ring --example echo                        # -- ADDRESS for another one
 //! nc 127.0.0.1 7007                                       # type, and read it again
 //! head -c 100M /dev/zero | nc -N 127.0.0.1 7007 | wc -c   # 104857600
 //! ```

@@ -1,6 +1,6 @@
 //! A file server on `ring`, `http1`, `outq` and `sendfile` together: one thread, any number of
 //! clients, no call that sleeps on the disk. `samum` adds caches, ranges, logs and limits.
-//! `cargo run -p sendfile --example file_server -- .` and `curl http://127.0.0.1:8081/Cargo.lock`;
+//! `cargo run -p samum-sendfile --example file_server -- .` and `curl http://127.0.0.1:8081/Cargo.lock`;
 //! a second argument is another address.
 
 use core::time::Duration;

@@ -2,7 +2,7 @@
 //! other, on one queue, without a loop of the program's own.
 //!
 //! ```sh
-//! cargo run -p sendfile --example three_calls
+//! cargo run -p samum-sendfile --example three_calls
 //! ```
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]

@@ -276,7 +276,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
     })
 }
 
-/// The simulation by which the rule was chosen. `cargo test -p sendfile popular -- --nocapture` prints
+/// The simulation by which the rule was chosen. `cargo test -p samum-sendfile popular -- --nocapture` prints
 /// its table.
 #[test]
 #[expect(clippy::print_stdout, reason = "a table to choose by")]

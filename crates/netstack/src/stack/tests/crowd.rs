@@ -70,7 +70,7 @@ fn an_idle_connection_takes_160_bytes() {
     assert!(each <= 160, "{each}");
 }
 
-/// `cargo test --release -p netstack --lib -- --ignored --nocapture million`
+/// `cargo test --release -p samum-netstack --lib -- --ignored --nocapture million`
 #[test]
 #[ignore = "takes half a minute without optimisation"]
 fn a_million_connections_are_held_and_answer() {
@@ -120,7 +120,7 @@ fn forged_syns_keep_no_good_client_out() {
     flood(100_000);
 }
 
-/// `cargo test --release -p netstack --lib -- --ignored million`
+/// `cargo test --release -p samum-netstack --lib -- --ignored million`
 #[test]
 #[ignore = "takes half a minute without optimisation"]
 fn a_million_forged_syns_keep_no_good_client_out() {

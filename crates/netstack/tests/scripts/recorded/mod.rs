@@ -15,7 +15,7 @@
 //! ```
 //!
 //! To record again, as root, in a few seconds:
-//! `cargo test -p netstack --test scripts -- --ignored record`
+//! `cargo test -p samum-netstack --test scripts -- --ignored record`
 
 mod kernel;
 mod plan;
