@@ -57,7 +57,7 @@ pub(super) fn served(
     locals: &[SocketAddr],
 ) -> impl Iterator<Item = (SocketAddr, u32)> {
     listeners.iter().flat_map(|(number, listener)| {
-        let takes = |local: &&SocketAddr| {
+        let takes = move |local: &&SocketAddr| {
             matches!(listener, Address::Ip(ip) if ip == *local) || is_all(listener, **local)
         };
         locals.iter().filter(takes).map(|local| (*local, *number))
