@@ -27,6 +27,7 @@ use crate::programs::Directory;
 use crate::quota::Quota;
 use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
+use crate::say::say;
 use crate::upstream::Upstream;
 use crate::upstream::names::Names;
 use listeners::{Endpoint, Listener};
@@ -204,7 +205,7 @@ impl Snapshot {
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
             quota: Quota::new(config.server.tuning.body_files_max, descriptors::limit()),
-            names: Arc::new(Names::new()),
+            names: Arc::new(Names::new(say)),
             sites: Vec::new(),
             inner: Vec::new(),
             routes: Vec::new(),

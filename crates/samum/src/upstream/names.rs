@@ -16,8 +16,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-use crate::say::say;
-
 /// A name is resolved again after this: `getaddrinfo(3)` does not tell how long its answer is valid.
 const FRESH: Duration = Duration::from_secs(30);
 
@@ -53,6 +51,8 @@ type Resolve = dyn Fn(&Name) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 struct Shared {
     resolve: Box<Resolve>,
+    /// Tells the operator.
+    tell: fn(&str),
     state: Mutex<State>,
     /// Notified when there is a new name, when one was tried, and at the end.
     changed: Condvar,
@@ -86,13 +86,13 @@ enum Last {
 }
 
 impl Names {
-    /// There are no names and no thread yet.
-    pub(crate) fn new() -> Self {
-        Self::with(Box::new(resolve))
+    /// There are no names and no thread yet. The thread calls `tell` with messages to the operator.
+    pub(crate) fn new(tell: fn(&str)) -> Self {
+        Self::with(Box::new(resolve), tell)
     }
 
-    fn with(resolve: Box<Resolve>) -> Self {
-        Self(Arc::new(Shared { resolve, state: Mutex::default(), changed: Condvar::new() }))
+    fn with(resolve: Box<Resolve>, tell: fn(&str)) -> Self {
+        Self(Arc::new(Shared { resolve, tell, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Has a name resolved, if that is not done already.
@@ -148,7 +148,7 @@ impl Shared {
             self.changed.notify_all();
             if let Some(message) = message {
                 drop(state);
-                say(&message);
+                (self.tell)(&message);
                 state = self.lock();
             }
         }
@@ -365,7 +365,7 @@ mod tests {
             asked.send(name.clone()).unwrap();
             if &*name.host == "bad" { failure() } else { Ok(addresses(&[7])) }
         };
-        let names = Names::with(Box::new(resolve));
+        let names = Names::with(Box::new(resolve), |_| ());
         let good = names.resolve(name("good")).unwrap();
         let bad = names.resolve(name("bad")).unwrap();
         names.wait(Duration::from_secs(60));
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn the_system_resolves_the_name_of_this_machine_and_addresses() {
-        let names = Names::new();
+        let names = Names::new(|_| ());
         let local = names.resolve(name("localhost")).unwrap();
         let literal = names.resolve(name("192.0.2.1")).unwrap();
         names.wait(Duration::from_secs(60));
