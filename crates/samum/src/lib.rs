@@ -52,7 +52,6 @@ pub mod server;
 pub mod serving;
 pub mod session;
 pub mod shell;
-mod upstream;
 mod wheel;
 pub mod worker;
 

@@ -27,11 +27,11 @@ use crate::programs::Directory;
 use crate::redirect::Redirects;
 use crate::route::RouteId;
 use crate::site::SiteId;
-use crate::upstream::Upstream;
 pub(crate) use redirects::{NoRedirects, read_redirects};
 use snapshot::TreeIndex;
 pub(crate) use snapshot::{Page, RouteEntry, Served, Sources, TreeSpec, is_like_script};
 pub use snapshot::{Snapshot, Succession};
+use upstream::Upstream;
 
 /// A snapshot, as one worker serves it.
 #[derive(Debug)]

@@ -28,13 +28,13 @@ use crate::quota::Quota;
 use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
 use crate::say::say;
-use crate::upstream::Upstream;
-use crate::upstream::names::Names;
 use listeners::{Endpoint, Listener};
 pub(crate) use pages::Page;
 use sources::Runners;
 pub(crate) use sources::{Sources, is_like_script};
 pub use succession::Succession;
+use upstream::Upstream;
+use upstream::names::Names;
 
 /// The time for which a start and a reload wait for the names of servers.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);

@@ -41,8 +41,8 @@ use crate::handler::proxy::Answer;
 use crate::handler::proxy::wire::Wire;
 use crate::handler::{Interim, Request, Ticket};
 use crate::shell::Shell;
-use crate::upstream::retries::is_idempotent;
-use crate::upstream::{Links, Upstream};
+use upstream::retries::is_idempotent;
+use upstream::{Links, Upstream};
 
 /// The line for the operator about bytes that belong to no response.
 pub(super) const SURPLUS: &str = "it sent bytes behind its response; the connection is closed";

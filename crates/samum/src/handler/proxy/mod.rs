@@ -53,9 +53,9 @@ use super::{
     page,
 };
 use crate::shell::{Shell, id_of, kind};
-use crate::upstream::checks::Checks;
-use crate::upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
 use crate::wheel::{Tick, Wheel};
+use upstream::checks::Checks;
+use upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
 
 /// The precision of the deadlines of exchanges.
 const TICK: Duration = Duration::from_millis(100);

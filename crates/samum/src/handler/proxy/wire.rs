@@ -19,7 +19,7 @@ use crate::handler::cgi::response::Parser;
 use crate::handler::fastcgi::{self, Script};
 use crate::handler::gateway;
 use crate::programs::environment::Environment;
-use crate::upstream::Link;
+use upstream::Link;
 
 /// One request in the protocol of its server, and the reader of the response.
 #[derive(Debug)]

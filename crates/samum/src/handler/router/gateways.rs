@@ -28,7 +28,7 @@ use crate::handler::{Found, Request, Ticket, cgi, includes};
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
-use crate::upstream::Server;
+use upstream::Server;
 
 impl Router {
     /// Has a program of the route of a request answer it. `handed`: by an earlier program, for which time.

@@ -65,7 +65,7 @@ use crate::handler::proxy::{self, Held};
 use crate::includes::Template;
 use crate::route::RouteId;
 use crate::serving::{Served, TreeId};
-use crate::upstream::Server;
+use upstream::Server;
 
 /// The thing that a request waits for.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::listeners::Endpoint;
 use super::{Served, Snapshot, TreeSpec};
 use crate::config::{Action, Config, Route};
-use crate::upstream::Upstream;
+use upstream::Upstream;
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
 /// its rules are those of none of them, it is a new tree, whose files are found anew.

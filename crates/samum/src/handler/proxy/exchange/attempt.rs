@@ -6,8 +6,8 @@ use http::Status;
 use ring::Key;
 
 use super::{Exchange, Stage, Tools};
-use crate::upstream::retries::Reached;
-use crate::upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
+use upstream::retries::Reached;
+use upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
 
 /// The tries of a request, and the server that is asked.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use super::{Exchange, Stage, Tools};
 use crate::handler::proxy::Answer;
-use crate::upstream::retries::{Attempt, Reached};
-use crate::upstream::{Change, Cost};
+use upstream::retries::{Attempt, Reached};
+use upstream::{Change, Cost};
 
 /// The reason for asking another server, or the same once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use crate::budget::Budget;
 use crate::handler::gateway::output::EARLY_BYTES_MAX;
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
-use crate::upstream::Link;
+use upstream::Link;
 
 /// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so
 /// much has come; what comes through a tunnel, once so much waits for the client. For less it is not worthwhile to have the

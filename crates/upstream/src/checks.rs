@@ -12,11 +12,11 @@ use ring::{Completion, Key, Op, Ring, Slab, Time, Token};
 
 use super::link::{Link, LinkEvent, Tokens};
 use super::{Server, Upstream};
-use crate::config::{RESPONSE_LIMITS, ServerAddress};
+use config::{RESPONSE_LIMITS, ServerAddress};
 
 /// The questions of a worker.
 #[derive(Debug)]
-pub(crate) struct Checks {
+pub struct Checks {
     /// The upstreams whose servers are checked.
     upstreams: Vec<Arc<Upstream>>,
     running: Slab<Check>,
@@ -41,13 +41,13 @@ struct Check {
 
 impl Checks {
     /// No servers are checked yet. The operations have these kinds of tokens.
-    pub(crate) const fn new(receive: Token, writable: Token) -> Self {
+    pub const fn new(receive: Token, writable: Token) -> Self {
         let kinds = (receive, writable);
         Self { upstreams: Vec::new(), running: Slab::new(), timer: None, kinds }
     }
 
     /// Checks the servers of these upstreams from now on, as far as their rules say so.
-    pub(crate) fn watch<'a>(
+    pub fn watch<'a>(
         &mut self,
         ring: &mut Ring,
         upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
@@ -62,12 +62,7 @@ impl Checks {
     }
 
     /// Takes a completion. Returns what the operator is to know of it.
-    pub(crate) fn handle(
-        &mut self,
-        ring: &mut Ring,
-        completion: Completion,
-        now: Time,
-    ) -> Option<String> {
+    pub fn handle(&mut self, ring: &mut Ring, completion: Completion, now: Time) -> Option<String> {
         let key = Key::from_bits(completion.token);
         if key == Key::NONE {
             // Another one than this was cancelled.

@@ -17,11 +17,11 @@ const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
 /// A connection to a server.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub struct Link {
     pub(crate) server: Arc<Server>,
     pub(super) usage: Usage,
     /// The requests that it has served before.
-    pub(crate) served: u64,
+    pub served: u64,
     state: State,
     queue: OutQ<Piece>,
     inflow: Inflow,
@@ -77,7 +77,7 @@ impl Tokens {
 
 /// The news of a link.
 #[derive(Debug)]
-pub(crate) enum LinkEvent {
+pub enum LinkEvent {
     /// The connection has been made.
     Connected,
     /// The server has sent these bytes.
@@ -170,22 +170,22 @@ impl Link {
     }
 
     /// Queues bytes for the server. They are sent by [`flush`](Self::flush).
-    pub(crate) fn push(&mut self, bytes: Vec<u8>) {
+    pub fn push(&mut self, bytes: Vec<u8>) {
         self.push_piece(Piece::Bytes(bytes));
     }
 
     /// Like [`push`](Self::push), of a piece of memory.
-    pub(crate) fn push_piece(&mut self, piece: Piece) {
+    pub fn push_piece(&mut self, piece: Piece) {
         self.queue.push(piece);
     }
 
     /// Bytes that wait to be sent.
-    pub(crate) const fn unsent(&self) -> u64 {
+    pub const fn unsent(&self) -> u64 {
         self.queue.promised() - self.queue.sent()
     }
 
     /// Bytes that were sent through the link.
-    pub(crate) const fn sent(&self) -> u64 {
+    pub const fn sent(&self) -> u64 {
         self.queue.sent()
     }
 
@@ -194,7 +194,7 @@ impl Link {
     /// # Errors
     ///
     /// If the link is broken.
-    pub(crate) fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
+    pub fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
         let State::Open(transport) = &mut self.state else { return Ok(()) };
         // All that is queued is a head and some of a body: nothing bounds it further, since nothing would tell when its
         // rest can be sent.
@@ -208,7 +208,7 @@ impl Link {
 
     /// Stops receiving through the ring: what comes from now on is [pulled](Self::pull), once the ring has
     /// delivered the rest.
-    pub(crate) fn set_pulling(&mut self, ring: &mut Ring) {
+    pub fn set_pulling(&mut self, ring: &mut Ring) {
         self.set_receiving(ring, false);
         if let State::Open(transport) = &self.state {
             let is_stopped = !transport.is_receiving();
@@ -218,7 +218,7 @@ impl Link {
 
     /// Receives by a direct call, after [`set_pulling`](Self::set_pulling). Returns nothing if nothing
     /// has come: then it becomes [`LinkEvent::Pullable`].
-    pub(crate) fn pull<T>(
+    pub fn pull<T>(
         &mut self,
         ring: &mut Ring,
         receive: impl FnOnce(&Ring, &Fd) -> io::Result<T>,
@@ -240,7 +240,7 @@ impl Link {
     /// # Errors
     ///
     /// If the connection has ended.
-    pub(crate) fn receive_behind(&self, ring: &Ring, room: &mut [u8]) -> io::Result<usize> {
+    pub fn receive_behind(&self, ring: &Ring, room: &mut [u8]) -> io::Result<usize> {
         let State::Open(transport) = &self.state else { return Ok(0) };
         match ring.receive(transport.socket(), room) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -251,7 +251,7 @@ impl Link {
 
     /// Has the ring say when something has come that can be pulled. The link is connected and does not receive through
     /// the ring.
-    pub(crate) fn await_bytes(&mut self, ring: &mut Ring) {
+    pub fn await_bytes(&mut self, ring: &mut Ring) {
         if let State::Open(transport) = &self.state {
             let op = Op::Readable(transport.socket().clone());
             self.inflow = Inflow::Awaited(ring.submit(op, self.receive_token));
@@ -259,17 +259,17 @@ impl Link {
     }
 
     /// Returns whether something may have come that can be pulled.
-    pub(crate) fn may_pull(&self) -> bool {
+    pub fn may_pull(&self) -> bool {
         self.inflow == Inflow::Pullable
     }
 
     /// Returns whether it is pulled, and nothing has come.
-    pub(crate) const fn waits_for_more(&self) -> bool {
+    pub const fn waits_for_more(&self) -> bool {
         matches!(self.inflow, Inflow::Awaited(_) | Inflow::Stopping)
     }
 
     /// Receives through the ring from now on, or no longer. What is on its way comes anyway.
-    pub(crate) fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
+    pub fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         self.inflow = if on { Inflow::Ring } else { Inflow::Held };
         if let State::Open(transport) = &mut self.state {
             transport.set_receiving(ring, on);
@@ -277,7 +277,7 @@ impl Link {
     }
 
     /// Ends our side once everything has left.
-    pub(crate) fn shutdown(&mut self, ring: &mut Ring) {
+    pub fn shutdown(&mut self, ring: &mut Ring) {
         if let State::Open(transport) = &mut self.state
             && !core::mem::replace(&mut self.has_shut_down, true)
         {

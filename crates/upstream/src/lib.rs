@@ -8,13 +8,15 @@
 //! Of a request that may be sent again the first 64 KiB of its body are held until the response begins, and its client
 //! is charged for them.
 
+#![forbid(unsafe_code)]
+
 mod balance;
-pub(crate) mod checks;
+pub mod checks;
 mod choice;
 mod health;
 mod link;
-pub(crate) mod names;
-pub(crate) mod retries;
+pub mod names;
+pub mod retries;
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,16 +28,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use foldhash::fast::RandomState;
 use ring::{Completion, Device, Key, Ring, Slab, Time, Token};
 
-pub(crate) use self::balance::ServerSet;
+pub use self::balance::ServerSet;
 use self::choice::{Choices, Numbers};
-pub(crate) use self::choice::{Chosen, Cost, Try};
-pub(crate) use self::health::Change;
+pub use self::choice::{Chosen, Cost, Try};
+pub use self::health::Change;
 use self::health::Health;
-pub(crate) use self::link::{Link, LinkEvent};
+pub use self::link::{Link, LinkEvent};
 use self::link::{Tokens, Usage};
 use self::names::{Name, Names, Resolved};
-use crate::config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
-use crate::metrics::ServerNumbers;
+use config::{self, Balance, GatewayRules, HashBy, ServerAddress, ServerUrl};
+use metrics::ServerNumbers;
 
 /// Links to one server that a worker keeps. Beyond it, the one that was kept for longest is closed.
 const KEPT_MAX: usize = 256;
@@ -45,16 +47,17 @@ const KEPT_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The servers of a route.
 #[derive(Debug)]
-pub(crate) struct Upstream {
+pub struct Upstream {
     /// Differs from those of all other upstreams.
     id: u64,
     /// Its site and path, for the operator.
-    pub(crate) name: String,
+    pub name: String,
     urls: Vec<ServerUrl>,
     sources: Vec<Source>,
-    pub(crate) rules: GatewayRules,
+    /// The limits and rules of exchanges with its servers.
+    pub rules: GatewayRules,
     /// True once the operator was told that the disk of the buffers failed.
-    pub(crate) is_buffer_reported: AtomicBool,
+    pub is_buffer_reported: AtomicBool,
 }
 
 /// The servers of one URL.
@@ -90,12 +93,13 @@ struct Named {
 
 /// A server behind this one.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     /// Differs from those of all other servers.
     id: u64,
-    pub(crate) url: ServerUrl,
+    /// The address that the configuration has for it.
+    pub url: ServerUrl,
     /// Its name for the operator.
-    pub(crate) name: String,
+    pub name: String,
     /// Its address, if that is known.
     address: Option<ring::Address>,
     health: Arc<Health>,
@@ -104,7 +108,7 @@ pub(crate) struct Server {
 
 /// The links of one handler of a worker.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub struct Links {
     links: Slab<Link>,
     /// The links that wait for a request, by server. The one that was kept last is at the end.
     kept: HashMap<u64, Vec<Key>, RandomState>,
@@ -115,7 +119,7 @@ pub(crate) struct Links {
 
 /// Something that has happened to a link.
 #[derive(Debug)]
-pub(crate) enum LinkNews {
+pub enum LinkNews {
     /// An event, for the request that has the link.
     Event(Key, LinkEvent),
     /// This server sent bytes through a link that was kept, behind its last response.
@@ -126,7 +130,7 @@ impl Upstream {
     /// The servers of a route, whose site and path are its name. Servers that an upstream `before` has under
     /// the same rules stay as they are: up or down, with their links. Servers that it does not have join the
     /// others.
-    pub(crate) fn new(config: &config::Upstream, name: String, before: Option<&Self>) -> Arc<Self> {
+    pub fn new(config: &config::Upstream, name: String, before: Option<&Self>) -> Arc<Self> {
         let has_same_rules = before.is_some_and(|it| it.rules.health == config.rules.health);
         let source = |url| {
             let known = before.and_then(|before| {
@@ -145,12 +149,16 @@ impl Upstream {
     }
 
     /// The device of its [directory for buffers](GatewayRules::buffer_dir), as long as nothing is open there.
-    pub(crate) const fn buffer_device(&self) -> Device {
+    pub const fn buffer_device(&self) -> Device {
         Device::unknown(self.id)
     }
 
     /// Has the names of its servers resolved from now on.
-    pub(crate) fn resolve(&self, names: &Names) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Those of starting a thread.
+    pub fn resolve(&self, names: &Names) -> io::Result<()> {
         for source in &self.sources {
             if let Source::Named(named) = source
                 && named.resolved.get().is_none()
@@ -163,7 +171,7 @@ impl Upstream {
     }
 
     /// Its servers at present, at most [`config::Upstream::SERVERS_MAX`].
-    pub(crate) fn servers(&self, now: Time) -> Vec<Arc<Server>> {
+    pub fn servers(&self, now: Time) -> Vec<Arc<Server>> {
         let mut all = Vec::new();
         for source in &self.sources {
             match source {
@@ -186,7 +194,7 @@ impl Upstream {
     }
 
     /// The numbers of its servers.
-    pub(crate) fn numbers(&self, now: Time) -> Vec<ServerNumbers> {
+    pub fn numbers(&self, now: Time) -> Vec<ServerNumbers> {
         let of = |server: Arc<Server>| ServerNumbers {
             upstream: self.name.clone(),
             server: server.name.clone(),
@@ -200,7 +208,7 @@ impl Upstream {
 
     /// The key of a request of this client for this path: requests with the same key have the same server,
     /// if the rules say so. Clients on Unix sockets are one client.
-    pub(crate) fn key(&self, client: Option<IpAddr>, path: &[u8]) -> u64 {
+    pub fn key(&self, client: Option<IpAddr>, path: &[u8]) -> u64 {
         match (self.rules.balance, self.rules.hash_by) {
             (Balance::RoundRobin | Balance::Least, _) => 0,
             (Balance::Hash, HashBy::Path) => balance::hash(path),
@@ -213,7 +221,7 @@ impl Upstream {
     }
 
     /// Returns whether this is what a configuration says.
-    pub(crate) fn is_same(&self, config: &config::Upstream) -> bool {
+    pub fn is_same(&self, config: &config::Upstream) -> bool {
         self.rules == config.rules && self.urls == config.servers
     }
 }
@@ -292,34 +300,24 @@ fn next_id() -> u64 {
 
 impl Links {
     /// No links. Their operations have these kinds of tokens.
-    pub(crate) fn new(receive: Token, writable: Token) -> Self {
+    pub fn new(receive: Token, writable: Token) -> Self {
         let (links, kept, choices) = (Slab::new(), HashMap::default(), Choices::default());
         Self { links, kept, choices, kinds: (receive, writable) }
     }
 
     /// Chooses a server for a request; `None` if there is none that has not failed, or the budget for
     /// retries is used up.
-    pub(crate) fn choose(
-        &mut self,
-        upstream: &Arc<Upstream>,
-        ask: Try,
-        now: Time,
-    ) -> Option<Chosen> {
+    pub fn choose(&mut self, upstream: &Arc<Upstream>, ask: Try, now: Time) -> Option<Chosen> {
         self.choices.begin(upstream, ask, now)
     }
 
     /// The exchange with a server has ended.
-    pub(crate) fn end(&mut self, chosen: Chosen) {
+    pub fn end(&mut self, chosen: Chosen) {
         self.choices.end(chosen);
     }
 
     /// Begins to connect to a server for a request; `None` if its address is not known.
-    pub(crate) fn connect(
-        &mut self,
-        ring: &mut Ring,
-        server: &Arc<Server>,
-        user: Key,
-    ) -> Option<Key> {
+    pub fn connect(&mut self, ring: &mut Ring, server: &Arc<Server>, user: Key) -> Option<Key> {
         let address = server.address.clone()?;
         let kinds = self.kinds;
         Some(
@@ -330,15 +328,18 @@ impl Links {
     }
 
     /// Takes a link to a server that was kept.
-    pub(crate) fn take_kept(&mut self, server: &Server, user: Key) -> Option<Key> {
+    pub fn take_kept(&mut self, server: &Server, user: Key) -> Option<Key> {
         let key = self.kept.get_mut(&server.id)?.pop()?;
-        let link = self.links.get_mut(key).expect("links that are kept exist");
-        link.usage = Usage::Serving(user);
+        self.links.get_mut(key)?.usage = Usage::Serving(user);
         Some(key)
     }
 
     /// Keeps a link for another request.
-    pub(crate) fn keep(&mut self, ring: &mut Ring, key: Key, now: Time) {
+    ///
+    /// # Panics
+    ///
+    /// If the link was closed.
+    pub fn keep(&mut self, ring: &mut Ring, key: Key, now: Time) {
         let link = self.links.get_mut(key).expect("the link of a request exists");
         link.usage = Usage::Kept(now);
         link.served += 1;
@@ -353,14 +354,14 @@ impl Links {
     }
 
     /// Closes a link.
-    pub(crate) fn close(&mut self, ring: &mut Ring, key: Key) {
+    pub fn close(&mut self, ring: &mut Ring, key: Key) {
         if let Some(mut link) = self.links.remove(key) {
             link.close(ring);
         }
     }
 
     /// Closes the links that were kept for too long.
-    pub(crate) fn tidy(&mut self, ring: &mut Ring, now: Time) {
+    pub fn tidy(&mut self, ring: &mut Ring, now: Time) {
         let Self { links, kept, choices, .. } = self;
         choices.tidy();
         kept.retain(|_, keys| {
@@ -378,18 +379,18 @@ impl Links {
     }
 
     /// A link.
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Link> {
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut Link> {
         self.links.get_mut(key)
     }
 
     /// Returns whether there are no links.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
     /// Takes a completion of a link; returns what it means, if anything. A link that is kept is closed by whatever
     /// happens to it.
-    pub(crate) fn handle(
+    pub fn handle(
         &mut self,
         ring: &mut Ring,
         key: Key,

@@ -34,19 +34,20 @@ struct Choice {
 
 /// A try of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Try {
+pub struct Try {
     /// The hash by which the server is chosen, if the upstream has its servers chosen so.
-    pub(crate) key: u64,
+    pub key: u64,
     /// The servers with which the request has failed.
-    pub(crate) failed: ServerSet,
-    pub(crate) cost: Cost,
+    pub failed: ServerSet,
+    /// The cost of what is sent.
+    pub cost: Cost,
     /// True if it can be tried once more: only such a request finds out whether a server is up again.
-    pub(crate) is_repeatable: bool,
+    pub is_repeatable: bool,
 }
 
 /// The cost of a try for the budget for retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cost {
+pub enum Cost {
     /// It is the request's first, which adds to the budget.
     First,
     /// It takes one retry out of the budget.
@@ -59,14 +60,15 @@ pub(crate) enum Cost {
 /// [`Links::end`](super::Links::end).
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Chosen {
-    pub(crate) server: Arc<Server>,
+pub struct Chosen {
+    /// The server.
+    pub server: Arc<Server>,
     /// The server among those of the upstream.
     member: Member,
     upstream: u64,
     probe: Option<Probe>,
     /// True if all servers are down: if it fails, no other one is tried.
-    pub(crate) is_last: bool,
+    pub is_last: bool,
 }
 
 /// The numbers of a server, of all workers together. They guard nothing, so relaxed order is enough.
@@ -207,17 +209,17 @@ impl Choice {
 
 impl Chosen {
     /// Its number among the servers of the upstream.
-    pub(crate) const fn number(&self) -> usize {
+    pub const fn number(&self) -> usize {
         self.member.number
     }
 
     /// The server has answered.
-    pub(crate) fn handle_success(&mut self, now: Time) -> Option<Change> {
+    pub fn handle_success(&mut self, now: Time) -> Option<Change> {
         self.server.health.handle_success(self.probe.take(), now)
     }
 
     /// The exchange has failed, and that is the server's fault.
-    pub(crate) fn handle_failure(&mut self, now: Time) -> Option<Change> {
+    pub fn handle_failure(&mut self, now: Time) -> Option<Change> {
         self.server.numbers.failures.fetch_add(1, Ordering::Relaxed);
         self.server.health.handle_failure(self.probe.take(), now)
     }

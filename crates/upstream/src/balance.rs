@@ -9,7 +9,7 @@
 //! A choice looks at each server once and allocates nothing. Each worker has a balancer of its own and counts
 //! its own exchanges only, so counts need no atomics; all workers give one key to the same server.
 
-use crate::config::{Balance, Upstream};
+use config::{Balance, Upstream};
 
 /// The maximum number of servers of an upstream.
 const SERVERS_MAX: usize = Upstream::SERVERS_MAX;
@@ -29,7 +29,7 @@ const EXCHANGES_FREE: u64 = 16;
 
 /// A set of servers of one upstream, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServerSet(u64);
+pub struct ServerSet(u64);
 
 /// The servers of an upstream, as one worker chooses among them.
 ///
@@ -66,7 +66,8 @@ pub(crate) struct Member {
 }
 
 impl ServerSet {
-    pub(crate) const EMPTY: Self = Self(0);
+    /// No server.
+    pub const EMPTY: Self = Self(0);
 
     pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
@@ -76,7 +77,8 @@ impl ServerSet {
         self.0 & (1 << server) != 0
     }
 
-    pub(crate) const fn insert(&mut self, server: usize) {
+    /// Adds a server by its number.
+    pub const fn insert(&mut self, server: usize) {
         self.0 |= 1 << server;
     }
 

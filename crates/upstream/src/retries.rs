@@ -22,20 +22,20 @@ const SECONDS: usize = 10;
 
 /// A request, as far as it matters for sending it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     /// True if the method is idempotent: see [`is_idempotent`].
-    pub(crate) is_idempotent: bool,
+    pub is_idempotent: bool,
     /// The point that it reached.
-    pub(crate) reached: Reached,
+    pub reached: Reached,
     /// True if a part of the body has been taken from the client and is not held any more.
-    pub(crate) is_body_consumed: bool,
+    pub is_body_consumed: bool,
     /// The number of times that it was sent, with this one.
-    pub(crate) tries: u32,
+    pub tries: u32,
 }
 
 /// The point that a request reached before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reached {
+pub enum Reached {
     /// No byte of it was given to the kernel: there was no connection. Or the server says that it has done nothing.
     Nothing,
     /// A byte of it may have reached the server, of which nothing has come. This includes a link that was
@@ -55,7 +55,7 @@ pub(crate) struct Budget {
 }
 
 /// Returns whether a request with this method has the same effect when it is sent twice (RFC 9110 §9.2.2).
-pub(crate) const fn is_idempotent(method: &Method<'_>) -> bool {
+pub const fn is_idempotent(method: &Method<'_>) -> bool {
     match method {
         Method::Get
         | Method::Head
@@ -69,7 +69,7 @@ pub(crate) const fn is_idempotent(method: &Method<'_>) -> bool {
 
 impl Attempt {
     /// Returns whether the request may be sent once more, if a request may be so `retries_max` times.
-    pub(crate) const fn may_be_repeated(self, retries_max: u32) -> bool {
+    pub const fn may_be_repeated(self, retries_max: u32) -> bool {
         if self.tries > retries_max || self.is_body_consumed {
             return false;
         }

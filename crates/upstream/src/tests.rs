@@ -1,7 +1,7 @@
 //! Servers that join others, as a worker chooses among them: at further addresses of a name, and by a reload.
 
 use super::*;
-use crate::config::HealthRules;
+use config::HealthRules;
 
 const SLOW_START: Duration = Duration::from_secs(30);
 

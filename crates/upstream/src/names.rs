@@ -35,7 +35,7 @@ pub(crate) struct Name {
 
 /// The names of all routes. Dropping this ends the thread as soon as it is not resolving a name.
 #[derive(Debug)]
-pub(crate) struct Names(Arc<Shared>);
+pub struct Names(Arc<Shared>);
 
 /// The addresses of a name. It is resolved again and again as long as this exists.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ enum Last {
 
 impl Names {
     /// There are no names and no thread yet. The thread calls `tell` with messages to the operator.
-    pub(crate) fn new(tell: fn(&str)) -> Self {
+    pub fn new(tell: fn(&str)) -> Self {
         Self::with(Box::new(resolve), tell)
     }
 
@@ -115,7 +115,7 @@ impl Names {
     }
 
     /// Waits until each name was tried once, but not longer than this.
-    pub(crate) fn wait(&self, patience: Duration) {
+    pub fn wait(&self, patience: Duration) {
         let is_untried = |state: &mut State| state.table.has_untried();
         let waited = self.0.changed.wait_timeout_while(self.0.lock(), patience, is_untried);
         drop(waited.unwrap_or_else(PoisonError::into_inner));

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ring::Time;
 
 use super::balance::WEIGHT_FULL;
-use crate::config::HealthRules;
+use config::HealthRules;
 
 /// The maximum time after which a server that is down is tried again, unless the first is longer.
 const DOWN_MAX: Duration = Duration::from_secs(60);
@@ -99,7 +99,8 @@ pub(crate) enum Standing {
 
 /// A change that the operator is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// It has requests again.
     Up,
     /// Down, and tried again after this time; `None`: once checks pass.
     Down(Option<Duration>),
