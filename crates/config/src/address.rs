@@ -1,8 +1,25 @@
-//! The addresses that the server listens on.
+//! The listeners of the server, and their addresses.
 
 use core::fmt;
 use core::net::SocketAddr;
 use std::path::PathBuf;
+
+/// A listener: its address, and how its connections begin. Sites can share a listener.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// Its address.
+    pub address: Address,
+    /// True if trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection:
+    /// `{ address = "...", proxy-protocol = true }`. Other clients may send none.
+    pub proxy_protocol: bool,
+}
+
+/// The listener at an address for connections that begin with a request.
+impl From<Address> for Listen {
+    fn from(address: Address) -> Self {
+        Self { address, proxy_protocol: false }
+    }
+}
 
 /// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

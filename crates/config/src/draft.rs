@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::message::Place;
 use super::{
-    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Log, Pattern,
-    RequestHeader, Server, UnixSocket,
+    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Listen, Log,
+    Pattern, RequestHeader, Server, UnixSocket,
 };
 
 /// The contents of all files.
@@ -28,9 +28,7 @@ pub(super) struct Draft {
 pub(super) struct SiteDraft {
     pub(super) place: Place,
     pub(super) name: Option<String>,
-    pub(super) listen: Vec<(Address, Place)>,
-    /// Those at which proxies send headers of the PROXY protocol.
-    pub(super) proxy_protocol: Vec<Address>,
+    pub(super) listen: Vec<(Listen, Place)>,
     pub(super) hosts: Vec<(String, Place)>,
     /// The place at which it is said to be a default site.
     pub(super) default: Option<Place>,
@@ -40,9 +38,9 @@ pub(super) struct SiteDraft {
     pub(super) routes: Vec<RouteDraft>,
 }
 
-/// An address in a table.
+/// A listener in a table.
 #[derive(Debug, Default)]
-pub(super) struct AddressDraft {
+pub(super) struct ListenDraft {
     pub(super) address: Option<Address>,
     pub(super) socket: UnixSocket,
     pub(super) proxy_protocol: bool,
@@ -140,7 +138,6 @@ impl SiteDraft {
             place,
             name: None,
             listen: Vec::new(),
-            proxy_protocol: Vec::new(),
             hosts: Vec::new(),
             default: None,
             log: Log::default(),

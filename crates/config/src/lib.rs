@@ -50,7 +50,7 @@ use ring::{Choice, Links};
 use sendfile::Policy;
 
 pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
-pub use address::{Address, UnixSocket};
+pub use address::{Address, Listen, UnixSocket};
 pub use draft::Thing;
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use message::Message;
@@ -75,8 +75,8 @@ impl Config {
     /// Finds listeners for all addresses of the machine beside which one of these addresses is listed: one of the
     /// two sockets could not be bound. Returns the listener, and a sentence for the operator.
     pub fn collisions(&self) -> impl Iterator<Item = (Address, String)> {
-        let ip = |address: &Address| match address {
-            Address::Ip(ip) if ip.port() != 0 => Some(*ip),
+        let ip = |listen: &Listen| match listen.address {
+            Address::Ip(ip) if ip.port() != 0 => Some(ip),
             _ => None,
         };
         // On an interface of our own stack the kernel does not have such an address.
@@ -98,12 +98,11 @@ impl Config {
 
     /// The configuration of a server with one site, which serves the files of a directory to all requests.
     #[must_use]
-    pub fn of_directory(files: Files, listen: Vec<Address>, log: Log, server: Server) -> Self {
+    pub fn of_directory(files: Files, listen: Vec<Listen>, log: Log, server: Server) -> Self {
         let route = Route { action: Action::Files(files), ..Route::default() };
         let site = Site {
             name: "default".to_owned(),
             listen,
-            proxy_protocol: Vec::new(),
             hosts: Vec::new(),
             is_default: true,
             log,
@@ -119,7 +118,7 @@ impl Default for Config {
     fn default() -> Self {
         let files = Files { root: ".".into(), rules: FileRules::default() };
         let listen = Address::Ip((Ipv4Addr::LOCALHOST, 8080).into());
-        Self::of_directory(files, vec![listen], Log::default(), Server::default())
+        Self::of_directory(files, vec![listen.into()], Log::default(), Server::default())
     }
 }
 
@@ -173,12 +172,8 @@ impl Default for Server {
 pub struct Site {
     /// The name of the site in metrics: its first host, or `default`.
     pub name: String,
-    /// The addresses to listen on; at least one. Sites may share an address.
-    pub listen: Vec<Address>,
-    /// Those of them at which trusted proxies send a header of the PROXY protocol, version 1 or 2, in front
-    /// of each connection: `{ address = "...", proxy-protocol = true }`. Sites that share an address must
-    /// agree. Others than trusted proxies may send none.
-    pub proxy_protocol: Vec<Address>,
+    /// The listeners; at least one. Sites may share an address, and must agree on the rest of its listener.
+    pub listen: Vec<Listen>,
     /// The hosts: names, IP addresses and wildcards, without ports.
     pub hosts: Vec<String>,
     /// True if the site gets the requests for hosts that no site of its address has. If no site is the

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Place};
 use super::{
-    Action, Address, Balance, Config, Fastcgi, GatewayRules, LogTarget, Pattern, Redirect, Route,
-    SCRIPT_SUFFIX, Site, keys, value,
+    Action, Address, Balance, Config, Fastcgi, GatewayRules, Listen, LogTarget, Pattern, Redirect,
+    Route, SCRIPT_SUFFIX, Site, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -36,8 +36,8 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
 
 /// Notes the first place of each thing that a site names.
 fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Place>) {
-    for (address, place) in &site.listen {
-        places.entry(Thing::Address(address.clone())).or_insert(*place);
+    for (listen, place) in &site.listen {
+        places.entry(Thing::Address(listen.address.clone())).or_insert(*place);
     }
     if let LogTarget::File(path) = &site.log.target {
         places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
@@ -76,8 +76,7 @@ fn site_of(draft: SiteDraft) -> Site {
     let name = draft.name.or_else(|| draft.hosts.first().map(|(host, _)| host.clone()));
     Site {
         name: name.unwrap_or_else(|| "default".to_owned()),
-        listen: draft.listen.into_iter().map(|(address, _)| address).collect(),
-        proxy_protocol: draft.proxy_protocol,
+        listen: draft.listen.into_iter().map(|(listen, _)| listen).collect(),
         hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
         is_default: draft.default.is_some(),
         log: draft.log,
@@ -148,13 +147,14 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
         first: usize,
         /// The index of the last site that listens there.
         last: usize,
-        /// True if the first site expects the PROXY protocol there, and the place of its address.
-        proxy_protocol: Option<(bool, Place)>,
+        /// The listener as the first site has it, and its place.
+        listen: Option<(&'a Listen, Place)>,
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
     let mut sockets = HashMap::new();
     for (index, site) in sites.iter().enumerate() {
-        for (address, place) in &site.listen {
+        for (listen, place) in &site.listen {
+            let address = &listen.address;
             if let Address::Unix(socket) = address {
                 let (other, at) = sockets.entry(&socket.path).or_insert((socket, *place));
                 if *other != socket {
@@ -170,11 +170,11 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
                 continue;
             }
             of_address.last = index;
-            let has_proxies = site.proxy_protocol.contains(address);
-            let (first, at) = *of_address.proxy_protocol.get_or_insert((has_proxies, *place));
-            if first != has_proxies {
+            let (first, at) = *of_address.listen.get_or_insert((listen, *place));
+            if first.proxy_protocol != listen.proxy_protocol {
                 let text = format!(
-                    "the sites of {address} must agree on `proxy-protocol`, which is {first}"
+                    "the sites of {address} must agree on `proxy-protocol`, which is {}",
+                    first.proxy_protocol
                 );
                 notes.error_beside(*place, text, at);
             }
@@ -193,7 +193,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
         }
     }
     for (index, site) in sites.iter().enumerate().filter(|(_, site)| site.hosts.is_empty()) {
-        if site.listen.iter().all(|(address, _)| known[address].first != index) {
+        if site.listen.iter().all(|(listen, _)| known[&listen.address].first != index) {
             let text = "no request reaches this site: it has no hosts, and is not the default site of an \
                         address";
             notes.warning(site.place, text);

@@ -196,7 +196,7 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
             let files = route.action.files()?;
             Some(Thing::Path(files.root.clone(), route.path.clone()))
         });
-        let addresses = site.listen.iter().map(|address| Thing::Address(address.clone()));
+        let addresses = site.listen.iter().map(|listen| Thing::Address(listen.address.clone()));
         addresses.chain(log).chain(of_routes).chain(of_paths).chain(of_buffers)
     });
     control.into_iter().chain(interfaces).chain(of_sites)
@@ -220,7 +220,7 @@ fn for_a_file(path: &str) -> String {
 /// Returns whether a site listens on the Unix socket at a path.
 fn is_listener(path: &Path, config: &Config) -> bool {
     let mut all = config.sites.iter().flat_map(|site| &site.listen);
-    all.any(|address| matches!(address, Address::Unix(socket) if socket.path == path))
+    all.any(|listen| matches!(&listen.address, Address::Unix(socket) if socket.path == path))
 }
 
 /// Returns whether only samum's own stack has an address.

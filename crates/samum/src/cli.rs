@@ -16,7 +16,7 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::value::{self, Cache, Driver, Etag};
 use crate::config::{
     Action, Address, Capture, Config, Congestion, ErrorFormat, FileRules, Files, Frames,
-    HeaderRule, Interface, InterfaceAddress, Log, LogTarget, Peers, Prefix, Route, Server,
+    HeaderRule, Interface, InterfaceAddress, Listen, Log, LogTarget, Peers, Prefix, Route, Server,
     Symlinks, Thing, rule,
 };
 use crate::machine::Machine;
@@ -520,7 +520,8 @@ impl Serve {
         };
         let server = Server { threads: Machine::workers(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };
-        let mut config = Config::of_directory(files, self.listen.clone(), Log::default(), server);
+        let listen = self.listen.iter().cloned().map(Listen::from).collect();
+        let mut config = Config::of_directory(files, listen, Log::default(), server);
         let site = &mut config.sites[0];
         site.errors = self.errors.iter().cloned().collect();
         let routes = &mut site.routes;

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use sendfile::{KernelTcp, Takes, Transport};
 
 use crate::client::Client;
-use crate::config::Address;
+use crate::config::Listen;
 use crate::listen::BACKLOG_MAX;
 use crate::metrics::Stats;
 use crate::shell::{id_of, kind};
@@ -87,7 +87,7 @@ pub trait Network {
 
     /// Takes the listeners of the next configuration. By default nothing changes: those of the kernel are
     /// added and removed one by one.
-    fn set_listeners(&mut self, _addresses: &[(u32, Address)]) {}
+    fn set_listeners(&mut self, _listeners: &[(u32, Listen)]) {}
 
     /// The state of the stack for the operator, with its connections or without, if it is one of our own.
     fn report(&self, _has_connections: bool) -> Option<String> {

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::SystemTime;
 
 use crate::config::file::{Errors, Loaded};
-use crate::config::{Address, Log, LogTarget, Server, Thing};
+use crate::config::{Address, Listen, Log, LogTarget, Server, Thing};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
@@ -57,11 +57,11 @@ impl Room {
     fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
         let Self { threads, max } = self;
         let paths: HashSet<&PathBuf> = served.roots().iter().collect();
-        let numbers: HashSet<u32> = served.addresses().iter().map(|(number, _)| *number).collect();
+        let numbers: HashSet<u32> = served.listeners().iter().map(|(number, _)| *number).collect();
         let roots = next.roots().iter().filter(|path| !paths.contains(path)).count();
-        let is_new = |(number, _): &&(u32, Address)| !numbers.contains(number);
-        let listeners = next.addresses().iter().filter(is_new).count();
-        let open = Self::needed(served.roots().len(), served.addresses().len(), threads);
+        let is_new = |(number, _): &&(u32, Listen)| !numbers.contains(number);
+        let listeners = next.listeners().iter().filter(is_new).count();
+        let open = Self::needed(served.roots().len(), served.listeners().len(), threads);
         let needed = Self::needed(roots, listeners, threads);
         if open.saturating_add(needed) <= max {
             return Ok(());
@@ -218,10 +218,10 @@ impl Reloader {
     /// Opens the listeners that are not open yet.
     fn open_listeners(&self, next: &Snapshot) -> Result<Vec<Opened>, String> {
         let numbers: HashSet<u32> =
-            self.served.addresses().iter().map(|(number, _)| *number).collect();
-        let backlog = listen::backlog(self.waiting_max, next.addresses().len());
+            self.served.listeners().iter().map(|(number, _)| *number).collect();
+        let backlog = listen::backlog(self.waiting_max, next.listeners().len());
         let mut all = Vec::new();
-        for (number, address) in next.addresses() {
+        for (number, Listen { address, .. }) in next.listeners() {
             if !numbers.contains(number) {
                 if let Some(local) = self.owners.taken(address) {
                     let name = format!("http://{local}/");
@@ -246,9 +246,9 @@ impl Reloader {
     /// Adds to an error that a listener of this server is in the way, if that is so.
     fn explain(&self, address: &Address, error: String) -> String {
         let port = address.port();
-        let is_near = |(_, other): &&(u32, Address)| port.is_some() && other.port() == port;
-        match self.served.addresses().iter().find(is_near) {
-            Some((_, other)) => format!(
+        let mut served = self.served.listeners().iter().map(|(_, listen)| &listen.address);
+        match served.find(|other| port.is_some() && other.port() == port) {
+            Some(other) => format!(
                 "{error}; this server listens on {other}: if that is in the way, leave out both, reload, \
                  and add {address} then, or restart the server"
             ),
@@ -258,10 +258,11 @@ impl Reloader {
 
     /// Finds the Unix sockets that have other rights in the next configuration.
     fn look_up_rights<'s>(&self, next: &'s Snapshot) -> Result<Vec<Rights<'s>>, String> {
-        let served: BTreeMap<u32, &Address> =
-            self.served.addresses().iter().map(|(number, address)| (*number, address)).collect();
-        let others = next.addresses().iter().filter_map(|(number, address)| {
-            match (address, served.get(number)?) {
+        let served: BTreeMap<u32, &Address> = (self.served.listeners().iter())
+            .map(|(number, listen)| (*number, &listen.address))
+            .collect();
+        let others = next.listeners().iter().filter_map(|(number, listen)| {
+            match (&listen.address, served.get(number)?) {
                 (Address::Unix(socket), Address::Unix(before)) if socket != before => {
                     let identity = self.socket_files.identity(*number);
                     Some(Rights::look_up(socket, before, identity))
@@ -326,8 +327,8 @@ impl Reloader {
         })?;
         self.socket_files.add(files);
         self.logs.replace(next.logs());
-        let gone = self.served.addresses().iter().filter(|(number, _)| removed.contains(number));
-        for (_, address) in gone {
+        let gone = self.served.listeners().iter().filter(|(number, _)| removed.contains(number));
+        for (_, Listen { address, .. }) in gone {
             let still = self.owners.owner(address).map(|interface| {
                 format!("; the interface {interface} keeps the port until a restart")
             });
@@ -371,7 +372,7 @@ pub(crate) fn summary(snapshot: &Snapshot) -> String {
         plural(snapshot.sites_len(), "site", "sites"),
         plural(snapshot.routes_len(), "route", "routes"),
         plural(snapshot.roots().len(), "directory", "directories"),
-        plural(snapshot.addresses().len(), "listener", "listeners"),
+        plural(snapshot.listeners().len(), "listener", "listeners"),
     ]
     .join(", ")
 }

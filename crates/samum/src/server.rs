@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use signal_hook::iterator::Signals;
 
 use crate::config::file::Loaded;
-use crate::config::{Config, Log, Server};
+use crate::config::{Config, Listen, Log, Server};
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
 use crate::interface::{Interfaces, Owners};
@@ -166,7 +166,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let _ = ring::keep_descriptors_from_programs();
     let limit = descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
-        Interfaces::open(server, snapshot.addresses())?;
+        Interfaces::open(server, snapshot.listeners())?;
     let has_interfaces = !server.interfaces.is_empty();
     let has_sockets = !has_interfaces || !kernel.is_empty();
     let room = room(limit, server.threads, snapshot, is_replaceable)?;
@@ -179,8 +179,8 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let mut sockets: Vec<Vec<OwnedFd>> = (0..server.threads).map(|_| Vec::new()).collect();
     let mut texts = Vec::new();
     let socket_files = Arc::new(SocketFiles::default());
-    let backlog = listen::backlog(shares.waiting_max(), snapshot.addresses().len());
-    for (number, address) in &kernel {
+    let backlog = listen::backlog(shares.waiting_max(), snapshot.listeners().len());
+    for (number, Listen { address, .. }) in &kernel {
         let (opened, file) = listen::open(address, server.threads, backlog)?;
         texts.push(format!("listening on {}", listen::name(&opened[0], address)));
         socket_files.add(file.map(|file| (*number, file)));

@@ -12,9 +12,9 @@ use super::*;
 use crate::print::to_toml;
 use crate::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
-    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Log,
-    LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route, ServerAddress,
-    ServerUrl, Site, StatusSet, Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Listen,
+    Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route,
+    ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -852,8 +852,8 @@ fn an_address_says_whether_proxies_send_headers() {
     let read = config;
     let config = read(text);
     let site = &config.sites[0];
-    assert_eq!(site.listen.len(), 4);
-    assert_eq!(site.proxy_protocol, [site.listen[0].clone(), site.listen[2].clone()]);
+    let have_headers: Vec<_> = site.listen.iter().map(|listen| listen.proxy_protocol).collect();
+    assert_eq!(have_headers, [true, false, true, false]);
     let printed = to_toml(&config);
     assert!(printed.contains(r#"{ address = "0.0.0.0:80", proxy-protocol = true }"#), "{printed}");
     assert_eq!(read(&printed).sites, config.sites);
@@ -1239,6 +1239,11 @@ fn address() -> impl Strategy<Value = Address> {
     prop_oneof![ip, v4, unix]
 }
 
+fn listen() -> impl Strategy<Value = Listen> {
+    (address(), any::<bool>())
+        .prop_map(|(address, proxy_protocol)| Listen { address, proxy_protocol })
+}
+
 fn site() -> impl Strategy<Value = Site> {
     let target = prop_oneof![
         Just(LogTarget::None),
@@ -1249,13 +1254,12 @@ fn site() -> impl Strategy<Value = Site> {
         prop_oneof![Just(LogFormat::Common), Just(LogFormat::Combined), Just(LogFormat::Json)];
     let log = (target, format).prop_map(|(target, format)| Log { target, format });
     let hosts = proptest::collection::vec("([*][.])?[a-z]{1,3}[.]org|\\[2001:db8::[1-9]\\]", 0..3);
-    let listen = proptest::collection::vec(address(), 1..3);
+    let listen = proptest::collection::vec(listen(), 1..3);
     let routes = proptest::collection::vec(route(), 1..4);
     ("[a-zäöü\"\\\\ ]{1,8}x", listen, hosts, any::<bool>(), log, routes).prop_map(
         |(name, listen, hosts, is_default, log, routes)| Site {
             name,
             listen,
-            proxy_protocol: Vec::new(),
             hosts,
             is_default,
             log,
@@ -1348,12 +1352,12 @@ fn sites() -> impl Strategy<Value = Vec<Site>> {
         for (number, site) in sites.iter_mut().enumerate() {
             site.hosts.sort();
             site.hosts.dedup();
-            site.listen.retain(|address| match address {
-                Address::Ip(_) => sockets.insert(format!("{address}")),
+            site.listen.retain(|listen| match &listen.address {
+                Address::Ip(address) => sockets.insert(format!("{address}")),
                 Address::Unix(socket) => sockets.insert(socket.path.display().to_string()),
             });
             let own = Address::Ip(([127, 0, 0, 1], u16::try_from(number).unwrap()).into());
-            site.listen.push(own);
+            site.listen.push(own.into());
             // Pages and fallbacks lead to files there.
             for route in &mut site.routes {
                 route.errors.values_mut().for_each(|page| *page = "/pages/error".to_owned());

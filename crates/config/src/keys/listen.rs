@@ -1,15 +1,15 @@
-//! The keys of an address in `listen`.
+//! The keys of a listener in `listen`.
 
 use super::text::path_text;
 use super::{Key, inline_text, read_keys, require, set};
-use crate::Address;
-use crate::draft::AddressDraft;
+use crate::draft::ListenDraft;
 use crate::message::Notes;
 use crate::node::Node;
 use crate::value::{self, quoted};
+use crate::{Address, Listen};
 
-/// The keys of a Unix socket in `listen`.
-pub(super) const LISTEN: &[Key<AddressDraft>] = &[
+/// The keys of a listener in a table.
+pub(super) const LISTEN: &[Key<ListenDraft>] = &[
     Key {
         name: "address",
         kind: "address",
@@ -56,7 +56,7 @@ pub(super) const LISTEN: &[Key<AddressDraft>] = &[
                 (draft.socket.user, draft.socket.group) = owner;
             }
         },
-        write: |AddressDraft { socket, .. }| {
+        write: |ListenDraft { socket, .. }| {
             let user = socket.user.as_deref().unwrap_or_default();
             match &socket.group {
                 Some(group) => Some(quoted(&format!("{user}:{group}"))),
@@ -77,10 +77,10 @@ pub(super) const LISTEN: &[Key<AddressDraft>] = &[
     },
 ];
 
-/// Reads an address, and whether proxies send headers there.
-pub(super) fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address, bool)> {
+/// Reads a listener: an address, or a table with more.
+pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
     if node.is_table() {
-        let mut draft = AddressDraft::default();
+        let mut draft = ListenDraft::default();
         let table = node.table(notes)?;
         read_keys(&mut draft, LISTEN, "listen", table, notes);
         let is_ip = table.has("address");
@@ -91,7 +91,7 @@ pub(super) fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address
             notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
         }
         let address = if is_ip { draft.address? } else { Address::Unix(draft.socket) };
-        return Some((address, draft.proxy_protocol));
+        return Some(Listen { address, proxy_protocol: draft.proxy_protocol });
     }
     let address = match node.text(value::address, notes)? {
         Address::Unix(mut socket) => {
@@ -103,20 +103,19 @@ pub(super) fn read_address(node: Node<'_>, notes: &mut Notes) -> Option<(Address
         }
         address => address,
     };
-    Some((address, false))
+    Some(address.into())
 }
 
-pub(super) fn address_text(address: &Address, proxy_protocol: bool) -> String {
-    let draft = match address {
-        Address::Ip(ip) if !proxy_protocol => return quoted(&ip.to_string()),
-        Address::Ip(_) => AddressDraft {
-            address: Some(address.clone()),
-            proxy_protocol,
-            ..AddressDraft::default()
-        },
-        Address::Unix(socket) => {
-            AddressDraft { address: None, socket: socket.clone(), proxy_protocol }
+/// The text of a listener: its address alone, if that says all.
+pub(super) fn listen_text(listen: &Listen) -> String {
+    let Listen { address, proxy_protocol } = listen;
+    let mut draft = ListenDraft { proxy_protocol: *proxy_protocol, ..ListenDraft::default() };
+    match address {
+        Address::Ip(ip) if *listen == Listen::from(address.clone()) => {
+            return quoted(&ip.to_string());
         }
-    };
+        Address::Ip(_) => draft.address = Some(address.clone()),
+        Address::Unix(socket) => draft.socket = socket.clone(),
+    }
     inline_text(LISTEN, &draft)
 }

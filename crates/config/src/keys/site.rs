@@ -1,6 +1,6 @@
 //! The keys of `[[site]]` that its routes do not have.
 
-use super::listen::{address_text, read_address};
+use super::listen::{listen_text, read_listen};
 use super::log::{LOG, read_log};
 use super::route::read_route;
 use super::shared::SHARED;
@@ -34,20 +34,14 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
               IPv4 addresses, or a Unix socket. Sites may share an address.",
         read: |site, node, notes| {
             let read =
-                |node: Node<'_>, notes: &mut Notes| Some((read_address(node, notes)?, node.place));
-            for ((address, proxy_protocol), place) in node.list(notes, read).unwrap_or_default() {
-                if proxy_protocol {
-                    site.proxy_protocol.push(address.clone());
-                }
-                site.listen.push((address, place));
-            }
+                |node: Node<'_>, notes: &mut Notes| Some((read_listen(node, notes)?, node.place));
+            site.listen = node.list(notes, read).unwrap_or_default();
             if node.is_empty_list() {
                 notes.error(node.place, "expected at least one address");
             }
         },
         write: |site| {
-            let text = |address| address_text(address, site.proxy_protocol.contains(address));
-            let all: Vec<_> = site.listen.iter().map(text).collect();
+            let all: Vec<_> = site.listen.iter().map(listen_text).collect();
             Some(format!("[{}]", all.join(", ")))
         },
     },
@@ -113,7 +107,7 @@ pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Note
         }
     }
     if !table.has("listen") {
-        site.listen.push((value::default_address(), site.place));
+        site.listen.push((value::default_address().into(), site.place));
     }
     // The routes begin with what their site says.
     let Some((_, _, node)) = table.entries().find(|(name, ..)| *name == "route") else { return };

@@ -37,7 +37,7 @@ use netstack::tcp::Algorithm;
 use netstack::{Config, Gateway, Stack};
 use ring::Ring;
 
-use crate::config::{self, Address, Congestion, Frames, Interface, Server};
+use crate::config::{self, Address, Congestion, Frames, Interface, Listen, Server};
 use crate::listen;
 use capture::{Files, Port, Recorder};
 pub use network::StackNetwork;
@@ -57,7 +57,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 #[derive(Debug)]
 pub(crate) struct Interfaces {
     /// The listeners that the kernel serves.
-    pub(crate) kernel: Vec<(u32, Address)>,
+    pub(crate) kernel: Vec<(u32, Listen)>,
     /// For each receive queue, what its worker needs.
     pub(crate) seeds: Vec<Seed>,
     /// Sentences for the operator: the addresses, and the ways of the frames.
@@ -99,7 +99,7 @@ impl Interfaces {
     /// # Errors
     ///
     /// A message for the operator.
-    pub(crate) fn open(server: &Server, listeners: &[(u32, Address)]) -> Result<Self, String> {
+    pub(crate) fn open(server: &Server, listeners: &[(u32, Listen)]) -> Result<Self, String> {
         let mut names = Vec::new();
         for interface in &server.interfaces {
             names.push((interface.name.clone(), addresses_of(interface, server.frames)?));
@@ -125,7 +125,8 @@ impl Interfaces {
         if !is_ours {
             for (_, local) in &locals {
                 // The kernel listens there itself for a listener of all addresses.
-                let is_kernels = self.kernel.iter().any(|(_, other)| plan::is_all(other, *local));
+                let is_kernels =
+                    self.kernel.iter().any(|(_, other)| plan::is_all(&other.address, *local));
                 // The kernel may have an address twice.
                 if !is_kernels && !self.reserved.contains_key(local) {
                     self.reserved.insert(*local, listen::reserve(*local)?);

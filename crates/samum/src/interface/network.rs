@@ -21,7 +21,7 @@ use super::plan::{self, Local};
 use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
-use crate::config::Address;
+use crate::config::Listen;
 use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin};
 use crate::say::say;
@@ -333,8 +333,8 @@ impl Network for StackNetwork {
         Origin { listener: newcomer.listener, peer: newcomer.peer.into() }
     }
 
-    fn set_listeners(&mut self, addresses: &[(u32, Address)]) {
-        self.listeners = plan::served(addresses, &self.locals).collect();
+    fn set_listeners(&mut self, listeners: &[(u32, Listen)]) {
+        self.listeners = plan::served(listeners, &self.locals).collect();
     }
 
     fn report(&self, has_connections: bool) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::config::Address;
+use crate::config::{Address, Listen};
 
 /// A listener of an interface: its number, and the address at which it accepts.
 pub(super) type Local = (u32, SocketAddr);
@@ -10,7 +10,7 @@ pub(super) type Local = (u32, SocketAddr);
 /// The listeners of the kernel and of each interface.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub(super) kernel: Vec<(u32, Address)>,
+    pub(super) kernel: Vec<(u32, Listen)>,
     /// For each interface, in order.
     pub(super) interfaces: Vec<Vec<Local>>,
 }
@@ -53,10 +53,10 @@ pub(super) fn is_all(listener: &Address, local: SocketAddr) -> bool {
 
 /// Finds the listeners of these addresses of an interface. Of several the last one counts.
 pub(super) fn served(
-    listeners: &[(u32, Address)],
+    listeners: &[(u32, Listen)],
     locals: &[SocketAddr],
 ) -> impl Iterator<Item = (SocketAddr, u32)> {
-    listeners.iter().flat_map(|(number, listener)| {
+    listeners.iter().flat_map(|(number, Listen { address: listener, .. })| {
         let takes = move |local: &&SocketAddr| {
             matches!(listener, Address::Ip(ip) if ip == *local) || is_all(listener, **local)
         };
@@ -74,12 +74,12 @@ pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a 
 /// # Errors
 ///
 /// A message for the operator, if an interface would serve nothing, or a port is not known.
-pub(super) fn divide(listeners: &[(u32, Address)], places: &[Place<'_>]) -> Result<Plan, String> {
+pub(super) fn divide(listeners: &[(u32, Listen)], places: &[Place<'_>]) -> Result<Plan, String> {
     let mut interfaces = Vec::new();
     for place in places {
         let mut locals = Vec::new();
         for (number, listener) in listeners {
-            locals.extend(place.locals(listener).map(|local| (*number, local)));
+            locals.extend(place.locals(&listener.address).map(|local| (*number, local)));
         }
         if let Some((_, local)) = locals.iter().find(|(_, local)| local.port() == 0) {
             let name = place.name;
@@ -92,7 +92,7 @@ pub(super) fn divide(listeners: &[(u32, Address)], places: &[Place<'_>]) -> Resu
         }
         interfaces.push(locals);
     }
-    let is_kernels = |(_, listener): &&(u32, Address)| owner(listener, places).is_none();
+    let is_kernels = |(_, listener): &&(u32, Listen)| owner(&listener.address, places).is_none();
     let kernel = listeners.iter().filter(is_kernels).cloned().collect();
     Ok(Plan { kernel, interfaces })
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn divided(listeners: &[Address]) -> Result<(Vec<u32>, Vec<String>), String> {
-        let listeners: Vec<_> = (0..).zip(listeners.iter().cloned()).collect();
+        let listeners: Vec<_> = (0..).zip(listeners.iter().cloned().map(Listen::from)).collect();
         let mut plan = divide(&listeners, &[eth1()])?;
         let kernel = plan.kernel.iter().map(|(number, _)| *number).collect();
         let locals = plan.interfaces.remove(0);
@@ -160,7 +160,7 @@ mod tests {
         let error = divided(&[ip("10.0.0.1:0")]).unwrap_err();
         assert!(error.contains("name one"), "{error}");
         let bare = Place { name: "eth2", addresses: &[] };
-        let error = divide(&[(0, ip("0.0.0.0:80"))], &[bare]).unwrap_err();
+        let error = divide(&[(0, ip("0.0.0.0:80").into())], &[bare]).unwrap_err();
         assert!(error.contains("it has no address"), "{error}");
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn room(
     snapshot: &Snapshot,
     is_replaceable: bool,
 ) -> Result<Room, String> {
-    let (roots, listeners) = (snapshot.roots().len(), snapshot.addresses().len());
+    let (roots, listeners) = (snapshot.roots().len(), snapshot.listeners().len());
     let needed = Room::needed(roots, listeners, threads);
     let reserved = descriptors::reserved(limit);
     let rest = limit.saturating_sub(reserved);

@@ -16,7 +16,7 @@ use http::Status;
 use super::redirects::read_redirects;
 use crate::client::Proxies;
 use crate::config::{
-    self, Action, Address, Config, FileRules, Files, FixedStatus, Log, LogTarget, Pattern, Route,
+    self, Action, Config, FileRules, Files, FixedStatus, Listen, Log, LogTarget, Pattern, Route,
     Site, Tuning, rule,
 };
 use crate::descriptors;
@@ -42,10 +42,11 @@ const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 /// A configuration, prepared for requests.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The listeners by their numbers. A listener keeps its number when the configuration is replaced, and
-    /// no other gets it afterwards: connections name their listener by it.
-    listeners: Vec<Option<Listener>>,
-    addresses: Vec<(u32, Address)>,
+    /// The listeners with their numbers, in the order of the configuration. A listener keeps its number when the
+    /// configuration is replaced, and no other gets it afterwards: connections name their listener by it.
+    listeners: Vec<(u32, Listen)>,
+    /// The same as connections meet them, by their numbers.
+    prepared: Vec<Option<Listener>>,
     proxies: Proxies,
     limiter: Arc<Limiter>,
     /// The bound of the files in which bodies of requests wait.
@@ -201,7 +202,7 @@ impl Snapshot {
         }
         let mut made = Self {
             listeners: Vec::new(),
-            addresses: Vec::new(),
+            prepared: Vec::new(),
             proxies: Proxies::new(&config.server.trusted_proxies),
             limiter: Limiter::new(),
             quota: Quota::new(config.server.tuning.body_files_max, descriptors::limit()),

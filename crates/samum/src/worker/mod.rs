@@ -234,7 +234,7 @@ impl<S: Session, N: Network> Worker<S, N> {
         for (number, socket) in listeners {
             self.network.add(number, socket);
         }
-        self.network.set_listeners(self.shell.cx.serving.snapshot.addresses());
+        self.network.set_listeners(self.shell.cx.serving.snapshot.listeners());
         // All of them, for their deadlines and limits are others now.
         for id in self.connections.ids() {
             self.act(id, |connection, tools| {

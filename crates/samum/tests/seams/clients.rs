@@ -19,6 +19,11 @@ const GET: &str = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
 const SMALL: usize = 900;
 const LARGE: usize = 12_000_000;
 
+/// All listeners expect headers of the PROXY protocol.
+fn expect_headers(config: &mut Config) {
+    config.sites[0].listen.iter_mut().for_each(|listen| listen.proxy_protocol = true);
+}
+
 struct Stage {
     world: World,
     worker: Worker<Http1>,
@@ -46,7 +51,7 @@ impl Stage {
     fn behind_proxies(seed: u64, change: impl FnOnce(&mut Route)) -> Self {
         Self::new(seed, |config| {
             config.server.trusted_proxies = vec!["10.0.0.0/8".parse().expect("a range")];
-            config.sites[0].proxy_protocol = config.sites[0].listen.clone();
+            expect_headers(config);
             change(&mut config.sites[0].routes[0]);
         })
     }
@@ -252,9 +257,7 @@ fn headers_of_the_proxy_protocol_come_in_any_pieces_and_in_time() {
 
 #[test]
 fn others_than_proxies_may_send_no_header() {
-    let mut stage = Stage::new(1, |config| {
-        config.sites[0].proxy_protocol = config.sites[0].listen.clone();
-    });
+    let mut stage = Stage::new(1, expect_headers);
     let (plain, liar) = (stage.world.connect(), stage.world.connect());
     assert_eq!(stage.ask(&plain, GET), (200, None));
     liar.send(format!("PROXY TCP4 192.0.2.1 192.0.2.200 1 80\r\n{GET}").as_bytes());

@@ -57,7 +57,8 @@ impl Choice {
             Config { server: Server { tuning, ..Server::default() }, ..Config::default() };
         let site = &mut config.sites[0];
         let ports = self.ports.iter().chain([&PORT]);
-        site.listen = ports.map(|port| Address::Ip(([127, 0, 0, 1], *port).into())).collect();
+        site.listen =
+            ports.map(|port| Address::Ip(([127, 0, 0, 1], *port).into()).into()).collect();
         let routes = PATHS.into_iter().zip(&self.routes);
         site.routes = routes
             .map(|(path, (directory, index))| {
@@ -152,8 +153,8 @@ impl Stage {
         let roots: HashMap<usize, Fd> = (0..).zip(next.roots().iter().map(directory)).collect();
         let mut sockets = BTreeMap::new();
         let mut listeners = Vec::new();
-        for (number, address) in next.addresses() {
-            let port = address.port().expect("TCP");
+        for (number, listen) in next.listeners() {
+            let port = listen.address.port().expect("TCP");
             if let Some(socket) = self.sockets.get(&port) {
                 sockets.insert(port, *socket);
             } else {

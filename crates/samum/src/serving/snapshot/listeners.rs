@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Snapshot;
-use crate::config::{Access, Action, Address, Config, Route};
+use crate::config::{Access, Action, Address, Config, Listen, Route};
 use crate::site::{Hosts, SiteId};
 
 /// A listener as connections meet it.
@@ -32,12 +32,8 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The demands on clients of an address, made of the routes of all its sites.
-    fn new<'r>(
-        address: &Address,
-        routes: impl Iterator<Item = &'r Route> + Clone,
-        proxy_protocol: bool,
-    ) -> Self {
+    /// The demands on clients of a listener, made of the routes of all its sites.
+    fn new<'r>(listen: &Listen, routes: impl Iterator<Item = &'r Route> + Clone) -> Self {
         let needs = |route: &Route| {
             let limits = &route.limits;
             let has_limit = limits.connections.is_some() || limits.requests.is_some();
@@ -49,12 +45,12 @@ impl Admission {
             routes.clone().map(|route| route.limits.connections).collect();
         let most = limits.and_then(|limits| limits.into_iter().max());
         Self {
-            asks: proxy_protocol || routes.clone().any(needs),
+            asks: listen.proxy_protocol || routes.clone().any(needs),
             counts: routes.clone().any(|route| route.limits.connections.is_some()),
             // Those between are told why.
             connections_max: most.map(|most| most.saturating_mul(2)),
-            is_unix: matches!(address, Address::Unix(_)),
-            proxy_protocol,
+            is_unix: matches!(listen.address, Address::Unix(_)),
+            proxy_protocol: listen.proxy_protocol,
         }
     }
 }
@@ -67,23 +63,25 @@ impl Snapshot {
         next: usize,
     ) -> Result<(), String> {
         let mut by_endpoint: HashMap<Endpoint<'_>, Vec<usize>> = HashMap::new();
-        self.listeners.resize_with(next, || None);
+        self.prepared.resize_with(next, || None);
         for (index, site) in config.sites.iter().enumerate() {
-            for address in &site.listen {
-                let sites = by_endpoint.entry(Endpoint::of(address)).or_default();
+            for listen in &site.listen {
+                let endpoint = Endpoint::of(&listen.address);
+                let sites = by_endpoint.entry(endpoint).or_default();
                 if sites.is_empty() {
-                    let number = numbers.get(&Endpoint::of(address)).copied();
-                    let number = number.map_or(self.listeners.len(), |number| number as usize);
-                    if number == self.listeners.len() {
-                        self.listeners.push(None);
+                    let number = numbers.get(&endpoint).copied();
+                    let number = number.map_or(self.prepared.len(), |number| number as usize);
+                    if number == self.prepared.len() {
+                        self.prepared.push(None);
                     }
                     let number = u32::try_from(number).expect("fewer listeners than 2³²");
-                    self.addresses.push((number, address.clone()));
+                    self.listeners.push((number, listen.clone()));
                 }
                 sites.push(index);
             }
         }
-        for (number, address) in &self.addresses {
+        for (number, listen) in &self.listeners {
+            let address = &listen.address;
             let sites = &by_endpoint[&Endpoint::of(address)];
             let chosen = sites.iter().find(|index| config.sites[**index].is_default);
             let mut hosts = Hosts::new(SiteId::new(*chosen.unwrap_or(&sites[0])));
@@ -94,18 +92,16 @@ impl Snapshot {
                 }
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
-            let mut says = sites.iter().map(|index| &config.sites[*index].proxy_protocol);
-            let proxy_protocol = says.any(|addresses| addresses.contains(address));
-            let admission = Admission::new(address, routes, proxy_protocol);
-            self.listeners[*number as usize] = Some(Listener { hosts, admission });
+            let admission = Admission::new(listen, routes);
+            self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }
         Ok(())
     }
 
-    /// The listeners: their numbers and addresses, without repetitions.
+    /// The listeners with their numbers, without repetitions.
     #[must_use]
-    pub fn addresses(&self) -> &[(u32, Address)] {
-        &self.addresses
+    pub fn listeners(&self) -> &[(u32, Listen)] {
+        &self.listeners
     }
 
     /// The demands on clients of a listener.
@@ -116,13 +112,13 @@ impl Snapshot {
     /// A listener; `None` if the configuration does not have it.
     #[inline]
     pub(in crate::serving) fn listener(&self, number: u32) -> Option<&Listener> {
-        self.listeners.get(number as usize)?.as_ref()
+        self.prepared.get(number as usize)?.as_ref()
     }
 
     /// The address of a listener.
     pub(crate) fn address(&self, listener: u32) -> Option<&Address> {
-        let found = self.addresses.iter().find(|(number, _)| *number == listener);
-        found.map(|(_, address)| address)
+        let found = self.listeners.iter().find(|(number, _)| *number == listener);
+        found.map(|(_, listen)| &listen.address)
     }
 }
 

@@ -33,8 +33,8 @@ impl Snapshot {
     /// As for [`new`](Self::new).
     pub fn successor(&self, config: &Config) -> Result<Self, String> {
         let numbers =
-            self.addresses.iter().map(|(number, address)| (Endpoint::of(address), *number));
-        let mut next = Self::numbered(config, &numbers.collect(), self.listeners.len())?;
+            self.listeners.iter().map(|(number, at)| (Endpoint::of(&at.address), *number));
+        let mut next = Self::numbered(config, &numbers.collect(), self.prepared.len())?;
         next.keep_programs(self);
         next.keep_upstreams(self);
         let (limiter, names) = (Arc::clone(&self.limiter), Arc::clone(&self.names));
@@ -107,8 +107,8 @@ impl Snapshot {
         };
         let trees = next.trees.iter().map(&mut same_tree).collect();
         let gone = by_root.into_values().flatten().collect();
-        let is_removed = |number: &u32| next.listeners[*number as usize].is_none();
-        let mine = self.addresses.iter().map(|(number, _)| *number);
+        let is_removed = |number: &u32| next.prepared[*number as usize].is_none();
+        let mine = self.listeners.iter().map(|(number, _)| *number);
         let mut removed: Vec<u32> = mine.filter(is_removed).collect();
         removed.sort_unstable();
         Succession { trees, gone, removed }
@@ -159,7 +159,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Address, Cgi, FileRules, Files, UnixSocket};
+    use crate::config::{Address, Cgi, FileRules, Files, Listen, UnixSocket};
 
     #[test]
     fn programs_count_against_their_limits_after_a_reload_unless_these_were_changed() {
@@ -190,7 +190,7 @@ mod tests {
     fn config(roots: &[(&str, &str)], listen: &[Address]) -> Config {
         let mut config = Config::default();
         let site = &mut config.sites[0];
-        site.listen = listen.to_vec();
+        site.listen = listen.iter().cloned().map(Listen::from).collect();
         let route = |(number, (root, index)): (usize, &(&str, &str))| {
             let rules = FileRules { index: vec![(*index).to_owned()], ..FileRules::default() };
             let files = Files { root: root.into(), rules };
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn a_listener_keeps_its_number_and_no_other_gets_it() {
         let number = |snapshot: &Snapshot, wanted: &Address| {
-            let all = snapshot.addresses().iter();
-            all.filter(|(_, address)| address == wanted).map(|(number, _)| *number).next()
+            let all = snapshot.listeners().iter();
+            all.filter(|(_, listen)| listen.address == *wanted).map(|(number, _)| *number).next()
         };
         let first = Snapshot::new(&config(&[], &[tcp(1), tcp(2), unix(0o600)])).unwrap();
         assert_eq!([number(&first, &tcp(1)), number(&first, &tcp(2))], [Some(0), Some(1)]);
