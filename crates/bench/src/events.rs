@@ -23,7 +23,7 @@ use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::unit::Unit;
 use crate::{clock, machine};
-use ways::{WAYS, Way};
+use ways::{WAYS, WaitMethod};
 
 /// Active descriptors of "CPU per event" beside N idle ones.
 const ACTIVE: usize = 16;
@@ -108,7 +108,7 @@ fn samples(recorder: &Recorder<'_>) -> usize {
 fn each(
     recorder: &mut Recorder<'_>,
     numbers: &[usize],
-    mut measure: impl FnMut(&mut Recorder<'_>, Way, usize) -> io::Result<()>,
+    mut measure: impl FnMut(&mut Recorder<'_>, WaitMethod, usize) -> io::Result<()>,
 ) {
     let all = float(WAYS.len() * numbers.len());
     for (nth, way) in WAYS.into_iter().enumerate() {
@@ -159,7 +159,7 @@ const CLOCK: &str = "Each value holds the cost of reading the thread's CPU clock
 /// Records at `x` what each of `active` events costs beside `idle` descriptors.
 fn cpu_per_event(
     recorder: &mut Recorder<'_>,
-    way: Way,
+    way: WaitMethod,
     idle: usize,
     active: usize,
     x: f64,
@@ -265,7 +265,7 @@ impl Shared {
 }
 
 impl Sleeper {
-    fn start(way: Way, idle: Vec<OwnedFd>, watched: Vec<OwnedFd>) -> Self {
+    fn start(way: WaitMethod, idle: Vec<OwnedFd>, watched: Vec<OwnedFd>) -> Self {
         let shared = Shared {
             epoch: Instant::now(),
             written: AtomicU64::new(0),

@@ -39,7 +39,7 @@ const MARKED_MAX: usize = 60;
 
 /// A line of a plot.
 #[derive(Clone, Copy, Debug)]
-pub struct Line<'a> {
+pub struct PlotLine<'a> {
     /// The name of its run in the legend, where there are several runs.
     pub run: Option<&'a str>,
     /// The points to show.
@@ -48,9 +48,9 @@ pub struct Line<'a> {
 
 /// What the legend of one figure calls its lines: the system; what is measured of it, where that
 /// differs within the figure; and the run, where there are several.
-fn names(lines: &[Line<'_>]) -> Vec<String> {
+fn names(lines: &[PlotLine<'_>]) -> Vec<String> {
     let differ = lines.iter().any(|line| line.series.series != lines[0].series.series);
-    let name = |line: &Line<'_>| {
+    let name = |line: &PlotLine<'_>| {
         let measured = differ.then_some(&line.series.series[..]);
         let parts = [Some(&line.series.system[..]), measured, line.run];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -63,13 +63,16 @@ fn names(lines: &[Line<'_>]) -> Vec<String> {
 ///
 /// # Errors
 /// When plotters cannot draw.
-pub fn of_test(about: &Description, lines: &[Line<'_>]) -> Result<Vec<(String, String)>, Error> {
+pub fn of_test(
+    about: &Description,
+    lines: &[PlotLine<'_>],
+) -> Result<Vec<(String, String)>, Error> {
     let units: BTreeSet<Unit> = lines.iter().map(|line| line.series.unit).collect();
     let default: Vec<_> = units.into_iter().map(Figure::of).collect();
     let figures = if about.figures.is_empty() { &default } else { &about.figures };
     let mut plots = Vec::new();
     for figure in figures {
-        let is_in = |line: &&Line<'_>| {
+        let is_in = |line: &&PlotLine<'_>| {
             line.series.unit == figure.unit
                 && (figure.series.is_empty() || figure.series.contains(&line.series.series))
         };
@@ -84,7 +87,7 @@ pub fn of_test(about: &Description, lines: &[Line<'_>]) -> Result<Vec<(String, S
 }
 
 /// One plot.
-fn draw(about: &Description, figure: &Figure, lines: &[Line<'_>]) -> Result<String, Error> {
+fn draw(about: &Description, figure: &Figure, lines: &[PlotLine<'_>]) -> Result<String, Error> {
     let shown = &lines[..lines.len().min(LINES_MAX)];
     let points = || shown.iter().flat_map(|line| line.series.points.iter().copied());
     let x = Axis::over(points().map(|point| point.0), figure.log_x);
@@ -287,7 +290,7 @@ impl Tick for LogCoord<f64> {
 
 /// The points.
 struct Paint<'a> {
-    lines: &'a [Line<'a>],
+    lines: &'a [PlotLine<'a>],
     clouds: bool,
     x: Axis,
     y: Axis,
@@ -447,7 +450,7 @@ mod tests {
     }
 
     fn plots(test: &Test, all: &[Series]) -> Vec<(String, String)> {
-        let lines: Vec<_> = all.iter().map(|series| Line { run: None, series }).collect();
+        let lines: Vec<_> = all.iter().map(|series| PlotLine { run: None, series }).collect();
         of_test(test.about(), &lines).unwrap()
     }
 
@@ -474,7 +477,7 @@ mod tests {
     fn a_legend_says_no_more_than_differs_in_its_figure() {
         let one = series("a", Unit::Count, Vec::new());
         let other = Series { series: "other".to_owned(), ..one.clone() };
-        let line = |series, run| Line { run, series };
+        let line = |series, run| PlotLine { run, series };
         assert_eq!(names(&[line(&one, None)]), ["a"]);
         assert_eq!(names(&[line(&one, Some("r")), line(&one, Some("q"))]), ["a, r", "a, q"]);
         let both = [line(&one, None), line(&other, Some("r"))];

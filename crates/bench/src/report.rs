@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use std::path::Path;
 
 use crate::origin::Binary;
-use crate::plot::{self, Line, escape};
+use crate::plot::{self, PlotLine, escape};
 use crate::run::{self, Description, Judge, Ran, Run, Table};
 use crate::stats::float;
 use crate::unit::Unit;
@@ -30,10 +30,10 @@ pub fn write(run: &Run, dir: &Path) -> Result<(), Error> {
 }
 
 /// The series of a test in several runs.
-fn lines<'a>(runs: &'a [Run], test: &'a str) -> Vec<Line<'a>> {
+fn lines<'a>(runs: &'a [Run], test: &'a str) -> Vec<PlotLine<'a>> {
     let several = runs.len() > 1;
     let all = runs.iter().flat_map(|run| run.of(test).map(move |series| (run, series)));
-    all.map(|(run, series)| Line { run: several.then_some(&run.meta.label), series }).collect()
+    all.map(|(run, series)| PlotLine { run: several.then_some(&run.meta.label), series }).collect()
 }
 
 /// The page. Tests of the same name in several runs are drawn over each other.

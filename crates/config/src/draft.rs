@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::message::Place;
+use super::message::Span;
 use super::{
     Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Listen, Log,
     Pattern, RequestHeader, Server, UnixSocket,
@@ -15,25 +15,25 @@ use super::{
 pub(super) struct Draft {
     pub(super) server: Server,
     /// The place of `[server]`.
-    pub(super) server_place: Option<Place>,
+    pub(super) server_place: Option<Span>,
     /// The places of the things that it names.
-    pub(super) server_things: Vec<(Thing, Place)>,
+    pub(super) server_things: Vec<(Thing, Span)>,
     pub(super) sites: Vec<SiteDraft>,
     /// The files to read, too.
-    pub(super) includes: Vec<(String, Place)>,
+    pub(super) includes: Vec<(String, Span)>,
 }
 
 /// A site, as they describe it.
 #[derive(Debug)]
 pub(super) struct SiteDraft {
-    pub(super) place: Place,
+    pub(super) place: Span,
     pub(super) name: Option<String>,
-    pub(super) listen: Vec<(Listen, Place)>,
-    pub(super) hosts: Vec<(String, Place)>,
+    pub(super) listen: Vec<(Listen, Span)>,
+    pub(super) hosts: Vec<(String, Span)>,
     /// The place at which it is said to be a default site.
-    pub(super) default: Option<Place>,
+    pub(super) default: Option<Span>,
     pub(super) log: Log,
-    pub(super) log_place: Place,
+    pub(super) log_place: Span,
     pub(super) shared: Shared,
     pub(super) routes: Vec<RouteDraft>,
 }
@@ -49,17 +49,17 @@ pub(super) struct ListenDraft {
 /// A route, as they describe it.
 #[derive(Debug)]
 pub(super) struct RouteDraft {
-    pub(super) place: Place,
-    pub(super) path: (String, Place),
-    pub(super) pattern: Option<(Pattern, Place)>,
+    pub(super) place: Span,
+    pub(super) path: (String, Span),
+    pub(super) pattern: Option<(Pattern, Span)>,
     pub(super) is_internal: bool,
     /// The actions; exactly one, if it is right.
-    pub(super) actions: Vec<(Action, Place)>,
+    pub(super) actions: Vec<(Action, Span)>,
     /// The application that runs its scripts; alone, or beside files.
-    pub(super) fastcgi: Option<(Fastcgi, Place)>,
+    pub(super) fastcgi: Option<(Fastcgi, Span)>,
     pub(super) shared: Shared,
     /// The keys among these that it does not have from its site, and their places.
-    pub(super) own: Vec<(&'static str, Place)>,
+    pub(super) own: Vec<(&'static str, Span)>,
     /// True if it has keys that are unknown. They may have been meant as its action.
     pub(super) has_unknown: bool,
 }
@@ -94,21 +94,21 @@ pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) limits: Limits,
     /// The place of the rate among them.
-    pub(super) rate_place: Option<Place>,
+    pub(super) rate_place: Option<Span>,
     pub(super) headers: Vec<HeaderRule>,
     /// Pages, and the places at which they are named.
-    pub(super) errors: BTreeMap<u16, (String, Place)>,
+    pub(super) errors: BTreeMap<u16, (String, Span)>,
     pub(super) server_timing: bool,
     pub(super) half_close: bool,
     pub(super) max_body: Option<u64>,
     /// The place at which that is said.
-    pub(super) max_body_place: Option<Place>,
+    pub(super) max_body_place: Option<Span>,
     pub(super) request_headers: Vec<RequestHeader>,
     /// The place at which these are named.
-    pub(super) request_headers_place: Option<Place>,
+    pub(super) request_headers_place: Option<Span>,
     pub(super) files: FileRules,
     /// The place at which the fallback of files is named.
-    pub(super) fallback_place: Option<Place>,
+    pub(super) fallback_place: Option<Span>,
     pub(super) gateway: GatewayRules,
 }
 
@@ -127,13 +127,13 @@ impl Draft {
 
 impl RouteDraft {
     /// The place of a key that it has not from its site.
-    pub(super) fn place_of(&self, key: &str) -> Option<Place> {
+    pub(super) fn place_of(&self, key: &str) -> Option<Span> {
         self.own.iter().find(|(own, _)| *own == key).map(|(_, place)| *place)
     }
 }
 
 impl SiteDraft {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: Span) -> Self {
         Self {
             place,
             name: None,
@@ -149,7 +149,7 @@ impl SiteDraft {
 }
 
 impl RouteDraft {
-    pub(super) fn new(place: Place, mut shared: Shared) -> Self {
+    pub(super) fn new(place: Span, mut shared: Shared) -> Self {
         shared.limits.has_own_requests = false;
         let path = ("/".to_owned(), place);
         Self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use toml::de::DeTable;
 
 use super::draft::{Draft, Thing};
-use super::message::{Message, Notes, Place, Source};
+use super::message::{Message, Notes, Source, Span};
 use super::node::{Origin, Table};
 use super::{Config, Pattern, Server, keys, resolve};
 use crate::errno::words;
@@ -58,7 +58,7 @@ pub struct Loaded {
     /// A hash of the names and bytes of all files, as hexadecimal digits; `None` without files.
     pub digest: Option<String>,
     sources: Vec<Source>,
-    places: HashMap<Thing, Place>,
+    places: HashMap<Thing, Span>,
 }
 
 impl Loaded {
@@ -119,7 +119,7 @@ struct Loader<'a> {
     environment: &'a mut dyn Environment,
     sources: Vec<Source>,
     /// The files that were read, or are being read, by their canonical paths.
-    seen: HashMap<PathBuf, State>,
+    seen: HashMap<PathBuf, IncludeState>,
     bytes_left: u64,
     draft: Draft,
     notes: Notes,
@@ -127,7 +127,7 @@ struct Loader<'a> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum IncludeState {
     /// The files that it includes are being read.
     Open,
     Read,
@@ -135,16 +135,16 @@ enum State {
 
 impl Loader<'_> {
     /// Reads a file, which was named at `place`, `depth` files below the first one.
-    fn load(&mut self, path: &Path, place: Option<Place>, depth: usize) {
+    fn load(&mut self, path: &Path, place: Option<Span>, depth: usize) {
         let shown = path.display();
         let absolute: PathBuf =
             self.environment.working_directory().join(path).components().collect();
         let canonical = self.environment.canonical(&absolute);
         match self.seen.get(&canonical) {
-            Some(State::Open) => {
+            Some(IncludeState::Open) => {
                 return self.notes.error(place, format!("{shown} includes itself"));
             }
-            Some(State::Read) => {
+            Some(IncludeState::Read) => {
                 return self.notes.error(place, format!("{shown} is included twice"));
             }
             None => {}
@@ -170,7 +170,7 @@ impl Loader<'_> {
         self.hash.update(absolute.as_os_str().as_encoded_bytes());
         self.hash.update(&(bytes.len() as u64).to_le_bytes());
         self.hash.update(&bytes);
-        self.seen.insert(canonical.clone(), State::Open);
+        self.seen.insert(canonical.clone(), IncludeState::Open);
         self.parse(path, &absolute, bytes);
         let included = core::mem::take(&mut self.draft.includes);
         for (pattern, place) in included {
@@ -178,7 +178,7 @@ impl Loader<'_> {
                 self.load(&path, Some(place), depth + 1);
             }
         }
-        self.seen.insert(canonical, State::Read);
+        self.seen.insert(canonical, IncludeState::Read);
     }
 
     /// Adds what a file says to the draft.
@@ -194,7 +194,7 @@ impl Loader<'_> {
         let text: Arc<str> = text.into();
         self.sources.push(Source { path: path.to_owned(), text: Arc::clone(&text) });
         if let Some(at) = invalid {
-            return self.notes.error(Place::new(file, at..at), "the file is not UTF-8");
+            return self.notes.error(Span::new(file, at..at), "the file is not UTF-8");
         }
         let (document, errors) = DeTable::parse_recoverable(&text);
         let mut is_readable = true;
@@ -208,7 +208,7 @@ impl Loader<'_> {
                 text.get(last..span.start).is_some_and(|between| !between.contains('\n'))
             };
             if !last.is_some_and(is_same_line) {
-                self.notes.error(Place::new(file, span.clone()), error.message());
+                self.notes.error(Span::new(file, span.clone()), error.message());
             }
             last = Some(span.start);
         }
@@ -217,12 +217,12 @@ impl Loader<'_> {
         }
         let directory = absolute.parent().unwrap_or_else(|| Path::new("/"));
         let origin = Origin { file, directory };
-        let table = Table::new(document.get_ref(), Place::start(file), origin);
+        let table = Table::new(document.get_ref(), Span::start(file), origin);
         keys::read_file(&mut self.draft, table, &mut self.notes);
     }
 
     /// Finds the files that an `include` of the file `from` means.
-    fn find(&mut self, from: &Path, include: &str, place: Place) -> Vec<PathBuf> {
+    fn find(&mut self, from: &Path, include: &str, place: Span) -> Vec<PathBuf> {
         let base = from.parent().unwrap_or_else(|| Path::new(""));
         let is_pattern = |text: &str| text.contains(['*', '?']);
         let (directory, name) = include.rsplit_once('/').unwrap_or(("", include));

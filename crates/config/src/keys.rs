@@ -29,7 +29,7 @@ mod text;
 mod top;
 
 use super::draft::Draft;
-use super::message::{Notes, Place};
+use super::message::{Notes, Span};
 use super::node::{Node, Table};
 use super::{Rate, Route, Server, Site, suggest};
 use cgi::CGI;
@@ -127,7 +127,7 @@ fn unknown(
     name: &str,
     title: &str,
     names: impl Iterator<Item = &'static str>,
-    place: Place,
+    place: Span,
     notes: &mut Notes,
 ) {
     let names: Vec<_> = names.collect();

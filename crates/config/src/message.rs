@@ -22,7 +22,7 @@ pub(super) struct Source {
 
 /// A piece of the text of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
+pub(super) struct Span {
     /// The index of the file among those that were read.
     file: u32,
     /// The offsets of its first byte, and of the byte behind it.
@@ -33,10 +33,10 @@ pub(super) struct Place {
 /// A message about a place; without one it is about the file as a whole.
 #[derive(Debug)]
 struct Note {
-    place: Option<Place>,
+    place: Option<Span>,
     text: String,
     /// Another place, which the text ends with.
-    other: Option<Place>,
+    other: Option<Span>,
 }
 
 /// The messages about a configuration, in the order in which they were found.
@@ -64,12 +64,12 @@ pub struct Message {
 
 impl Message {
     /// Makes an error about a place.
-    pub(super) fn error(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+    pub(super) fn error(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
         Note { place, text: text.to_owned(), other: None }.message(sources, "error")
     }
 
     /// Makes a warning about a place.
-    pub(super) fn warning(place: Option<Place>, text: &str, sources: &[Source]) -> Self {
+    pub(super) fn warning(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
         Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
     }
 
@@ -82,7 +82,7 @@ impl Message {
     ) -> Vec<Self> {
         let sources = [Source { path: path.to_owned(), text }];
         let error = |(bytes, text): (Range<usize>, String)| {
-            Self::error(Some(Place::new(0, bytes)), &text, &sources)
+            Self::error(Some(Span::new(0, bytes)), &text, &sources)
         };
         let mut messages: Vec<_> = errors.into_iter().map(error).collect();
         if more > 0 {
@@ -93,7 +93,7 @@ impl Message {
     }
 }
 
-impl Place {
+impl Span {
     /// Makes a place; files have at most 4 GiB.
     pub(super) fn new(file: usize, bytes: Range<usize>) -> Self {
         let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -115,21 +115,21 @@ impl Place {
 }
 
 impl Notes {
-    pub(super) fn error(&mut self, place: impl Into<Option<Place>>, text: impl Into<String>) {
+    pub(super) fn error(&mut self, place: impl Into<Option<Span>>, text: impl Into<String>) {
         self.errors.add(Note { place: place.into(), text: text.into(), other: None });
     }
 
-    pub(super) fn warning(&mut self, place: impl Into<Option<Place>>, text: impl Into<String>) {
+    pub(super) fn warning(&mut self, place: impl Into<Option<Span>>, text: impl Into<String>) {
         self.warnings.add(Note { place: place.into(), text: text.into(), other: None });
     }
 
     /// Adds an error whose text goes on with `at FILE:LINE`.
-    pub(super) fn error_beside(&mut self, place: Place, text: impl Into<String>, other: Place) {
+    pub(super) fn error_beside(&mut self, place: Span, text: impl Into<String>, other: Span) {
         self.errors.add(Note { place: Some(place), text: text.into(), other: Some(other) });
     }
 
     /// Adds a warning whose text goes on with `at FILE:LINE`.
-    pub(super) fn warning_beside(&mut self, place: Place, text: impl Into<String>, other: Place) {
+    pub(super) fn warning_beside(&mut self, place: Span, text: impl Into<String>, other: Span) {
         self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
     }
 

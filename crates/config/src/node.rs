@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::message::{Notes, Place};
+use super::message::{Notes, Span};
 
 /// The file in which a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Origin<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<'a> {
     value: &'a DeValue<'a>,
-    pub(super) place: Place,
+    pub(super) place: Span,
     origin: Origin<'a>,
 }
 
@@ -29,19 +29,19 @@ pub(super) struct Node<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     entries: &'a DeTable<'a>,
-    pub(super) place: Place,
+    pub(super) place: Span,
     origin: Origin<'a>,
 }
 
 impl<'a> Table<'a> {
-    pub(super) const fn new(entries: &'a DeTable<'a>, place: Place, origin: Origin<'a>) -> Self {
+    pub(super) const fn new(entries: &'a DeTable<'a>, place: Span, origin: Origin<'a>) -> Self {
         Self { entries, place, origin }
     }
 
     /// The keys with their places and values.
-    pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Place, Node<'a>)> {
+    pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Span, Node<'a>)> {
         self.entries.iter().map(move |(name, value)| {
-            let place = Place::new(self.origin.file, name.span());
+            let place = Span::new(self.origin.file, name.span());
             (&**name.get_ref(), place, Node::new(value, self.origin))
         })
     }
@@ -53,7 +53,7 @@ impl<'a> Table<'a> {
 
 impl<'a> Node<'a> {
     pub(super) fn new(value: &'a Spanned<DeValue<'a>>, origin: Origin<'a>) -> Self {
-        Self { value: value.get_ref(), place: Place::new(origin.file, value.span()), origin }
+        Self { value: value.get_ref(), place: Span::new(origin.file, value.span()), origin }
     }
 
     /// The value as a text, if it is one.

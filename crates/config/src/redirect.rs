@@ -173,12 +173,12 @@ pub struct Redirects {
     /// The paths and targets of all lines, one behind the other.
     text: Vec<u8>,
     /// In the order of their paths; of equal paths the one for what is below is last.
-    lines: Vec<Line>,
+    lines: Vec<RedirectLine>,
 }
 
 /// A line of a file of redirects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct RedirectLine {
     /// The beginning of its path in the text.
     at: u32,
     path_len: u16,
@@ -221,7 +221,7 @@ impl Mistakes {
 
 /// A redirect for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct RedirectMatch<'a> {
     /// A target in which `$1` stands for the rest of the path.
     pub target: &'a str,
     /// The status of the response: 301, 302, 303, 307 or 308.
@@ -323,7 +323,7 @@ impl Redirects {
             return Err(wrong_to("the target leads to the path of its line".to_owned()));
         }
         let too_long = |_| (all.clone(), "the line is too long".to_owned());
-        self.lines.push(Line {
+        self.lines.push(RedirectLine {
             at: u32::try_from(self.text.len()).map_err(too_long)?,
             path_len: u16::try_from(path.len()).map_err(too_long)?,
             target_len: u16::try_from(target.len()).map_err(too_long)?,
@@ -338,7 +338,7 @@ impl Redirects {
 
     /// Finds the redirect of a path: that of a line with the path itself, or of the line with the longest
     /// path above it.
-    pub fn find<'a>(&'a self, path: &'a [u8]) -> Option<Found<'a>> {
+    pub fn find<'a>(&'a self, path: &'a [u8]) -> Option<RedirectMatch<'a>> {
         if let Some(found) = self.line(path, false) {
             return Some(self.found(found, b""));
         }
@@ -354,20 +354,20 @@ impl Redirects {
         self.line(path, false).is_some()
     }
 
-    fn line(&self, path: &[u8], is_wild: bool) -> Option<&Line> {
+    fn line(&self, path: &[u8], is_wild: bool) -> Option<&RedirectLine> {
         let place = self.lines.binary_search_by(|line| line.key(&self.text).cmp(&(path, is_wild)));
         place.ok().map(|place| &self.lines[place])
     }
 
-    fn found<'a>(&'a self, line: &Line, rest: &'a [u8]) -> Found<'a> {
+    fn found<'a>(&'a self, line: &RedirectLine, rest: &'a [u8]) -> RedirectMatch<'a> {
         let start = line.at as usize + usize::from(line.path_len);
         let target = &self.text[start..start + usize::from(line.target_len)];
         let target = str::from_utf8(target).expect("it was checked to be ASCII");
-        Found { target, status: line.status, rest }
+        RedirectMatch { target, status: line.status, rest }
     }
 }
 
-impl Line {
+impl RedirectLine {
     fn key<'a>(&self, text: &'a [u8]) -> (&'a [u8], bool) {
         let start = self.at as usize;
         (&text[start..start + usize::from(self.path_len)], self.is_wild)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
-use super::message::{Notes, Place};
+use super::message::{Notes, Span};
 use super::{
     Action, Address, Balance, Config, Fastcgi, GatewayRules, Listen, LogTarget, Pattern, Redirect,
     Route, SCRIPT_SUFFIX, Site, keys, value,
@@ -16,7 +16,7 @@ const FALLBACKS_MAX: usize = 8;
 
 /// Makes the configuration, which is right if there is no error among the notes then, and finds the places
 /// of the things outside that it names.
-pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Place>) {
+pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Span>) {
     if draft.sites.is_empty() && !notes.has_errors() {
         notes.error(None, "there is no site to serve: add `[[site]]` with a `[[site.route]]`");
     }
@@ -35,7 +35,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
 }
 
 /// Notes the first place of each thing that a site names.
-fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Place>) {
+fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     for (listen, place) in &site.listen {
         places.entry(Thing::Address(listen.address.clone())).or_insert(*place);
     }
@@ -86,7 +86,7 @@ fn site_of(draft: SiteDraft) -> Site {
 }
 
 /// The pages for errors, without the places at which they are named.
-fn pages_of(errors: BTreeMap<u16, (String, Place)>) -> BTreeMap<u16, String> {
+fn pages_of(errors: BTreeMap<u16, (String, Span)>) -> BTreeMap<u16, String> {
     errors.into_iter().map(|(status, (path, _))| (status, path)).collect()
 }
 
@@ -141,14 +141,14 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
     /// The facts about an address.
     #[derive(Default)]
     struct Known<'a> {
-        hosts: HashMap<&'a str, Place>,
-        default: Option<Place>,
+        hosts: HashMap<&'a str, Span>,
+        default: Option<Span>,
         /// The index of the site that has the requests for other hosts.
         first: usize,
         /// The index of the last site that listens there.
         last: usize,
         /// The listener as the first site has it, and its place.
-        listen: Option<(&'a Listen, Place)>,
+        listen: Option<(&'a Listen, Span)>,
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
     let mut sockets = HashMap::new();
@@ -226,7 +226,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
     }
     check_bodies(site, notes);
     check_request_headers(site, notes);
-    let mut seen: HashMap<(&str, Option<&str>), Place> = HashMap::new();
+    let mut seen: HashMap<(&str, Option<&str>), Span> = HashMap::new();
     for route in &site.routes {
         match &route.actions[..] {
             [] if route.fastcgi.is_some() => {}
@@ -538,8 +538,8 @@ fn wrong_fallback(site: &SiteDraft, routes: &Routes, route: &RouteDraft) -> Opti
 /// Checks that each capture in the target of a redirection has a star.
 fn check_redirect(
     redirect: &Redirect,
-    place: Place,
-    pattern: Option<&(Pattern, Place)>,
+    place: Span,
+    pattern: Option<&(Pattern, Span)>,
     notes: &mut Notes,
 ) {
     let stars = pattern.map_or(0, |(pattern, _)| pattern.stars());

@@ -35,7 +35,7 @@ pub const ERRORS_BYTES_MAX: usize = 1024;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    state: State,
+    state: ConnectionState,
 }
 
 /// The outcome of a call of [`Connection::handle_input`].
@@ -100,7 +100,7 @@ pub struct Fault {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     #[default]
     Idle,
     Response(Response),
@@ -114,7 +114,7 @@ struct Response {
     request: RequestId,
     /// True once a byte of it has come.
     has_begun: bool,
-    place: Place,
+    place: RecordPosition,
     /// True if the stream of output has ended.
     output_has_ended: bool,
     /// True if the stream of errors has ended.
@@ -126,7 +126,7 @@ struct Response {
 
 /// The place among the records of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RecordPosition {
     Header(Held),
     /// The number of bytes of content that are left, perhaps 0.
     Content {
@@ -154,7 +154,7 @@ const _: () = assert!(HELD_BYTES == HEADER_BYTES);
 impl Connection {
     /// A connection on which no request has been sent.
     pub const fn new() -> Self {
-        Self { state: State::Idle }
+        Self { state: ConnectionState::Idle }
     }
 
     /// Expects the response to a request, from the bytes that come now. Records of another request are a fault.
@@ -164,7 +164,7 @@ impl Connection {
     /// If the connection is not idle.
     pub fn begin(&mut self, request: RequestId) {
         assert!(self.is_idle(), "a request before the end of the response to another");
-        self.state = State::Response(Response::new(request));
+        self.state = ConnectionState::Response(Response::new(request));
     }
 
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
@@ -176,12 +176,12 @@ impl Connection {
         match self.step(input) {
             Ok((len, event)) => {
                 if let Event::End(_) = event {
-                    self.state = State::Idle;
+                    self.state = ConnectionState::Idle;
                 }
                 (len, event)
             }
             Err(reason) => {
-                self.state = State::Closed;
+                self.state = ConnectionState::Closed;
                 (input.len(), Event::Faulty(Fault { reason }))
             }
         }
@@ -189,29 +189,29 @@ impl Connection {
 
     /// Says what the end of the application's bytes means. The connection is closed then.
     pub fn handle_eof(&mut self) -> Eof {
-        match core::mem::replace(&mut self.state, State::Closed) {
-            State::Idle | State::Closed => Eof::Clean,
-            State::Response(response) if !response.has_begun => Eof::Unanswered,
-            State::Response(_) => Eof::Truncated,
+        match core::mem::replace(&mut self.state, ConnectionState::Closed) {
+            ConnectionState::Idle | ConnectionState::Closed => Eof::Clean,
+            ConnectionState::Response(response) if !response.has_begun => Eof::Unanswered,
+            ConnectionState::Response(_) => Eof::Truncated,
         }
     }
 
     /// Returns whether another request may be sent.
     pub fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.state == ConnectionState::Idle
     }
 
     /// Returns whether no further response will be delivered.
     pub fn is_closed(&self) -> bool {
-        self.state == State::Closed
+        self.state == ConnectionState::Closed
     }
 
     fn step<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Event<'a>), &'static str> {
         let response = match &mut self.state {
-            State::Idle if input.is_empty() => return Ok((0, Event::Partial)),
-            State::Idle => return Err("bytes that answer no request"),
-            State::Closed => return Ok((0, Event::Closed)),
-            State::Response(response) => response,
+            ConnectionState::Idle if input.is_empty() => return Ok((0, Event::Partial)),
+            ConnectionState::Idle => return Err("bytes that answer no request"),
+            ConnectionState::Closed => return Ok((0, Event::Closed)),
+            ConnectionState::Response(response) => response,
         };
         response.has_begun |= !input.is_empty();
         let mut at = 0;
@@ -230,7 +230,7 @@ impl Response {
         Self {
             request,
             has_begun: false,
-            place: Place::Header(Held::NOTHING),
+            place: RecordPosition::Header(Held::NOTHING),
             output_has_ended: false,
             errors_have_ended: false,
             management_records: 0,
@@ -242,17 +242,19 @@ impl Response {
     /// Without one there is more to do.
     fn step<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Option<Event<'a>>), &'static str> {
         let (next, len, event) = match &mut self.place {
-            Place::Padding(0, Some(end)) => return Ok((0, Some(Event::End(*end)))),
-            Place::Padding(0, None) => (Place::Header(Held::NOTHING), 0, None),
-            Place::Content { left: 0, padding, .. } => (Place::Padding(*padding, None), 0, None),
+            RecordPosition::Padding(0, Some(end)) => return Ok((0, Some(Event::End(*end)))),
+            RecordPosition::Padding(0, None) => (RecordPosition::Header(Held::NOTHING), 0, None),
+            RecordPosition::Content { left: 0, padding, .. } => {
+                (RecordPosition::Padding(*padding, None), 0, None)
+            }
             _ if input.is_empty() => return Ok((0, Some(Event::Partial))),
-            Place::Header(held) => {
+            RecordPosition::Header(held) => {
                 let (len, bytes) = held.extend(input);
                 let Some(bytes) = bytes else { return Ok((len, None)) };
                 let header = Header::parse(bytes, self.request)?;
                 (self.begin_record(header)?, len, None)
             }
-            Place::Content { record, left, .. } => {
+            RecordPosition::Content { record, left, .. } => {
                 let most = match record {
                     Received::Stderr => ERRORS_BYTES_MAX,
                     Received::Stdout | Received::EndRequest | Received::Management => usize::MAX,
@@ -267,12 +269,12 @@ impl Response {
                 };
                 return Ok((len, event));
             }
-            Place::End(held, padding) => {
+            RecordPosition::End(held, padding) => {
                 let (len, bytes) = held.extend(input);
                 let Some(bytes) = bytes else { return Ok((len, None)) };
-                (Place::Padding(*padding, Some(End::parse(bytes)?)), len, None)
+                (RecordPosition::Padding(*padding, Some(End::parse(bytes)?)), len, None)
             }
-            Place::Padding(left, _) => {
+            RecordPosition::Padding(left, _) => {
                 let len = input.len().min((*left).into());
                 *left -= u8::try_from(len).expect("at most what was left");
                 return Ok((len, None));
@@ -283,13 +285,13 @@ impl Response {
     }
 
     /// The place behind a header.
-    fn begin_record(&mut self, header: Header) -> Result<Place, &'static str> {
+    fn begin_record(&mut self, header: Header) -> Result<RecordPosition, &'static str> {
         let Header { record, content_bytes, padding_bytes: padding } = header;
         let has_ended = match record {
             Received::Stdout => &mut self.output_has_ended,
             Received::Stderr => &mut self.errors_have_ended,
             Received::EndRequest if usize::from(content_bytes) == HELD_BYTES => {
-                return Ok(Place::End(Held::NOTHING, padding));
+                return Ok(RecordPosition::End(Held::NOTHING, padding));
             }
             Received::EndRequest => return Err("an FCGI_END_REQUEST of a wrong length"),
             Received::Management if self.management_records == MANAGEMENT_RECORDS_MAX => {
@@ -297,7 +299,7 @@ impl Response {
             }
             Received::Management => {
                 self.management_records += 1;
-                return Ok(Place::Content { record, left: content_bytes, padding });
+                return Ok(RecordPosition::Content { record, left: content_bytes, padding });
             }
         };
         match (content_bytes, *has_ended) {
@@ -309,7 +311,7 @@ impl Response {
             (_, true) => return Err("content behind the end of its stream"),
             (_, false) => {}
         }
-        Ok(Place::Content { record, left: content_bytes, padding })
+        Ok(RecordPosition::Content { record, left: content_bytes, padding })
     }
 }
 

@@ -42,13 +42,13 @@ pub struct Parser {
     line: u32,
     /// Bytes that were taken.
     at: u64,
-    state: State,
+    state: ParserState,
     /// The text of the directive that is being read.
     text: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ParserState {
     /// In text that began at a position; so many of its last bytes may begin a directive.
     Text { from: u64, matched: usize },
     /// In a directive that began at a position.
@@ -70,7 +70,7 @@ enum Inner {
     Endless,
 }
 
-impl Default for State {
+impl Default for ParserState {
     fn default() -> Self {
         Self::Text { from: 0, matched: 0 }
     }
@@ -81,8 +81,8 @@ impl Parser {
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let taken = match self.state {
-                State::Text { from, matched } => self.push_text(from, matched, bytes),
-                State::Directive { from, inner } => {
+                ParserState::Text { from, matched } => self.push_text(from, matched, bytes),
+                ParserState::Directive { from, inner } => {
                     self.push_byte(from, inner, bytes[0]);
                     1
                 }
@@ -106,9 +106,9 @@ impl Parser {
         if byte != BEGIN[matched] {
             // Only its first byte begins it.
             let matched = usize::from(byte == BEGIN[0]);
-            self.state = State::Text { from, matched };
+            self.state = ParserState::Text { from, matched };
         } else if matched + 1 < BEGIN.len() {
-            self.state = State::Text { from, matched: matched + 1 };
+            self.state = ParserState::Text { from, matched: matched + 1 };
         } else {
             let begin = self.at + 1 - BEGIN.len() as u64;
             if from < begin {
@@ -118,7 +118,7 @@ impl Parser {
             self.line = self.line_ends.saturating_add(1);
             let is_over = self.lines.len() == DIRECTIVES_MAX;
             let inner = if is_over { Inner::Endless } else { Inner::Bare { hyphens: 0 } };
-            self.state = State::Directive { from: begin, inner };
+            self.state = ParserState::Directive { from: begin, inner };
         }
         1
     }
@@ -157,24 +157,24 @@ impl Parser {
             Inner::Bare { hyphens } => Inner::Lost { hyphens },
             Inner::Quoted(_) | Inner::Escaped(_) => Inner::Lost { hyphens: 0 },
         };
-        self.state = State::Directive { from, inner };
+        self.state = ParserState::Directive { from, inner };
     }
 
     /// A directive ends here.
     fn end(&mut self, from: u64, to: u64, directive: Directive) {
         self.lines.push(self.line);
         self.parts.push(Part::Directive(from..to, directive));
-        self.state = State::Text { from: to, matched: 0 };
+        self.state = ParserState::Text { from: to, matched: 0 };
     }
 
     /// Ends the file.
     pub fn finish(mut self) -> Template {
         match self.state {
-            State::Text { from, .. } if from < self.at => {
+            ParserState::Text { from, .. } if from < self.at => {
                 self.parts.push(Part::Text(from..self.at))
             }
-            State::Text { .. } => {}
-            State::Directive { from, .. } => self.end(from, self.at, Directive::Malformed),
+            ParserState::Text { .. } => {}
+            ParserState::Directive { from, .. } => self.end(from, self.at, Directive::Malformed),
         }
         self.parts.shrink_to_fit();
         self.lines.shrink_to_fit();

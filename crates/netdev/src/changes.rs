@@ -8,7 +8,7 @@ use core::net::IpAddr;
 
 use netstack::wire::Mac;
 
-use crate::netlink::Answer;
+use crate::netlink::KernelMessage;
 
 /// The properties of an interface that the server uses, and those that the kernel has now. One is `None` if the server has
 /// its own.
@@ -53,9 +53,9 @@ impl Changes {
     }
 
     /// Adds a sentence for the operator about each change.
-    pub(crate) fn note(&mut self, news: &Answer, sentences: &mut Vec<String>) {
+    pub(crate) fn note(&mut self, news: &KernelMessage, sentences: &mut Vec<String>) {
         match news {
-            Answer::Link(link) if link.index == self.index => {
+            KernelMessage::Link(link) if link.index == self.index => {
                 // Some news about a link have a part of its properties only.
                 if let Some(mac) = &mut self.mac
                     && let Ok(now) = <[u8; 6]>::try_from(&*link.mac)
@@ -68,10 +68,10 @@ impl Changes {
                     sentences.push(replaced(&self.name, "MTU", now, self.mtu.used));
                 }
             }
-            Answer::Address(index, address, prefix) if *index == self.index => {
+            KernelMessage::Address(index, address, prefix) if *index == self.index => {
                 sentences.extend(self.add((*address, *prefix)));
             }
-            Answer::AddressGone(index, address, prefix) if *index == self.index => {
+            KernelMessage::AddressGone(index, address, prefix) if *index == self.index => {
                 sentences.extend(self.remove((*address, *prefix)));
             }
             _ => {}
@@ -132,8 +132,8 @@ mod tests {
 
     const USED: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-    fn link(index: u32, mac: &[u8], mtu: u32) -> Answer {
-        Answer::Link(Link { index, mac: mac.to_vec(), mtu, ..Link::default() })
+    fn link(index: u32, mac: &[u8], mtu: u32) -> KernelMessage {
+        KernelMessage::Link(Link { index, mac: mac.to_vec(), mtu, ..Link::default() })
     }
 
     fn first() -> (IpAddr, u8) {
@@ -146,7 +146,7 @@ mod tests {
 
     /// Checks the sentences about news in a row.
     #[track_caller]
-    fn check<const N: usize>(changes: &mut Changes, news: [(Answer, &[&str]); N]) {
+    fn check<const N: usize>(changes: &mut Changes, news: [(KernelMessage, &[&str]); N]) {
         for (one, expected) in news {
             let mut sentences = Vec::new();
             changes.note(&one, &mut sentences);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn another_mac_or_mtu_is_told_once() {
         let other = [2, 0, 0, 0, 0, 9];
-        let news: [(Answer, &[&str]); _] = [
+        let news: [(KernelMessage, &[&str]); _] = [
             (link(7, &USED, 1500), &[]),
             (link(8, &other, 9000), &[]),
             (
@@ -196,30 +196,30 @@ mod tests {
     fn addresses_that_come_and_go_are_told_once() {
         let (used, prefix) = first();
         let other = IpAddr::from([10, 0, 0, 9]);
-        let news: [(Answer, &[&str]); _] = [
-            (Answer::Address(7, used, prefix), &[]),
-            (Answer::Address(8, other, 24), &[]),
-            (Answer::AddressGone(8, used, prefix), &[]),
-            (Answer::Address(7, "fe80::1".parse().unwrap(), 64), &[]),
+        let news: [(KernelMessage, &[&str]); _] = [
+            (KernelMessage::Address(7, used, prefix), &[]),
+            (KernelMessage::Address(8, other, 24), &[]),
+            (KernelMessage::AddressGone(8, used, prefix), &[]),
+            (KernelMessage::Address(7, "fe80::1".parse().unwrap(), 64), &[]),
             (
-                Answer::Address(7, other, 24),
+                KernelMessage::Address(7, other, 24),
                 &[
                     "interface eth1: the address 10.0.0.9/24 was added; the server does not serve there until it is \
                    restarted",
                 ],
             ),
-            (Answer::Address(7, other, 24), &[]),
-            (Answer::AddressGone(7, other, 24), &[]),
+            (KernelMessage::Address(7, other, 24), &[]),
+            (KernelMessage::AddressGone(7, other, 24), &[]),
             (
-                Answer::AddressGone(7, used, prefix),
+                KernelMessage::AddressGone(7, used, prefix),
                 &[
                     "interface eth1: the address 10.0.0.1/24 was removed; the server goes on with it until it is \
                    restarted",
                 ],
             ),
-            (Answer::AddressGone(7, used, prefix), &[]),
+            (KernelMessage::AddressGone(7, used, prefix), &[]),
             (
-                Answer::Address(7, used, prefix),
+                KernelMessage::Address(7, used, prefix),
                 &["interface eth1: the address 10.0.0.1/24 is there again, as the server has it"],
             ),
         ];
@@ -229,10 +229,10 @@ mod tests {
     #[test]
     fn what_is_not_used_may_change() {
         let (address, prefix) = first();
-        let news: [(Answer, &[&str]); _] = [
+        let news: [(KernelMessage, &[&str]); _] = [
             (link(7, &[2, 0, 0, 0, 0, 9], 1500), &[]),
-            (Answer::Address(7, address, prefix), &[]),
-            (Answer::AddressGone(7, address, prefix), &[]),
+            (KernelMessage::Address(7, address, prefix), &[]),
+            (KernelMessage::AddressGone(7, address, prefix), &[]),
         ];
         check(&mut Changes::new(7, "eth1".to_owned(), None, 1500, None), news);
     }

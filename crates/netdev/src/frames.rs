@@ -115,7 +115,7 @@ fn check_own(interface: &Interface, own_addresses: &[IpAddr]) -> Result<(), Erro
 }
 
 fn open_tap(interface: Interface) -> Result<Opened, Error> {
-    let way = Way::Tap(Tap::open(&interface, HELD_MAX)?);
+    let way = FrameIo::Tap(Tap::open(&interface, HELD_MAX)?);
     let limits = Limits { mtu: interface.mtu, cut_bytes_max: CUT_BYTES_MAX, fills_checksums: true };
     let mac = tap::peer_mac(interface.mac);
     let device = Device { way, limits, mac, counters: Counters::default() };
@@ -153,7 +153,7 @@ fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
     };
     let queues = devices.into_iter().map(|sockets| {
         let limits = sockets.limits(interface.mtu);
-        let way = Way::Sockets(Box::new(sockets));
+        let way = FrameIo::Sockets(Box::new(sockets));
         Queue { device: Device { way, limits, mac: interface.mac, counters: Counters::default() } }
     });
     let queues = queues.collect();
@@ -228,14 +228,14 @@ impl Queue {
 /// the batch is long enough, send, [`flush`](Self::flush).
 #[derive(Debug)]
 pub struct Device {
-    way: Way,
+    way: FrameIo,
     limits: Limits,
     mac: [u8; 6],
     counters: Counters,
 }
 
 #[derive(Debug)]
-enum Way {
+enum FrameIo {
     Tap(Tap),
     Sockets(Box<Sockets>),
 }
@@ -245,8 +245,8 @@ impl Device {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Tap(tap) => tap.as_fd(),
-            Way::Sockets(sockets) => sockets.fd(),
+            FrameIo::Tap(tap) => tap.as_fd(),
+            FrameIo::Sockets(sockets) => sockets.fd(),
         }
     }
 
@@ -254,8 +254,8 @@ impl Device {
     #[must_use]
     pub fn room_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
-            Way::Tap(tap) => tap.as_fd(),
-            Way::Sockets(sockets) => sockets.room_fd(),
+            FrameIo::Tap(tap) => tap.as_fd(),
+            FrameIo::Sockets(sockets) => sockets.room_fd(),
         }
     }
 
@@ -277,16 +277,16 @@ impl Device {
     #[must_use]
     pub fn missed(&self) -> u64 {
         match &self.way {
-            Way::Tap(_) => 0,
-            Way::Sockets(sockets) => sockets.missed(),
+            FrameIo::Tap(_) => 0,
+            FrameIo::Sockets(sockets) => sockets.missed(),
         }
     }
 
     /// Takes the next frame that has arrived.
     pub fn receive(&mut self) -> Option<Received> {
         let received = match &mut self.way {
-            Way::Tap(tap) => tap.receive(),
-            Way::Sockets(sockets) => sockets.receive(),
+            FrameIo::Tap(tap) => tap.receive(),
+            FrameIo::Sockets(sockets) => sockets.receive(),
         }?;
         self.counters.received += 1;
         self.counters.copied += u64::from(received.is_copy());
@@ -297,8 +297,8 @@ impl Device {
     /// later call, when [`room_fd`](Self::room_fd) is writable.
     pub fn flush(&mut self) -> bool {
         match &mut self.way {
-            Way::Tap(_) => true,
-            Way::Sockets(sockets) => sockets.flush(&mut self.counters),
+            FrameIo::Tap(_) => true,
+            FrameIo::Sockets(sockets) => sockets.flush(&mut self.counters),
         }
     }
 }
@@ -311,8 +311,8 @@ impl Transmit for Device {
     fn send(&mut self, frame: &Frame<'_>) -> Result<(), Full> {
         let counters = &mut self.counters;
         let sent = match &mut self.way {
-            Way::Tap(tap) => tap.send(frame, counters),
-            Way::Sockets(sockets) => sockets.send(frame, counters),
+            FrameIo::Tap(tap) => tap.send(frame, counters),
+            FrameIo::Sockets(sockets) => sockets.send(frame, counters),
         };
         match sent {
             Ok(()) => {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::error::Error;
-use crate::netlink::{self, Answer, Link};
+use crate::netlink::{self, KernelMessage, Link};
 
 /// An interface in the network namespace of the thread that asked for it.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl Interface {
         let socket = netlink_socket(SocketFlags::empty()).map_err(failed)?;
         let mut link = None;
         ask(&socket, &netlink::links(), |answer| match answer {
-            Answer::Link(found) if found.name == name => link = Some(found),
+            KernelMessage::Link(found) if found.name == name => link = Some(found),
             _ => {}
         })
         .map_err(failed)?;
@@ -53,10 +53,10 @@ impl Interface {
         let mut addresses = Vec::new();
         let mut others = Vec::new();
         ask(&socket, &netlink::addresses(), |answer| match answer {
-            Answer::Address(index, address, prefix) if index == link.index => {
+            KernelMessage::Address(index, address, prefix) if index == link.index => {
                 addresses.push((address, prefix));
             }
-            Answer::Address(_, address, _) => others.push(address),
+            KernelMessage::Address(_, address, _) => others.push(address),
             _ => {}
         })
         .map_err(failed)?;
@@ -101,7 +101,7 @@ pub(crate) fn netlink_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
 }
 
 /// Asks a question, and hands over each part of the answer.
-fn ask(socket: &OwnedFd, question: &[u8], mut take: impl FnMut(Answer)) -> io::Result<()> {
+fn ask(socket: &OwnedFd, question: &[u8], mut take: impl FnMut(KernelMessage)) -> io::Result<()> {
     rustix::net::send(socket, question, SendFlags::empty())?;
     // Datagrams of a dump are no larger (netlink_dump in net/netlink/af_netlink.c).
     let mut buffer = vec![0; 64 * 1024];
@@ -109,8 +109,8 @@ fn ask(socket: &OwnedFd, question: &[u8], mut take: impl FnMut(Answer)) -> io::R
         let (bytes, _) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())?;
         for answer in netlink::answers(&buffer[..bytes]) {
             match answer {
-                Answer::Done => return Ok(()),
-                Answer::Error(number) => return Err(io::Error::from_raw_os_error(number)),
+                KernelMessage::Done => return Ok(()),
+                KernelMessage::Error(number) => return Err(io::Error::from_raw_os_error(number)),
                 answer => take(answer),
             }
         }

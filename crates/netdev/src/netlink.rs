@@ -18,7 +18,7 @@ pub(crate) struct Link {
 
 /// What a message of the kernel says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum KernelMessage {
     /// An interface.
     Link(Link),
     /// An address of the interface with this index, and the length of its prefix.
@@ -82,7 +82,7 @@ fn request(kind: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// Reads the messages of a datagram.
-pub(crate) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
+pub(crate) fn answers(mut bytes: &[u8]) -> Vec<KernelMessage> {
     let mut answers = Vec::new();
     while let Some(length) = u32_at(bytes, 0) {
         let length = length as usize;
@@ -95,29 +95,29 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     answers
 }
 
-fn answer(message: &[u8]) -> Answer {
+fn answer(message: &[u8]) -> KernelMessage {
     let (kind, body) = (u16_at(message, 4), &message[NLMSG_HEADER_BYTES..]);
     let answer = match kind {
-        Some(NLMSG_DONE) => Some(Answer::Done),
+        Some(NLMSG_DONE) => Some(KernelMessage::Done),
         // The kernel's number is negative.
         Some(NLMSG_ERROR) => {
-            u32_at(body, 0).map(|it| Answer::Error(it.cast_signed().wrapping_neg()))
+            u32_at(body, 0).map(|it| KernelMessage::Error(it.cast_signed().wrapping_neg()))
         }
         Some(RTM_NEWLINK) => link(body),
         // Those with a family are about a part of it: a bridge has lost a port.
-        Some(RTM_DELLINK) if body.first() == Some(&0) => u32_at(body, 4).map(Answer::Gone),
+        Some(RTM_DELLINK) if body.first() == Some(&0) => u32_at(body, 4).map(KernelMessage::Gone),
         Some(RTM_NEWADDR) => {
-            address(body).map(|(index, ip, prefix)| Answer::Address(index, ip, prefix))
+            address(body).map(|(index, ip, prefix)| KernelMessage::Address(index, ip, prefix))
         }
         Some(RTM_DELADDR) => {
-            address(body).map(|(index, ip, prefix)| Answer::AddressGone(index, ip, prefix))
+            address(body).map(|(index, ip, prefix)| KernelMessage::AddressGone(index, ip, prefix))
         }
         _ => None,
     };
-    answer.unwrap_or(Answer::Other)
+    answer.unwrap_or(KernelMessage::Other)
 }
 
-fn link(body: &[u8]) -> Option<Answer> {
+fn link(body: &[u8]) -> Option<KernelMessage> {
     let mut link =
         Link { index: u32_at(body, 4)?, is_up: u32_at(body, 8)? & IFF_UP != 0, ..Link::default() };
     for (kind, value) in attributes(body.get(IFINFOMSG_BYTES..)?) {
@@ -133,7 +133,7 @@ fn link(body: &[u8]) -> Option<Answer> {
             _ => {}
         }
     }
-    Some(Answer::Link(link))
+    Some(KernelMessage::Link(link))
 }
 
 /// Reads the interface, the address and the length of its prefix.

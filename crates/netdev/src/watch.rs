@@ -14,7 +14,7 @@ use rustix::net::{RecvFlags, SocketFlags};
 use crate::changes::Changes;
 use crate::error::Error;
 use crate::interface::{Interface, netlink_socket};
-use crate::netlink::{self, Answer};
+use crate::netlink::{self, KernelMessage};
 
 /// The groups of news about links and addresses (`RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
@@ -74,7 +74,9 @@ impl Watch {
                 Err(error) => return Err(error.into()),
             };
             for answer in netlink::answers(&buffer[..bytes]) {
-                if answer == Answer::Gone(self.index) && !mem::replace(&mut self.is_gone, true) {
+                if answer == KernelMessage::Gone(self.index)
+                    && !mem::replace(&mut self.is_gone, true)
+                {
                     let name = &self.name;
                     return Ok(vec![format!(
                         "interface {name}: it is gone; restart the server when it is there again"

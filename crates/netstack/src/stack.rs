@@ -27,7 +27,7 @@ use crate::ip::{self, Received, ReceivedChecksum, Report, Segment, Unsent, What}
 use crate::siphash;
 use crate::slots::Key;
 use crate::tcp::time_wait::{self, Remains, TimeWait};
-use crate::tcp::{self, Context, Drained, Endpoints, Fate, Outcome, Shared, State, listen};
+use crate::tcp::{self, Context, Drained, Endpoints, Fate, Outcome, Shared, TcpState, listen};
 use crate::time::Time;
 use crate::timers::{self, Tick, Wheel};
 use crate::transmit::{Full, Transmit};
@@ -85,7 +85,7 @@ pub struct Status {
     /// Both ends.
     pub endpoints: Endpoints,
     /// The state.
-    pub state: State,
+    pub state: TcpState,
     /// Some exactly if data is in flight.
     pub flight: Option<tcp::Status>,
 }
@@ -389,7 +389,7 @@ impl Stack {
             return;
         }
         // An orphan's name is gone for the application.
-        let is_open = |place: &&mut connections::Place| !place.connection.is_orphan();
+        let is_open = |place: &&mut connections::TableEntry| !place.connection.is_orphan();
         let Some(place) = self.connections.get_mut(key).filter(is_open) else { return };
         match place.connection.close() {
             Fate::Keep => {
@@ -568,9 +568,9 @@ impl Stack {
         }
     }
 
-    /// The number of open connections in each state, in the order of [`State::ALL`].
+    /// The number of open connections in each state, in the order of [`TcpState::ALL`].
     #[must_use]
-    pub const fn states(&self) -> [usize; State::ALL.len()] {
+    pub const fn states(&self) -> [usize; TcpState::ALL.len()] {
         self.shared.states()
     }
 

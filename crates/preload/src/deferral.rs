@@ -9,9 +9,9 @@ use libc::epoll_event;
 
 use crate::descriptors::{self, DEFERRED, IN_USE, INSTANCE, LOCKER, SHARED};
 use crate::epoll::{apply, apply_one, number};
-use crate::interest::{Answer, Changes, Op};
+use crate::interest::{Changes, CtlDecision, Op};
 use crate::process::{is_ours, lock, settle};
-use crate::state::{State, Verdict, Want};
+use crate::state::{LockedState, Verdict, Want};
 use crate::stats::{self, Reason};
 use crate::sys::{self, Errno};
 use crate::{fuse, reader, real, recent};
@@ -101,7 +101,7 @@ pub(crate) fn waits_for_events(socket: c_int) -> bool {
 }
 
 /// Changes the state of a socket, tells the epoll instances that watch it, and keeps `errno`.
-fn change(socket: c_int, change: impl FnOnce(&mut State) -> Changes) {
+fn change(socket: c_int, change: impl FnOnce(&mut LockedState) -> Changes) {
     let errno = sys::errno();
     if let Some(mut state) = lock() {
         let changes = change(&mut state);
@@ -286,17 +286,17 @@ pub(crate) unsafe fn control(
         return unsafe { real::epoll_ctl.function()(epfd, op, fd, event) };
     };
     let returned = match entry.interest.asked(operation, epfd, wanted.events) {
-        Answer::Keep => 0,
-        Answer::Pass(operation, events) => {
+        CtlDecision::Keep => 0,
+        CtlDecision::Pass(operation, events) => {
             let mut passed = epoll_event { events, u64: wanted.u64 };
             // SAFETY: a valid event; the kernel does not look at it for EPOLL_CTL_DEL.
             unsafe { real::epoll_ctl.function()(epfd, number(operation), fd, &raw mut passed) }
         }
-        Answer::Refuse => {
+        CtlDecision::Refuse => {
             sys::set_errno(libc::EEXIST);
             -1
         }
-        Answer::Withhold(events) => {
+        CtlDecision::Withhold(events) => {
             let errno = sys::errno();
             let mut passed = epoll_event { events, u64: wanted.u64 };
             let modify = libc::EPOLL_CTL_MOD;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::lock::{Guard, Lock};
 use crate::process::{STATE, is_ours, own, settle};
-use crate::state::State;
+use crate::state::LockedState;
 use crate::{fuse, stats, sys};
 
 /// The signals that were blocked before the fork in the thread that forks.
@@ -39,7 +39,7 @@ pub(crate) extern "C" fn forked() {
     }
 }
 
-fn begin_anew(mut state: Guard<'_, State>) {
+fn begin_anew(mut state: Guard<'_, LockedState>) {
     own();
     let sink = state.begin_anew(sys::close);
     sink.into_iter().for_each(sys::close_null);

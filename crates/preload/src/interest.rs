@@ -45,7 +45,7 @@ pub(crate) enum Op {
 
 /// The call to make for an `epoll_ctl(2)` of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum CtlDecision {
     /// Make this call, with these events.
     Pass(Op, u32),
     /// Make no call: the program's call has succeeded.
@@ -111,25 +111,25 @@ pub(crate) struct Interest {
 
 impl Interest {
     /// Decides about a call that the program is about to make.
-    pub(crate) fn asked(&self, op: Op, epfd: i32, events: u32) -> Answer {
+    pub(crate) fn asked(&self, op: Op, epfd: i32, events: u32) -> CtlDecision {
         let known = self.find(epfd);
         let taken = known.is_some_and(|index| self.registrations[index].taken);
         let must_hold = self.deferred && is_held_back(events);
         // A registration that the kernel does not have can only be added.
         let known_op = if taken { Op::Add } else { op };
         match (op, is_one_shot(events)) {
-            (Op::Add, _) if taken => Answer::Refuse,
-            (Op::Del, _) if taken => Answer::Keep,
-            (Op::Del, _) => Answer::Pass(op, events),
+            (Op::Add, _) if taken => CtlDecision::Refuse,
+            (Op::Del, _) if taken => CtlDecision::Keep,
+            (Op::Del, _) => CtlDecision::Pass(op, events),
             _ if !must_hold || (known.is_none() && self.len == REGISTRATIONS_MAX) => {
-                Answer::Pass(known_op, events)
+                CtlDecision::Pass(known_op, events)
             }
-            (Op::Mod, true) if taken => Answer::Keep,
-            (Op::Mod, true) => Answer::Pass(Op::Del, events),
+            (Op::Mod, true) if taken => CtlDecision::Keep,
+            (Op::Mod, true) => CtlDecision::Pass(Op::Del, events),
             // The kernel answers `EEXIST`, unless the registration has vanished without being seen.
-            (_, true) if known.is_some() => Answer::Pass(op, events & MODE),
-            (_, true) => Answer::Withhold(events & MODE),
-            _ => Answer::Pass(known_op, events & !WRITABLE),
+            (_, true) if known.is_some() => CtlDecision::Pass(op, events & MODE),
+            (_, true) => CtlDecision::Withhold(events & MODE),
+            _ => CtlDecision::Pass(known_op, events & !WRITABLE),
         }
     }
 

@@ -5,11 +5,11 @@ use core::time::Duration;
 
 use crate::epoll;
 use crate::lock::{Guard, Lock};
-use crate::state::State;
+use crate::state::LockedState;
 use crate::sys;
 
 /// The one lock of the process.
-pub(crate) static STATE: Lock<State> = Lock::new(State::new());
+pub(crate) static STATE: Lock<LockedState> = Lock::new(LockedState::new());
 
 /// The process to which the state belongs.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -27,7 +27,7 @@ pub(crate) fn is_ours() -> bool {
 }
 
 /// Takes the lock if the state [`is_ours`].
-pub(crate) fn lock() -> Option<Guard<'static, State>> {
+pub(crate) fn lock() -> Option<Guard<'static, LockedState>> {
     is_ours().then(|| STATE.lock())
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn resume_all() {
 }
 
 /// Waits until no reader is about to open or to close a descriptor.
-pub(crate) fn settle(mut state: Guard<'static, State>) -> Guard<'static, State> {
+pub(crate) fn settle(mut state: Guard<'static, LockedState>) -> Guard<'static, LockedState> {
     // An open or a close takes microseconds. If it needs the disk, the wait ends before it, and a child gets
     // one descriptor too many.
     for _ in 0..SETTLE_PAUSES_MAX {

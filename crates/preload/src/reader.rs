@@ -24,7 +24,7 @@ use crate::epoll;
 use crate::lock::Guard;
 use crate::process::STATE;
 use crate::residency::{BLOCK, note_read};
-use crate::state::{Chunk, Files, READERS_MAX, RESUMED_MAX, State};
+use crate::state::{Chunk, Files, LockedState, READERS_MAX, RESUMED_MAX};
 use crate::sys::{self, Errno, Readahead};
 use crate::{fuse, stats};
 
@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The number of calls for readers. A reader that goes to sleep names the last call it has seen.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
-type Locked = Guard<'static, State>;
+type Locked = Guard<'static, LockedState>;
 
 /// Wakes or starts readers for jobs that wait for one.
 pub(crate) fn call(mut state: Locked) {

@@ -208,7 +208,7 @@ struct End {
 }
 
 /// Everything under the lock.
-pub(crate) struct State {
+pub(crate) struct LockedState {
     pub(crate) table: Table,
     jobs: [Job; JOBS_MAX],
     /// No job from this index on is in use.
@@ -240,7 +240,7 @@ pub(crate) struct State {
     now_us: u64,
 }
 
-impl State {
+impl LockedState {
     pub(crate) const fn new() -> Self {
         Self {
             table: Table::empty(),

@@ -31,9 +31,9 @@ pub trait Job: Send + 'static {
 
 /// The thread, as [`Ring::beside`](crate::Ring::beside) starts it. Dropping this ends the thread after
 /// its job.
-pub struct Beside<J: Job>(Place<J>);
+pub struct Beside<J: Job>(Executor<J>);
 
-enum Place<J: Job> {
+enum Executor<J: Job> {
     Thread { jobs: Sender<J>, results: Receiver<J::Output> },
     Sim { world: World, ring: usize, jobs: VecDeque<(Time, J)> },
 }
@@ -52,18 +52,18 @@ impl<J: Job> Beside<J> {
         };
         let builder = thread::Builder::new().name(name.to_owned());
         without_signals(|| builder.spawn(work))?;
-        Ok(Self(Place::Thread { jobs, results }))
+        Ok(Self(Executor::Thread { jobs, results }))
     }
 
     pub(crate) const fn simulated(world: World, ring: usize) -> Self {
-        Self(Place::Sim { world, ring, jobs: VecDeque::new() })
+        Self(Executor::Sim { world, ring, jobs: VecDeque::new() })
     }
 
     /// Gives the thread a job. Returns false if the thread has gone, because a job panicked.
     pub fn submit(&mut self, job: J) -> bool {
         match &mut self.0 {
-            Place::Thread { jobs, .. } => jobs.send(job).is_ok(),
-            Place::Sim { world, ring, jobs } => {
+            Executor::Thread { jobs, .. } => jobs.send(job).is_ok(),
+            Executor::Sim { world, ring, jobs } => {
                 jobs.push_back((world.wake_later(*ring), job));
                 true
             }
@@ -74,8 +74,8 @@ impl<J: Job> Beside<J> {
     /// [`Event::Woken`](crate::Event::Woken) until there is none.
     pub fn take(&mut self) -> Option<J::Output> {
         match &mut self.0 {
-            Place::Thread { results, .. } => results.try_recv().ok(),
-            Place::Sim { world, jobs, .. } => {
+            Executor::Thread { results, .. } => results.try_recv().ok(),
+            Executor::Sim { world, jobs, .. } => {
                 if jobs.front()?.0 > world.now() {
                     return None;
                 }

@@ -69,7 +69,7 @@ pub(crate) struct Site {
 
 /// The result of `statx(2)`, as far as it tells where a file is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FileLocation {
     dev: (u32, u32),
     /// The id of the mount, if the kernel tells it.
     mount: Option<u64>,
@@ -77,7 +77,7 @@ pub(crate) struct Place {
     has_birth: bool,
 }
 
-impl Place {
+impl FileLocation {
     /// Without `AT_STATX_DONT_SYNC` a network file system would ask its server.
     pub(crate) fn of(file: impl AsFd, id: StatxFlags) -> Option<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -120,7 +120,7 @@ impl Place {
     }
 }
 
-impl From<&libc::statx> for Place {
+impl From<&libc::statx> for FileLocation {
     fn from(raw: &libc::statx) -> Self {
         let told = raw.stx_mask & (UNIQUE | libc::STATX_MNT_ID) != 0;
         let mount = told.then_some(raw.stx_mnt_id);
@@ -129,7 +129,7 @@ impl From<&libc::statx> for Place {
     }
 }
 
-impl From<&Statx> for Place {
+impl From<&Statx> for FileLocation {
     fn from(stat: &Statx) -> Self {
         let told = stat.stx_mask & (UNIQUE | StatxFlags::MNT_ID.bits()) != 0;
         let mount = told.then_some(stat.stx_mnt_id);
@@ -145,7 +145,7 @@ fn known(mount: u64) -> Option<Mount> {
 /// The device of an open file, as far as that is known; does not sleep.
 pub(crate) fn device_of(file: impl AsFd) -> Device {
     // An error leaves it with those whose device is not known.
-    Place::of(file, LOOKED_AT).map_or_else(Device::default, |place| {
+    FileLocation::of(file, LOOKED_AT).map_or_else(Device::default, |place| {
         place.site().map_or_else(|| Device::of(place.dev()), |site| site.device)
     })
 }
@@ -155,20 +155,20 @@ pub(crate) fn device_of(file: impl AsFd) -> Device {
 /// [adopted](crate::Ring::adopt_file) or [shared](crate::Ring::share_file) is on the right device from the start
 /// if this was called before. It may sleep as long as `stat(2)` of a layer of an overlay does.
 pub fn learn_device(file: impl AsFd) -> Device {
-    Place::of(&file, LOOKED_AT).map_or_else(Device::default, |place| {
+    FileLocation::of(&file, LOOKED_AT).map_or_else(Device::default, |place| {
         place.site().unwrap_or_else(|| learn(file, place)).device
     })
 }
 
 /// The same for a file that was looked at, and whose mount is not known.
-pub(crate) fn learn(file: impl AsFd, place: Place) -> Site {
+pub(crate) fn learn(file: impl AsFd, place: FileLocation) -> Site {
     let Some(mount) = place.mount else { return place.on(Mount::UNKNOWN) };
     // The file's mount has another id there than the one that is used once.
-    let found = Place::of(file, StatxFlags::MNT_ID).and_then(|place| {
+    let found = FileLocation::of(file, StatxFlags::MNT_ID).and_then(|place| {
         let mountinfo = fs::read("/proc/self/mountinfo").ok()?;
         let look = |path: &[u8]| {
             let flags = AtFlags::STATX_DONT_SYNC;
-            statx(CWD, path, flags, StatxFlags::MNT_ID).ok().map(|stat| Place::from(&stat))
+            statx(CWD, path, flags, StatxFlags::MNT_ID).ok().map(|stat| FileLocation::from(&stat))
         };
         let behind = behind(&mountinfo, place, DEPTH_MAX, &look);
         let keeps_attributes = keeps_attributes(&mountinfo, place, behind);
@@ -186,7 +186,7 @@ pub(crate) fn learn(file: impl AsFd, place: Place) -> Site {
 
 /// Returns true if files of the mount without a time of birth may have the times of an image. That of a layer is not
 /// looked for: it may not be visible.
-fn may_be_image(mountinfo: &[u8], place: Place) -> bool {
+fn may_be_image(mountinfo: &[u8], place: FileLocation) -> bool {
     let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
     mount.is_none_or(|mount| {
         matches!(
@@ -198,7 +198,7 @@ fn may_be_image(mountinfo: &[u8], place: Place) -> bool {
 
 /// The same for a mount without a block device of its own. Memory file systems and btrfs keep attributes in memory; an
 /// overlay does if its layers are on a block device.
-fn keeps_attributes(mountinfo: &[u8], place: Place, behind: Option<Device>) -> bool {
+fn keeps_attributes(mountinfo: &[u8], place: FileLocation, behind: Option<Device>) -> bool {
     let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
     match mount.map(|mount| mount.kind) {
         Some(b"tmpfs" | b"ramfs" | b"btrfs") => true,
@@ -210,9 +210,9 @@ fn keeps_attributes(mountinfo: &[u8], place: Place, behind: Option<Device>) -> b
 /// The device behind a place, if it is not the one that `statx(2)` says. `look` is `statx(2)` of a path.
 fn behind(
     mountinfo: &[u8],
-    place: Place,
+    place: FileLocation,
     depth: u32,
-    look: &dyn Fn(&[u8]) -> Option<Place>,
+    look: &dyn Fn(&[u8]) -> Option<FileLocation>,
 ) -> Option<Device> {
     let mount = parse::find(mountinfo, place.mount?)?;
     match mount.kind {

@@ -28,11 +28,11 @@ pub struct Silences<N = ()> {
 struct Known<N> {
     device: Device,
     name: N,
-    state: State,
+    state: SilenceState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum SilenceState {
     /// It does not answer; when a call tried it last.
     Silent(Option<Time>),
     /// It answers again, since then.
@@ -73,16 +73,16 @@ impl<N> Silences<N> {
     /// so, and none has had an answer meanwhile.
     pub fn begin(&self, device: Device, name: N, silence: Duration, now: Time) -> bool {
         let mut known = self.lock();
-        let state = State::Silent(None);
+        let state = SilenceState::Silent(None);
         match known.iter_mut().find(|one| one.device == device) {
-            Some(Known { state: State::Silent(_), .. }) => return false,
-            Some(Known { state: State::Answers(at), .. }) if now.since(*at) < silence => {
+            Some(Known { state: SilenceState::Silent(_), .. }) => return false,
+            Some(Known { state: SilenceState::Answers(at), .. }) if now.since(*at) < silence => {
                 return false;
             }
             Some(one) => one.state = state,
             None => {
                 if known.len() >= self.count.load(Ordering::Relaxed) + ANSWERING_MAX {
-                    known.retain(|one| matches!(one.state, State::Silent(_)));
+                    known.retain(|one| matches!(one.state, SilenceState::Silent(_)));
                 }
                 known.push(Known { device, name, state });
             }
@@ -99,8 +99,8 @@ impl<N> Silences<N> {
     {
         let mut known = self.lock();
         let one = known.iter_mut().find(|one| one.device == device)?;
-        let State::Silent(_) = one.state else { return None };
-        one.state = State::Answers(now);
+        let SilenceState::Silent(_) = one.state else { return None };
+        one.state = SilenceState::Answers(now);
         self.count.fetch_sub(1, Ordering::Relaxed);
         Some(one.name.clone())
     }
@@ -131,7 +131,7 @@ impl<N> Silences<N> {
         let Some(one) = known.iter_mut().find(|one| one.device == device) else {
             return Verdict::Answers;
         };
-        let State::Silent(tried) = &mut one.state else { return Verdict::Answers };
+        let SilenceState::Silent(tried) = &mut one.state else { return Verdict::Answers };
         if tried.is_some_and(|tried| now.since(tried) < patience) {
             return Verdict::Refused;
         }

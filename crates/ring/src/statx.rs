@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use crate::mounts::{Place, Site, UNIQUE};
+use crate::mounts::{FileLocation, Site, UNIQUE};
 use crate::op::{FileKind, Stat};
 
 /// The `mask` of every `statx(2)` here.
@@ -37,11 +37,11 @@ impl Stat {
             mtime_nanos: raw.stx_mtime.tv_nsec,
             ctime: raw.stx_ctime.tv_sec,
             ctime_nanos: raw.stx_ctime.tv_nsec,
-            dev: Place::from(raw).dev(),
+            dev: FileLocation::from(raw).dev(),
             device: site.device,
             from_image: site.from_image,
             ino: raw.stx_ino,
-            mount: Place::from(raw).mount(),
+            mount: FileLocation::from(raw).mount(),
             links: raw.stx_nlink,
             direct_align: if raw.stx_mask & libc::STATX_DIOALIGN == 0 {
                 0

@@ -14,37 +14,37 @@ use ring::{Fd, Op, OpenHow};
 pub(crate) struct Direct {
     /// The alignment of reads, or 0 where the file system has no such reads.
     align: u64,
-    state: RefCell<State>,
+    state: RefCell<DirectState>,
 }
 
 #[derive(Debug)]
-enum State {
+enum DirectState {
     Closed,
     Opening,
-    Open { fd: Fd, _place: Place },
+    Open { fd: Fd, _place: DescriptorSlot },
     Refused,
 }
 
 /// Places for such descriptors of one worker.
 #[derive(Debug)]
-pub(crate) struct Places(Rc<Cell<usize>>);
+pub(crate) struct DescriptorSlots(Rc<Cell<usize>>);
 
 /// A place; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Place(Rc<Cell<usize>>);
+pub(crate) struct DescriptorSlot(Rc<Cell<usize>>);
 
-impl Places {
+impl DescriptorSlots {
     pub(crate) fn new(count: usize) -> Self {
         Self(Rc::new(Cell::new(count)))
     }
 
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<DescriptorSlot> {
         self.0.set(self.0.get().checked_sub(1)?);
-        Some(Place(Rc::clone(&self.0)))
+        Some(DescriptorSlot(Rc::clone(&self.0)))
     }
 }
 
-impl Drop for Place {
+impl Drop for DescriptorSlot {
     fn drop(&mut self) {
         self.0.set(self.0.get() + 1);
     }
@@ -53,39 +53,40 @@ impl Drop for Place {
 impl Direct {
     /// For a file with this alignment (`stx_dio_offset_align` and `stx_dio_mem_align` of statx(2)).
     pub(crate) const fn new(align: u32) -> Self {
-        Self { align: align as u64, state: RefCell::new(State::Closed) }
+        Self { align: align as u64, state: RefCell::new(DirectState::Closed) }
     }
 
     /// The descriptor and the bytes of an aligned read at `offset`, at most `len`, if there can be one now.
     pub(crate) fn read(&self, offset: u64, len: u64) -> Option<(Fd, u64)> {
-        let State::Open { fd, .. } = &*self.state.borrow() else { return None };
+        let DirectState::Open { fd, .. } = &*self.state.borrow() else { return None };
         let len = len - len % self.align;
         (len > 0 && offset.is_multiple_of(self.align)).then(|| (fd.clone(), len))
     }
 
     /// The operation that opens the descriptor, and its place, if that has not been tried and there is a place. Its
     /// result is for [`opened`](Self::opened).
-    pub(crate) fn open(&self, file: &Fd, places: &Places) -> Option<(Op, Place)> {
+    pub(crate) fn open(&self, file: &Fd, places: &DescriptorSlots) -> Option<(Op, DescriptorSlot)> {
         let mut state = self.state.borrow_mut();
-        let may_open = matches!(*state, State::Closed) && self.align > 0 && self.align <= ALIGN_MAX;
+        let may_open =
+            matches!(*state, DirectState::Closed) && self.align > 0 && self.align <= ALIGN_MAX;
         if !may_open {
             return None;
         }
         let place = places.take()?;
-        *state = State::Opening;
+        *state = DirectState::Opening;
         let path = CString::new(format!("/proc/self/fd/{}", file.raw())).expect("no NUL");
         Some((Op::Open { dir: None, path, how: OpenHow::DIRECT }, place))
     }
 
     /// The descriptor is open, or cannot be had.
-    pub(crate) fn opened(&self, fd: Option<Fd>, place: Place) {
-        let state = fd.map_or(State::Refused, |fd| State::Open { fd, _place: place });
+    pub(crate) fn opened(&self, fd: Option<Fd>, place: DescriptorSlot) {
+        let state = fd.map_or(DirectState::Refused, |fd| DirectState::Open { fd, _place: place });
         self.state.replace(state);
     }
 
     /// The file system has refused a read by it: none follows.
     pub(crate) fn refuse(&self) {
-        self.state.replace(State::Refused);
+        self.state.replace(DirectState::Refused);
     }
 }
 

@@ -45,7 +45,7 @@ use ring::{
 };
 
 use crate::devices::{Devices, Silence, since_start};
-use crate::direct::{Place, Places};
+use crate::direct::{DescriptorSlot, DescriptorSlots};
 use crate::file::{BLOCK, File, Inodes, Readahead};
 use crate::line::Line;
 pub use crate::line::Owner;
@@ -127,7 +127,7 @@ pub struct Disk {
     /// The ranges that streams leave in the page cache and that are not to stay there.
     trails: Rc<Trails>,
     /// Places for second descriptors of files.
-    direct: Places,
+    direct: DescriptorSlots,
     /// True if a timer is set for the trails.
     sweeps: bool,
     /// By file system.
@@ -221,7 +221,7 @@ enum Operation {
     /// A file is opened for reads past the page cache.
     Direct {
         file: Rc<File>,
-        place: Place,
+        place: DescriptorSlot,
     },
     /// A file system is asked for its name.
     Name {
@@ -275,7 +275,7 @@ impl Disk {
             inodes: Inodes::default(),
             trails: Rc::new(Trails::new(config.lingering_files, Arc::clone(&page_cache))),
             page_cache,
-            direct: Places::new(config.lingering_files),
+            direct: DescriptorSlots::new(config.lingering_files),
             sweeps: false,
             abilities: HashMap::new(),
             paces: HashMap::new(),

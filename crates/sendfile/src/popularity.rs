@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// A sketch of the requests for files, shared by the workers of a process.
 #[derive(Debug)]
 pub(crate) struct Popularity {
-    lines: Box<[Line]>,
+    lines: Box<[CounterLine]>,
     /// Bytes of the files by their counts; those that were not requested are not known.
     bytes_by_count: [AtomicU64; COUNT_MAX + 1],
     /// Bytes of files that fit into the page cache.
@@ -42,9 +42,9 @@ pub(crate) struct Popularity {
 /// The counters that a key may have: a cache line, of which each row has a quarter.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line([AtomicU8; ROWS * COUNTERS_PER_ROW]);
+struct CounterLine([AtomicU8; ROWS * COUNTERS_PER_ROW]);
 
-impl Default for Line {
+impl Default for CounterLine {
     fn default() -> Self {
         Self([const { AtomicU8::new(0) }; ROWS * COUNTERS_PER_ROW])
     }
@@ -56,7 +56,9 @@ impl Popularity {
         let counters = (capacity / BYTES_PER_COUNTER).clamp(COUNTERS_MIN, COUNTERS_MAX);
         let counters = usize::try_from(counters.next_power_of_two()).expect("a few");
         Self {
-            lines: (0..counters / size_of::<Line>()).map(|_| Line::default()).collect(),
+            lines: (0..counters / size_of::<CounterLine>())
+                .map(|_| CounterLine::default())
+                .collect(),
             bytes_by_count: [const { AtomicU64::new(0) }; COUNT_MAX + 1],
             capacity,
             requests: AtomicUsize::new(0),
@@ -77,7 +79,7 @@ impl Popularity {
             self.set_cutoff();
         }
         // One worker counts the last request of a period.
-        if requests == self.lines.len() * size_of::<Line>() * REQUESTS_PER_COUNTER {
+        if requests == self.lines.len() * size_of::<CounterLine>() * REQUESTS_PER_COUNTER {
             self.requests.fetch_sub(requests / 2, Relaxed);
             self.halve();
         }

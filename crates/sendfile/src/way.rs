@@ -38,11 +38,11 @@ pub struct Unusual {
     pub device: Device,
     /// `f_type` of statfs(2).
     pub(crate) magic: u64,
-    way: Way,
+    way: ReadMethod,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ReadMethod {
     /// Everything is in memory.
     Memory,
     /// `mincore(2)` tells what is in memory.
@@ -59,10 +59,10 @@ impl Unusual {
             Ok(_) => true,
         };
         let way = match magic {
-            TMPFS | RAMFS if !ring.has_swap() => Way::Memory,
-            TMPFS | RAMFS | OVERLAYFS => Way::Mapped,
+            TMPFS | RAMFS if !ring.has_swap() => ReadMethod::Memory,
+            TMPFS | RAMFS | OVERLAYFS => ReadMethod::Mapped,
             _ if is_told() => return None,
-            _ => Way::Read,
+            _ => ReadMethod::Read,
         };
         Some(Self { device: file.device(), magic, way })
     }
@@ -78,12 +78,12 @@ impl fmt::Display for Unusual {
             write!(f, " (device {major}:{minor})")?;
         }
         f.write_str(match self.way {
-            Way::Memory => " are always in memory: they are sent without reads",
-            Way::Mapped => {
+            ReadMethod::Memory => " are always in memory: they are sent without reads",
+            ReadMethod::Mapped => {
                 " are sent without reads as far as mincore(2) finds them in memory; it is asked because the file \
                  system does not know RWF_NOWAIT"
             }
-            Way::Read => {
+            ReadMethod::Read => {
                 " are read for each response, by threads that wait, because the file system does not tell what is in \
                  memory (RWF_NOWAIT)"
             }
@@ -98,13 +98,13 @@ mod tests {
     #[test]
     fn an_operator_reads_what_it_is_and_why() {
         let device = Device::of(40);
-        let read = Unusual { device, magic: 0x6573_5546, way: Way::Read };
+        let read = Unusual { device, magic: 0x6573_5546, way: ReadMethod::Read };
         assert_eq!(
             read.to_string(),
             "files on fuse (device 0:40) are read for each response, by threads that wait, because the file system \
              does not tell what is in memory (RWF_NOWAIT)"
         );
-        let memory = Unusual { device: Device::unknown(1), magic: 7, way: Way::Memory };
+        let memory = Unusual { device: Device::unknown(1), magic: 7, way: ReadMethod::Memory };
         assert_eq!(
             memory.to_string(),
             "files on a file system of type 0x7 are always in memory: they are sent without reads"

@@ -96,7 +96,7 @@ pub struct SlowFs {
 pub struct SlowFsBuilder {
     nodes: Nodes,
     cache: CachePolicy,
-    state: State,
+    state: FuseState,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,13 +112,13 @@ struct CachePolicy {
 struct Shared {
     nodes: Nodes,
     cache: CachePolicy,
-    state: Mutex<State>,
+    state: Mutex<FuseState>,
     /// Notified whenever `state` changes in a way for which a thread may wait.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FuseState {
     delays: HashMap<Op, Duration>,
     /// Take precedence over `delays`.
     node_delays: HashMap<(NodeId, Op), Duration>,
@@ -145,7 +145,7 @@ impl SlowFs {
         SlowFsBuilder {
             nodes: Nodes::new(),
             cache: CachePolicy::default(),
-            state: State::default(),
+            state: FuseState::default(),
         }
     }
 
@@ -223,7 +223,7 @@ impl SlowFs {
     /// `limit`.
     #[must_use]
     pub fn wait_until_waiting(&self, op: Op, count: usize, limit: Duration) -> bool {
-        let too_few = |state: &mut State| state.tally(op).waiting < count;
+        let too_few = |state: &mut FuseState| state.tally(op).waiting < count;
         let state = self.shared.state();
         let waited = self.shared.changed.wait_timeout_while(state, limit, too_few);
         !waited.expect(NOT_POISONED).1.timed_out()
@@ -380,11 +380,11 @@ fn mount_config() -> Config {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FuseState> {
         self.state.lock().expect(NOT_POISONED)
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) {
+    fn change<T>(&self, change: impl FnOnce(&mut FuseState) -> T) {
         change(&mut self.state());
         self.changed.notify_all();
     }
@@ -402,7 +402,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl FuseState {
     fn delay(&self, op: Op, node: Option<NodeId>) -> Duration {
         if self.ended {
             return Duration::ZERO;

@@ -83,7 +83,7 @@ pub(crate) struct Health {
     /// probe may be sent. It is written under the lock, and guards nothing else, so relaxed order is enough:
     /// a worker may learn of a change a little later.
     summary: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
 }
 
 /// The things that a worker may do with a server.
@@ -117,7 +117,7 @@ pub(crate) struct Probe {
 
 /// Pure.
 #[derive(Debug)]
-struct State {
+struct HealthState {
     phase: Phase,
     /// The pauses that there were.
     pauses: u64,
@@ -149,7 +149,7 @@ enum Phase {
     Failing,
 }
 
-impl State {
+impl HealthState {
     /// Nothing is known of it. It has joined others at this time, if any.
     const fn new(since: Option<Time>) -> Self {
         Self {
@@ -297,7 +297,7 @@ impl State {
 impl Health {
     /// A server of which nothing is known: it is up. If it joins others at this time, its share grows.
     pub(crate) fn new(rules: Rules, joined: Option<Time>) -> Arc<Self> {
-        let state = State::new(joined);
+        let state = HealthState::new(joined);
         let summary = AtomicU64::new(state.summary(&rules, joined.unwrap_or_default()));
         Arc::new(Self { rules, summary, state: Mutex::new(state) })
     }
@@ -356,7 +356,7 @@ impl Health {
         self.with(now, |state, _| state.handle_check(&checks, passed, now))
     }
 
-    fn with<T>(&self, now: Time, act: impl FnOnce(&mut State, &Rules) -> T) -> T {
+    fn with<T>(&self, now: Time, act: impl FnOnce(&mut HealthState, &Rules) -> T) -> T {
         let mut state = self.lock();
         let result = act(&mut state, &self.rules);
         self.summary.store(state.summary(&self.rules, now), Ordering::Relaxed);
@@ -364,7 +364,7 @@ impl Health {
     }
 
     /// Nothing that is done under the lock can panic and leave the state in between.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

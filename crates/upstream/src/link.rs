@@ -22,7 +22,7 @@ pub struct Link {
     pub(super) usage: Usage,
     /// The requests that it has served before.
     pub served: u64,
-    state: State,
+    state: LinkState,
     queue: OutQ<Piece>,
     inflow: Inflow,
     receive_token: Token,
@@ -55,7 +55,7 @@ enum Inflow {
 }
 
 #[derive(Debug)]
-enum State {
+enum LinkState {
     Connecting(Key),
     Open(KernelTcp),
 }
@@ -106,7 +106,7 @@ impl Link {
             server: Arc::clone(server),
             usage: Usage::Serving(user),
             served: 0,
-            state: State::Connecting(key),
+            state: LinkState::Connecting(key),
             queue: OutQ::new(),
             inflow: Inflow::Ring,
             receive_token: tokens.receive,
@@ -159,13 +159,13 @@ impl Link {
     fn open(&mut self, ring: &mut Ring, socket: Fd, tokens: Tokens) {
         let mut transport = KernelTcp::new(socket, tokens.receive, tokens.writable);
         transport.set_receiving(ring, self.inflow == Inflow::Ring);
-        self.state = State::Open(transport);
+        self.state = LinkState::Open(transport);
     }
 
     const fn transport(&mut self) -> Option<&mut KernelTcp> {
         match &mut self.state {
-            State::Open(transport) => Some(transport),
-            State::Connecting(_) => None,
+            LinkState::Open(transport) => Some(transport),
+            LinkState::Connecting(_) => None,
         }
     }
 
@@ -195,7 +195,7 @@ impl Link {
     ///
     /// If the link is broken.
     pub fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
-        let State::Open(transport) = &mut self.state else { return Ok(()) };
+        let LinkState::Open(transport) = &mut self.state else { return Ok(()) };
         // All that is queued is a head and some of a body: nothing bounds it further, since nothing would tell when its
         // rest can be sent.
         match transport.drain(ring, &mut self.queue, &mut { u64::MAX }) {
@@ -210,7 +210,7 @@ impl Link {
     /// delivered the rest.
     pub fn set_pulling(&mut self, ring: &mut Ring) {
         self.set_receiving(ring, false);
-        if let State::Open(transport) = &self.state {
+        if let LinkState::Open(transport) = &self.state {
             let is_stopped = !transport.is_receiving();
             self.inflow = if is_stopped { Inflow::Pullable } else { Inflow::Stopping };
         }
@@ -223,7 +223,7 @@ impl Link {
         ring: &mut Ring,
         receive: impl FnOnce(&Ring, &Fd) -> io::Result<T>,
     ) -> Option<io::Result<T>> {
-        let (State::Open(transport), Inflow::Pullable) = (&self.state, self.inflow) else {
+        let (LinkState::Open(transport), Inflow::Pullable) = (&self.state, self.inflow) else {
             return None;
         };
         match receive(ring, transport.socket()) {
@@ -241,7 +241,7 @@ impl Link {
     ///
     /// If the connection has ended.
     pub fn receive_behind(&self, ring: &Ring, room: &mut [u8]) -> io::Result<usize> {
-        let State::Open(transport) = &self.state else { return Ok(0) };
+        let LinkState::Open(transport) = &self.state else { return Ok(0) };
         match ring.receive(transport.socket(), room) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -252,7 +252,7 @@ impl Link {
     /// Has the ring say when something has come that can be pulled. The link is connected and does not receive through
     /// the ring.
     pub fn await_bytes(&mut self, ring: &mut Ring) {
-        if let State::Open(transport) = &self.state {
+        if let LinkState::Open(transport) = &self.state {
             let op = Op::Readable(transport.socket().clone());
             self.inflow = Inflow::Awaited(ring.submit(op, self.receive_token));
         }
@@ -271,14 +271,14 @@ impl Link {
     /// Receives through the ring from now on, or no longer. What is on its way comes anyway.
     pub fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         self.inflow = if on { Inflow::Ring } else { Inflow::Held };
-        if let State::Open(transport) = &mut self.state {
+        if let LinkState::Open(transport) = &mut self.state {
             transport.set_receiving(ring, on);
         }
     }
 
     /// Ends our side once everything has left.
     pub fn shutdown(&mut self, ring: &mut Ring) {
-        if let State::Open(transport) = &mut self.state
+        if let LinkState::Open(transport) = &mut self.state
             && !core::mem::replace(&mut self.has_shut_down, true)
         {
             transport.shutdown(ring);
@@ -291,8 +291,8 @@ impl Link {
             ring.cancel(key);
         }
         match &mut self.state {
-            State::Connecting(key) => ring.cancel(*key),
-            State::Open(transport) => transport.close(ring),
+            LinkState::Connecting(key) => ring.cancel(*key),
+            LinkState::Open(transport) => transport.close(ring),
         }
     }
 }

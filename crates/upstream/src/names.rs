@@ -53,13 +53,13 @@ struct Shared {
     resolve: Box<Resolve>,
     /// Tells the operator.
     tell: fn(&str),
-    state: Mutex<State>,
+    state: Mutex<NamesState>,
     /// Notified when there is a new name, when one was tried, and at the end.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NamesState {
     table: Table,
     has_thread: bool,
     has_ended: bool,
@@ -116,7 +116,7 @@ impl Names {
 
     /// Waits until each name was tried once, but not longer than this.
     pub fn wait(&self, patience: Duration) {
-        let is_untried = |state: &mut State| state.table.has_untried();
+        let is_untried = |state: &mut NamesState| state.table.has_untried();
         let waited = self.0.changed.wait_timeout_while(self.0.lock(), patience, is_untried);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
@@ -155,7 +155,7 @@ impl Shared {
         state.has_thread = false;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NamesState> {
         lock(&self.state)
     }
 }

@@ -32,7 +32,7 @@ use crate::{Fault, Recorder, Test, Unit, interrupt};
 /// The test of receiving.
 pub(super) fn receive(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
-    let ways = [Way::Recv, Way::RecvRegistered];
+    let ways = [SocketMethod::Recv, SocketMethod::RecvRegistered];
     figures(Test::new("receive", "Cost of receiving", move |recorder| {
         run(&plan, recorder, &ways, 1)
     }))
@@ -41,7 +41,12 @@ pub(super) fn receive(plan: &Rc<Plan>) -> Test {
 /// The test of sending.
 pub(super) fn send_test(plan: &Rc<Plan>) -> Test {
     let plan = Rc::clone(plan);
-    let ways = [Way::Send, Way::Sendfile, Way::ZeroCopy, Way::SendRegistered];
+    let ways = [
+        SocketMethod::Send,
+        SocketMethod::Sendfile,
+        SocketMethod::ZeroCopy,
+        SocketMethod::SendRegistered,
+    ];
     figures(Test::new("send", "Cost of sending from memory on ten sockets", move |recorder| {
         run(&plan, recorder, &ways, SOCKETS)
     }))
@@ -60,7 +65,7 @@ fn figures(test: Test) -> Test {
 
 /// A way of bytes through sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum SocketMethod {
     Recv,
     RecvRegistered,
     Send,
@@ -69,7 +74,7 @@ enum Way {
     SendRegistered,
 }
 
-impl Way {
+impl SocketMethod {
     fn name(self) -> &'static str {
         match self {
             Self::Recv => "recv, epoll",
@@ -94,7 +99,7 @@ impl Way {
 fn run(
     plan: &Plan,
     recorder: &mut Recorder<'_>,
-    ways: &[Way],
+    ways: &[SocketMethod],
     sockets: usize,
 ) -> Result<(), Fault> {
     recorder.note(format!(
@@ -148,7 +153,9 @@ fn run(
         let name = way.name();
         let remark = match copied.get(name) {
             Some(Some((copied, all))) => format!("the kernel copied {copied} of {all} after all"),
-            _ if *way == Way::ZeroCopy => "on loopback the kernel copies after all".to_owned(),
+            _ if *way == SocketMethod::ZeroCopy => {
+                "on loopback the kernel copies after all".to_owned()
+            }
             _ => String::new(),
         };
         vec![
@@ -239,7 +246,7 @@ impl Shared<'_> {
 /// Moves `total` bytes in one way, and a peer in the other direction.
 fn transfer(
     plan: &Plan,
-    way: Way,
+    way: SocketMethod,
     sockets: usize,
     total: u64,
     compare: bool,
@@ -263,7 +270,7 @@ fn transfer(
         stop: &stop,
     };
     let (us, them) = (shared(&ours[..], &moved), shared(&theirs[..], &unseen));
-    let peers_way = if way.receives() { Way::Send } else { Way::Recv };
+    let peers_way = if way.receives() { SocketMethod::Send } else { SocketMethod::Recv };
     for (way, sockets) in [(way, &ours), (peers_way, &theirs)] {
         // Or sendfile(2), which has no flag for it, would push a whole stream before the next one's
         // turn. io_uring would answer EAGAIN instead of waiting.
@@ -334,18 +341,18 @@ fn watch(
 }
 
 /// Moves all bytes in one way; returns the copies that the kernel has reported.
-fn go(way: Way, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
+fn go(way: SocketMethod, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
     match way {
-        Way::Recv => receive_by_epoll(shared).map(|()| None),
-        Way::RecvRegistered => receive_registered(shared).map(|()| None),
-        Way::SendRegistered => send_registered(shared).map(Some),
-        Way::Send => {
+        SocketMethod::Recv => receive_by_epoll(shared).map(|()| None),
+        SocketMethod::RecvRegistered => receive_registered(shared).map(|()| None),
+        SocketMethod::SendRegistered => send_registered(shared).map(Some),
+        SocketMethod::Send => {
             let send = |socket: BorrowedFd<'_>, part| {
                 send(socket, &shared.block[part], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
             };
             send_by_epoll(shared, send).map(|()| None)
         }
-        Way::Sendfile => {
+        SocketMethod::Sendfile => {
             let memory = memfd_create("samum-bench", MemfdFlags::CLOEXEC)?;
             rustix::io::write(&memory, shared.block)?;
             let send = |socket: BorrowedFd<'_>, part: core::ops::Range<usize>| {
@@ -354,7 +361,7 @@ fn go(way: Way, shared: &Shared<'_>) -> io::Result<Option<(u64, u64)>> {
             };
             send_by_epoll(shared, send).map(|()| None)
         }
-        Way::ZeroCopy => {
+        SocketMethod::ZeroCopy => {
             for socket in shared.sockets {
                 allow_zerocopy(socket.as_fd())?;
             }

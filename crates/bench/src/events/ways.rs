@@ -25,7 +25,7 @@ type Make = fn(Vec<OwnedFd>, Vec<OwnedFd>) -> io::Result<Box<dyn Wait>>;
 
 /// A way to wait.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct WaitMethod {
     /// As in the legend.
     pub(super) name: &'static str,
     /// How it begins.
@@ -33,21 +33,30 @@ pub(super) struct Way {
 }
 
 /// All of them.
-pub(super) const WAYS: [Way; 8] = [
-    Way { name: "select", make: |idle, active| Ok(Box::new(Select::new(idle, active))) },
-    Way { name: "poll", make: |idle, active| Ok(Box::new(Poll { fds: join(idle, active) })) },
-    Way { name: "SIGIO", make: |idle, active| Ok(Box::new(Sigio::new(idle, active)?)) },
-    Way {
+pub(super) const WAYS: [WaitMethod; 8] = [
+    WaitMethod { name: "select", make: |idle, active| Ok(Box::new(Select::new(idle, active))) },
+    WaitMethod {
+        name: "poll",
+        make: |idle, active| Ok(Box::new(Poll { fds: join(idle, active) })),
+    },
+    WaitMethod { name: "SIGIO", make: |idle, active| Ok(Box::new(Sigio::new(idle, active)?)) },
+    WaitMethod {
         name: "epoll level",
         make: |idle, active| Epoll::boxed(idle, active, EventFlags::empty()),
     },
-    Way { name: "epoll edge", make: |idle, active| Epoll::boxed(idle, active, EventFlags::ET) },
-    Way {
+    WaitMethod {
+        name: "epoll edge",
+        make: |idle, active| Epoll::boxed(idle, active, EventFlags::ET),
+    },
+    WaitMethod {
         name: "epoll one-shot",
         make: |idle, active| Epoll::boxed(idle, active, EventFlags::ONESHOT),
     },
-    Way { name: "io_uring poll", make: |idle, active| Uring::boxed(idle, active, Ask::Poll) },
-    Way {
+    WaitMethod {
+        name: "io_uring poll",
+        make: |idle, active| Uring::boxed(idle, active, Ask::Poll),
+    },
+    WaitMethod {
         name: "io_uring multishot poll",
         make: |idle, active| Uring::boxed(idle, active, Ask::PollAll),
     },

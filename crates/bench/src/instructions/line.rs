@@ -24,7 +24,7 @@ use table::{Cost, DRIVERS, EXACT, Row, Table};
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct RequestKind {
     name: &'static str,
     path: &'static str,
     /// The request's path is this many times that, one after the other.
@@ -50,7 +50,7 @@ struct Line {
     percent: u64,
 }
 
-const HOT: Line = Line {
+const HOT: RequestKind = RequestKind {
     name: "hot 1 KiB",
     path: "/1k",
     repeated: 1,
@@ -80,43 +80,54 @@ const PROXIED_PERCENT: u64 = 10;
 /// acknowledgement of a response takes a turn of its own.
 const OWN_STACK_PERCENT: u64 = 10;
 
-const OWN_STACK: Line = Line { percent: OWN_STACK_PERCENT, ..HOT };
+const OWN_STACK: RequestKind = RequestKind { percent: OWN_STACK_PERCENT, ..HOT };
 
-const LINES: [Line; 15] = [
+const LINES: [RequestKind; 15] = [
     HOT,
-    Line { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
-    Line { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
-    Line {
+    RequestKind { name: "hot 1 KiB, 16 pipelined", pipelined: 16, ..HOT },
+    RequestKind { name: "hot 1 KiB, access log", is_logged: true, percent: LOGGED_PERCENT, ..HOT },
+    RequestKind {
         name: "hot 1 KiB, metrics, 2 sites, JSON log",
         is_logged: true,
         is_seen: true,
         percent: LOGGED_PERCENT,
         ..HOT
     },
-    Line { name: "304 Not Modified", fields: "If-None-Match: {etag}\r\n", status: 304, ..HOT },
-    Line { name: "404 Not Found", path: "/missing", status: 404, ..HOT },
+    RequestKind {
+        name: "304 Not Modified",
+        fields: "If-None-Match: {etag}\r\n",
+        status: 304,
+        ..HOT
+    },
+    RequestKind { name: "404 Not Found", path: "/missing", status: 404, ..HOT },
     // Many names must not cost more than their bytes.
-    Line { name: "404 Not Found, 127 names", path: "/d", repeated: 127, status: 404, ..HOT },
-    Line { name: "414 URI Too Long, 500 names", path: "/d", repeated: 500, status: 414, ..HOT },
-    Line { name: "hot 64 KiB", path: "/64k", ..HOT },
-    Line { name: "hot 1 MiB", path: "/1m", ..HOT },
-    Line {
+    RequestKind { name: "404 Not Found, 127 names", path: "/d", repeated: 127, status: 404, ..HOT },
+    RequestKind {
+        name: "414 URI Too Long, 500 names",
+        path: "/d",
+        repeated: 500,
+        status: 414,
+        ..HOT
+    },
+    RequestKind { name: "hot 64 KiB", path: "/64k", ..HOT },
+    RequestKind { name: "hot 1 MiB", path: "/1m", ..HOT },
+    RequestKind {
         name: "64 KiB of hot 1 MiB",
         path: "/1m",
         fields: "Range: bytes=100000-165535\r\n",
         status: 206,
         ..HOT
     },
-    Line { name: "proxied 1 KiB", is_proxied: true, percent: PROXIED_PERCENT, ..HOT },
-    Line { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
-    Line {
+    RequestKind { name: "proxied 1 KiB", is_proxied: true, percent: PROXIED_PERCENT, ..HOT },
+    RequestKind { name: "cold 1 MiB", path: "/1m", is_cold: true, percent: COLD_PERCENT, ..HOT },
+    RequestKind {
         name: "own stack, hot 128 B, 4 connections",
         path: "/128",
         connections: 4,
         frames: Some("xdp"),
         ..OWN_STACK
     },
-    Line { name: "own stack, hot 8 KiB", path: "/8k", frames: Some("packet"), ..OWN_STACK },
+    RequestKind { name: "own stack, hot 8 KiB", path: "/8k", frames: Some("packet"), ..OWN_STACK },
 ];
 
 /// Two sites whose requests are counted, and logged in JSON.
@@ -207,7 +218,7 @@ fn link(cpu: Option<usize>) -> Result<Network, String> {
     Network::new(cpu, cpu)
 }
 
-fn start(line: &Line, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
+fn start(line: &RequestKind, driver: &str, host: Host<'_>) -> Result<Server, Stop> {
     if let Some(frames) = line.frames {
         return Ok(Server::start(&on_own_stack(driver, frames)?, host).map_err(Absent::why)?);
     }
@@ -248,7 +259,7 @@ fn host(site: &Site, cpu: Option<usize>) -> Host<'_> {
 }
 
 /// Counts each of [`REQUESTS`] requests, or groups of requests that are sent together.
-fn count(line: &Line, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
+fn count(line: &RequestKind, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
     let mut clients = Vec::new();
     let mut etag = String::new();
     for _ in 0..line.connections {
@@ -321,7 +332,7 @@ fn is_stepped(name: &str) -> bool {
     name.starts_with("worker-") || name == "ring-helper"
 }
 
-fn tell(line: &Line, driver: &str, counts: &[Count]) {
+fn tell(line: &RequestKind, driver: &str, counts: &[Count]) {
     let mut all: Vec<_> = counts.iter().map(|count| count.instructions).collect();
     all.sort_unstable();
     // A closed standard error must not stop the count.
@@ -356,7 +367,7 @@ fn text_in(path: &str, beginning: &str) -> String {
     String::from_utf8_lossy(&rest[..end]).into_owned()
 }
 
-impl Line {
+impl RequestKind {
     /// Drivers that are counted. With epoll the number of turns for frames that come together differs from time to
     /// time by one, and with it the cost by half.
     const fn drivers(&self) -> usize {

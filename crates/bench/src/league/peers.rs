@@ -29,7 +29,7 @@ pub struct Peer {
 
 /// Where one server is started.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Launch<'a> {
     /// Directory that it serves.
     pub root: &'a Path,
     /// Address that it listens at.
@@ -200,7 +200,7 @@ impl Peer {
 
     /// `text` with everything filled in.
     #[must_use]
-    pub fn fill(&self, text: &str, place: Place<'_>) -> String {
+    pub fn fill(&self, text: &str, place: Launch<'_>) -> String {
         text.replace("{conf}", &format!("{}/conf", place.dir.display()))
             .replace("{root}", &place.root.display().to_string())
             .replace("{dir}", &place.dir.display().to_string())
@@ -643,7 +643,7 @@ mod tests {
 
     #[test]
     fn all_known_peers_can_be_filled_in() {
-        let place = Place {
+        let place = Launch {
             root: Path::new("/the/root"),
             address: ([127, 0, 0, 2], 8080).into(),
             interface: "eth9",

@@ -21,7 +21,7 @@ use rustix::process::{
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use super::network::{self, Network};
-use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Peer, Place, find};
+use super::peers::{FILES_KEY, FLOOR_KEY, FLOOR_SOURCE, Launch, Peer, find};
 use super::throttle::Throttle;
 use crate::interrupt;
 use crate::load::{fetch, pin};
@@ -109,7 +109,7 @@ impl Server {
         };
         let address = address.map_err(failed)?;
         let (interface, origin) = (end.interface, host.origin);
-        let place = Place { root: host.root, address, interface, dir: dir.path(), origin };
+        let place = Launch { root: host.root, address, interface, dir: dir.path(), origin };
         fs::write(dir.path().join("conf"), peer.fill(&peer.configuration, place))
             .map_err(failed)?;
         let program = if peer.command[0] == FLOOR_KEY {

@@ -6,7 +6,7 @@ use core::fmt;
 /// Follows one response after the other on one connection.
 #[derive(Debug, Default)]
 pub struct Parser {
-    state: State,
+    state: ParserState,
     /// Of a head that came in several pieces.
     head: Vec<u8>,
     status: u16,
@@ -16,7 +16,7 @@ pub struct Parser {
 
 /// Where the parser is within a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ParserState {
     #[default]
     Head,
     /// This many bytes of the body are to come.
@@ -81,24 +81,24 @@ impl Parser {
     ) -> Result<bool, Malformed> {
         while !bytes.is_empty() {
             let used = match self.state {
-                State::Head => self.head(bytes)?,
-                State::Length(left) => {
+                ParserState::Head => self.head(bytes)?,
+                ParserState::Length(left) => {
                     let part = prefix(bytes, left);
                     body(part);
                     self.pass(part.len());
                     part.len()
                 }
-                State::UntilClose => {
+                ParserState::UntilClose => {
                     body(bytes);
                     self.body_len += bytes.len() as u64;
                     bytes.len()
                 }
-                State::Chunked(chunked) => self.chunk(chunked, bytes, &mut body)?,
-                State::Done => return Err(Malformed::Surplus),
+                ParserState::Chunked(chunked) => self.chunk(chunked, bytes, &mut body)?,
+                ParserState::Done => return Err(Malformed::Surplus),
             };
             bytes = &bytes[used..];
         }
-        Ok(self.state == State::Done)
+        Ok(self.state == ParserState::Done)
     }
 
     /// The number of next bytes that certainly belong to the body: they need no parsing, and are only
@@ -106,19 +106,19 @@ impl Parser {
     #[must_use]
     pub fn passable(&self) -> u64 {
         match self.state {
-            State::Length(left) => left,
+            ParserState::Length(left) => left,
             _ => 0,
         }
     }
 
     /// Counts bytes of the body that were not looked at. True when the response is complete.
     pub fn pass(&mut self, n: usize) -> bool {
-        if let State::Length(left) = self.state {
+        if let ParserState::Length(left) = self.state {
             debug_assert!(n as u64 <= left, "{n} of {left}");
             self.body_len += n as u64;
             self.state = length(left.saturating_sub(n as u64));
         }
-        self.state == State::Done
+        self.state == ParserState::Done
     }
 
     /// The peer has closed.
@@ -127,8 +127,8 @@ impl Parser {
     /// When the response is not complete by that.
     pub fn end(&mut self) -> Result<(), Malformed> {
         match self.state {
-            State::UntilClose | State::Done => {
-                self.state = State::Done;
+            ParserState::UntilClose | ParserState::Done => {
+                self.state = ParserState::Done;
                 Ok(())
             }
             _ => Err(Malformed::Short),
@@ -155,7 +155,7 @@ impl Parser {
 
     /// Begins with the next response.
     pub fn reset(&mut self) {
-        self.state = State::Head;
+        self.state = ParserState::Head;
         self.head.clear();
         self.body_len = 0;
     }
@@ -220,14 +220,14 @@ impl Parser {
         }
         self.state = match (status, chunked, content_length) {
             // Interim responses precede the one that counts.
-            (100..=199, ..) => State::Head,
-            (204 | 304, ..) => State::Done,
-            (_, true, _) => State::Chunked(Chunked::Size(0, 0)),
+            (100..=199, ..) => ParserState::Head,
+            (204 | 304, ..) => ParserState::Done,
+            (_, true, _) => ParserState::Chunked(Chunked::Size(0, 0)),
             (_, false, Some(n)) => length(n),
-            (_, false, None) => State::UntilClose,
+            (_, false, None) => ParserState::UntilClose,
         };
         self.status = status;
-        self.keep_alive = keep_alive && self.state != State::UntilClose;
+        self.keep_alive = keep_alive && self.state != ParserState::UntilClose;
         Ok(Some(len))
     }
 
@@ -261,20 +261,20 @@ impl Parser {
             Chunked::DataEnd if byte == b'\r' => (1, Chunked::DataEnd),
             Chunked::DataEnd => return Err(Malformed::Chunk),
             Chunked::Trailer(0) if byte == b'\n' => {
-                self.state = State::Done;
+                self.state = ParserState::Done;
                 return Ok(1);
             }
             Chunked::Trailer(_) if byte == b'\n' => (1, Chunked::Trailer(0)),
             Chunked::Trailer(len) if byte == b'\r' => (1, Chunked::Trailer(len)),
             Chunked::Trailer(len) => (1, Chunked::Trailer(len.saturating_add(1))),
         };
-        self.state = State::Chunked(next);
+        self.state = ParserState::Chunked(next);
         Ok(used)
     }
 }
 
-fn length(left: u64) -> State {
-    if left == 0 { State::Done } else { State::Length(left) }
+fn length(left: u64) -> ParserState {
+    if left == 0 { ParserState::Done } else { ParserState::Length(left) }
 }
 
 /// As much of `bytes` as `limit` allows.

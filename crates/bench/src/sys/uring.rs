@@ -38,7 +38,7 @@ pub(crate) enum Ask {
 
 /// A completion: the token, the result, and whether more will follow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Completion {
     pub(crate) token: u64,
     pub(crate) result: i32,
     pub(crate) more: bool,
@@ -111,8 +111,8 @@ impl Ring {
     }
 
     /// An answer, if there is one.
-    pub(crate) fn next(&mut self) -> Option<Answer> {
-        self.ring.completion().next().map(|entry| Answer {
+    pub(crate) fn next(&mut self) -> Option<Completion> {
+        self.ring.completion().next().map(|entry| Completion {
             token: entry.user_data(),
             result: entry.result(),
             more: cqueue::more(entry.flags()),

@@ -8,7 +8,7 @@ use super::pcap::PCAP;
 use super::text::{bytes_text, list_text, path_text, seconds_text};
 use super::{BYTES, Key, PREFIXES, SECONDS, inline_text, read_keys, require, set};
 use crate::draft::{Draft, Thing};
-use crate::message::{Notes, Place};
+use crate::message::{Notes, Span};
 use crate::node::Node;
 use crate::value::{self, quoted};
 use crate::{Capture, Congestion, ErrorFormat, Frames, Interface, Server};
@@ -53,7 +53,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
                 read_interface(node, notes).map(|interface| (interface, node.place))
             };
             let Some(interfaces) = node.list(notes, read) else { return };
-            let thing = |(interface, place): &(Interface, Place)| {
+            let thing = |(interface, place): &(Interface, Span)| {
                 (Thing::Interface(interface.name.clone()), *place)
             };
             draft.server_things.extend(interfaces.iter().map(thing));

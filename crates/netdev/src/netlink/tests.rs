@@ -63,14 +63,14 @@ fn a_datagram_has_several_messages() {
     ]
     .concat();
     let wanted = [
-        Answer::Link(ethernet()),
-        Answer::Address(7, [10, 0, 0, 1].into(), 24),
-        Answer::Address(7, [0xfe; 16].into(), 24),
-        Answer::Other,
-        Answer::AddressGone(7, [10, 0, 0, 1].into(), 24),
-        Answer::Other,
-        Answer::Error(1),
-        Answer::Done,
+        KernelMessage::Link(ethernet()),
+        KernelMessage::Address(7, [10, 0, 0, 1].into(), 24),
+        KernelMessage::Address(7, [0xfe; 16].into(), 24),
+        KernelMessage::Other,
+        KernelMessage::AddressGone(7, [10, 0, 0, 1].into(), 24),
+        KernelMessage::Other,
+        KernelMessage::Error(1),
+        KernelMessage::Done,
     ];
     assert_eq!(answers(&bytes), wanted);
 }
@@ -79,10 +79,10 @@ fn a_datagram_has_several_messages() {
 fn an_interface_is_gone_that_no_bridge_has_lost() {
     let mut body = [0; IFINFOMSG_BYTES];
     body[4..8].copy_from_slice(&7_u32.to_ne_bytes());
-    assert_eq!(answers(&message(RTM_DELLINK, &body)), [Answer::Gone(7)]);
+    assert_eq!(answers(&message(RTM_DELLINK, &body)), [KernelMessage::Gone(7)]);
     // AF_BRIDGE
     body[0] = 7;
-    assert_eq!(answers(&message(RTM_DELLINK, &body)), [Answer::Other]);
+    assert_eq!(answers(&message(RTM_DELLINK, &body)), [KernelMessage::Other]);
 }
 
 #[test]

@@ -59,12 +59,12 @@ pub struct Captured<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
-    places: &'a [Place],
+    places: &'a [FrameSpan],
 }
 
 /// A frame of a batch without its bytes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FrameSpan {
     time: Time,
     direction: Direction,
     len: usize,
@@ -77,7 +77,7 @@ pub struct Channel<F> {
     filter: Filter,
     frame_bytes_max: usize,
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<FrameSpan>,
     deliver: F,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Batch<'a> {
     pub fn frames(&self) -> impl Iterator<Item = Captured<'a>> + use<'a> {
         let Self { bytes, places } = *self;
         let mut start = 0;
-        places.iter().map(move |&Place { time, direction, len, end }| {
+        places.iter().map(move |&FrameSpan { time, direction, len, end }| {
             let bytes = &bytes[start..end];
             start = end;
             Captured { time, direction, len, bytes }
@@ -178,7 +178,7 @@ impl<F: FnMut(Batch<'_>)> Channel<F> {
             self.bytes.extend_from_slice(&part[..copied]);
             room -= copied;
         }
-        self.places.push(Place { time, direction, len, end: self.bytes.len() });
+        self.places.push(FrameSpan { time, direction, len, end: self.bytes.len() });
         if self.places.len() == BATCH_FRAMES_MAX || self.bytes.len() >= BATCH_BYTES_MAX {
             self.flush();
         }

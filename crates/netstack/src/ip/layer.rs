@@ -42,7 +42,7 @@ pub(crate) struct Layer {
 
 /// The kinds of answers that have limits of their own (RFC 4443, 2.4(f)).
 #[derive(Clone, Copy)]
-enum Answer {
+enum ReplyKind {
     /// Of ARP and neighbour discovery.
     Resolution,
     /// To an echo request.
@@ -286,7 +286,7 @@ impl Layer {
         if message.operation != arp::Operation::Request || !self.is_ours(message.target.into()) {
             return Err(Refused::NotOurs);
         }
-        self.admit(Answer::Resolution, now)?;
+        self.admit(ReplyKind::Resolution, now)?;
         let reply = arp::Header {
             operation: arp::Operation::Reply,
             sender_mac: self.mac,
@@ -324,7 +324,7 @@ impl Layer {
         if !self.is_ours(target.into()) {
             return Err(Refused::NotOurs);
         }
-        self.admit(Answer::Resolution, now)?;
+        self.admit(ReplyKind::Resolution, now)?;
         // A station that does not know yet whether its address is its own has none to answer to: then all
         // stations get the answer.
         let is_solicited = !packet.source.is_unspecified();
@@ -385,18 +385,18 @@ impl Layer {
             return Err(Refused::NotOurs);
         }
         let parts: &[&[u8]] = if echoed.is_empty() { &[] } else { &[echoed] };
-        self.reply(Answer::Echo, now, packet, hop, &head, parts, counters, out)
+        self.reply(ReplyKind::Echo, now, packet, hop, &head, parts, counters, out)
     }
 
     /// Notes an answer, unless too many of its kind were sent within a second.
-    fn admit(&mut self, answer: Answer, now: Time) -> Result<(), Refused> {
+    fn admit(&mut self, answer: ReplyKind, now: Time) -> Result<(), Refused> {
         self.limits[answer as usize].allows(now).then_some(()).ok_or(Refused::TooMany)
     }
 
     /// Answers a packet with a message of ICMP, unless too many of its kind were sent within a second.
     fn reply<T: Transmit>(
         &mut self,
-        answer: Answer,
+        answer: ReplyKind,
         now: Time,
         packet: &Packet<'_>,
         hop: NextHop,
@@ -433,7 +433,7 @@ impl Layer {
         });
         let own = own.filter(|own| (is_to_us || for_groups) && can_be_sender(peer, own.ip));
         let Some(&Address { ip: own, .. }) = own else { return Err(why) };
-        self.admit(Answer::Problem, now)?;
+        self.admit(ReplyKind::Problem, now)?;
         let hop = self.gateways.hop_to(peer, hop);
         let mut head = [0; icmpv6::Header::LEN];
         problem.message.emit(&mut head);
@@ -458,7 +458,7 @@ impl Layer {
         } else {
             icmpv6::Header::Unreachable { code: icmpv6::PORT }.emit(&mut head);
         }
-        self.reply(Answer::Unreachable, now, packet, hop, &head, &[quoted], counters, out)
+        self.reply(ReplyKind::Unreachable, now, packet, hop, &head, &[quoted], counters, out)
     }
 
     /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.

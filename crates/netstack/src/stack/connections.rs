@@ -23,11 +23,11 @@ pub(super) struct Connections {
 enum Entry {
     /// A connection that was asked for and is not open yet: the key of its handshake.
     Asked(Key),
-    Open(Place),
+    Open(TableEntry),
 }
 
 /// A connection, and what the stack's lists know of it.
-pub(super) struct Place {
+pub(super) struct TableEntry {
     pub(super) connection: Connection,
     /// The tick of its entry in the wheel, if `has_tick`.
     pub(super) tick: Tick,
@@ -41,7 +41,7 @@ pub(super) struct Place {
 // Together with 8 bytes of the slot and 4 of the table these are 148.
 const _: () = assert!(size_of::<Entry>() == 136);
 
-impl Place {
+impl TableEntry {
     /// Has the next flush look at the connection.
     #[inline]
     pub(super) fn touch(&mut self, key: Key, touched: &mut Vec<Key>) {
@@ -87,7 +87,7 @@ impl Connections {
     }
 
     /// The open connection with this key.
-    pub(super) fn get(&self, key: Key) -> Option<&Place> {
+    pub(super) fn get(&self, key: Key) -> Option<&TableEntry> {
         match self.slots.get(key)? {
             Entry::Open(place) => Some(place),
             Entry::Asked(_) => None,
@@ -96,7 +96,7 @@ impl Connections {
 
     /// The open connection with this key.
     #[inline]
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut Place> {
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut TableEntry> {
         match self.slots.get_mut(key)? {
             Entry::Open(place) => Some(place),
             Entry::Asked(_) => None,
@@ -125,7 +125,7 @@ impl Connections {
         connection: Connection,
     ) -> Option<Key> {
         let hash = hash_of(self.hash, &connection.endpoints(config));
-        let entry = Entry::Open(Place {
+        let entry = Entry::Open(TableEntry {
             connection,
             tick: 0,
             has_tick: false,

@@ -13,7 +13,7 @@ use super::flight::{Path, Saved, TimerOutcome};
 use super::held::Held;
 use super::path_mtu::{Believed, Doubted};
 use super::shared::{Context, Sending, Shared};
-use super::{Endpoints, Handshake, Lost, State, Timestamps};
+use super::{Endpoints, Handshake, Lost, TcpState, Timestamps};
 use crate::config::Config;
 use crate::seq::SeqNumber;
 use crate::time::Time;
@@ -77,7 +77,7 @@ pub struct Connection {
     /// the path takes.
     pub(super) mss: u16,
     pub(super) marks: Marks,
-    pub(super) state: State,
+    pub(super) state: TcpState,
     pub(super) snd_wind_shift: u8,
     pub(super) rcv_wind_shift: u8,
     /// Segments that are still to be acknowledged at once because the connection is young.
@@ -231,7 +231,7 @@ impl Connection {
             neighbour: handshake.neighbour,
             mss,
             marks,
-            state: State::Established,
+            state: TcpState::Established,
             snd_wind_shift: handshake.snd_wind_shift,
             rcv_wind_shift: handshake.rcv_wind_shift,
             quick_acks: QUICK_ACKS,
@@ -309,7 +309,7 @@ impl Connection {
     fn idle_deadline(&self, config: &Config) -> Option<Time> {
         let silence = match (self.state, config.keepalive) {
             // The application has closed: only the stack can tire of waiting.
-            (State::FinWait2, _) if self.is_orphan() => config.fin_wait,
+            (TcpState::FinWait2, _) if self.is_orphan() => config.fin_wait,
             (_, Some(keepalive)) => {
                 keepalive.idle + keepalive.interval * u32::from(self.keepalive_probes)
             }
@@ -320,7 +320,7 @@ impl Connection {
 
     fn handle_idle(&mut self, cx: &mut Context<'_>) -> Outcome {
         match cx.config.keepalive {
-            _ if self.state == State::FinWait2 && self.is_orphan() => Outcome::of(Fate::Closed),
+            _ if self.state == TcpState::FinWait2 && self.is_orphan() => Outcome::of(Fate::Closed),
             Some(keepalive) if self.keepalive_probes < keepalive.probes => {
                 self.keepalive_probes += 1;
                 self.marks.set(Marks::PROBE, true);
@@ -451,8 +451,8 @@ impl Connection {
     pub(super) fn completion(&self) -> Fate {
         let is_complete = self.snd_una == self.snd_nxt && !self.marks.has(Marks::END_UNTOLD);
         match self.state {
-            State::Closing if is_complete => Fate::TimeWait,
-            State::LastAck if is_complete => Fate::Closed,
+            TcpState::Closing if is_complete => Fate::TimeWait,
+            TcpState::LastAck if is_complete => Fate::Closed,
             _ => Fate::Keep,
         }
     }
@@ -468,7 +468,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn set_state(&mut self, shared: &mut Shared, state: State) {
+    pub(super) fn set_state(&mut self, shared: &mut Shared, state: TcpState) {
         shared.change(self.state, state);
         self.state = state;
     }
@@ -501,7 +501,7 @@ impl Connection {
 
     /// The state.
     #[must_use]
-    pub const fn state(&self) -> State {
+    pub const fn state(&self) -> TcpState {
         self.state
     }
 

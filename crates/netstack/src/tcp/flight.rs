@@ -12,7 +12,7 @@
 mod acknowledge;
 mod api;
 
-pub use api::{Ack, Acked, Kind, Next, Offer, Path, Saved, Status, TimerOutcome};
+pub use api::{Ack, Acked, Kind, Offer, Path, Saved, SendStep, Status, TimerOutcome};
 
 use core::time::Duration;
 
@@ -197,7 +197,7 @@ impl Flight {
     }
 
     /// Says what to send. If the interface is full, [`Flight::sent`] is not called, and this says the same again.
-    pub fn next(&mut self, now: Time, offer: &Offer) -> Next {
+    pub fn next(&mut self, now: Time, offer: &Offer) -> SendStep {
         if self.is_empty() && offer.new_bytes > 0 {
             self.restart(now);
         }
@@ -237,21 +237,21 @@ impl Flight {
                     && has_model
                     && let Some(at) = self.pacing.wait(now, rate)
                 {
-                    return Next::WaitUntil(at);
+                    return SendStep::WaitUntil(at);
                 }
                 return match bytes {
-                    0 => Next::Blocked,
-                    bytes => Next::Send { from: lost.from, bytes, kind, cwr: false },
+                    0 => SendStep::Blocked,
+                    bytes => SendStep::Send { from: lost.from, bytes, kind, cwr: false },
                 };
             }
         }
         self.next_new(now, offer, room)
     }
 
-    fn next_new(&mut self, now: Time, offer: &Offer, room: u32) -> Next {
+    fn next_new(&mut self, now: Time, offer: &Offer, room: u32) -> SendStep {
         let window = self.usable_window(offer);
         if offer.new_bytes == 0 || window == 0 || !self.sent.has_room() {
-            return Next::Blocked;
+            return SendStep::Blocked;
         }
         let rate = self.rate();
         // A window that begins small may leave in one frame; that of a model may be large already.
@@ -271,7 +271,7 @@ impl Flight {
             wanted = window - window % self.path.mss;
             if wanted == 0 {
                 if window < offer.window_max / 2 && !(self.is_empty() && offer.has_waited) {
-                    return Next::Blocked;
+                    return SendStep::Blocked;
                 }
                 wanted = window;
             }
@@ -279,31 +279,31 @@ impl Flight {
         let bytes = self.fitting(wanted, room);
         if bytes == 0 {
             self.limited_until = self.snd_nxt;
-            return Next::Blocked;
+            return SendStep::Blocked;
         }
         if let Some(at) = self.pacing.wait(now, rate) {
-            return Next::WaitUntil(at);
+            return SendStep::WaitUntil(at);
         }
         self.offered = offer.new_bytes;
-        Next::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
+        SendStep::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
     /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3).
-    fn next_probe(&mut self, offer: &Offer) -> Next {
+    fn next_probe(&mut self, offer: &Offer) -> SendStep {
         let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
         if new_bytes > 0 && self.sent.has_room() {
             let (from, kind) = (self.snd_nxt, Kind::Probe);
-            return Next::Send { from, bytes: new_bytes, kind, cwr: false };
+            return SendStep::Send { from, bytes: new_bytes, kind, cwr: false };
         }
         match self.sent.last() {
             Some(last) if !last.end().is_after(offer.window_end) => {
                 let bytes = last.bytes.min(self.path.mss);
                 let from = last.from + (last.bytes - bytes);
-                Next::Send { from, bytes, kind: Kind::Probe, cwr: false }
+                SendStep::Send { from, bytes, kind: Kind::Probe, cwr: false }
             }
             _ => {
                 self.probe = ProbeState::Idle;
-                Next::Blocked
+                SendStep::Blocked
             }
         }
     }

@@ -37,7 +37,7 @@ pub(crate) struct Wants {
 /// A handshake under way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfOpen {
-    pub(crate) state: State,
+    pub(crate) state: HalfOpenState,
     /// Some exactly if the application has asked for the connection: the key of its name.
     pub(crate) asked: Option<slots::Key>,
     /// The offset of our timestamps, also while they are not agreed on.
@@ -53,7 +53,7 @@ pub(crate) struct HalfOpen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum HalfOpenState {
     SynSent,
     SynReceived,
 }
@@ -119,7 +119,7 @@ impl HalfOpen {
     /// A peer's SYN has come: SYN-RECEIVED.
     pub(crate) fn received(now: Time, handshake: Handshake, is_scaled: bool) -> Self {
         Self {
-            state: State::SynReceived,
+            state: HalfOpenState::SynReceived,
             asked: None,
             offset: handshake.timestamps.map_or(0, |ours| ours.offset),
             handshake,
@@ -140,7 +140,7 @@ impl HalfOpen {
     ) -> Self {
         let handshake = everything(endpoints, neighbour, iss, offset, wants);
         Self {
-            state: State::SynSent,
+            state: HalfOpenState::SynSent,
             asked: None,
             offset,
             handshake,
@@ -159,8 +159,8 @@ impl HalfOpen {
         wants: &Wants,
     ) -> Step {
         match self.state {
-            State::SynSent => self.handle_in_syn_sent(now, header, wants),
-            State::SynReceived => self.handle_in_syn_received(now, header, seg_len, wants),
+            HalfOpenState::SynSent => self.handle_in_syn_sent(now, header, wants),
+            HalfOpenState::SynReceived => self.handle_in_syn_received(now, header, seg_len, wants),
         }
     }
 
@@ -180,7 +180,7 @@ impl HalfOpen {
             // Both sides have asked at once (RFC 9293, 3.5, figure 7).
             (None, _, true) => {
                 self.agree(header, wants);
-                self.state = State::SynReceived;
+                self.state = HalfOpenState::SynReceived;
                 Step::Synchronize
             }
         }
@@ -267,7 +267,7 @@ impl HalfOpen {
 
     /// Our SYN or SYN,ACK.
     pub(crate) fn syn(&self, now: Time, wants: &Wants) -> Header {
-        let is_answer = self.state == State::SynReceived;
+        let is_answer = self.state == HalfOpenState::SynReceived;
         syn(
             &self.handshake,
             is_answer,
@@ -289,14 +289,14 @@ impl HalfOpen {
 
     /// The deadline has come. Returns whether our SYN is to be sent again; otherwise it was the last one.
     pub(crate) fn repeat(&mut self, wants: &Wants) -> bool {
-        if self.asked.is_some() && self.state == State::SynReceived {
+        if self.asked.is_some() && self.state == HalfOpenState::SynReceived {
             // Nothing has come that fits the SYN and knows our number: it may have been forged.
             let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
             self.handshake = everything(endpoints, neighbour, iss, self.offset, wants);
             self.is_scaled = true;
-            self.state = State::SynSent;
+            self.state = HalfOpenState::SynSent;
         }
-        if self.state == State::SynSent {
+        if self.state == HalfOpenState::SynSent {
             // RFC 3168, 6.1.1.1: something on the path may drop SYNs that ask for ECN.
             self.handshake.ecn = false;
         }

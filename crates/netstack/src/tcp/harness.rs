@@ -227,7 +227,7 @@ pub(super) fn fin_wait_1() -> Bench {
     bench.connection.shutdown();
     bench.drain();
     bench.clear();
-    assert_eq!(bench.connection.state, State::FinWait1);
+    assert_eq!(bench.connection.state, TcpState::FinWait1);
     bench
 }
 
@@ -235,7 +235,7 @@ pub(super) fn fin_wait_2() -> Bench {
     let mut bench = fin_wait_1();
     bench.hear(segment(0, 1));
     bench.drain();
-    assert_eq!(bench.connection.state, State::FinWait2);
+    assert_eq!(bench.connection.state, TcpState::FinWait2);
     bench.clear();
     bench
 }
@@ -245,7 +245,7 @@ pub(super) fn close_wait() -> Bench {
     bench.hear(segment(0, 0).fin());
     bench.acknowledge();
     bench.clear();
-    assert_eq!(bench.connection.state, State::CloseWait);
+    assert_eq!(bench.connection.state, TcpState::CloseWait);
     bench
 }
 
@@ -254,7 +254,7 @@ pub(super) fn closing() -> Bench {
     bench.hear(segment(0, 0).fin());
     bench.acknowledge();
     bench.clear();
-    assert_eq!(bench.connection.state, State::Closing);
+    assert_eq!(bench.connection.state, TcpState::Closing);
     bench
 }
 
@@ -263,7 +263,7 @@ pub(super) fn last_ack() -> Bench {
     bench.connection.shutdown();
     bench.drain();
     bench.clear();
-    assert_eq!(bench.connection.state, State::LastAck);
+    assert_eq!(bench.connection.state, TcpState::LastAck);
     bench
 }
 

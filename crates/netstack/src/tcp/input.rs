@@ -5,7 +5,7 @@ use super::clock::seconds;
 use super::connection::{Connection, Fate, Marks, Outcome};
 use super::flight::{Ack, Acked};
 use super::shared::Context;
-use super::{Lost, State};
+use super::{Lost, TcpState};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 use crate::wire::Ecn;
@@ -245,8 +245,8 @@ impl Connection {
         }
         self.marks.set(Marks::UNREACHABLE, false);
         // Our FIN is the last number, so that it is acknowledged if all are.
-        if self.state == State::FinWait1 && ack == self.snd_nxt {
-            self.set_state(cx.shared, State::FinWait2);
+        if self.state == TcpState::FinWait1 && ack == self.snd_nxt {
+            self.set_state(cx.shared, TcpState::FinWait2);
         }
         let acknowledged = before.is_before(self.data_nxt());
         Outcome { acknowledged, room: !acknowledged, ..Outcome::default() }

@@ -4,9 +4,9 @@ use outq::{Memory, OutQ};
 
 use super::clock::milliseconds;
 use super::connection::{Connection, Marks};
-use super::flight::{Kind, Next, Offer};
+use super::flight::{Kind, Offer, SendStep};
 use super::shared::Context;
-use super::{Endpoints, State};
+use super::{Endpoints, TcpState};
 use crate::seq::SeqNumber;
 use crate::time::Time;
 use crate::transmit::{Full, Limits};
@@ -116,8 +116,8 @@ impl Connection {
                 cut_bytes_max,
             };
             match sending.flight.next(now, &offer) {
-                Next::Send { .. } if *budget == 0 => return Ok(Drained::TurnOver),
-                Next::Send { from, bytes, kind, cwr } => {
+                SendStep::Send { .. } if *budget == 0 => return Ok(Drained::TurnOver),
+                SendStep::Send { from, bytes, kind, cwr } => {
                     let bytes = self.within(*budget, bytes);
                     let sent = self.send(now, cx, queue, from, bytes, kind, cwr, out)?;
                     *budget = budget.saturating_sub(sent.into());
@@ -126,9 +126,9 @@ impl Connection {
                         return Ok(Drained::Empty);
                     }
                 }
-                next @ (Next::WaitUntil(_) | Next::Blocked) => {
+                next @ (SendStep::WaitUntil(_) | SendStep::Blocked) => {
                     let is_empty = new_bytes == 0;
-                    if next == Next::Blocked && !is_empty && sending.flight.is_empty() {
+                    if next == SendStep::Blocked && !is_empty && sending.flight.is_empty() {
                         // Only the peer's window can be the reason.
                         let srtt = sending.flight.status().srtt;
                         if window_end.is_after(self.snd_nxt) {
@@ -229,8 +229,8 @@ impl Connection {
             self.snd_nxt = end + u32::from(fin);
             if fin {
                 let next = match self.state {
-                    State::CloseWait => State::LastAck,
-                    _ => State::FinWait1,
+                    TcpState::CloseWait => TcpState::LastAck,
+                    _ => TcpState::FinWait1,
                 };
                 self.set_state(cx.shared, next);
             }

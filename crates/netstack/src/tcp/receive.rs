@@ -4,7 +4,7 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use super::State;
+use super::TcpState;
 use super::connection::{Connection, Fate, Marks, Outcome};
 use super::held::RANGE_COST;
 use super::shared::{Context, HELD_BYTES_MAX};
@@ -140,10 +140,10 @@ impl Connection {
         // The FIN of a peer that has used up the window stands behind it.
         self.rcv_edge = self.rcv_edge.later(self.rcv_nxt);
         let next = match self.state {
-            State::Established => State::CloseWait,
+            TcpState::Established => TcpState::CloseWait,
             // CLOSING with our FIN acknowledged is the end of FIN-WAIT-2: see `completion`.
-            State::FinWait1 | State::FinWait2 => State::Closing,
-            State::CloseWait | State::Closing | State::LastAck => {
+            TcpState::FinWait1 | TcpState::FinWait2 => TcpState::Closing,
+            TcpState::CloseWait | TcpState::Closing | TcpState::LastAck => {
                 unreachable!("nothing follows a FIN")
             }
         };

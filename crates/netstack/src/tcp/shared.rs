@@ -7,7 +7,7 @@ use super::flight::Flight;
 use super::path_mtu::{Believed, Doubted, PathMtus};
 use super::persist::Persist;
 use super::round_trips::RoundTrips;
-use super::state::State;
+use super::state::TcpState;
 use crate::config::Config;
 use crate::time::Time;
 
@@ -20,8 +20,8 @@ pub struct Shared {
     pub(super) held_bytes: usize,
     /// What routers have said about the paths to peers.
     pub(crate) path_mtus: PathMtus,
-    /// The number of connections in each state, in the order of [`State::ALL`].
-    states: [usize; State::ALL.len()],
+    /// The number of connections in each state, in the order of [`TcpState::ALL`].
+    states: [usize; TcpState::ALL.len()],
     /// Flights that connections have taken and not given back.
     pub(super) flights: usize,
     #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
@@ -71,7 +71,7 @@ impl Shared {
             counters: ConnectionCounters::default(),
             held_bytes: 0,
             path_mtus: PathMtus::new(key),
-            states: [0; State::ALL.len()],
+            states: [0; TcpState::ALL.len()],
             flights: 0,
             spares: Vec::new(),
         }
@@ -79,23 +79,23 @@ impl Shared {
 
     /// Counts a connection that is new.
     pub fn begin(&mut self) {
-        self.states[State::Established as usize] += 1;
+        self.states[TcpState::Established as usize] += 1;
     }
 
     /// Counts a connection that changes its state.
-    pub(super) fn change(&mut self, from: State, to: State) {
+    pub(super) fn change(&mut self, from: TcpState, to: TcpState) {
         self.states[from as usize] -= 1;
         self.states[to as usize] += 1;
     }
 
     /// Counts a connection that is gone.
-    pub(super) fn end(&mut self, last: State) {
+    pub(super) fn end(&mut self, last: TcpState) {
         self.states[last as usize] -= 1;
     }
 
-    /// The number of connections in each state, in the order of [`State::ALL`].
+    /// The number of connections in each state, in the order of [`TcpState::ALL`].
     #[must_use]
-    pub const fn states(&self) -> [usize; State::ALL.len()] {
+    pub const fn states(&self) -> [usize; TcpState::ALL.len()] {
         self.states
     }
 

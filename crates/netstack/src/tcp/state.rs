@@ -16,7 +16,7 @@
 /// A connection has the states between; the others live in tables that
 /// need less memory for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum TcpState {
     /// Data moves in both directions.
     Established,
     /// Our FIN was sent and is not acknowledged.
@@ -31,7 +31,7 @@ pub enum State {
     LastAck,
 }
 
-impl State {
+impl TcpState {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Established,

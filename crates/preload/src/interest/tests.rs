@@ -70,10 +70,10 @@ impl World {
 
     fn control(&mut self, op: Op, epfd: i32, events: u32) {
         let done = match self.interest.asked(op, epfd, events) {
-            Answer::Keep => true,
-            Answer::Pass(op, events) => self.kernel_control(op, epfd, events),
-            Answer::Refuse => false,
-            Answer::Withhold(events) => !self.kernel_control(Op::Mod, epfd, events),
+            CtlDecision::Keep => true,
+            CtlDecision::Pass(op, events) => self.kernel_control(op, epfd, events),
+            CtlDecision::Refuse => false,
+            CtlDecision::Withhold(events) => !self.kernel_control(Op::Mod, epfd, events),
         };
         let known = self.program[slot(epfd)].is_some();
         assert_eq!(done, known != (op == Op::Add), "as if the kernel had been asked");
@@ -221,7 +221,7 @@ proptest! {
 
 fn watched(events: u32) -> Interest {
     let mut interest = Interest::default();
-    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Pass(Op::Add, events));
+    assert_eq!(interest.asked(Op::Add, 5, events), CtlDecision::Pass(Op::Add, events));
     interest.granted(Op::Add, 5, events, 7);
     interest
 }
@@ -235,7 +235,7 @@ fn level_is_masked_and_restored() {
     let mut interest = watched(IN | OUT);
     assert_eq!(interest.defer().as_slice(), changed(IN));
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, OUT), Answer::Pass(Op::Mod, 0));
+    assert_eq!(interest.asked(Op::Mod, 5, OUT), CtlDecision::Pass(Op::Mod, 0));
     interest.granted(Op::Mod, 5, OUT, 7);
     assert_eq!(interest.resume().as_slice(), changed(OUT));
     assert_eq!(interest.resume().as_slice(), []);
@@ -245,7 +245,7 @@ fn level_is_masked_and_restored() {
 fn level_that_does_not_wait_to_write_is_left_alone() {
     let mut interest = watched(IN | bits(EPOLLRDHUP));
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, IN), Answer::Pass(Op::Mod, IN));
+    assert_eq!(interest.asked(Op::Mod, 5, IN), CtlDecision::Pass(Op::Mod, IN));
     assert_eq!(interest.resume().as_slice(), []);
 }
 
@@ -253,7 +253,7 @@ fn level_that_does_not_wait_to_write_is_left_alone() {
 fn edge_is_told_anew() {
     let mut interest = watched(IN | OUT | ET);
     assert_eq!(interest.defer().as_slice(), []);
-    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ET), Answer::Pass(Op::Mod, IN | ET));
+    assert_eq!(interest.asked(Op::Mod, 5, IN | OUT | ET), CtlDecision::Pass(Op::Mod, IN | ET));
     assert_eq!(interest.resume().as_slice(), changed(IN | OUT | ET));
 }
 
@@ -264,11 +264,11 @@ fn one_shot_is_armed_only_if_the_program_has_armed_it() {
     assert_eq!(interest.resume().as_slice(), [], "fired, and not armed again");
     interest.defer();
     let events = IN | OUT | ONCE;
-    assert_eq!(interest.asked(Op::Mod, 5, events), Answer::Pass(Op::Del, events));
+    assert_eq!(interest.asked(Op::Mod, 5, events), CtlDecision::Pass(Op::Del, events));
     interest.granted(Op::Mod, 5, events, 7);
-    assert_eq!(interest.asked(Op::Mod, 5, events), Answer::Keep);
+    assert_eq!(interest.asked(Op::Mod, 5, events), CtlDecision::Keep);
     interest.granted(Op::Mod, 5, events, 7);
-    assert_eq!(interest.asked(Op::Add, 5, events), Answer::Refuse);
+    assert_eq!(interest.asked(Op::Add, 5, events), CtlDecision::Refuse);
     let added = Change { epfd: 5, events, data: 7, adds: true };
     assert_eq!(interest.resume().as_slice(), [added]);
 }
@@ -278,9 +278,9 @@ fn one_shot_that_is_added_is_not_told_of_a_reset_until_the_read_has_ended() {
     let mut interest = watched(OUT);
     interest.granted(Op::Del, 5, 0, 0);
     interest.defer();
-    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), Answer::Withhold(ONCE));
+    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), CtlDecision::Withhold(ONCE));
     interest.granted(Op::Add, 5, OUT | ONCE, 7);
-    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), Answer::Refuse);
+    assert_eq!(interest.asked(Op::Add, 5, OUT | ONCE), CtlDecision::Refuse);
     let added = Change { epfd: 5, events: OUT | ONCE, data: 7, adds: true };
     assert_eq!(interest.resume().as_slice(), [added]);
 }
@@ -306,9 +306,9 @@ fn an_instance_that_is_closed_is_told_what_was_held_back() {
 #[test]
 fn one_shot_that_was_taken_away_can_be_removed_and_made_another() {
     for (op, events, answer, restored) in [
-        (Op::Del, 0, Answer::Keep, &[][..]),
-        (Op::Mod, OUT | ET, Answer::Pass(Op::Add, ET), &changed(OUT | ET)),
-        (Op::Mod, IN | ONCE, Answer::Pass(Op::Add, IN | ONCE), &[]),
+        (Op::Del, 0, CtlDecision::Keep, &[][..]),
+        (Op::Mod, OUT | ET, CtlDecision::Pass(Op::Add, ET), &changed(OUT | ET)),
+        (Op::Mod, IN | ONCE, CtlDecision::Pass(Op::Add, IN | ONCE), &[]),
     ] {
         let mut interest = watched(OUT | ONCE);
         interest.defer();
@@ -340,7 +340,7 @@ fn one_more_than_can_be_known_is_not_masked() {
     interest.defer();
     assert_eq!(
         interest.asked(Op::Add, 99, OUT),
-        Answer::Pass(Op::Add, OUT),
+        CtlDecision::Pass(Op::Add, OUT),
         "nothing would restore it"
     );
 }

@@ -8,8 +8,8 @@ use crate::interest::Op;
 const FILE: FileId = FileId { dev: 1, ino: 2 };
 const OUT: u32 = libc::EPOLLOUT.cast_unsigned();
 
-fn state() -> Box<State> {
-    let mut state = Box::new(State::new());
+fn state() -> Box<LockedState> {
+    let mut state = Box::new(LockedState::new());
     state.table = Table::for_test(2000);
     for socket in 0..2000 {
         state.table.entry(socket).unwrap().interest.granted(Op::Add, 1, OUT, 0);
@@ -24,7 +24,7 @@ fn want(offset: u64) -> Want {
     Want { file: FILE, offset, count: 64 * BLOCK }
 }
 
-fn defer(state: &mut State, socket: c_int, want: Want) -> Verdict {
+fn defer(state: &mut LockedState, socket: c_int, want: Want) -> Verdict {
     state.defer(socket, want, 0, || Some(100))
 }
 
@@ -34,14 +34,14 @@ fn assert_deferred(verdict: Verdict) {
 }
 
 /// Reads a chunk; returns the sockets that are resumed.
-fn step(state: &mut State, job: usize, error: Option<Errno>) -> Vec<c_int> {
+fn step(state: &mut LockedState, job: usize, error: Option<Errno>) -> Vec<c_int> {
     let chunk = state.begin_chunk(job, 0);
     let read = if error.is_some() { 0 } else { chunk.len };
     state.advance(job, chunk, read, error);
     resume(state, job)
 }
 
-fn resume(state: &mut State, job: usize) -> Vec<c_int> {
+fn resume(state: &mut LockedState, job: usize) -> Vec<c_int> {
     let mut resumed = Vec::new();
     while state.resume(job, |socket, _, _| resumed.push(socket)) == RESUMED_MAX {}
     resumed.sort_unstable();
@@ -287,7 +287,7 @@ fn many_are_resumed_in_turns() {
 }
 
 /// Has a disk bring blocks, one in each so many microseconds, for half a second.
-fn read_blocks(state: &mut State, dev: u64, took_us: u64) {
+fn read_blocks(state: &mut LockedState, dev: u64, took_us: u64) {
     let chunk = Chunk {
         files: Files::NONE,
         sink: None,
@@ -313,7 +313,7 @@ fn the_kernel_reads_ahead_on_disks_that_are_fast() {
 }
 
 /// The number of bytes that a new job for so many bytes reads.
-fn reach(state: &mut State, count: u64) -> u64 {
+fn reach(state: &mut LockedState, count: u64) -> u64 {
     // Each job has its own file, so that it joins no other.
     let file = FileId { dev: 1, ino: count };
     assert_deferred(defer(state, 10, Want { file, offset: 0, count }));
@@ -381,7 +381,7 @@ fn a_job_goes_on_beside_others_on_a_fast_disk_only() {
 }
 
 /// Lets a number of streams go on, with one job each.
-fn go_on(state: &mut State, streams: u64) {
+fn go_on(state: &mut LockedState, streams: u64) {
     for ino in 10..10 + streams {
         let file = FileId { dev: 1, ino };
         assert_deferred(defer(state, 10, Want { file, ..want(0) }));
@@ -472,7 +472,7 @@ fn an_error_by_a_closed_descriptor_reaches_no_socket() {
 }
 
 /// A disk whose limit of 32 blocks in a second comes in slices, and other reads that come.
-fn space(state: &mut State) {
+fn space(state: &mut LockedState) {
     let spacing = &mut state.disk(FILE.dev).spacing;
     for slice in 0..20 {
         for read in 0..8 {

@@ -30,12 +30,12 @@ pub(crate) struct Slot {
     pub(crate) pinned: Pinned,
     /// Whether the caller has asked for its end.
     pub(crate) cancelled: bool,
-    pub(crate) place: Place,
+    pub(crate) place: OpStage,
 }
 
 /// Where an operation stands that may sleep on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum OpStage {
     /// It needs no place, or has given it back.
     None,
     /// In the line of the device.
@@ -144,7 +144,7 @@ impl Common {
             op,
             pinned: Pinned::None,
             cancelled: false,
-            place: Place::None,
+            place: OpStage::None,
         })
     }
 
@@ -156,8 +156,8 @@ impl Common {
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
         if let Some(slot) = self.table.get_mut(key) {
             // A watch that has begun waits for no device any more.
-            if let Place::Taken(call) = slot.place {
-                slot.place = Place::None;
+            if let OpStage::Taken(call) = slot.place {
+                slot.place = OpStage::None;
                 self.left.push(call);
             }
             let token = slot.token;
@@ -170,7 +170,7 @@ impl Common {
     pub(crate) fn end(&mut self, key: Key, result: io::Result<Event>) -> Option<Op> {
         let slot = self.remove(key)?;
         match (&result, &slot.op, slot.place) {
-            (Ok(Event::Opened(fd)), _, Place::Taken(call)) => fd.set_device(call.device),
+            (Ok(Event::Opened(fd)), _, OpStage::Taken(call)) => fd.set_device(call.device),
             (Ok(Event::Stat(stat)), Op::Stat(fd), _) => fd.set_device(stat.device),
             _ => {}
         }
@@ -189,7 +189,7 @@ impl Common {
         if let Op::Extents(fd) = &slot.op {
             fd.set_unmapped(false);
         }
-        if let Place::Taken(call) = slot.place {
+        if let OpStage::Taken(call) = slot.place {
             self.left.push(call);
         }
         Some(slot)

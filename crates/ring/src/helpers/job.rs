@@ -271,7 +271,7 @@ fn extents(file: BorrowedFd<'_>) -> io::Result<u32> {
 /// The attributes of an open file; learns of its mount if that is not known.
 pub(crate) fn stat(file: BorrowedFd<'_>) -> io::Result<Stat> {
     let raw = statx(file, libc::AT_EMPTY_PATH)?;
-    let place = mounts::Place::from(&raw);
+    let place = mounts::FileLocation::from(&raw);
     let site = place.site().unwrap_or_else(|| mounts::learn(file, place));
     Ok(Stat::new(&raw, site))
 }

@@ -39,7 +39,7 @@ pub(crate) struct Helpers {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<HelperState>,
     work: Condvar,
     done: Mutex<Vec<(Key, io::Result<Outcome>)>>,
     /// Readable when `done` is not empty.
@@ -47,7 +47,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HelperState {
     jobs: VecDeque<(Key, Job)>,
     idle: usize,
     running: usize,

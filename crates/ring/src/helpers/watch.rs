@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, WatchFlags};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatfs, openat2};
 
-use crate::mounts::{Place, UNIQUE};
+use crate::mounts::{FileLocation, UNIQUE};
 
 /// File systems all of whose changes pass through this kernel's VFS (or that never change), so
 /// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
@@ -130,7 +130,8 @@ fn open_and_watch_directory(
         | WatchFlags::EXCL_UNLINK
         | WatchFlags::ONLYDIR;
     let watch = watch(&dir, what, instance)?;
-    let mount = Place::of(&dir, StatxFlags::from_bits_retain(UNIQUE)).map_or(0, Place::mount);
+    let mount =
+        FileLocation::of(&dir, StatxFlags::from_bits_retain(UNIQUE)).map_or(0, FileLocation::mount);
     Ok((dir, DirectoryWatched { watch, mount }))
 }
 

@@ -18,11 +18,11 @@ const MOUNTINFO: &[u8] = b"\
 57 27 7:0 / /v1 ro - squashfs /dev/loop0 ro
 ";
 
-fn at(dev: (u32, u32), mount: u64) -> Place {
-    Place { dev, mount: Some(mount), has_birth: true }
+fn at(dev: (u32, u32), mount: u64) -> FileLocation {
+    FileLocation { dev, mount: Some(mount), has_birth: true }
 }
 
-fn look(path: &[u8]) -> Option<Place> {
+fn look(path: &[u8]) -> Option<FileLocation> {
     Some(match path {
         b"/data/low" | b"/data/low2" => at((0, 41), 45),
         b"/one/up" => at((0, 42), 46),
@@ -65,9 +65,9 @@ fn what_is_not_known_stays_as_it_is() {
         assert_eq!(found((0, minor), mount), None, "{why}");
     }
     assert_eq!(found((0, 52), 56), Some((0, 52)), "a layer of itself");
-    let nowhere = Place { dev: (0, 39), mount: None, has_birth: true };
+    let nowhere = FileLocation { dev: (0, 39), mount: None, has_birth: true };
     assert_eq!(behind(MOUNTINFO, nowhere, DEPTH_MAX, &look), None);
-    let device = |place: Place| place.site().map(|site| site.device);
+    let device = |place: FileLocation| place.site().map(|site| site.device);
     assert_eq!(device(nowhere), Some(Device::of(39)), "there is nothing to learn");
     assert_eq!(device(at((254, 1), u64::MAX)), Some(Device::of(254 << 32 | 1)), "a block device");
     assert_eq!(device(at((0, 1), u64::MAX)), None, "to be learned");
@@ -75,7 +75,7 @@ fn what_is_not_known_stays_as_it_is() {
 
 #[test]
 fn a_file_without_a_time_of_birth_is_of_an_image_where_the_type_does_not_deny_it() {
-    let unborn = |mount| Place { has_birth: false, ..at((254, 0), mount) };
+    let unborn = |mount| FileLocation { has_birth: false, ..at((254, 0), mount) };
     for (mount, expected) in [(27, false), (53, false), (57, true), (48, true), (60, true)] {
         let may_be_image = may_be_image(MOUNTINFO, unborn(mount));
         assert_eq!(may_be_image, expected, "{mount}");
@@ -84,7 +84,7 @@ fn a_file_without_a_time_of_birth_is_of_an_image_where_the_type_does_not_deny_it
         assert!(!at((254, 0), mount).on(known).from_image, "{mount}: it has a time of birth");
     }
     assert_eq!(unborn(u64::MAX).site(), None, "to be learned");
-    let nowhere = Place { mount: None, ..unborn(0) };
+    let nowhere = FileLocation { mount: None, ..unborn(0) };
     assert!(nowhere.site().unwrap().from_image, "it cannot be learned");
 }
 

@@ -13,7 +13,7 @@ use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with}
 use super::{PAGE, PAGES_MAX, PROBE_BYTES_MAX};
 use crate::buffer::Buffer;
 use crate::fd::Fd;
-use crate::mounts::Place;
+use crate::mounts::FileLocation;
 use crate::op::{Op, OpenHow, Stat};
 use crate::statx::statx;
 
@@ -145,7 +145,7 @@ pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
 pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     let raw = statx(file, flags).ok()?;
-    let place = Place::from(&raw);
+    let place = FileLocation::from(&raw);
     let site = place.site().filter(|_| place.keeps_attributes())?;
     Some(Stat::new(&raw, site))
 }

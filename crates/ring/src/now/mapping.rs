@@ -24,21 +24,21 @@ pub(crate) struct Mapping {
     start: NonNull<core::ffi::c_void>,
     /// Bytes of the file in whole pages; one page more is mapped.
     bytes: usize,
-    _place: Place,
+    _place: MappingSlot,
 }
 
 /// The right to one of [`MAPPINGS_MAX`] mappings.
 #[derive(Debug)]
-struct Place;
+struct MappingSlot;
 
-impl Place {
+impl MappingSlot {
     fn take() -> Option<Self> {
         let one_more = |count: usize| (count < MAPPINGS_MAX).then_some(count + 1);
         MAPPINGS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self)
     }
 }
 
-impl Drop for Place {
+impl Drop for MappingSlot {
     fn drop(&mut self) {
         MAPPINGS.fetch_sub(1, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl Drop for Place {
 
 impl Mapping {
     pub(crate) fn new(file: BorrowedFd<'_>, size: u64) -> io::Result<Self> {
-        let place = Place::take().ok_or(io::ErrorKind::OutOfMemory)?;
+        let place = MappingSlot::take().ok_or(io::ErrorKind::OutOfMemory)?;
         let bytes = usize::try_from(size).ok().and_then(|size| size.checked_next_multiple_of(PAGE));
         let bytes = bytes.filter(|bytes| bytes.checked_add(PAGE).is_some());
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;

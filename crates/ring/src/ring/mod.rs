@@ -31,7 +31,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::beside::{Beside, Detached, Job};
-use crate::common::{Common, Place};
+use crate::common::{Common, OpStage};
 use crate::drivers::epoll::Epoll;
 use crate::drivers::uring::Uring;
 use crate::fd::{Fd, Handle};
@@ -237,7 +237,7 @@ impl Ring {
             let enters = self.common.gate.enter(device, key, self.woke_at);
             if !enters {
                 let slot = self.common.table.get_mut(key).expect("just inserted");
-                slot.place = Place::InLine(device);
+                slot.place = OpStage::InLine(device);
                 return key;
             }
             self.take_place(key, device);
@@ -258,7 +258,7 @@ impl Ring {
             let is_look = matches!(slot.op, Op::Open { .. });
             call.waits_from = if is_look && has_blocks { SEEN_ANSWER } else { Duration::ZERO };
         }
-        slot.place = Place::Taken(call);
+        slot.place = OpStage::Taken(call);
     }
 
     /// Gives an operation to the driver.
@@ -280,7 +280,7 @@ impl Ring {
             self.answered.extend(ended.map(|call| call.device));
             while let Some(key) = self.common.gate.next(now) {
                 let slot = self.common.table.get(key).expect("withdrawn before it ends");
-                if let Place::InLine(device) = slot.place {
+                if let OpStage::InLine(device) = slot.place {
                     self.take_place(key, device);
                 }
                 self.start(key);
@@ -333,7 +333,7 @@ impl Ring {
         if core::mem::replace(&mut slot.cancelled, true) {
             return;
         }
-        if let Place::InLine(device) = slot.place {
+        if let OpStage::InLine(device) = slot.place {
             self.common.gate.withdraw(device, &key);
             return self.common.end_cancelled(key);
         }

@@ -3,7 +3,7 @@
 use std::process::ExitStatus;
 
 use super::process::{Awaited, can_block};
-use super::world::{State, World};
+use super::world::{World, WorldState};
 use crate::op::Signal;
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     fn look_at_waiters(&mut self, awaited: Awaited) {
         for who in self.process.waiters(awaited) {
             self.look_soon(Some(who));

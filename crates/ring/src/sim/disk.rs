@@ -85,7 +85,7 @@ pub(super) struct Watch {
 
 /// Where a path ends.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct PathEnd {
     /// The directory that has (or would have) the last name.
     pub(super) dir: u64,
     pub(super) name: Vec<u8>,
@@ -246,12 +246,12 @@ impl Disk {
         self.walk(start, path, walk)?.ino.ok_or(libc::ENOENT)
     }
 
-    pub(super) fn walk(&self, start: u64, path: &[u8], how: Walk) -> Result<Found, i32> {
+    pub(super) fn walk(&self, start: u64, path: &[u8], how: Walk) -> Result<PathEnd, i32> {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }
         let mut todo = Vec::new();
-        let mut here = Found { dir: start, name: b".".to_vec(), ino: Some(start) };
+        let mut here = PathEnd { dir: start, name: b".".to_vec(), ino: Some(start) };
         let mut links = 0;
         let begin = |path: &[u8], here: u64, todo: &mut Vec<Vec<u8>>| {
             todo.extend(path.split(|byte| *byte == b'/').rev().map(<[u8]>::to_vec));
@@ -268,10 +268,10 @@ impl Disk {
                 return Err(libc::ENOTDIR);
             };
             here = match &name[..] {
-                b"" | b"." => Found { dir, name: b".".to_vec(), ino: Some(dir) },
+                b"" | b"." => PathEnd { dir, name: b".".to_vec(), ino: Some(dir) },
                 b".." if how.beneath && dir == start => return Err(libc::EXDEV),
-                b".." => Found { dir, name, ino: Some(*parent) },
-                _ => Found { dir, ino: entries.get(&name).copied(), name },
+                b".." => PathEnd { dir, name, ino: Some(*parent) },
+                _ => PathEnd { dir, ino: entries.get(&name).copied(), name },
             };
             let Some(Body::Symlink(target)) = here.ino.map(|ino| &self.inode(ino).body) else {
                 continue;
@@ -283,7 +283,7 @@ impl Disk {
             if how.no_symlinks || links > LINKS_MAX {
                 return Err(libc::ELOOP);
             }
-            here = Found { dir, name: b".".to_vec(), ino: Some(begin(target, dir, &mut todo)?) };
+            here = PathEnd { dir, name: b".".to_vec(), ino: Some(begin(target, dir, &mut todo)?) };
         }
         Ok(here)
     }

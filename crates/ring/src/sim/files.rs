@@ -3,8 +3,8 @@
 use core::ffi::CStr;
 use std::io;
 
-use super::disk::{Body, Fetch, File, Found, OpenFile, PAGE, ROOT, Walk, Watch};
-use super::world::{Descriptor, PipeBytes, State, World};
+use super::disk::{Body, Fetch, File, OpenFile, PAGE, PathEnd, ROOT, Walk, Watch};
+use super::world::{Descriptor, PipeBytes, World, WorldState};
 use super::{Waiter, errno};
 use crate::gate::Device;
 use crate::helpers::watch::LOCAL;
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// When the read is done, and the pages that it brings in.
     pub(super) fn begin_read(
         &mut self,
@@ -304,10 +304,10 @@ impl State {
     }
 
     /// What a link in `/proc/self/fd` leads to: the very inode, whatever its name is by now.
-    fn found_by_number(&mut self, number: &[u8]) -> io::Result<Found> {
+    fn found_by_number(&mut self, number: &[u8]) -> io::Result<PathEnd> {
         let number = core::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
         let open = self.opened(number.ok_or_else(|| errno(libc::ENOENT))?)?;
-        Ok(Found { dir: open.dir, name: open.name.clone(), ino: Some(open.ino) })
+        Ok(PathEnd { dir: open.dir, name: open.name.clone(), ino: Some(open.ino) })
     }
 
     pub(super) fn stat(&mut self, fd: i32) -> io::Result<Stat> {

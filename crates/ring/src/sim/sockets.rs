@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use rustix::net::AddressFamily;
 
 use super::net::{Connection, End, FarListener, Input, Listener, Output, Reading, Segment, Stall};
-use super::world::{Descriptor, Happening, State, World};
+use super::world::{Descriptor, Happening, World, WorldState};
 use super::{Waiter, errno};
 use crate::notice::Notice;
 use crate::op::{Address, SPARE_ACCEPTS_MAX};
@@ -195,7 +195,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     /// Has an accept wait for a listener. One that is spare is refused beyond the limit of its ring, as the epoll driver
     /// does.
     pub(super) fn begin_accept(&mut self, listener: usize, who: Waiter) -> io::Result<()> {

@@ -5,9 +5,9 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::disk::{Body, File, Found, ROOT, Walk};
+use super::disk::{Body, File, PathEnd, ROOT, Walk};
 use super::errno;
-use super::world::{State, World};
+use super::world::{World, WorldState};
 use crate::timers::Time;
 
 impl World {
@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-impl State {
+impl WorldState {
     pub(super) fn release(&mut self, device: u64) {
         self.disk.release(device);
         let (free, parked) =
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    pub(super) fn find(&self, path: &(impl AsRef<[u8]> + ?Sized), stop_at_link: bool) -> Found {
+    pub(super) fn find(&self, path: &(impl AsRef<[u8]> + ?Sized), stop_at_link: bool) -> PathEnd {
         let walk = Walk { stop_at_link, ..Walk::default() };
         let path = [b"/", path.as_ref()].concat();
         match self.disk.walk(ROOT, &path, walk) {

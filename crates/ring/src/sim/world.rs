@@ -22,7 +22,7 @@ use super::{Config, Flag, Latency, Waiter, errno};
 const FIRST_DESCRIPTOR: usize = 3;
 /// A handle on a simulated world; clones mean the same one.
 #[derive(Clone)]
-pub struct World(Rc<RefCell<State>>);
+pub struct World(Rc<RefCell<WorldState>>);
 
 /// What is in a pipe, shared by its ends.
 pub(super) type PipeBytes = Rc<RefCell<VecDeque<u8>>>;
@@ -65,7 +65,7 @@ impl core::ops::AddAssign for Counts {
     }
 }
 
-pub(super) struct State {
+pub(super) struct WorldState {
     pub(super) config: Config,
     pub(super) random: Random,
     pub(super) now: Time,
@@ -127,7 +127,7 @@ impl World {
     #[must_use]
     pub fn new(config: Config) -> Self {
         let random = Random::new(config.seed);
-        Self(Rc::new(RefCell::new(State {
+        Self(Rc::new(RefCell::new(WorldState {
             config,
             random,
             // Not 0, so that "a second ago" is a time.
@@ -148,7 +148,7 @@ impl World {
         })))
     }
 
-    pub(super) fn state(&self) -> RefMut<'_, State> {
+    pub(super) fn state(&self) -> RefMut<'_, WorldState> {
         self.0.borrow_mut()
     }
 
@@ -260,7 +260,7 @@ impl fmt::Debug for World {
     }
 }
 
-impl State {
+impl WorldState {
     pub(super) fn latency(&mut self, of: impl FnOnce(&Config) -> &Latency) -> Duration {
         self.random.latency(of(&self.config))
     }

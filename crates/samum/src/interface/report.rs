@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use netstack::tcp::{RoundTrips, State};
+use netstack::tcp::{RoundTrips, TcpState};
 use netstack::{Census, Counters, Status};
 
 use crate::metrics::Stats;
@@ -14,8 +14,8 @@ pub(super) struct Facts<'a> {
     /// The interface and its receive queue.
     pub(super) name: &'a str,
     pub(super) census: Census,
-    /// The connections by state, in the order of `State::ALL`.
-    pub(super) states: [usize; State::ALL.len()],
+    /// The connections by state, in the order of `TcpState::ALL`.
+    pub(super) states: [usize; TcpState::ALL.len()],
     pub(super) counters: Counters,
     pub(super) device: netdev::Counters,
     /// Frames that came while too many waited for the stack.
@@ -43,7 +43,7 @@ impl Facts<'_> {
                 lines += &line(&status);
             }
         }
-        let states: Vec<_> = State::ALL
+        let states: Vec<_> = TcpState::ALL
             .iter()
             .zip(self.states)
             .filter(|(_, count)| *count > 0)
@@ -259,7 +259,7 @@ mod tests {
         };
         let srtt = Some(Duration::from_micros(250));
         let flight = tcp::Status { cwnd: 14_600, ssthresh: u32::MAX, pipe: 1460, srtt };
-        let state = State::Established;
+        let state = TcpState::Established;
         let all = [
             Status { endpoints, state, flight: Some(flight) },
             Status { endpoints, state, flight: None },

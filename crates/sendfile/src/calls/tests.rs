@@ -20,7 +20,7 @@ const STATIC: &[u8] = b"bytes of the program";
 const WINDOW: Window = Window::of(512 * 1024);
 
 /// A connection, as the test knows it.
-struct Line {
+struct TestConnection {
     socket: Socket,
     peer: Peer,
     /// The calls on it that send, in order, with what they send.
@@ -33,7 +33,7 @@ struct Line {
     is_closed: bool,
 }
 
-impl Line {
+impl TestConnection {
     /// Returns whether bytes of the peer have not been received.
     fn has_more(&self) -> bool {
         !self.is_closed && !self.is_reset && self.received.len() < self.incoming.len()
@@ -45,7 +45,7 @@ struct Test {
     world: World,
     files: Vec<(Rc<File>, Vec<u8>)>,
     calls: Calls,
-    lines: Vec<Line>,
+    lines: Vec<TestConnection>,
     /// Calls in flight, and their sockets.
     open: Vec<(Call, usize)>,
     sent: HashMap<Call, (u64, Result<(), Stop>)>,
@@ -97,7 +97,7 @@ impl Test {
                         let (socket, peer) = (socket.unwrap(), peers.remove(0));
                         let (sends, incoming, received) = Default::default();
                         let (is_reset, is_closed) = (false, false);
-                        lines.push(Line {
+                        lines.push(TestConnection {
                             socket,
                             peer,
                             sends,

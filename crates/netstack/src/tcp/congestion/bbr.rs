@@ -92,7 +92,7 @@ const NONE: u32 = u32::MAX;
 
 /// `BBR.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BbrState {
     /// The rate doubles in each round trip.
     Startup,
     /// The queue that Startup has made is drained.
@@ -146,7 +146,7 @@ pub(crate) struct Signals {
 /// The model and the state of its probes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bbr {
-    state: State,
+    state: BbrState,
     pacing_rate: u64,
     round_count: u32,
     /// True if this acknowledgement begins a round trip.
@@ -196,7 +196,7 @@ impl Bbr {
     pub(crate) const fn new() -> Self {
         let zero = Time::from_nanos(0);
         Self {
-            state: State::Startup,
+            state: BbrState::Startup,
             pacing_rate: 0,
             round_count: 0,
             round_start: false,
@@ -336,7 +336,7 @@ impl Bbr {
     fn with_budget(&self, inflight: u32, mss: u32) -> u32 {
         let frame = u32::try_from(self.pacing_rate / 1_000).unwrap_or(NONE).min(65_536);
         let most = inflight.max(2 * frame.max(mss)).max(MIN_PIPE_SEGMENTS * mss);
-        if self.state == State::Up { most.saturating_add(2 * mss) } else { most }
+        if self.state == BbrState::Up { most.saturating_add(2 * mss) } else { most }
     }
 
     /// `BBRInflight`: what fills the path.
@@ -390,7 +390,7 @@ impl Bbr {
 
     /// `BBRAdaptLowerBoundsFromCongestion`: once in a round trip with losses, unless a probe has caused them.
     fn adapt_lower_bounds(&mut self, cwnd: u32) {
-        let is_probing = matches!(self.state, State::Startup | State::Refill | State::Up);
+        let is_probing = matches!(self.state, BbrState::Startup | BbrState::Refill | BbrState::Up);
         if !self.loss_round_start || self.loss_count == 0 || is_probing {
             return;
         }
@@ -443,7 +443,7 @@ impl Bbr {
     }
 
     fn check_startup_done(&mut self, sample: &Sample, mss: u32) {
-        if self.state != State::Startup {
+        if self.state != BbrState::Startup {
             return;
         }
         // `BBRCheckStartupHighLoss`.
@@ -456,20 +456,21 @@ impl Bbr {
             self.inflight_hi = bdp.max(self.inflight_latest);
         }
         if self.full_bw_reached {
-            self.state = State::Drain;
+            self.state = BbrState::Drain;
             self.drain_start_round = self.round_count;
         }
     }
 
     fn check_drain_done(&mut self, ack: &Signals, mss: u32) {
         let is_long = self.round_count.wrapping_sub(self.drain_start_round) > 3;
-        if self.state == State::Drain && (is_long || ack.inflight <= self.inflight_at(100, mss)) {
+        if self.state == BbrState::Drain && (is_long || ack.inflight <= self.inflight_at(100, mss))
+        {
             self.start_down(ack);
         }
     }
 
     fn start_down(&mut self, ack: &Signals) {
-        self.state = State::Down;
+        self.state = BbrState::Down;
         (self.loss_count, self.bw_latest, self.inflight_latest) = (0, 0, 0);
         self.probe_up_bytes = u64::MAX;
         // `BBRPickProbeWait`.
@@ -484,7 +485,7 @@ impl Bbr {
     }
 
     fn start_refill(&mut self, delivered: u64) {
-        self.state = State::Refill;
+        self.state = BbrState::Refill;
         self.reset_lower_bounds();
         (self.bw_probe_up_rounds, self.bw_probe_up_acks) = (0, 0);
         self.ack_phase = AckPhase::Init;
@@ -492,7 +493,7 @@ impl Bbr {
     }
 
     fn start_up(&mut self, ack: &Signals, sample: &Sample, cwnd: u32, mss: u32) {
-        self.state = State::Up;
+        self.state = BbrState::Up;
         self.bw_probe_samples = true;
         self.ack_phase = AckPhase::ProbeStarting;
         self.start_round(ack.delivered);
@@ -508,12 +509,12 @@ impl Bbr {
         self.adapt_long_term_model(ack, sample, cwnd, mss);
         let state = self.state;
         match state {
-            State::Down | State::Cruise if self.is_time_to_probe(ack, cwnd, mss) => {
+            BbrState::Down | BbrState::Cruise if self.is_time_to_probe(ack, cwnd, mss) => {
                 self.start_refill(ack.delivered);
             }
-            State::Down if self.is_time_to_cruise(ack, mss) => self.state = State::Cruise,
-            State::Refill if self.round_start => self.start_up(ack, sample, cwnd, mss),
-            State::Up if self.is_time_to_go_down(ack, sample, cwnd) => self.start_down(ack),
+            BbrState::Down if self.is_time_to_cruise(ack, mss) => self.state = BbrState::Cruise,
+            BbrState::Refill if self.round_start => self.start_up(ack, sample, cwnd, mss),
+            BbrState::Up if self.is_time_to_go_down(ack, sample, cwnd) => self.start_down(ack),
             _ => {}
         }
     }
@@ -526,7 +527,8 @@ impl Bbr {
         if self.ack_phase == AckPhase::ProbeStopping && self.round_start {
             // The end of the samples of a probe: `BBRAdvanceMaxBwFilter`.
             self.bw_probe_samples = false;
-            let is_cycling = !matches!(self.state, State::Startup | State::Drain | State::ProbeRtt);
+            let is_cycling =
+                !matches!(self.state, BbrState::Startup | BbrState::Drain | BbrState::ProbeRtt);
             self.ack_phase = AckPhase::Init;
             if is_cycling && !sample.is_app_limited && self.max_bw[1] > 0 {
                 self.max_bw = [self.max_bw[1], 0];
@@ -538,7 +540,7 @@ impl Bbr {
             }
         } else if self.inflight_hi != NONE {
             self.inflight_hi = self.inflight_hi.max(sample.tx_in_flight);
-            if self.state == State::Up {
+            if self.state == BbrState::Up {
                 self.probe_inflight_hi_upward(ack, cwnd, mss);
             }
         }
@@ -550,7 +552,7 @@ impl Bbr {
             let target = self.bdp(self.bw(), 100, mss).min(cwnd);
             self.inflight_hi = sample.tx_in_flight.max(percent(target, BETA));
         }
-        if self.state == State::Up {
+        if self.state == BbrState::Up {
             self.start_down(ack);
         }
     }
@@ -613,12 +615,12 @@ impl Bbr {
     /// Returns the window.
     fn check_probe_rtt(&mut self, ack: &Signals, cwnd: u32, mss: u32) -> u32 {
         let is_restart = core::mem::take(&mut self.idle_restart);
-        if self.state == State::ProbeRtt {
+        if self.state == BbrState::ProbeRtt {
             return self.handle_probe_rtt(ack, cwnd, mss);
         }
         if self.probe_rtt_expired && !is_restart {
             self.save_cwnd(cwnd);
-            self.state = State::ProbeRtt;
+            self.state = BbrState::ProbeRtt;
             self.probe_rtt_done_at = None;
             self.ack_phase = AckPhase::ProbeStopping;
             self.start_round(ack.delivered);
@@ -648,10 +650,10 @@ impl Bbr {
     fn exit_probe_rtt(&mut self, ack: &Signals) {
         self.probe_rtt_min_at = ack.now;
         self.reset_lower_bounds();
-        self.state = State::Startup;
+        self.state = BbrState::Startup;
         if self.full_bw_reached {
             self.start_down(ack);
-            self.state = State::Cruise;
+            self.state = BbrState::Cruise;
         }
     }
 
@@ -680,11 +682,11 @@ impl Bbr {
 
     const fn pacing_gain(&self) -> u64 {
         match self.state {
-            State::Startup => STARTUP_PACING_GAIN,
-            State::Drain => DRAIN_PACING_GAIN,
-            State::Down => 90,
-            State::Up => 125,
-            State::Cruise | State::Refill | State::ProbeRtt => 100,
+            BbrState::Startup => STARTUP_PACING_GAIN,
+            BbrState::Drain => DRAIN_PACING_GAIN,
+            BbrState::Down => 90,
+            BbrState::Up => 125,
+            BbrState::Cruise | BbrState::Refill | BbrState::ProbeRtt => 100,
         }
     }
 
@@ -697,7 +699,7 @@ impl Bbr {
 
     /// `BBRSetCwnd`.
     fn window(&self, ack: &Signals, cwnd: u32, mss: u32) -> u32 {
-        let gain = if self.state == State::Up { 225 } else { CWND_GAIN };
+        let gain = if self.state == BbrState::Up { 225 } else { CWND_GAIN };
         let extra_acked = self.extra_acked[0].max(self.extra_acked[1]);
         let max_inflight =
             self.with_budget(self.bdp(self.max_bw(), gain, mss).saturating_add(extra_acked), mss);
@@ -710,10 +712,10 @@ impl Bbr {
             cwnd
         };
         let most = match self.state {
-            State::ProbeRtt => self.inflight_with_headroom(mss).min(self.probe_rtt_cwnd(mss)),
-            State::Cruise => self.inflight_with_headroom(mss),
-            State::Down | State::Refill | State::Up => self.inflight_hi,
-            State::Startup | State::Drain => NONE,
+            BbrState::ProbeRtt => self.inflight_with_headroom(mss).min(self.probe_rtt_cwnd(mss)),
+            BbrState::Cruise => self.inflight_with_headroom(mss),
+            BbrState::Down | BbrState::Refill | BbrState::Up => self.inflight_hi,
+            BbrState::Startup | BbrState::Drain => NONE,
         };
         cwnd.min(most).min(self.inflight_lo).max(MIN_PIPE_SEGMENTS * mss)
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::super::harness::*;
-use super::super::{Context, Drained, Fate, Lost, Outcome, State};
+use super::super::{Context, Drained, Fate, Lost, Outcome, TcpState};
 use crate::config::Keepalive;
 use crate::seq::SeqNumber;
 
@@ -124,7 +124,7 @@ fn an_orphan_ends_without_the_application() {
     assert_eq!(bench.drain(), Drained::Empty);
     bench.hear(segment(0, 5));
     bench.drain();
-    assert_eq!(bench.connection.state, State::FinWait2);
+    assert_eq!(bench.connection.state, TcpState::FinWait2);
     assert!(bench.connection.sending.is_none());
     bench.hear(segment(0, 5).fin());
     assert_eq!(bench.fate, Fate::TimeWait);

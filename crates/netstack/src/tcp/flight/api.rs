@@ -87,7 +87,7 @@ pub enum Kind {
 
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum SendStep {
     /// These bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes behind `SND.NXT` are new whatever the kind.
     Send {
         /// The first byte's sequence number.

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::super::harness::*;
-use super::super::{Fate, State, Timestamps};
+use super::super::{Fate, TcpState, Timestamps};
 use crate::seq::SeqNumber;
 use crate::sim::Random;
 use crate::wire::Ecn;
@@ -192,7 +192,7 @@ fn rfc7323_2_windows_are_scaled() {
 /// The transitions of RFC 9293, 3.3.2 on the acknowledgement of our FIN, the peer's FIN, and both in one segment.
 #[test]
 fn rfc9293_3_3_2_states_follow_the_fins() {
-    use State::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck};
+    use TcpState::{CloseWait, Closing, Established, FinWait1, FinWait2, LastAck};
     // (state, peer's FIN, our FIN acknowledged, state, fate)
     let cases = [
         (0, true, false, CloseWait, Fate::Keep),

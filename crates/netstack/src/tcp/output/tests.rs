@@ -6,7 +6,7 @@ use std::vec::Vec;
 use outq::OutQ;
 
 use super::super::harness::*;
-use super::super::{Drained, Fate, Lost, State, Timestamps};
+use super::super::{Drained, Fate, Lost, TcpState, Timestamps};
 use crate::transmit::Full;
 use crate::wire::Ecn;
 
@@ -186,11 +186,11 @@ fn a_gap_in_the_queue_holds_bytes_and_fin_back() {
     bench.connection.shutdown();
     assert_eq!(bench.drain(), Drained::Empty);
     assert_eq!(bench.sent(), ["P. 0+4 ack 0"]);
-    assert_eq!(bench.connection.state, State::Established);
+    assert_eq!(bench.connection.state, TcpState::Established);
     bench.queue.fill(body, b"body".to_vec());
     bench.drain();
     assert_eq!(bench.sent(), ["FP. 4+4 ack 0"]);
-    assert_eq!(bench.connection.state, State::FinWait1);
+    assert_eq!(bench.connection.state, TcpState::FinWait1);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_fin_rides_on_the_last_segment() {
             let all = i64::try_from(len).unwrap() + 1;
             assert_eq!(position(ISS, bench.connection.snd_nxt), all);
             bench.hear(segment(0, all));
-            assert_eq!(bench.connection.state, State::FinWait2);
+            assert_eq!(bench.connection.state, TcpState::FinWait2);
             bench.drain();
             assert_eq!(bench.queue.released(), u64::try_from(len).unwrap());
         }
@@ -267,11 +267,11 @@ fn a_fin_is_sent_again() {
     assert_eq!(bench.sent(), ["FP. 0+3 ack 0"]);
     bench.hear(segment(0, 3));
     bench.drain();
-    assert_eq!(bench.connection.state, State::FinWait1);
+    assert_eq!(bench.connection.state, TcpState::FinWait1);
     bench.repeat();
     assert_eq!(bench.sent(), ["F. 3+0 ack 0"]);
     bench.hear(segment(0, 4));
-    assert_eq!(bench.connection.state, State::FinWait2);
+    assert_eq!(bench.connection.state, TcpState::FinWait2);
 }
 
 impl Bench {
@@ -416,7 +416,7 @@ fn a_window_of_one_byte_moves_every_byte() {
         bench.drain();
     }
     assert_eq!(got, b"abcdef");
-    assert_eq!(bench.connection.state, State::FinWait2);
+    assert_eq!(bench.connection.state, TcpState::FinWait2);
 }
 
 #[test]

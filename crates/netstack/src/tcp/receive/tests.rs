@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::vec::Vec;
 
 use super::super::harness::*;
-use super::super::{Fate, State};
+use super::super::{Fate, TcpState};
 
 const DELAY: Option<Duration> = Some(Duration::from_millis(40));
 
@@ -126,11 +126,11 @@ fn bytes_behind_the_window_are_cut_off() {
     bench.connection.rcv_edge = bench.connection.rcv_nxt + 8;
     bench.hear(segment(0, 0).data(b"0123456789").fin());
     assert_eq!(bench.received, b"01234567");
-    assert_eq!(bench.connection.state, State::Established, "the FIN is behind the window, too");
+    assert_eq!(bench.connection.state, TcpState::Established, "the FIN is behind the window, too");
     bench.acknowledge();
     bench.hear(segment(8, 0).data(b"89").fin());
     assert_eq!(bench.received, b"0123456789");
-    assert_eq!(bench.connection.state, State::CloseWait);
+    assert_eq!(bench.connection.state, TcpState::CloseWait);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn rfc9293_3_10_7_4_eighth_a_fin_behind_a_gap_waits() {
     assert_eq!(bench.sent(), [". 0+0 ack 0 5-10"]);
     bench.hear(segment(0, 0).data(b"abcde"));
     assert_eq!(bench.sent(), [". 0+0 ack 11"]);
-    assert_eq!((bench.connection.state, &bench.news[..]), (State::CloseWait, &["ended"][..]));
+    assert_eq!((bench.connection.state, &bench.news[..]), (TcpState::CloseWait, &["ended"][..]));
     assert_eq!(bench.received, b"abcdefghij");
     assert!(bench.connection.held.is_none());
 
@@ -148,7 +148,7 @@ fn rfc9293_3_10_7_4_eighth_a_fin_behind_a_gap_waits() {
     bench.hear(segment(5, 0).fin());
     assert_eq!(bench.sent(), [". 0+0 ack 0"]);
     bench.hear(segment(0, 0).data(b"abcde"));
-    assert_eq!((bench.connection.state, &bench.news[..]), (State::CloseWait, &["ended"][..]));
+    assert_eq!((bench.connection.state, &bench.news[..]), (TcpState::CloseWait, &["ended"][..]));
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_connection_waits_for_the_application() {
     bench.connection.shutdown();
     bench.drain();
     bench.hear(segment(5, 1));
-    assert_eq!((bench.connection.state, bench.fate), (State::LastAck, Fate::Keep));
+    assert_eq!((bench.connection.state, bench.fate), (TcpState::LastAck, Fate::Keep));
     bench.set_receiving(true);
     assert_eq!((&bench.received[..], bench.fate), (&b"last"[..], Fate::Closed));
 }
@@ -309,7 +309,7 @@ fn nothing_follows_a_fin() {
     assert!(bench.received.is_empty());
     bench.hear(segment(0, 0).fin());
     assert_eq!(bench.sent(), [". 0+0 ack 1"]);
-    assert_eq!(bench.connection.state, State::CloseWait);
+    assert_eq!(bench.connection.state, TcpState::CloseWait);
 }
 
 /// Segments in any order, any overlap, twice, and an application that stops receiving now and then.

@@ -31,7 +31,7 @@ const RECORDS_KEPT: usize = 64;
 
 /// What is known about sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SentState {
     /// Sent, and not known to be lost.
     InFlight,
     /// Selectively acknowledged.
@@ -50,7 +50,7 @@ pub(crate) struct Record {
     /// The last transmission.
     pub(crate) sent_at: Time,
     /// What became of it.
-    pub(crate) state: State,
+    pub(crate) state: SentState,
     /// Whether it was sent more than once: what acknowledges it may mean either time (Karn's algorithm).
     pub(crate) is_again: bool,
     /// What had been delivered at the last transmission.
@@ -124,7 +124,7 @@ impl Delivery {
             self.lowest_once = Some(lowest);
             let oldest = self.oldest_sent_at.map_or(record.sent_at, |at| at.min(record.sent_at));
             self.oldest_sent_at = Some(oldest);
-            self.was_not_lost |= record.state == State::Lost;
+            self.was_not_lost |= record.state == SentState::Lost;
         } else {
             self.has_again = true;
             if self.may_be_an_earlier_transmission(record) {
@@ -281,7 +281,9 @@ impl Sent {
         if self.lost == 0 {
             return None;
         }
-        self.records.range(self.index(self.lost_from)..).find(|record| record.state == State::Lost)
+        self.records
+            .range(self.index(self.lost_from)..)
+            .find(|record| record.state == SentState::Lost)
     }
 
     /// Notes that new bytes were sent.
@@ -289,7 +291,8 @@ impl Sent {
         self.pipe += bytes;
         if let Some(last) = self.records.back_mut() {
             debug_assert_eq!(last.end(), from, "records are contiguous");
-            let is_same = last.sent_at == now && last.state == State::InFlight && !last.is_again;
+            let is_same =
+                last.sent_at == now && last.state == SentState::InFlight && !last.is_again;
             if is_same && last.bytes + bytes <= RECORD_BYTES_MAX {
                 last.bytes += bytes;
                 last.snapshot.extend(self.pipe);
@@ -301,7 +304,7 @@ impl Sent {
             from,
             bytes,
             sent_at: now,
-            state: State::InFlight,
+            state: SentState::InFlight,
             is_again: false,
             snapshot,
         });
@@ -317,8 +320,8 @@ impl Sent {
         let Some(record) = self.records.get_mut(i) else { return };
         record.sent_at = now;
         record.is_again = true;
-        if record.state == State::Lost {
-            record.state = State::InFlight;
+        if record.state == SentState::Lost {
+            record.state = SentState::InFlight;
             self.lost -= record.bytes;
             self.pipe += record.bytes;
         }
@@ -338,11 +341,11 @@ impl Sent {
             }
             let bytes = record.bytes.min(una - record.from);
             match record.state {
-                State::InFlight => self.pipe -= bytes,
-                State::Sacked => self.sacked -= bytes,
-                State::Lost => self.lost -= bytes,
+                SentState::InFlight => self.pipe -= bytes,
+                SentState::Sacked => self.sacked -= bytes,
+                SentState::Lost => self.lost -= bytes,
             }
-            if record.state != State::Sacked {
+            if record.state != SentState::Sacked {
                 delivery.add(record, record.from + bytes, bytes);
             }
             if bytes < record.bytes {
@@ -370,7 +373,7 @@ impl Sent {
             if !record.from.is_before(right) {
                 break;
             }
-            if record.state == State::Sacked {
+            if record.state == SentState::Sacked {
                 i += 1;
                 continue;
             }
@@ -403,12 +406,12 @@ impl Sent {
     fn mark_sacked(&mut self, i: usize, delivery: &mut Delivery) -> usize {
         let record = &mut self.records[i];
         match record.state {
-            State::Lost => self.lost -= record.bytes,
+            SentState::Lost => self.lost -= record.bytes,
             _ => self.pipe -= record.bytes,
         }
         self.sacked += record.bytes;
         delivery.add(record, record.end(), record.bytes);
-        record.state = State::Sacked;
+        record.state = SentState::Sacked;
         self.join(i + 1);
         if self.join(i) { i - 1 } else { i }
     }
@@ -417,7 +420,7 @@ impl Sent {
     fn join(&mut self, i: usize) -> bool {
         let Some(record) = self.records.get(i).copied() else { return false };
         let Some(front) = i.checked_sub(1).map(|i| &mut self.records[i]) else { return false };
-        let both = front.state == State::Sacked && record.state == State::Sacked;
+        let both = front.state == SentState::Sacked && record.state == SentState::Sacked;
         if both {
             front.bytes += record.bytes;
             front.is_again |= record.is_again;
@@ -445,12 +448,12 @@ impl Sent {
                 }
                 continue;
             }
-            if record.state != State::InFlight {
+            if record.state != SentState::InFlight {
                 continue;
             }
             let lost_at = later(record.sent_at, patience_us);
             if lost_at <= now {
-                record.state = State::Lost;
+                record.state = SentState::Lost;
                 self.pipe -= record.bytes;
                 self.lost += record.bytes;
                 self.deliveries.lose(record.bytes);
@@ -465,12 +468,12 @@ impl Sent {
     /// Marks the first segment as lost (RFC 5681, 3.2, step 2, and RFC 6582, 3.2, step 3), unless that was done.
     pub(crate) fn mark_first_lost(&mut self, mss: u32) {
         let Some(first) = self.records.front().copied() else { return };
-        if first.state != State::InFlight || first.is_again {
+        if first.state != SentState::InFlight || first.is_again {
             return;
         }
         self.split(0, first.from + first.bytes.min(mss));
         let first = &mut self.records[0];
-        first.state = State::Lost;
+        first.state = SentState::Lost;
         self.pipe -= first.bytes;
         self.lost += first.bytes;
         self.deliveries.lose(first.bytes);
@@ -480,8 +483,8 @@ impl Sent {
     /// Marks all as lost but what the peer has.
     pub(crate) fn mark_all_lost(&mut self) {
         for record in &mut self.records {
-            if record.state == State::InFlight {
-                record.state = State::Lost;
+            if record.state == SentState::InFlight {
+                record.state = SentState::Lost;
                 self.pipe -= record.bytes;
                 self.lost += record.bytes;
             }
@@ -494,8 +497,8 @@ impl Sent {
     /// Takes back that records are lost: they were late.
     pub(crate) fn mark_none_lost(&mut self) {
         for record in &mut self.records {
-            if record.state == State::Lost {
-                record.state = State::InFlight;
+            if record.state == SentState::Lost {
+                record.state = SentState::InFlight;
                 self.lost -= record.bytes;
                 self.pipe += record.bytes;
             }
@@ -505,14 +508,14 @@ impl Sent {
     /// Whether the peer has dropped what it had acknowledged selectively (RFC 2018, 8): the bytes at
     /// `SND.UNA` would be acknowledged otherwise.
     pub(crate) fn is_reneged(&self) -> bool {
-        self.records.front().is_some_and(|first| first.state == State::Sacked)
+        self.records.front().is_some_and(|first| first.state == SentState::Sacked)
     }
 
     /// Takes back all selective acknowledgements: the bytes are in flight, as far as is known.
     pub(crate) fn forget_sacked(&mut self) {
         for record in &mut self.records {
-            if record.state == State::Sacked {
-                record.state = State::InFlight;
+            if record.state == SentState::Sacked {
+                record.state = SentState::InFlight;
                 record.is_again = true;
                 self.sacked -= record.bytes;
                 self.pipe += record.bytes;
@@ -558,15 +561,18 @@ impl Sent {
             assert_eq!(record.from, at, "records are contiguous");
             assert!(record.bytes > 0, "no record is empty");
             match record.state {
-                State::InFlight => pipe += record.bytes,
-                State::Lost => {
+                SentState::InFlight => pipe += record.bytes,
+                SentState::Lost => {
                     lost += record.bytes;
                     assert!(!record.from.is_before(self.lost_from), "a lost byte is overlooked");
                 }
-                State::Sacked => sacked += record.bytes,
+                SentState::Sacked => sacked += record.bytes,
             }
-            assert!(!(was_sacked && record.state == State::Sacked), "sacked records are joined");
-            was_sacked = record.state == State::Sacked;
+            assert!(
+                !(was_sacked && record.state == SentState::Sacked),
+                "sacked records are joined"
+            );
+            was_sacked = record.state == SentState::Sacked;
             let is_ordered = !record.is_again || !record.end().is_after(self.again_end);
             assert!(is_ordered || was_sacked, "again_end is behind what was sent again");
             at = record.end();

@@ -208,7 +208,7 @@ impl Uring {
                 let Pinned::Statx(raw) = &slot.pinned else { unreachable!("set by submit") };
                 // SAFETY: zeroed is a valid `statx`, and the kernel has filled it by now.
                 let raw = unsafe { raw.assume_init_ref() };
-                let Some(site) = mounts::Place::from(raw).site() else {
+                let Some(site) = mounts::FileLocation::from(raw).site() else {
                     // A helper thread looks again, and learns of the mount.
                     return common.submit_job(key);
                 };

@@ -50,7 +50,7 @@ impl Flow {
         }
         flow.hear(TOLD);
         flow.hear(Told { inflight: BDP / 2, ..TOLD });
-        assert_eq!(flow.bbr.state, State::Cruise);
+        assert_eq!(flow.bbr.state, BbrState::Cruise);
         flow
     }
 
@@ -81,7 +81,7 @@ impl Flow {
     }
 
     /// Hears the same until the state is this one.
-    fn hear_until(&mut self, state: State, told: Told) {
+    fn hear_until(&mut self, state: BbrState, told: Told) {
         for _ in 0..1_000 {
             if self.bbr.state == state {
                 return;
@@ -109,17 +109,17 @@ fn startup_doubles_the_rate_and_ends_after_three_rounds_without_growth() {
     let mut flow = Flow::new();
     for rate in [BW / 8, BW / 4, BW / 2, BW] {
         flow.hear(Told { rate, ..TOLD });
-        assert_eq!(flow.bbr.state, State::Startup);
+        assert_eq!(flow.bbr.state, BbrState::Startup);
         assert_eq!(flow.bbr.pacing_rate(flow.cwnd, RTT_US), rate * 277 * 99 / 10_000);
     }
     assert_eq!(flow.hear_until_change(Told { inflight: 2 * BDP, ..TOLD }), 3);
-    assert_eq!(flow.bbr.state, State::Drain);
+    assert_eq!(flow.bbr.state, BbrState::Drain);
     assert_eq!(flow.bbr.pacing_rate(flow.cwnd, RTT_US), BW * 99 / 200);
     flow.hear(Told { inflight: BDP + MSS, ..TOLD });
-    assert_eq!(flow.bbr.state, State::Drain);
+    assert_eq!(flow.bbr.state, BbrState::Drain);
     // The queue is empty, and so `ProbeBW_DOWN` has nothing to do.
     flow.hear(TOLD);
-    assert_eq!(flow.bbr.state, State::Cruise);
+    assert_eq!(flow.bbr.state, BbrState::Cruise);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn startup_goes_on_while_the_application_is_the_limit() {
     for _ in 0..100 {
         flow.hear(Told { is_app_limited: true, ..TOLD });
     }
-    assert_eq!((flow.bbr.state, flow.bbr.max_bw()), (State::Startup, BW));
+    assert_eq!((flow.bbr.state, flow.bbr.max_bw()), (BbrState::Startup, BW));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn startup_ends_with_high_loss() {
     // Six acknowledgements with losses in one round trip.
     flow.bbr.loss_count = STARTUP_FULL_LOSS_COUNT;
     flow.hear(Told { lost: BDP / 5, inflight: 2 * BDP, ..TOLD });
-    assert_eq!(flow.bbr.state, State::Drain);
+    assert_eq!(flow.bbr.state, BbrState::Drain);
     assert_eq!(flow.bbr.inflight_hi, BDP);
 }
 
@@ -149,23 +149,23 @@ fn probe_bw_cycles() {
     // 63 round trips at most, as it is 1.3 s here.
     let rounds = flow.hear_until_change(TOLD);
     assert!((55..=63).contains(&rounds), "{rounds}");
-    assert_eq!(flow.bbr.state, State::Refill);
+    assert_eq!(flow.bbr.state, BbrState::Refill);
     assert_eq!(flow.hear_until_change(TOLD), 1);
-    assert_eq!(flow.bbr.state, State::Up);
+    assert_eq!(flow.bbr.state, BbrState::Up);
     assert_eq!(flow.bbr.pacing_rate(flow.cwnd, RTT_US), BW * 125 * 99 / 10_000);
     assert_eq!(flow.hear_until_change(TOLD), 3);
-    assert_eq!(flow.bbr.state, State::Down);
+    assert_eq!(flow.bbr.state, BbrState::Down);
     assert_eq!(flow.bbr.pacing_rate(flow.cwnd, RTT_US), BW * 90 * 99 / 10_000);
     assert_eq!(flow.hear_until_change(Told { inflight: BDP / 2, ..TOLD }), 1);
-    assert_eq!(flow.bbr.state, State::Cruise);
+    assert_eq!(flow.bbr.state, BbrState::Cruise);
 }
 
 #[test]
 fn the_bandwidth_is_the_greatest_of_two_cycles() {
     let mut flow = Flow::cruising();
     for (rate, during, after) in [(2 * BW, 2 * BW, 2 * BW), (BW, 2 * BW, BW)] {
-        flow.hear_until(State::Up, Told { inflight: BDP / 2, ..TOLD });
-        while flow.bbr.state == State::Up {
+        flow.hear_until(BbrState::Up, Told { inflight: BDP / 2, ..TOLD });
+        while flow.bbr.state == BbrState::Up {
             flow.hear(Told { rate, ..TOLD });
             assert_eq!(flow.bbr.max_bw(), during);
         }
@@ -185,18 +185,18 @@ fn a_loss_bounds_the_rate_until_the_next_refill() {
     assert!(flow.bbr.bw() < BW && flow.bbr.bw() >= BW / 2, "{}", flow.bbr.bw());
     assert!(flow.cwnd < 2 * BDP, "{}", flow.cwnd);
     flow.hear_until_change(Told { rate: BW / 2, ..TOLD });
-    assert_eq!((flow.bbr.state, flow.bbr.bw()), (State::Refill, BW));
+    assert_eq!((flow.bbr.state, flow.bbr.bw()), (BbrState::Refill, BW));
 }
 
 #[test]
 fn a_probe_with_losses_sets_the_long_term_bound_and_one_without_raises_it() {
     let mut flow = Flow::cruising();
-    flow.hear_until(State::Up, TOLD);
+    flow.hear_until(BbrState::Up, TOLD);
     flow.hear(Told { inflight: 300_000, lost: 30_000, ..TOLD });
-    assert_eq!((flow.bbr.state, flow.bbr.inflight_hi), (State::Down, 300_000));
+    assert_eq!((flow.bbr.state, flow.bbr.inflight_hi), (BbrState::Down, 300_000));
     flow.hear(Told { inflight: BDP / 2, ..TOLD });
     assert!(flow.cwnd <= 300_000 / 100 * 85, "headroom in cruise: {}", flow.cwnd);
-    flow.hear_until(State::Up, TOLD);
+    flow.hear_until(BbrState::Up, TOLD);
     for _ in 0..5 {
         flow.hear(Told { is_cwnd_limited: true, ..TOLD });
     }
@@ -208,7 +208,7 @@ fn probe_rtt_comes_after_five_seconds_and_lasts_200_ms() {
     let mut flow = Flow::cruising();
     let start = flow.now;
     let queued = Told { rtt_us: RTT_US + 1_000, ..TOLD };
-    flow.hear_until(State::ProbeRtt, queued);
+    flow.hear_until(BbrState::ProbeRtt, queued);
     let waited = flow.now.since(start).as_millis();
     assert!((4_700..5_200).contains(&waited), "{waited} ms");
     flow.hear(queued);
@@ -217,7 +217,7 @@ fn probe_rtt_comes_after_five_seconds_and_lasts_200_ms() {
     flow.hear_until_change(Told { inflight: BDP / 2, ..TOLD });
     let lasted = flow.now.since(start).as_millis();
     assert!((200..280).contains(&lasted), "{lasted} ms");
-    assert_eq!((flow.bbr.state, flow.bbr.min_rtt_us), (State::Cruise, RTT_US));
+    assert_eq!((flow.bbr.state, flow.bbr.min_rtt_us), (BbrState::Cruise, RTT_US));
     assert!(flow.cwnd > BDP, "{}", flow.cwnd);
 }
 
@@ -242,11 +242,11 @@ fn the_bandwidth_survives_an_idle_time() {
     let flow = Flow::cruising();
     let bbr = Bbr::load(flow.bbr.save(), RTT_US, MSS);
     assert!(bbr.max_bw() - BW <= SAVED_BW_UNIT, "{}", bbr.max_bw());
-    assert_eq!((bbr.state, bbr.full_bw_reached, bbr.min_rtt_us), (State::Refill, true, RTT_US));
+    assert_eq!((bbr.state, bbr.full_bw_reached, bbr.min_rtt_us), (BbrState::Refill, true, RTT_US));
     let mut young = Flow::new();
     young.hear(TOLD);
     let bbr = Bbr::load(young.bbr.save(), RTT_US, MSS);
-    assert_eq!((bbr.state, bbr.full_bw_reached), (State::Startup, false));
+    assert_eq!((bbr.state, bbr.full_bw_reached), (BbrState::Startup, false));
     assert!(bbr.pacing_rate(0, RTT_US) > BW * 2);
     // A very short response has measured too little: the initial window leads.
     let mut young = Flow::new();

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use std::eprintln;
 
-use super::super::{Ack, Flight, Next, Offer, Path, Saved, TimerOutcome};
+use super::super::{Ack, Flight, Offer, Path, Saved, SendStep, TimerOutcome};
 use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
@@ -382,7 +382,9 @@ fn send(world: &mut World, flight: &mut Flight, all: SeqNumber, window: u32) {
             cut_bytes_max: world.scene.cut_bytes_max,
         };
         let pipe = flight.status().pipe;
-        let Next::Send { from, bytes, kind, .. } = flight.next(world.now, &offer) else { return };
+        let SendStep::Send { from, bytes, kind, .. } = flight.next(world.now, &offer) else {
+            return;
+        };
         assert!(bytes > 0 && bytes <= world.scene.cut_bytes_max.max(world.scene.mss));
         let is_new = from == flight.snd_nxt();
         let is_probe = kind == super::super::Kind::Probe;

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::super::{Ack, Acked, Flight, Kind, Next, Offer, Path, Saved, TimerOutcome};
+use super::super::{Ack, Acked, Flight, Kind, Offer, Path, Saved, SendStep, TimerOutcome};
 use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
@@ -60,7 +60,7 @@ impl Bench {
         self.now = self.now + Duration::from_millis(ms);
     }
 
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> SendStep {
         let offer = Offer {
             new_bytes: self.new_bytes,
             window_end: self.flight.snd_una() + self.window,
@@ -76,12 +76,12 @@ impl Bench {
         let mut sent = Vec::new();
         loop {
             let (from, bytes, kind) = match self.next() {
-                Next::Send { from, bytes, kind, .. } => (from, bytes, kind),
-                Next::WaitUntil(at) => {
+                SendStep::Send { from, bytes, kind, .. } => (from, bytes, kind),
+                SendStep::WaitUntil(at) => {
                     self.now = at;
                     continue;
                 }
-                Next::Blocked => return sent,
+                SendStep::Blocked => return sent,
             };
             if from == self.flight.snd_nxt() {
                 self.new_bytes -= bytes;
@@ -154,7 +154,7 @@ fn new(segments: core::ops::Range<u32>) -> Vec<Sent> {
 fn rfc6928_2_ten_segments_leave_at_once() {
     let mut bench = Bench::sack();
     assert_eq!(bench.push(20), new(0..10));
-    assert_eq!(bench.next(), Next::Blocked);
+    assert_eq!(bench.next(), SendStep::Blocked);
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn rfc3168_6_1_2_congestion_is_heeded_once_in_a_window() {
     let mut carried = Vec::new();
     for una in 2..=10 {
         bench.pass_ms(20);
-        while let Next::Send { from, bytes, kind, cwr } = bench.next() {
+        while let SendStep::Send { from, bytes, kind, cwr } = bench.next() {
             carried.push(cwr);
             bench.flight.sent(bench.now, from, bytes, kind);
         }
@@ -618,10 +618,10 @@ fn pacing_spreads_a_window_and_its_moment_is_a_deadline() {
     bench.new_bytes = 100_000;
     bench.pass_ms(RTT_MS);
     bench.hear(9_000, &[], None, false);
-    while let Next::Send { from, bytes, kind, .. } = bench.next() {
+    while let SendStep::Send { from, bytes, kind, .. } = bench.next() {
         bench.flight.sent(bench.now, from, bytes, kind);
     }
-    let Next::WaitUntil(at) = bench.next() else { panic!("all leaves at once") };
+    let SendStep::WaitUntil(at) = bench.next() else { panic!("all leaves at once") };
     assert_eq!(bench.flight.deadline(), Some(at));
     // Twice the window of 19 segments in a round trip is one in 2.63 ms; a first one may come 2 ms late.
     assert_eq!(bench.flight.status().pipe, 2_000);
