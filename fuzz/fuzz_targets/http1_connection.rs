@@ -6,7 +6,7 @@
 #![no_main]
 
 use http1::server::{Connection, Eof, Event};
-use http1::{Framing, Limits};
+use http1::Limits;
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits {
@@ -75,7 +75,7 @@ fn run(stream: &[u8], pieces: &[u8], close_after: usize, decode: Option<u8>) -> 
                 assert!(!request.expect_continue || request.keep_alive);
                 if let Some(bytes_max) = decode {
                     let decoded = connection.decode_body(request, bytes_max.into());
-                    if decoded.is_ok() && request.framing != Framing::None {
+                    if decoded.is_ok() && request.head.framing.has_content() {
                         assert!(!connection.is_idle() && !connection.is_closed());
                     }
                 }

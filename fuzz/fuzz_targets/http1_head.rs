@@ -3,8 +3,8 @@
 
 #![no_main]
 
-use http::{Field, Head, Method, Target, Version};
-use http1::{Framing, Limits, Request, parse};
+use http::{Field, Framing, Head, Method, Target, Version};
+use http1::{Limits, Request, parse};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits =
@@ -42,13 +42,16 @@ fn check_request(request: &Request<'_>) {
     let lengths = head.lines(Field::ContentLength).count();
     assert!(lengths <= 1);
     assert!(lengths == 0 || !head.has(Field::TransferEncoding));
-    match request.framing {
+    match head.framing {
+        Framing::Tunnel => {
+            assert!(head.has(Field::Connection) && !head.has(Field::TransferEncoding));
+        }
         Framing::None => assert!(!request.expect_continue && !head.has(Field::TransferEncoding)),
         Framing::Length(length) => assert!(length > 0 && lengths == 1),
-        Framing::Chunked => assert!(head.has(Field::TransferEncoding)),
+        Framing::Unknown => assert!(head.has(Field::TransferEncoding)),
     }
     if head.version == Version::Http10 {
-        assert!(!request.expect_continue && request.framing != Framing::Chunked);
+        assert!(!request.expect_continue && !matches!(head.framing, Framing::Unknown | Framing::Tunnel));
         assert!(!request.keep_alive || head.has(Field::Connection));
     } else {
         assert_eq!(head.lines(Field::Host).count(), 1);

@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::bytes;
 use crate::field::{Field, FieldIndex};
+use crate::framing::Framing;
 use crate::method::Method;
 
 /// The head of a request: a view of bytes that a parser has accepted.
@@ -21,6 +22,8 @@ pub struct Head<'a> {
     pub target: Target<'a>,
     /// The version of the request. It decides what the wire may use, and is shown in logs.
     pub version: Version,
+    /// The content that follows, which the parser says: there is none unless it sets this.
+    pub framing: Framing,
     /// The authority that the target names, if it names one.
     authority: Option<&'a [u8]>,
     /// All field lines, each with its line end.
@@ -85,7 +88,16 @@ impl<'a> Head<'a> {
         index: FieldIndex,
     ) -> Self {
         assert!(lines.len() <= Self::LINES_BYTES_MAX, "a head with too many bytes of fields");
-        Self { method, target, version, authority, lines, index }
+        let framing = Framing::None;
+        Self { method, target, version, framing, authority, lines, index }
+    }
+
+    /// The same head with this framing of the content that follows.
+    #[must_use]
+    #[inline]
+    pub const fn with_framing(mut self, framing: Framing) -> Self {
+        self.framing = framing;
+        self
     }
 
     /// The head of a request for another resource, with the same fields: a request that is handed over.
@@ -212,6 +224,7 @@ impl fmt::Debug for Head<'_> {
             .field("method", &self.method)
             .field("target", &self.target)
             .field("version", &self.version)
+            .field("framing", &self.framing)
             .field("host", &self.host().map(Text))
             .field("lines", &Text(self.lines))
             .finish()

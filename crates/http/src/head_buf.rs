@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::field::FieldIndex;
+use crate::framing::Framing;
 use crate::head::{Head, Target, Version};
 use crate::method::Method;
 
@@ -15,7 +16,7 @@ use crate::method::Method;
 ///
 /// It keeps the positions that the parser found, so [`as_head`](Self::as_head) parses nothing
 /// again. Thousands may wait, so it takes no more than the bytes of the head, without its line end
-/// and version, and four bytes for each known field in it.
+/// and version, four bytes for each known field in it, and eight for the length of its content.
 ///
 /// ```
 /// use http::{Field, FieldIndex, Head, HeadBuf, Method, Target, Version};
@@ -32,14 +33,15 @@ use crate::method::Method;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct HeadBuf {
-    /// One after the other: method, path, query, authority, field lines, and the positions of the
-    /// known fields as [`FieldIndex::write_spans`] writes them.
+    /// One after the other: method, path, query, authority, field lines, the positions of the
+    /// known fields as [`FieldIndex::write_spans`] writes them, and the length of the content if it is known.
     bytes: Box<[u8]>,
     method_len: u32,
     target: Form,
     /// The length of the authority, if the target names one.
     authority_len: Option<u32>,
     version: Version,
+    content: Content,
     /// The sets of [`FieldIndex::sets`].
     sets: [u32; 2],
 }
@@ -50,6 +52,15 @@ enum Form {
     Origin { path_len: u32, query_len: Option<u32> },
     Asterisk,
     Authority,
+}
+
+/// A [`Framing`] whose length is kept elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    None,
+    Length,
+    Unknown,
+    Tunnel,
 }
 
 // Held for each request that waits.
@@ -69,9 +80,19 @@ impl HeadBuf {
             Form::Authority => Target::Authority,
         };
         let authority = self.authority_len.map(|len| take(&mut rest, len));
+        let framing = match self.content {
+            Content::None => Framing::None,
+            Content::Length => {
+                let (before, length) = rest.split_last_chunk().expect("a length is written");
+                rest = before;
+                Framing::Length(u64::from_ne_bytes(*length))
+            }
+            Content::Unknown => Framing::Unknown,
+            Content::Tunnel => Framing::Tunnel,
+        };
         let (lines, spans) = rest.split_at(rest.len() - FieldIndex::spans_len(self.sets));
         let index = FieldIndex::from_spans(self.sets, spans);
-        Head::new(method, target, self.version, authority, lines, index)
+        Head::new(method, target, self.version, authority, lines, index).with_framing(framing)
     }
 
     /// Bytes on the heap.
@@ -96,12 +117,20 @@ impl Head<'_> {
         let parts =
             [method, path, query.unwrap_or_default(), authority.unwrap_or_default(), self.text()];
         let sets = self.index().sets();
+        let (content, length) = match self.framing {
+            Framing::None => (Content::None, None),
+            Framing::Length(length) => (Content::Length, Some(length.to_ne_bytes())),
+            Framing::Unknown => (Content::Unknown, None),
+            Framing::Tunnel => (Content::Tunnel, None),
+        };
+        let length = length.as_ref().map_or(&[][..], |length| length);
         let text_len: usize = parts.iter().map(|part| part.len()).sum();
-        let mut bytes = Vec::with_capacity(text_len + FieldIndex::spans_len(sets));
+        let mut bytes = Vec::with_capacity(text_len + FieldIndex::spans_len(sets) + length.len());
         for part in parts {
             bytes.extend_from_slice(part);
         }
         self.index().write_spans(&mut bytes);
+        bytes.extend_from_slice(length);
         HeadBuf {
             bytes: bytes.into_boxed_slice(),
             method_len: len(method),
@@ -114,6 +143,7 @@ impl Head<'_> {
             },
             authority_len: authority.map(len),
             version: self.version,
+            content,
             sets,
         }
     }
@@ -153,7 +183,7 @@ mod tests {
         let copy = buf.as_head();
         assert_eq!(&copy, head);
         assert_eq!((copy.method, copy.target), (head.method, head.target));
-        assert_eq!(copy.version, head.version);
+        assert_eq!((copy.version, copy.framing), (head.version, head.framing));
         assert_eq!(copy.host(), head.host());
         assert!(copy.fields().eq(head.fields()));
         for &field in Field::ALL {
@@ -183,6 +213,9 @@ mod tests {
         let head = Head::new(Method::Get, target, Version::Http11, None, lines.as_bytes(), index);
         check(&head);
         assert_eq!(head.to_owned().memory(), "GET/a".len() + lines.len() + 2 * 4);
+        let head = head.with_framing(Framing::Length(u64::MAX));
+        check(&head);
+        assert_eq!(head.to_owned().memory(), "GET/a".len() + lines.len() + 2 * 4 + 8);
     }
 
     proptest! {
@@ -194,6 +227,12 @@ mod tests {
             form in 0..3,
             authority in proptest::option::of("[a-z:0-9]{0,9}"),
             old: bool,
+            framing in prop_oneof![
+                Just(Framing::None),
+                any::<u64>().prop_map(Framing::of_length),
+                Just(Framing::Unknown),
+                Just(Framing::Tunnel),
+            ],
             fields in proptest::collection::vec(
                 (0..=Field::ALL.len(), "[!-~]?([ -~]{0,9}[!-~])?"), 0..9),
         ) {
@@ -207,14 +246,15 @@ mod tests {
                 1 => Target::Asterisk,
                 _ => Target::Authority,
             };
-            check(&Head::new(
+            let head = Head::new(
                 Method::of_token(method.as_bytes()),
                 target,
                 if old { Version::Http10 } else { Version::Http11 },
                 authority.as_deref().map(str::as_bytes),
                 lines.as_bytes(),
                 index_of(&lines),
-            ));
+            );
+            check(&head.with_framing(framing));
         }
     }
 }

@@ -77,6 +77,7 @@ pub mod precondition;
 pub mod range;
 
 mod field;
+mod framing;
 mod head;
 mod head_buf;
 mod method;
@@ -87,6 +88,7 @@ mod status;
 pub use encoding::{Coding, Codings};
 pub use etag::EntityTag;
 pub use field::{Field, FieldIndex};
+pub use framing::Framing;
 pub use head::{CONNECTION_OPTIONS_MAX, ConnectionOptions, Fields, Head, Lines, Target, Version};
 pub use head_buf::HeadBuf;
 pub use method::Method;

@@ -91,4 +91,4 @@ mod testing;
 mod tolerant;
 
 pub use limits::Limits;
-pub use request::{Framing, Request, parse};
+pub use request::{Request, parse};

@@ -19,7 +19,7 @@
 //! soon as the line shows it; fields that contradict each other are reported at the end of the head.
 
 use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
-use http::{Field, FieldIndex, Head, Method, Reject, Status, Target, Version};
+use http::{Field, FieldIndex, Framing, Head, Method, Reject, Status, Target, Version};
 
 use crate::framing;
 use crate::limits::{Limits, within};
@@ -35,13 +35,12 @@ pub const METHOD_BYTES_MAX: usize = 32;
 /// A request up to its body: the head, and what its fields say about the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The head.
+    /// The head. Content of [unknown](Framing::Unknown) length is chunked. It is a [tunnel](Framing::Tunnel) if the
+    /// client asks to switch the connection to another protocol (RFC 9110 §7.8), which HTTP/1.0 has not.
     pub head: Head<'a>,
     /// True if the target has bytes outside ASCII. Clients mean what they would be percent-encoded: see
     /// [`http::path::escape`].
     pub has_raw_target: bool,
-    /// The framing of the body that follows.
-    pub framing: Framing,
     /// True if the connection stays open after the response (RFC 9112 §9.3).
     ///
     /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long, or waits to be
@@ -52,9 +51,6 @@ pub struct Request<'a> {
     /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection)
     /// also clears it until the body is asked for: a body that is not read is not invited.
     pub expect_continue: bool,
-    /// True if the client asks to switch the connection to another protocol (RFC 9110 §7.8). Always
-    /// false in HTTP/1.0.
-    pub asks_upgrade: bool,
 }
 
 impl Request<'_> {
@@ -66,21 +62,10 @@ impl Request<'_> {
         self.keep_alive = head.method != Method::Connect
             && framing::keeps_alive(head.version, head.lines(Field::Connection));
         // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
-        self.expect_continue = self.framing != Framing::None
+        self.expect_continue = head.framing.has_content()
             && head.version == Version::Http11
             && head.lines(Field::Expect).flat_map(bytes::list).next().is_some();
     }
-}
-
-/// The framing of a request's body (RFC 9112 §6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// No body; also with `Content-Length: 0`.
-    None,
-    /// A body of so many bytes, at least one.
-    Length(u64),
-    /// A body of chunks, up to one of length zero and the trailer section.
-    Chunked,
 }
 
 /// Parses the head at the start of `input`. Returns the request and the length of its head, from the
@@ -152,16 +137,14 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     };
 
     let RequestLine { method, target, is_raw, authority, version, next } = line;
-    let head = Head::new(method, target, version, authority, lines, index);
+    let mut head = Head::new(method, target, version, authority, lines, index);
+    if let Some(length) = content_length {
+        head.framing = Framing::of_length(length);
+    }
     let mut request = Request {
         keep_alive: version == Version::Http11,
         has_raw_target: is_raw,
-        framing: match content_length {
-            None | Some(0) => Framing::None,
-            Some(length) => Framing::Length(length),
-        },
         expect_continue: false,
-        asks_upgrade: false,
         head,
     };
     if version == Version::Http11 && !request.head.has(Field::Host) {
@@ -409,12 +392,12 @@ fn check_host_field(is_first: bool, value: &[u8]) -> Result<(), Reject> {
 
 /// Sets what `Connection`, `Transfer-Encoding` and `Expect` say about the message and the connection.
 fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
-    let head = &request.head;
+    let head = &mut request.head;
     if head.has(Field::TransferEncoding) {
         let has_length = head.has(Field::ContentLength);
         let lines = head.lines(Field::TransferEncoding);
         framing::check_transfer_encoding(head.version, has_length, lines)?;
-        request.framing = Framing::Chunked;
+        head.framing = Framing::Unknown;
     }
     if head.version == Version::Http11 {
         for expectation in head.lines(Field::Expect).flat_map(bytes::list) {
@@ -422,10 +405,12 @@ fn interpret_hop_fields(request: &mut Request<'_>) -> Result<(), Reject> {
                 return Err(Reject::new(Status::ExpectationFailed, "an unknown expectation"));
             }
         }
-        request.asks_upgrade = head
-            .lines(Field::Connection)
-            .flat_map(bytes::list)
-            .any(|option| option.eq_ignore_ascii_case(b"upgrade"));
+        let mut options = head.lines(Field::Connection).flat_map(bytes::list);
+        if head.framing == Framing::None
+            && options.any(|option| option.eq_ignore_ascii_case(b"upgrade"))
+        {
+            head.framing = Framing::Tunnel;
+        }
     }
     request.set_persistence();
     Ok(())

@@ -3,11 +3,11 @@
 //!
 //! Reading list: RFC 9112 §6, §9; RFC 9110 §10.1.1.
 
-use http::Reject;
+use http::{Framing, Reject};
 
 use crate::body::{Decoder, Found};
 use crate::limits::Limits;
-use crate::request::{self, Framing, Request};
+use crate::request::{self, Request};
 
 /// One connection as the receiver of requests. It holds no bytes, only where it is among them.
 ///
@@ -154,7 +154,7 @@ impl Connection {
     ///
     /// If `request` is not the one delivered last.
     pub fn decode_body(&mut self, request: &mut Request<'_>, bytes_max: u64) -> Result<(), Reject> {
-        let Some(decoder) = decoder(request.framing, bytes_max)? else {
+        let Some(decoder) = decoder(request.head.framing, bytes_max)? else {
             return Ok(());
         };
         let is_skipped = matches!(self.state, State::SkipBody(_));
@@ -228,7 +228,7 @@ impl Connection {
     /// Prepares for the body of a request to be skipped.
     #[inline]
     fn accept(&mut self, request: &mut Request<'_>, limits: &Limits) {
-        self.state = match decoder(request.framing, limits.body_bytes_max) {
+        self.state = match decoder(request.head.framing, limits.body_bytes_max) {
             Ok(body) if request.keep_alive && !request.expect_continue => {
                 body.map_or(State::ExpectHead, State::SkipBody)
             }
@@ -253,9 +253,9 @@ impl Connection {
 /// more than `bytes_max` bytes is a 413.
 fn decoder(framing: Framing, bytes_max: u64) -> Result<Option<Decoder>, Reject> {
     Ok(Some(match framing {
-        Framing::None => return Ok(None),
+        Framing::None | Framing::Tunnel => return Ok(None),
         Framing::Length(length) => Decoder::length(length, bytes_max)?,
-        Framing::Chunked => Decoder::chunked(bytes_max),
+        Framing::Unknown => Decoder::chunked(bytes_max),
     }))
 }
 

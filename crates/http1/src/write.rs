@@ -7,9 +7,7 @@ use alloc::vec::Vec;
 
 use http::bytes::{self, QUERY, TOKEN};
 use http::date::{self, DATE_LEN};
-use http::{FieldSection, Method, ResponseHead, Status, Target};
-
-use crate::request::Framing;
+use http::{FieldSection, Framing, Method, ResponseHead, Status, Target};
 
 /// The parts of a response's head that belong to HTTP/1 and to this connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -151,8 +149,7 @@ fn push_optional(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
 /// The beginning of the head of a request that is sent to a server: its request line, `Host` and framing.
 ///
 /// ```
-/// use http::{Method, Target};
-/// use http1::Framing;
+/// use http::{Framing, Method, Target};
 /// use http1::write::{self, ConnectionOption, RequestStart};
 ///
 /// let start = RequestStart {
@@ -179,7 +176,7 @@ pub struct RequestStart<'a> {
     pub target: Target<'a>,
     /// The value of `Host`, and the target of CONNECT.
     pub host: &'a [u8],
-    /// The framing of the body that is going to follow.
+    /// The framing of the body that is going to follow: one of unknown length is chunked.
     pub framing: Framing,
 }
 
@@ -213,9 +210,9 @@ pub fn request_start(head: &RequestStart<'_>, out: &mut Vec<u8>) {
         Framing::None if matches!(head.method, Method::Post | Method::Put | Method::Patch) => {
             push_content_length(out, 0);
         }
-        Framing::None => {}
+        Framing::None | Framing::Tunnel => {}
         Framing::Length(length) => push_content_length(out, length),
-        Framing::Chunked => out.extend_from_slice(CHUNKED),
+        Framing::Unknown => out.extend_from_slice(CHUNKED),
     }
 }
 

@@ -12,8 +12,7 @@ use std::collections::HashSet;
 use std::hash::DefaultHasher;
 use std::sync::Arc;
 
-use http::Status;
-use http1::Framing;
+use http::{Framing, Status};
 use ring::Time;
 
 use crate::config::{Access, Permitted, Route};

@@ -8,7 +8,6 @@ use http::{FieldSection, ResponseHead, Status, Target, date};
 use proptest::prelude::*;
 
 use super::*;
-use crate::request;
 use crate::response::tests::nearly_a_response;
 use crate::server;
 use crate::testing::{Arriving, SMALL, check_in_pieces};
@@ -352,9 +351,8 @@ proptest! {
         value in "([!-~]([ -~]{0,9}[!-~])?)?",
     ) {
         let framing = match body.len() as u64 {
-            _ if chunked => request::Framing::Chunked,
-            0 => request::Framing::None,
-            length => request::Framing::Length(length),
+            _ if chunked => http::Framing::Unknown,
+            length => http::Framing::of_length(length),
         };
         let head = RequestStart {
             method: Method::of_token(method.as_bytes()),
@@ -370,7 +368,7 @@ proptest! {
         http::push_line(&mut out, b"X-A", value.as_bytes());
         let connection = if last { ConnectionOption::Close } else { ConnectionOption::Unsaid };
         write::request_end(connection, &mut out);
-        if framing != request::Framing::None {
+        if framing != http::Framing::None {
             write_body(body.as_bytes(), chunked, &pieces, &mut out);
         }
 
@@ -380,7 +378,7 @@ proptest! {
         prop_assert_eq!(received.head.method, head.method);
         prop_assert_eq!(received.head.target, head.target);
         prop_assert_eq!(received.head.host(), Some(head.host));
-        prop_assert_eq!(received.framing, framing);
+        prop_assert_eq!(received.head.framing, framing);
         prop_assert_eq!(received.keep_alive, !last);
         let sent = (&b"X-A"[..], value.as_bytes());
         prop_assert!(received.head.fields().any(|field| field == sent));

@@ -149,7 +149,7 @@ fn requests_are_written() {
             "PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 7\r\n\r\n",
         ),
         (
-            RequestStart { framing: Framing::Chunked, ..request(Method::Post) },
+            RequestStart { framing: Framing::Unknown, ..request(Method::Post) },
             Close,
             "POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
         ),

@@ -23,14 +23,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use http::{Head, Method, Status, Target, path};
-use http1::Framing;
+use http::{Framing, Head, Method, Status, Target, path};
 use ring::{Completion, Fd};
 
 use super::attach::{Authorizer, Wrapper};
 use super::cgi::Programs;
 use super::files::Files;
-use super::gateway;
 use super::gateway::bodies::Needs;
 use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
@@ -110,7 +108,7 @@ impl Handler for Router {
         };
         // A body that is collected may be no longer than all that are.
         let of_all = serving.snapshot.quota().bytes_max().max(terms.memory_max);
-        let is_collected = gateway::framing(request.head) == Framing::Chunked;
+        let is_collected = request.head.framing == Framing::Unknown;
         let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
         match serving.upstream(route) {
             Some(upstream) => {

@@ -32,9 +32,9 @@ mod work;
 use core::time::Duration;
 use std::rc::Rc;
 
-use http::{Head, HeadBuf, Reject, Status, Target, path};
+use http::{Framing, Head, HeadBuf, Reject, Status, Target, path};
 use http1::server::Event;
-use http1::{Framing, write};
+use http1::write;
 use ring::Time;
 use sendfile::{Piece, Progress};
 
@@ -673,7 +673,7 @@ impl Http1 {
             work.asked = Asked { last: true, skips_body_first: false, ..work.asked };
         }
         let number = self.next_number(work, requests.cx());
-        let has_more = request.framing != Framing::None || request.asks_upgrade;
+        let has_more = request.head.framing != Framing::None;
         if has_more
             && let Some(consumer) = requests.consumer(number, &request.head)
             && let Err(reject) = self.accept_body(work, request, consumer)

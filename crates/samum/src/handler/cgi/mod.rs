@@ -27,8 +27,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::{Field, Head, Method, ResponseHead, Status, bytes, path};
-use http1::Framing;
+use http::{Field, Framing, Head, Method, ResponseHead, Status, path};
 use ring::{Completion, Key, Op, Slab};
 
 use self::program::{Program, Progress, Stage};
@@ -41,8 +40,7 @@ use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use super::{
-    AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Part, Request, Response, Ticket, gateway,
-    page,
+    AnswerSize, BODY_BYTES_END, Body, Consumer, Found, Part, Request, Response, Ticket, page,
 };
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
@@ -126,8 +124,8 @@ impl Programs {
         needs: Needs,
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
-        let framing = gateway::framing(request.head);
-        if framing == Framing::None {
+        let framing = request.head.framing;
+        if !framing.has_content() {
             return None;
         }
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
@@ -163,10 +161,13 @@ impl Programs {
         if interest.is_some() {
             environment = environment.without_content();
         }
-        if let Some(length) = content_length(head)
-            && (input.is_some() || length == 0)
-        {
-            environment.set_content_length(length);
+        match head.framing {
+            Framing::Length(length) if input.is_some() => environment.set_content_length(length),
+            // The client says that there is none.
+            Framing::None | Framing::Tunnel if head.has(Field::ContentLength) => {
+                environment.set_content_length(0);
+            }
+            _ => {}
         }
         let name = [directory.mount(), &path::with_slashes(path, b"%2F")].concat();
         let is_directory = path.ends_with(b"/");
@@ -410,9 +411,4 @@ fn drop_rest(input: Option<&Rc<RefCell<Input>>>) {
     if let Some(input) = input {
         input.borrow_mut().drop_rest();
     }
-}
-
-/// The length of the body of a request, if the client says it.
-fn content_length(head: &Head<'_>) -> Option<u64> {
-    head.field(Field::ContentLength).and_then(bytes::decimal)
 }

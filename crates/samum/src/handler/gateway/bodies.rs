@@ -22,7 +22,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::rc::{Rc, Weak};
 
-use http1::Framing;
+use http::Framing;
 use ring::{Completion, Key, Op, Slab, Time, Token};
 
 use super::input::collected::{Collected, Fault, Next, POOL_BYTES_MAX, Pool, Step, Terms};
@@ -383,7 +383,7 @@ mod tests {
     use crate::limits::ClientKey;
     use crate::quota::Quota;
 
-    const CHUNKED: Framing = Framing::Chunked;
+    const CHUNKED: Framing = Framing::Unknown;
 
     fn ticket(request: u32) -> Ticket {
         Ticket { connection: 1, request }
@@ -583,11 +583,11 @@ mod tests {
     fn only_a_body_that_is_longer_than_memory_and_has_a_length_is_not_collected_for_a_program() {
         let (mut bodies, news) = (Bodies::new(0), Rc::default());
         for (framing, needs, is_collected) in [
-            (Framing::Chunked, all(1, 1), true),
+            (Framing::Unknown, all(1, 1), true),
             (Framing::Length(COLLECTED_BYTES_MAX), all(1, 1), true),
             (Framing::Length(COLLECTED_BYTES_MAX + 1), all(1, 1), false),
             (Framing::Length(1), Needs::Nothing, false),
-            (Framing::Chunked, Needs::Nothing, false),
+            (Framing::Unknown, Needs::Nothing, false),
         ] {
             let text = format!("{framing:?} {needs:?}");
             let consumer = bodies.offer(ticket(1), framing, needs, u64::MAX, &news);

@@ -33,7 +33,6 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use http::{ResponseHead, Status};
-use http1::Framing;
 use ring::{Completion, Key, Op, Slab, Time};
 use sendfile::Account;
 
@@ -49,8 +48,7 @@ use super::gateway::interest::{Interest, News, Waiter};
 use super::gateway::lines::Lines;
 use super::gateway::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use super::{
-    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, gateway,
-    page,
+    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
 };
 use crate::shell::{Shell, id_of, kind};
 use crate::wheel::{Tick, Wheel};
@@ -205,10 +203,10 @@ impl Proxy {
         needs: Needs,
         bytes_max: u64,
     ) -> Option<Box<dyn Consumer>> {
-        let framing = gateway::framing(request.head);
+        let framing = request.head.framing;
         let is_tunnel =
             || matches!(needs, Needs::Nothing) && request::upgrade(request.head).is_some();
-        if framing == Framing::None && !is_tunnel() {
+        if !framing.has_content() && !is_tunnel() {
             return None;
         }
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))

@@ -23,14 +23,12 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use http::bytes;
-use http::{ConnectionOptions, Field, Fields, Head, Method, Status, Target, Version};
-use http::{path, push_line};
-use http1::Framing;
+use http::{ConnectionOptions, Field, Fields, Framing, Head, Method, Status, Target};
+use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::config::{Piece, RequestHeader, Variable};
 use crate::forwarded::{self, Scheme};
-use crate::handler::gateway::framing;
 use crate::handler::gateway::names::imitates_framing;
 
 /// Bytes of the head of a request as it is sent, without the path of the server's URL, or half of it beside the fields of
@@ -127,7 +125,7 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
         head.method,
         Method::Get | Method::Head | Method::Delete | Method::Options | Method::Trace
     );
-    has_no_use && framing(head) != Framing::None
+    has_no_use && head.framing.has_content()
 }
 
 /// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked
@@ -137,11 +135,7 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
 /// none: its response has nothing behind its head, and a 101 would begin a tunnel there. WebSocket has `GET` only (RFC
 /// 6455 §4.1), but other protocols are asked for with `POST`, as those of Docker and Kubernetes are, or `OPTIONS`.
 pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
-    let asks = head.version == Version::Http11
-        && head.method != Method::Head
-        && framing(head) == Framing::None
-        && lists(head.lines(Field::Connection), b"upgrade");
-    if !asks {
+    if head.framing != Framing::Tunnel || head.method == Method::Head {
         return None;
     }
     let is_http = |protocol: &[u8]| {
@@ -182,7 +176,7 @@ pub(crate) fn write<'a>(
         method: head.method,
         target: Target::Origin { path: &sent, query },
         host: host_for(head, how),
-        framing: framing(head),
+        framing: head.framing,
     };
     write::request_start(&start, to);
     let options = ConnectionOptions::of(head.lines(Field::Connection));
@@ -500,11 +494,6 @@ fn hops_left(head: &Head<'_>) -> Option<u64> {
 fn values<'a>(head: &Head<'a>, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     let named = head.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
     named.map(|(_, value)| value)
-}
-
-/// Returns whether a list has this element.
-fn lists<'a>(lines: impl Iterator<Item = &'a [u8]>, element: &[u8]) -> bool {
-    lines.flat_map(bytes::list).any(|other| other.eq_ignore_ascii_case(element))
 }
 
 #[cfg(test)]

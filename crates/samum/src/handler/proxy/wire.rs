@@ -4,9 +4,9 @@ use core::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{FieldSection, Head, Method};
+use http::{FieldSection, Framing, Head, Method};
 use http1::client::{self, Event};
-use http1::{Framing, Limits, write};
+use http1::{Limits, write};
 use sendfile::Piece;
 
 use super::location::Way;
@@ -17,7 +17,6 @@ use crate::config::{RequestHeader, ServerUrl};
 use crate::handler::Interim;
 use crate::handler::cgi::response::Parser;
 use crate::handler::fastcgi::{self, Script};
-use crate::handler::gateway;
 use crate::programs::environment::Environment;
 use upstream::Link;
 
@@ -99,7 +98,7 @@ impl Wire {
             asked: Asked::of(head),
             client: client::Connection::new(),
         }));
-        Ok(Self { framing: gateway::framing(head), protocol })
+        Ok(Self { framing: head.framing, protocol })
     }
 
     /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.
@@ -109,9 +108,9 @@ impl Wire {
         keeps: bool,
         limits: &Limits,
     ) -> Self {
-        let framing = gateway::framing(head);
+        let framing = head.framing;
         let parser = Parser::within(limits);
-        let script = Script::new(environment, framing != Framing::None, keeps, parser);
+        let script = Script::new(environment, framing.has_content(), keeps, parser);
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
@@ -133,7 +132,7 @@ impl Wire {
 
     /// Returns whether a body is sent.
     pub(super) fn has_body(&self) -> bool {
-        self.framing != Framing::None
+        self.framing.has_content()
     }
 
     /// Says how long the body is, if that was not known before and is of interest.
@@ -169,14 +168,14 @@ impl Wire {
         }
         match (&self.protocol, self.framing) {
             (Protocol::Fastcgi(script), _) => link.push(script.body(&bytes)),
-            (Protocol::Http(_), Framing::Chunked) => {
+            (Protocol::Http(_), Framing::Unknown) => {
                 let mut head = Vec::with_capacity(18);
                 write::chunk_head(bytes.len() as u64, &mut head);
                 link.push(head);
                 link.push(bytes);
                 link.push(write::CHUNK_END.to_vec());
             }
-            (Protocol::Http(_), Framing::None | Framing::Length(_)) => link.push(bytes),
+            (Protocol::Http(_), _) => link.push(bytes),
         }
     }
 
@@ -184,13 +183,13 @@ impl Wire {
     pub(super) fn push_body_end(&self, link: &mut Link, trailers: &FieldSection<'_>) {
         match (&self.protocol, self.framing) {
             (Protocol::Fastcgi(script), _) => link.push(script.body_end()),
-            (Protocol::Http(http), Framing::Chunked) => {
+            (Protocol::Http(http), Framing::Unknown) => {
                 let mut end = Vec::new();
                 let own = http.fields.as_deref().unwrap_or_default();
                 write::last_chunk(&trailers::passed_on(trailers, own), &mut end);
                 link.push(end);
             }
-            (Protocol::Http(_), Framing::None | Framing::Length(_)) => {}
+            (Protocol::Http(_), _) => {}
         }
     }
 

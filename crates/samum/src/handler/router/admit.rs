@@ -12,9 +12,9 @@ use super::state::State;
 use crate::config::{Action, Address};
 use crate::forwarded::Conflict;
 use crate::guard::{Guard, Refusal};
+use crate::handler::Request;
 use crate::handler::gateway::input::COLLECTED_BYTES_MAX;
 use crate::handler::gateway::input::collected::Terms;
-use crate::handler::{Request, gateway};
 use crate::limits::ClientKey;
 use crate::programs::environment::Circumstances;
 use crate::quota;
@@ -57,7 +57,7 @@ pub(super) fn admit(
             let counted = origin.client().and_then(|client| client.counted.as_ref());
             guard.admit(snapshot.limiter(), client, counted, request.is_again, shell.cx.now)
         })
-        .and_then(|()| guard.admit_body(gateway::framing(request.head)));
+        .and_then(|()| guard.admit_body(request.head.framing));
     let stats = &mut shell.cx.stats;
     match client {
         Ok(()) => {}

@@ -14,8 +14,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use http::Target;
-use http1::Framing;
+use http::{Framing, Target};
 
 use super::Router;
 use super::admit::circumstances;
@@ -23,7 +22,6 @@ use super::perform::Reply;
 use super::place::{Ground, normalize};
 use super::state::{Script, State};
 use crate::config::Fastcgi;
-use crate::handler::gateway;
 use crate::handler::proxy::Passing;
 use crate::handler::proxy::wire::Wire;
 use crate::programs::environment::{self, Environment};
@@ -46,10 +44,9 @@ impl Router {
         };
         let (wire, affinity) = asked.with(|request| {
             let head = request.head;
-            let framing = gateway::framing(head);
             let circumstances = circumstances(shell, request, serving);
             let mut environment = Environment::new(head, &circumstances);
-            if let Framing::Length(length) = framing {
+            if let Framing::Length(length) = head.framing {
                 environment.set_content_length(length);
             }
             let mount = serving.prefix(id);

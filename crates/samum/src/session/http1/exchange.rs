@@ -4,8 +4,7 @@ use core::time::Duration;
 use std::collections::{VecDeque, vec_deque};
 use std::rc::Rc;
 
-use http::{HeadBuf, Reject};
-use http1::Framing;
+use http::{Framing, HeadBuf, Reject};
 use ring::Time;
 use sendfile::Weight;
 
@@ -37,7 +36,7 @@ impl Asked {
             since: at,
             found: Duration::ZERO,
             expect_continue: request.expect_continue,
-            skips_body_first: request.framing == Framing::Chunked && request.keep_alive,
+            skips_body_first: request.head.framing == Framing::Unknown && request.keep_alive,
             last: !request.keep_alive,
         }
     }

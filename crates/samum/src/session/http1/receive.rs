@@ -1,8 +1,8 @@
 //! What the peer sends behind the head of a request: for a consumer, or to be dropped.
 
 use http::{Reject, Status};
+use http1::Limits;
 use http1::server::Event;
-use http1::{Framing, Limits};
 use sendfile::Failure;
 
 use super::body::{Form, Incoming};
@@ -22,7 +22,7 @@ impl Http1 {
         request: &mut http1::Request<'_>,
         consumer: Box<dyn Consumer>,
     ) -> Result<(), Reject> {
-        let form = if request.framing == Framing::None { Form::Offered } else { Form::Body };
+        let form = if request.head.framing.has_content() { Form::Body } else { Form::Offered };
         if form == Form::Body {
             work.reader.decode_body(request, consumer.bytes_max())?;
             let last = !request.keep_alive || self.is_retiring;
