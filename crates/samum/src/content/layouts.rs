@@ -10,13 +10,14 @@
 //! film: a player takes all of its few seconds as fast as it can, so a limit would save nothing.
 
 use core::ops::Range;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::{Rc, Weak};
 
 use media::{Layout, Probe, TABLE_BYTES_MAX};
-use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Shares, Slab, Time};
+use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, Shares, Slab, Time};
 
+use super::queues::Queues;
 use super::resource::{Data, Kind, Resource};
 use crate::shell::{Shell, id_of, kind};
 
@@ -26,9 +27,10 @@ const READ_BYTES: usize = 64 * 1024;
 /// up to 1 MiB. One device has a half of them at most, and a quarter while it has not answered for a second
 /// ([`Shares`]).
 const FILMS: usize = 4;
-/// The maximum number of films of a device that wait. The layout of a further one is not learned; it is sent with
-/// the smallest paced window until it is found anew.
-const QUEUE_MAX: usize = 4096;
+/// The maximum number of films that wait, and of these those of one device. The layout of a further one is not learned; it
+/// is sent with the smallest paced window until it is found anew.
+const QUEUE_MAX: usize = 16 * 1024;
+const QUEUE_OF_DEVICE_MAX: usize = QUEUE_MAX / 4;
 
 /// The most bytes of the index that are read after the layout is known: of a film of 5 hours with one `moov` the whole
 /// index. Of a longer one the rest is read when a player asks for it.
@@ -40,8 +42,7 @@ pub(super) struct Layouts {
     learning: Slab<Learning>,
     /// Those among `learning`, by device.
     shares: Shares,
-    /// By device; none is empty.
-    queues: BTreeMap<Device, VecDeque<(Weak<Resource>, Caching)>>,
+    queues: Queues<(Weak<Resource>, Caching)>,
     pool: BufferPool,
 }
 
@@ -145,31 +146,25 @@ impl Layouts {
     pub(super) fn new() -> io::Result<Self> {
         let pool = BufferPool::new(READ_BYTES, FILMS)?;
         let shares = Shares::new(FILMS);
-        Ok(Self { learning: Slab::new(), shares, queues: BTreeMap::new(), pool })
+        let queues = Queues::new(QUEUE_MAX, QUEUE_OF_DEVICE_MAX);
+        Ok(Self { learning: Slab::new(), shares, queues, pool })
     }
 
     /// Learns the layout of a resource, if it is a film. `keep`: the page cache keeps the bytes that are
     /// read, which players will ask for.
     pub(super) fn want(&mut self, shell: &mut Shell, resource: &Rc<Resource>, keep: bool) {
         let Some((file, _)) = film(resource) else { return };
-        let queue = self.queues.entry(file.device()).or_default();
-        if queue.len() < QUEUE_MAX {
-            let caching = if keep { Caching::Keep } else { Caching::Drop };
-            queue.push_back((Rc::downgrade(resource), caching));
+        let caching = if keep { Caching::Keep } else { Caching::Drop };
+        if self.queues.push(file.device(), (Rc::downgrade(resource), caching)) {
             self.begin_next(shell);
         }
     }
 
     /// Takes the next film out of the queue of a device that has a place.
     fn next(&mut self, now: Time) -> Option<(Weak<Resource>, Caching)> {
-        let has_place = |device: &&Device| self.shares.may_begin(**device, now);
-        let device = *self.queues.keys().find(has_place)?;
-        let queue = self.queues.get_mut(&device)?;
-        let next = queue.pop_front();
-        if queue.is_empty() {
-            self.queues.remove(&device);
-        }
-        next
+        let device = self.queues.next_device(|device| self.shares.may_begin(device, now))?;
+        self.queues.begin_turn(device);
+        self.queues.pop(device)
     }
 
     /// Begins with the next films in the queues, as far as there are places.

@@ -46,6 +46,7 @@ mod loader;
 mod media;
 mod open_files;
 mod path;
+mod queues;
 mod resource;
 mod tag;
 mod tree;

@@ -22,9 +22,8 @@
 //! are kept by mount, inode and time of change. The mount is there because another image at the same place may have all
 //! else in common. Where the ids of mounts are used again, files of images have no tag.
 
-use core::ops::Bound;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
@@ -33,6 +32,7 @@ use ring::{Beside, Caching, Detached, Device, Job, Ring, Stat};
 
 use super::library::Library;
 use super::path::Path;
+use super::queues::Queues;
 use super::resource::{Data, Kind, TIME_OF_NOTHING, Variant};
 use super::tree::Tree;
 use crate::config::Tags;
@@ -119,21 +119,19 @@ fn cut(hash: &blake3::Hash) -> Hash {
 }
 
 /// The hashes of contents, and the threads that compute them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hashes {
     known: HashMap<State, Hash>,
     /// Those in `known`, the oldest first.
     order: VecDeque<State>,
-    /// Resources without tags, by device; no line is empty but that of a device with a job.
-    lines: BTreeMap<Device, VecDeque<(TreeId, Path)>>,
-    /// Those in all lines, each with the device of its line.
+    /// Resources without tags.
+    queues: Queues<(TreeId, Path)>,
+    /// Those in all queues, each with its device.
     queued: BTreeSet<(Device, TreeId, Path)>,
-    /// The device of the last job; the next is another's, if others wait.
-    last: Device,
     threads: Vec<Thread>,
 }
 
-/// A thread, which has at most one job: for the first resource in the line of a device.
+/// A thread, which has at most one job: for the first resource in the queue of a device.
 #[derive(Debug)]
 struct Thread {
     beside: Beside<Hashing>,
@@ -152,6 +150,19 @@ struct Hashing {
 enum Source {
     Bytes(Vec<u8>),
     File(Detached),
+}
+
+/// Nothing is known, and nothing waits.
+impl Default for Hashes {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            order: VecDeque::new(),
+            queues: Queues::new(QUEUE_MAX, QUEUE_OF_DEVICE_MAX),
+            queued: BTreeSet::new(),
+            threads: Vec::new(),
+        }
+    }
 }
 
 impl Hashes {
@@ -204,9 +215,7 @@ impl Hashes {
             // The file has another name, under which its tag was computed.
             return library.evict(tree, &path);
         }
-        let line = self.lines.entry(device).or_default();
-        if self.queued.len() < QUEUE_MAX && line.len() < QUEUE_OF_DEVICE_MAX {
-            line.push_back((tree, path));
+        if self.queues.push(device, (tree, path)) {
             self.queued.insert(queued);
             self.hash_some(shell, trees, library);
         }
@@ -217,12 +226,12 @@ impl Hashes {
         while let Some(device) = self.next_device()
             && let Some(index) = self.idle_thread(shell)
         {
-            self.last = device;
+            self.queues.begin_turn(device);
             let is_silent = shell.ring.silence(device) >= shell.cx.tuning.timeout_disk;
             let job = if is_silent { None } else { self.first_job(shell, trees, library, device) };
             let Some(job) = job else {
                 // Those of a device that does not answer are queued when they are looked at again.
-                self.drop_line(device);
+                self.drop_queue(device);
                 continue;
             };
             let thread = &mut self.threads[index];
@@ -230,20 +239,15 @@ impl Hashes {
                 thread.busy = Some(device);
             } else {
                 self.threads.remove(index);
-                self.drop_line(device);
+                self.drop_queue(device);
             }
         }
     }
 
     /// The next device in turn for which resources wait, and which has no job.
     fn next_device(&self) -> Option<Device> {
-        let is_free = |device: &&Device| {
-            self.threads.iter().all(|thread| thread.busy.as_ref() != Some(*device))
-        };
-        let behind = (Bound::Excluded(self.last), Bound::Unbounded);
-        let behind = self.lines.range(behind).map(|(device, _)| device);
-        let before = self.lines.range(..=self.last).map(|(device, _)| device);
-        behind.chain(before).find(is_free).copied()
+        let is_free = |device| self.threads.iter().all(|thread| thread.busy != Some(device));
+        self.queues.next_device(is_free)
     }
 
     /// A thread without a job, started if there are few.
@@ -256,7 +260,7 @@ impl Hashes {
             Ok(beside) => self.threads.push(Thread { beside, busy: None }),
             Err(error) => {
                 if self.threads.is_empty() {
-                    self.lines.clear();
+                    self.queues.clear();
                     self.queued.clear();
                 }
                 shell.note(&format!("cannot start a thread that computes entity tags: {error}"));
@@ -266,8 +270,8 @@ impl Hashes {
         Some(self.threads.len() - 1)
     }
 
-    /// The job for the first resource in a line that lacks a tag and is still cached; it stays the first, because it
-    /// may lack several. Those before it leave the line.
+    /// The job for the first resource in a queue that lacks a tag and is still cached; it stays the first, because it
+    /// may lack several. Those before it leave the queue.
     fn first_job(
         &mut self,
         shell: &Shell,
@@ -276,7 +280,7 @@ impl Hashes {
         device: Device,
     ) -> Option<Hashing> {
         loop {
-            let (tree, path) = self.lines.get(&device)?.front()?.clone();
+            let (tree, path) = self.queues.first(device)?.clone();
             let job = self.job(&shell.ring, trees, library, tree, &path);
             if job.is_some() {
                 return job;
@@ -286,13 +290,13 @@ impl Hashes {
     }
 
     fn drop_first(&mut self, device: Device) -> Option<(TreeId, Path)> {
-        let (tree, path) = self.lines.get_mut(&device)?.pop_front()?;
+        let (tree, path) = self.queues.pop(device)?;
         self.queued.remove(&(device, tree, Path::clone(&path)));
         Some((tree, path))
     }
 
-    fn drop_line(&mut self, device: Device) {
-        for (tree, path) in self.lines.remove(&device).into_iter().flatten() {
+    fn drop_queue(&mut self, device: Device) {
+        for (tree, path) in self.queues.take_all(device) {
             self.queued.remove(&(device, tree, path));
         }
     }
@@ -337,7 +341,7 @@ impl Hashes {
         self.hash_some(shell, trees, library);
     }
 
-    /// Evicts resources at the front of a line that lack no tag any more.
+    /// Evicts resources at the front of a queue that lack no tag any more.
     fn evict_tagged(
         &mut self,
         shell: &Shell,
@@ -345,9 +349,7 @@ impl Hashes {
         library: &mut Library,
         device: Device,
     ) {
-        while let Some((tree, path)) =
-            self.lines.get(&device).and_then(|line| line.front()).cloned()
-        {
+        while let Some((tree, path)) = self.queues.first(device).cloned() {
             if self.job(&shell.ring, trees, library, tree, &path).is_some() {
                 return;
             }
@@ -356,7 +358,6 @@ impl Hashes {
                 library.evict(tree, &path);
             }
         }
-        self.lines.remove(&device);
     }
 
     fn has_new_tag(&self, library: &Library, tree: TreeId, path: &[u8]) -> bool {
