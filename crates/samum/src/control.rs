@@ -15,7 +15,7 @@ use ring::Waker;
 use crate::config::Log;
 use crate::network::Network;
 use crate::serving::{Snapshot, Succession};
-use crate::session::Http1;
+use crate::session::Session;
 use crate::worker::{Replacement, Worker};
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
@@ -220,7 +220,7 @@ impl Inbox {
 
     /// Carries out the orders given since the last call. Call it after each turn; an order wakes the
     /// worker, which ends its turn.
-    pub(crate) fn obey<N: Network>(&mut self, worker: &mut Worker<Http1, N>) {
+    pub(crate) fn obey<S: Session, N: Network>(&mut self, worker: &mut Worker<S, N>) {
         let state = self.state.load(Ordering::Acquire);
         if core::mem::replace(&mut self.seen, state) == state {
             return;

@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn a_device_that_may_not_begin_is_passed_over() {
         let mut queues = Queues::new(10, 10);
-        [A, B].map(|device| queues.push(device, ()));
+        assert!([A, B].into_iter().all(|device| queues.push(device, ())));
         assert_eq!(queues.next_device(|device| device != A), Some(B));
         queues.begin_turn(B);
         assert_eq!(queues.next_device(|device| device != A), Some(B), "it is alone");

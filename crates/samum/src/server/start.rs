@@ -32,6 +32,9 @@ pub(super) const RESPONSES_MAX: Duration = Duration::from_secs(30);
 /// The time for the logs to be written after that, and then for frames that are recorded.
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
+/// The worker of a server over a network. Nothing else says what connections speak.
+type ServerWorker<N> = Worker<Http1, N>;
+
 /// The workers that have started.
 pub(super) struct Started {
     pub(super) workers: Workers,
@@ -196,7 +199,7 @@ impl Seed {
     fn worker<N: Network>(
         self,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
-    ) -> Result<(Worker<Http1, N>, Waker, String), String> {
+    ) -> Result<(ServerWorker<N>, Waker, String), String> {
         let Self { number, logs, shared, .. } = self;
         let choice = shared.driver;
         let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
@@ -221,8 +224,8 @@ impl Seed {
             notes: notes.map(|fd| ring.adopt_file(fd)),
             ring,
         };
-        let worker =
-            Worker::over(parts, network).map_err(|error| format!("cannot get memory: {error}"))?;
+        let worker = ServerWorker::over(parts, network)
+            .map_err(|error| format!("cannot get memory: {error}"))?;
         Ok((worker, waker, driver))
     }
 }
