@@ -1,7 +1,10 @@
-//! Writes the reference of configuration files, `docs/configuration.md`.
+//! Writes the reference of configuration files: `docs/configuration.md`, and the man page `samum.toml(5)`.
+
+mod man;
 
 use core::fmt::Write as _;
 
+pub use self::man::man;
 use super::keys::{self, Section};
 
 const INTRODUCTION: &str = r#"# Configuration

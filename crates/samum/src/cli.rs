@@ -62,11 +62,25 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the man page (`samum man | man -l -`)
-    Man,
+    /// Print a man page (`samum man | man -l -`)
+    Man {
+        /// The page: of the command, or of configuration files
+        #[arg(value_enum, default_value_t = ManPage::Samum)]
+        page: ManPage,
+    },
     /// Print the reference of configuration files, in Markdown
     #[command(hide = true)]
     ConfigurationReference,
+}
+
+/// A page of the manual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ManPage {
+    /// The command and its subcommands, samum(1).
+    Samum,
+    /// The keys of configuration files, samum.toml(5).
+    #[value(name = "samum.toml")]
+    Toml,
 }
 
 const CHECK_ABOUT: &str = "Check a configuration file, and print it with all defaults.\n\n\

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
-use samum::cli::{Cli, Command, Reload, StackArgs};
+use samum::cli::{Cli, Command, ManPage, Reload, StackArgs};
 use samum::config::file::Errors;
 use samum::config::{Message, reference};
 use samum::{control_socket, preload, server};
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "samum", &mut script);
             print(&script)
         }
-        Command::Man => man(),
+        Command::Man { page: ManPage::Samum } => man(),
+        Command::Man { page: ManPage::Toml } => print(reference::man().as_bytes()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -56,6 +56,9 @@ fn help_version_completions_and_man_page_are_printed() {
             && page.contains("rate\\-min"),
         "{page}"
     );
+    let (code, page, _) = samum(&["man", "samum.toml"]);
+    assert_eq!(code, Some(0));
+    assert!(page.starts_with(".TH samum.toml 5") && page.contains("rate\\-min"), "{page}");
 }
 
 #[test]
