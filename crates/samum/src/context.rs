@@ -6,10 +6,10 @@
 //! comes does not see that. Sends are direct calls and no operations of the ring: a bare io_uring server sent no
 //! cheaper through its ring, and a direct call leaves nothing in flight that would have to be cancelled.
 
+use core::fmt;
 use core::hash::BuildHasher as _;
 use core::net::IpAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::hash::RandomState;
 use std::rc::Rc;
 
@@ -23,8 +23,6 @@ use crate::config::Tuning;
 use crate::log::Recording;
 use crate::metrics::Stats;
 use crate::other_protocol::OtherProtocol;
-use crate::serving::Serving;
-use crate::site::SiteId;
 
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
 /// larger files `sendfile` is cheaper (see the head of this module).
@@ -54,9 +52,8 @@ pub struct Context {
     /// Counters.
     pub stats: Stats,
     pub(crate) tuning: Rc<Tuning>,
-    pub(crate) serving: Rc<Serving>,
-    /// Listeners that the configuration does not have any more, by their numbers.
-    pub(crate) removed: BTreeMap<u32, Removed>,
+    /// Says where requests are recorded that no handler answers.
+    pub(crate) recorder: Rc<dyn Recorder>,
     pub(crate) budget: Budget,
     /// Files up to this size are kept in memory as finished responses.
     pub(crate) finished_bytes_max: u64,
@@ -66,13 +63,27 @@ pub struct Context {
     tokens: (RandomState, u64),
 }
 
-/// A listener that the configuration does not have any more, while connections of it are open. Their
-/// requests are for the sites of the configuration that had it.
-#[derive(Debug)]
-pub(crate) struct Removed {
-    pub(crate) serving: Rc<Serving>,
-    /// The number of its connections.
-    pub(crate) connections: usize,
+/// Says where requests are recorded that no handler answers, because they are refused or their clients have left.
+pub(crate) trait Recorder: fmt::Debug {
+    /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
+    /// request.
+    fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
+
+    /// The client of a request for the log, if a proxy that is believed names one. `own` is the address of the
+    /// connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for. A forged field
+    /// names no client.
+    fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
+}
+
+/// Records nothing.
+impl Recorder for () {
+    fn recording(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
+        None
+    }
+
+    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+        None
+    }
 }
 
 impl Context {
@@ -82,8 +93,9 @@ impl Context {
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 
-    pub(crate) fn new(serving: Rc<Serving>) -> Self {
-        let tuning = Rc::new(serving.snapshot.tuning().clone());
+    /// The context of a worker before its first turn.
+    pub(crate) fn new(tuning: Tuning, recorder: Rc<dyn Recorder>) -> Self {
+        let tuning = Rc::new(tuning);
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {
             turn: 0,
@@ -95,8 +107,7 @@ impl Context {
             counts: false,
             stats: Stats::default(),
             tuning,
-            serving,
-            removed: BTreeMap::new(),
+            recorder,
             budget,
             finished_bytes_max: FINISHED_BYTES_MAX,
             other_protocol: None,
@@ -112,56 +123,10 @@ impl Context {
         };
     }
 
-    /// Serves another configuration from now on.
-    pub(crate) fn replace(&mut self, serving: Rc<Serving>) {
-        self.tuning = Rc::new(serving.snapshot.tuning().clone());
-        self.budget.set_max(self.tuning.memory_bytes_max);
-        self.serving = serving;
-    }
-
-    /// Returns the serving and the site for a request, by its listener and its host.
-    #[inline]
-    pub(crate) fn serving_of(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
-        match self.serving.site(listener, head) {
-            Some(site) => (Rc::clone(&self.serving), site),
-            None => self.serving_of_removed(listener, head),
-        }
-    }
-
-    /// The serving of the connections of a listener.
-    pub(crate) fn serving_at(&self, listener: u32) -> &Rc<Serving> {
-        self.removed.get(&listener).map_or(&self.serving, |removed| &removed.serving)
-    }
-
-    /// The client of a request for the log, if there is one and a proxy that is believed names the client. `own` is the
-    /// address of the connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for.
-    /// A forged field names no client.
-    #[inline]
-    pub(crate) fn forwarded(
-        &self,
-        own: impl FnOnce() -> Option<Option<IpAddr>>,
-        head: &Head<'_>,
-    ) -> Option<IpAddr> {
-        let proxies = self.serving.snapshot.proxies();
-        if !self.logs || proxies.is_empty() {
-            None
-        } else {
-            proxies.client_of(own()?, head).ok()?
-        }
-    }
-
-    /// The place where requests that cannot be understood are recorded: that of the default site of their listener.
-    pub(crate) fn default_recording(&self, listener: u32) -> Option<Rc<Recording>> {
-        let serving = self.serving_at(listener);
-        // A network of another kind than the kernel's has no listeners.
-        serving.recording(serving.default_site(listener).unwrap_or(SiteId::FIRST))
-    }
-
-    #[cold]
-    fn serving_of_removed(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
-        let serving = self.serving_at(listener);
-        // A network of another kind than the kernel's has no listeners.
-        (Rc::clone(serving), serving.site(listener, head).unwrap_or(SiteId::FIRST))
+    /// Takes the limits of another configuration.
+    pub(crate) fn set_tuning(&mut self, tuning: Tuning) {
+        self.budget.set_max(tuning.memory_bytes_max);
+        self.tuning = Rc::new(tuning);
     }
 
     /// The time at which the turn began, in Unix seconds and as an HTTP date.

@@ -28,6 +28,7 @@ mod control;
 pub mod control_socket;
 pub mod crowd;
 mod descriptors;
+pub mod desk;
 mod fields;
 mod follow;
 pub mod forwarded;

@@ -11,6 +11,9 @@
 mod redirects;
 mod snapshot;
 
+use core::cell::RefCell;
+use core::net::IpAddr;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
@@ -20,6 +23,7 @@ use std::sync::Arc;
 use http::{Head, Status};
 
 use crate::config::{Action, Config, Fastcgi, Route};
+use crate::context::Recorder;
 use crate::fields::Rules;
 use crate::guard::Guard;
 use crate::log::Recording;
@@ -237,6 +241,119 @@ impl Serving {
             Action::Fastcgi(fastcgi) => Some(fastcgi),
             _ => None,
         }
+    }
+}
+
+/// What a worker serves now; for the connections of listeners that are gone, what it served before.
+#[derive(Debug)]
+pub(crate) struct Servings {
+    now: RefCell<Rc<Serving>>,
+    /// Listeners that the configuration does not have any more, by their numbers.
+    removed: RefCell<BTreeMap<u32, Removed>>,
+}
+
+/// A listener that the configuration does not have any more, while connections of it are open. Their
+/// requests are for the sites of the configuration that had it.
+#[derive(Debug)]
+struct Removed {
+    serving: Rc<Serving>,
+    /// The number of its connections.
+    connections: usize,
+}
+
+impl Servings {
+    pub(crate) fn new(serving: Serving) -> Self {
+        Self { now: RefCell::new(Rc::new(serving)), removed: RefCell::default() }
+    }
+
+    /// What is served now.
+    pub(crate) fn now(&self) -> Rc<Serving> {
+        Rc::clone(&self.now.borrow())
+    }
+
+    /// Serves another configuration from now on.
+    pub(crate) fn replace(&self, serving: Rc<Serving>) {
+        self.now.replace(serving);
+    }
+
+    /// Returns the serving and the site for a request, by its listener and its host.
+    #[inline]
+    pub(crate) fn of(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
+        let now = self.now.borrow();
+        match now.site(listener, head) {
+            Some(site) => (Rc::clone(&now), site),
+            None => self.of_removed(listener, head),
+        }
+    }
+
+    #[cold]
+    fn of_removed(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
+        let serving = self.at(listener);
+        // A network of another kind than the kernel's has no listeners.
+        let site = serving.site(listener, head).unwrap_or(SiteId::FIRST);
+        (serving, site)
+    }
+
+    /// The serving of the connections of a listener.
+    pub(crate) fn at(&self, listener: u32) -> Rc<Serving> {
+        let removed = self.removed.borrow().get(&listener).map(|one| Rc::clone(&one.serving));
+        removed.unwrap_or_else(|| self.now())
+    }
+
+    /// Notes that the configuration has a listener no more. Requests of its connections are for the sites of this one.
+    pub(crate) fn remove(&self, listener: u32, serving: Rc<Serving>) {
+        self.removed.borrow_mut().insert(listener, Removed { serving, connections: 0 });
+    }
+
+    /// Returns whether there are connections of listeners that were removed, or may be.
+    pub(crate) fn has_removed(&self) -> bool {
+        !self.removed.borrow().is_empty()
+    }
+
+    /// Returns whether a listener was removed.
+    pub(crate) fn is_removed(&self, listener: u32) -> bool {
+        self.removed.borrow().contains_key(&listener)
+    }
+
+    /// Counts a connection of a listener, if that was removed.
+    pub(crate) fn enter_removed(&self, listener: u32) {
+        if let Some(removed) = self.removed.borrow_mut().get_mut(&listener) {
+            removed.connections += 1;
+        }
+    }
+
+    /// Counts a connection of a listener no more, if that was removed.
+    pub(crate) fn leave_removed(&self, listener: u32) {
+        if let Some(removed) = self.removed.borrow_mut().get_mut(&listener) {
+            removed.connections -= 1;
+        }
+    }
+
+    /// Forgets removed listeners that have no connections and are not `open`.
+    pub(crate) fn retain_removed(&self, is_open: impl Fn(u32) -> bool) {
+        let mut removed = self.removed.borrow_mut();
+        removed.retain(|listener, removed| removed.connections > 0 || is_open(*listener));
+    }
+}
+
+impl Recorder for Servings {
+    fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
+        let (serving, site) = match head {
+            Some(head) => self.of(listener, head),
+            None => {
+                let serving = self.at(listener);
+                // A network of another kind than the kernel's has no listeners.
+                let site = serving.default_site(listener).unwrap_or(SiteId::FIRST);
+                (serving, site)
+            }
+        };
+        serving.recording(site)
+    }
+
+    fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr> {
+        let now = self.now.borrow();
+        let proxies = now.snapshot.proxies();
+        if proxies.is_empty() { None } else { proxies.client_of(own?, head).ok()? }
     }
 }
 

@@ -1,22 +1,18 @@
-//! The devices of a worker: the ring, the disk, the clock, the logs.
+//! What acts on the world for the parts of a worker: the ring, the clock, and what the operator is told.
+//!
+//! A part that needs less is given less: the ring alone, or the [`Context`] alone. What the operator is told goes through
+//! a trait, so that these parts know neither logs nor files.
 
-use core::net::IpAddr;
+use core::fmt;
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use http::Status;
 use ring::{Device, Ring, Silences, Time, Token, Verdict};
-use sendfile::{Disk, DiskStats, Silence};
+use sendfile::Silence;
 
 use crate::context::Context;
-use crate::log::{Cut, Logs, Record, Recording, Sink};
-use crate::metrics::Meters;
-use crate::other_protocol::{OtherProtocol, Told};
-use crate::say::message;
-use crate::serving::{Serving, Snapshot};
 
 /// The kinds of operations, in the highest byte of their tokens.
 pub mod kind {
@@ -72,12 +68,9 @@ pub mod kind {
     pub const MASK: Token = 0xff << 56;
 }
 
-/// The minimum time between two messages about the same thing.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The subject of a message to the operator that each request could cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Complaint {
+pub enum Complaint {
     /// As many connections as are allowed.
     Connections,
     /// No more descriptors, or no memory.
@@ -98,39 +91,40 @@ pub(crate) enum Complaint {
     Bodies,
 }
 
-/// The ring, the disk, the logs, and the context of decisions.
+/// Whoever runs the server, as the parts of a worker can tell something.
+pub trait Operator: fmt::Debug {
+    /// Writes a message.
+    fn note(&mut self, ring: &mut Ring, text: &str);
+
+    /// Writes a message that each request could cause, unless there was one about the same a short time ago.
+    fn complain(&mut self, ring: &mut Ring, now: Time, about: Complaint, text: &str);
+}
+
+/// The ring, the context of decisions, and the operator.
+///
+/// The owner knows which operator it has. All others are given a `Shell` of any one.
 #[derive(Debug)]
-pub struct Shell {
+pub struct Shell<O: ?Sized = dyn Operator> {
     /// The ring.
     pub ring: Ring,
     /// The clock, limits and counters.
     pub cx: Context,
-    pub(crate) disk: Disk,
-    pub(crate) logs: Logs,
-    pub(crate) meters: Meters,
-    pub(crate) notes: Sink,
-    /// The times of the last messages.
-    complained: BTreeMap<Complaint, Time>,
+    /// The devices that do not answer, as all workers know them.
     silences: Arc<Silences<String>>,
-    told: Arc<Told>,
+    /// What is told goes there.
+    pub operator: O,
 }
 
-impl Shell {
-    pub(crate) fn new(
-        ring: Ring,
-        disk: Disk,
-        serving: Rc<Serving>,
-        logs: Logs,
-        meters: Meters,
-        notes: Sink,
-        (silences, told): (Arc<Silences<String>>, Arc<Told>),
-    ) -> Self {
-        let (cx, complained) = (Context::new(serving), BTreeMap::new());
-        let mut shell = Self { ring, cx, disk, logs, meters, notes, complained, silences, told };
+impl<O: Operator> Shell<O> {
+    /// Begins the first turn. All workers share `silences`: devices that do not answer, and their names for the operator.
+    pub fn new(ring: Ring, cx: Context, silences: Arc<Silences<String>>, operator: O) -> Self {
+        let mut shell = Self { ring, cx, silences, operator };
         shell.tick();
         shell
     }
+}
 
+impl<O: Operator + ?Sized> Shell<O> {
     /// Begins a turn.
     pub(crate) fn tick(&mut self) {
         self.cx.tick(self.ring.woke_at(), || self.ring.unix_clock());
@@ -229,11 +223,10 @@ impl Shell {
 
     /// Writes a message to the operator.
     pub(crate) fn note(&mut self, text: &str) {
-        self.notes.line(&mut self.ring, &message(text));
+        self.operator.note(&mut self.ring, text);
     }
 
-    /// Tells the operator that a limit of the system has been reached, at most once in
-    /// [`COMPLAINT_INTERVAL`].
+    /// Tells the operator that a limit of the system has been reached, unless it was a short time ago.
     pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Descriptors, &format!(
@@ -242,8 +235,7 @@ impl Shell {
         ));
     }
 
-    /// Tells the operator that responses hold all descriptors that are for files, at most once in
-    /// [`COMPLAINT_INTERVAL`].
+    /// Tells the operator that responses hold all descriptors that are for files, unless it was a short time ago.
     pub(crate) fn complain_of_files(&mut self, most: usize) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Files, &format!(
@@ -252,87 +244,9 @@ impl Shell {
         ));
     }
 
-    /// Tells the operator of something, at most once in [`COMPLAINT_INTERVAL`].
+    /// Tells the operator of something that each request could cause.
     pub(crate) fn complain(&mut self, about: Complaint, text: &str) {
-        let now = self.cx.now;
-        let last = self.complained.get(&about);
-        if last.is_none_or(|then| now.since(*then) >= COMPLAINT_INTERVAL) {
-            self.complained.insert(about, now);
-            self.note(text);
-        }
-    }
-
-    /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short
-    /// time ago.
-    #[cold]
-    pub(crate) fn tell_protocol(&mut self, protocol: OtherProtocol, client: Option<IpAddr>) {
-        if self.told.is_due(protocol, self.cx.now) {
-            let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
-            self.note(&protocol.text(&client));
-        }
-    }
-
-    /// Takes the completion of a write to a log.
-    pub(crate) fn log_written(&mut self, completion: ring::Completion) {
-        let now = self.cx.now;
-        if completion.token & kind::MASK == kind::NOTE {
-            self.notes.written(&mut self.ring, completion, now);
-        } else {
-            self.logs.written(&mut self.ring, completion, now);
-        }
-    }
-
-    /// Writes the lines that are due in the access logs; returns when to call it again.
-    pub(crate) fn flush_logs(&mut self) -> Option<Time> {
-        let due = self.logs.flush(&mut self.ring, self.cx.now);
-        while let Some(complaint) = self.logs.complaint() {
-            self.note(&complaint);
-        }
-        self.cx.stats.log_lines_dropped = self.notes.dropped() + self.logs.dropped();
-        due
-    }
-
-    /// The places where the requests of each site of a snapshot are recorded, whose logs are open. Empty if
-    /// those of none are. Logs that neither these nor requests that are being answered refer to are closed.
-    pub(crate) fn recordings(&mut self, snapshot: &Snapshot) -> Vec<Option<Rc<Recording>>> {
-        let Self { cx, logs, meters, .. } = self;
-        let sites = snapshot.records();
-        cx.counts = snapshot.shows_metrics();
-        let counted = if cx.counts { sites } else { &[] };
-        let labels = meters.configure(counted.iter().map(|(name, _)| &name[..]));
-        let recordings = sites.iter().enumerate().map(|(index, (name, log))| {
-            let (log, label) = (logs.id(log), labels.get(index).copied());
-            let is_recorded = log.is_some() || label.is_some();
-            is_recorded.then(|| Rc::new(Recording { site: name[..].into(), log, label }))
-        });
-        let recordings: Vec<_> = recordings.collect();
-        logs.close_unused();
-        cx.logs = !logs.is_empty();
-        if recordings.iter().all(Option::is_none) { Vec::new() } else { recordings }
-    }
-
-    /// Logs and counts a request whose response has left, or of which no more will leave.
-    /// `bytes` bytes of its body have been sent.
-    pub(crate) fn record(&mut self, record: &Record, bytes: u64, peer: &str, cut: Option<Cut>) {
-        // Not when the turn began, because the requests before it may have taken long.
-        let now = self.ring.now();
-        if let Some(observation) = record.observation(bytes, now) {
-            self.meters.observe(&observation);
-        }
-        self.logs.record(&mut self.ring, record, peer, bytes, cut, now);
-    }
-
-    /// Shows the numbers of the worker at the end of a turn, where requests are counted.
-    pub(crate) fn end_turn(&mut self, connections: usize) {
-        let stats = &mut self.cx.stats;
-        stats.connections = connections as u64;
-        let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = self.disk.stats();
-        (stats.residency_hits, stats.residency_hit_bytes) = (hits, hit_bytes);
-        (stats.residency_misses, stats.residency_miss_bytes) = (misses, miss_bytes);
-        let length = self.ring.now().since(self.cx.now);
-        self.meters.end_turn(stats, length);
-        self.meters.show_devices((misses, ended), || self.disk.devices());
-        self.meters.show_unanswered(self.ring.silent(self.cx.tuning.timeout_disk));
+        self.operator.complain(&mut self.ring, self.cx.now, about, text);
     }
 }
 

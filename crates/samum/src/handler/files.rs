@@ -45,14 +45,14 @@ impl Files {
         snapshot: Arc<Snapshot>,
         roots: &[Fd],
         descriptors_max: usize,
-        shell: &Shell,
+        cx: &Context,
     ) -> io::Result<(Self, Serving)> {
         assert_eq!(roots.len(), snapshot.roots().len(), "a directory is opened once");
         let tree = |spec: &TreeSpec| Tree::new(roots[spec.root].clone(), spec);
         let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
         let ids = (0..trees.len()).map(TreeId::new).collect();
-        let account = shell.cx.budget.shared.clone();
-        let content = Content::new(trees, descriptors_max, shell.cx.finished_bytes_max, account)?;
+        let account = cx.budget.shared.clone();
+        let content = Content::new(trees, descriptors_max, cx.finished_bytes_max, account)?;
         Ok((Self { content }, Serving::new(snapshot, ids)))
     }
 

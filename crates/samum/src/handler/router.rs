@@ -36,8 +36,9 @@ use super::proxy::Proxy;
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
 use crate::content;
 use crate::context::Context;
+use crate::desk::Desk;
 use crate::metrics::Metrics;
-use crate::serving::{Place, Served, Serving, Snapshot, Succession, TreeId};
+use crate::serving::{Place, Served, Serving, Servings, Snapshot, Succession, TreeId};
 use crate::shell::{Shell, kind};
 use crate::site::SiteId;
 use admit::{admit, terms_of};
@@ -54,6 +55,7 @@ use steps::{Slash, Step};
 /// The handler of the server.
 #[derive(Debug)]
 pub struct Router {
+    servings: Rc<Servings>,
     files: Files,
     programs: Programs,
     proxy: Proxy,
@@ -84,7 +86,7 @@ impl Handler for Router {
 
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
-        let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
+        let (serving, site) = self.servings.of(request.origin.listener, request.head);
         let place = {
             let find = |name: &[u8]| serving.place(site, name);
             place_of(&serving, path, &mut self.scratch, find).ok()?
@@ -121,7 +123,7 @@ impl Handler for Router {
 
     #[inline]
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
-        let (serving, site) = shell.cx.serving_of(request.origin.listener, request.head);
+        let (serving, site) = self.servings.of(request.origin.listener, request.head);
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
                 let place = serving.place(site, path);
@@ -302,19 +304,23 @@ impl Router {
     /// # Panics
     ///
     /// If there is not one open directory for each root.
-    pub fn new(roots: &[Fd], descriptors_max: usize, shell: &mut Shell) -> io::Result<Self> {
-        let snapshot = Arc::clone(&shell.cx.serving.snapshot);
-        let recordings = shell.recordings(&snapshot);
-        let (files, serving) = Files::new(snapshot, roots, descriptors_max, shell)?;
-        shell.cx.serving = Rc::new(serving.recorded(recordings));
-        let metrics = Arc::clone(shell.meters.metrics());
-        let mut proxy = Proxy::new(&shell.cx.budget.shared, shell.cx.tuning.buffers_bytes_max);
-        let serving = Rc::clone(&shell.cx.serving);
+    pub fn new(roots: &[Fd], descriptors_max: usize, shell: &mut Shell<Desk>) -> io::Result<Self> {
+        let servings = Rc::clone(&shell.operator.servings);
+        let snapshot = Arc::clone(&servings.now().snapshot);
+        let quota = Arc::clone(snapshot.quota());
+        let recordings = shell.operator.recordings(&mut shell.cx, &snapshot);
+        let (files, serving) = Files::new(snapshot, roots, descriptors_max, &shell.cx)?;
+        let serving = Rc::new(serving.recorded(recordings));
+        servings.replace(Rc::clone(&serving));
+        let metrics = Arc::clone(shell.operator.meters.metrics());
+        let (account, buffers_max) = (&shell.cx.budget.shared, shell.cx.tuning.buffers_bytes_max);
+        let mut proxy = Proxy::new(account, buffers_max, Arc::clone(&quota));
         proxy.watch(shell, serving.snapshot.upstreams());
         Ok(Self {
+            servings,
             files,
             before: VecDeque::new(),
-            programs: Programs::default(),
+            programs: Programs::new(quota),
             proxy,
             pages: Pages::default(),
             pending: HashMap::default(),
@@ -343,18 +349,19 @@ impl Router {
     /// by their indices among [`Snapshot::roots`]. Requests that have begun are answered as before.
     pub(crate) fn replace(
         &mut self,
-        shell: &mut Shell,
+        shell: &mut Shell<Desk>,
         snapshot: Arc<Snapshot>,
         succession: &Succession,
         roots: &HashMap<usize, Fd>,
     ) {
-        let before = Rc::clone(&shell.cx.serving);
-        let recordings = shell.recordings(&snapshot);
+        let before = self.servings.now();
+        let recordings = shell.operator.recordings(&mut shell.cx, &snapshot);
         let serving = self.files.successor(&before, snapshot, succession, roots);
         let serving = Rc::new(serving.recorded(recordings));
         self.proxy.watch(shell, serving.snapshot.upstreams());
         serving.snapshot.quota().set_bytes_max(serving.snapshot.tuning().body_files_max);
-        shell.cx.replace(serving);
+        shell.cx.set_tuning(serving.snapshot.tuning().clone());
+        self.servings.replace(serving);
         let gone = succession.gone().iter().map(|index| before.trees()[*index]).collect();
         self.before.push_back((before, gone));
     }
@@ -374,7 +381,7 @@ impl Router {
     /// Serves a root directory from another one from now on, or answers 503 if there is none. Responses
     /// that have begun are completed from the old one.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
-        let serving = Rc::clone(&shell.cx.serving);
+        let serving = self.servings.now();
         for tree in serving.trees_of(root) {
             self.files.replace_root(shell, tree, directory.cloned());
         }

@@ -3,21 +3,23 @@
 use core::net::IpAddr;
 
 use crate::client::Client;
+use crate::desk::Desk;
 use crate::network::Origin;
 use crate::shell::Shell;
 
 /// Asks for the client of a newcomer, if something needs to know it. Returns false if the connection is to be
 /// closed.
 #[inline]
-pub(super) fn admit(shell: &mut Shell, origin: &mut Origin) -> bool {
+pub(super) fn admit(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
     let asks = shell.cx.logs
-        || shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener).asks;
+        || shell.operator.servings.at(origin.listener).snapshot.admission(origin.listener).asks;
     !asks || ask(shell, origin)
 }
 
 #[cold]
-fn ask(shell: &mut Shell, origin: &mut Origin) -> bool {
-    let is_unix = shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener).is_unix;
+fn ask(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
+    let serving = shell.operator.servings.at(origin.listener);
+    let is_unix = serving.snapshot.admission(origin.listener).is_unix;
     match origin.client_address(&shell.ring) {
         // It has gone. As a client on a Unix socket it would pass all rules.
         None if !is_unix => false,
@@ -27,8 +29,9 @@ fn ask(shell: &mut Shell, origin: &mut Origin) -> bool {
 
 /// Notes the client of a connection, and counts it. Returns false if the client has far too many.
 #[cold]
-pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAddr>) -> bool {
-    let admission = shell.cx.serving_at(origin.listener).snapshot.admission(origin.listener);
+pub(super) fn enter(shell: &mut Shell<Desk>, origin: &mut Origin, address: Option<IpAddr>) -> bool {
+    let serving = shell.operator.servings.at(origin.listener);
+    let admission = serving.snapshot.admission(origin.listener);
     let client = client_of(shell, origin.listener, address);
     let is_beyond = |max| client.counted.as_ref().is_some_and(|counted| counted.is_beyond(max));
     if admission.connections_max.is_some_and(is_beyond) {
@@ -41,9 +44,9 @@ pub(super) fn enter(shell: &mut Shell, origin: &mut Origin, address: Option<IpAd
 
 /// Counts a connection that is older than the configuration, if no configuration before had a limit for it.
 #[cold]
-pub(super) fn count(shell: &Shell, origin: &mut Origin) {
+pub(super) fn count(shell: &Shell<Desk>, origin: &mut Origin) {
     let is_counted = origin.client().is_some_and(|client| client.counted.is_some());
-    let snapshot = &shell.cx.serving_at(origin.listener).snapshot;
+    let snapshot = &shell.operator.servings.at(origin.listener).snapshot;
     if is_counted || !snapshot.admission(origin.listener).counts {
         return;
     }
@@ -54,8 +57,8 @@ pub(super) fn count(shell: &Shell, origin: &mut Origin) {
 }
 
 /// The client at a listener with this address, whose connection is counted if a limit wants it.
-fn client_of(shell: &Shell, listener: u32, address: Option<IpAddr>) -> Client {
-    let snapshot = &shell.cx.serving_at(listener).snapshot;
+fn client_of(shell: &Shell<Desk>, listener: u32, address: Option<IpAddr>) -> Client {
+    let snapshot = &shell.operator.servings.at(listener).snapshot;
     // Those of a proxy are of many clients.
     let counts = snapshot.admission(listener).counts && !snapshot.proxies().trusts(address);
     Client::new(address, counts.then(|| snapshot.limiter()))

@@ -12,10 +12,11 @@ use std::io;
 use http::{Head, Status};
 use outq::OutQ;
 use ring::Time;
-use sendfile::{Failure, Progress, ReadDone, Takes, Transport};
+use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
-use crate::context::{Context, Removed};
+use crate::context::{Context, Recorder as _};
+use crate::desk::Desk;
 use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
 use crate::log::{Began, Cut, Record};
 use crate::metrics::Stats;
@@ -62,7 +63,8 @@ struct Opening {
 pub(super) struct Tools<'a, S: Session, H: Handler> {
     /// The connection that acts.
     pub(super) id: u64,
-    pub(super) shell: &'a mut Shell,
+    pub(super) shell: &'a mut Shell<Desk>,
+    pub(super) disk: &'a mut Disk,
     pub(super) handler: &'a mut H,
     pub(super) spare: &'a mut Spare<S, H::Answer>,
 }
@@ -113,7 +115,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// The time by which something must have happened.
-    pub(super) fn deadline(&self, shell: &Shell) -> Option<Time> {
+    pub(super) fn deadline(&self, shell: &Shell<Desk>) -> Option<Time> {
         if let Some(opening) = &self.opening {
             return Some(opening.accepted + shell.cx.tuning.timeout_header);
         }
@@ -314,9 +316,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     /// Closes the connection after the responses that have begun, or after its next one, because its listener
     /// was removed.
     pub(super) fn retire<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>) -> After {
-        if let Some(removed) = self.removed(&mut tools.shell.cx) {
-            removed.connections += 1;
-        }
+        tools.shell.operator.servings.enter_removed(self.origin.listener);
         self.await_last_request(tools)
     }
 
@@ -330,18 +330,13 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Counts the connection for the limits of another configuration, which has the listener.
-    pub(super) fn count_client(&mut self, shell: &Shell) {
+    pub(super) fn count_client(&mut self, shell: &Shell<Desk>) {
         admission::count(shell, &mut self.origin);
     }
 
     /// The number of the listener that accepted the connection.
     pub(super) const fn listener(&self) -> u32 {
         self.origin.listener
-    }
-
-    /// The entry of its listener, if that was removed.
-    fn removed<'a>(&self, cx: &'a mut Context) -> Option<&'a mut Removed> {
-        cx.removed.get_mut(&self.origin.listener)
     }
 
     /// Gives back the memory of what the peer does not take. Closes the connection of one that acknowledges too
@@ -377,7 +372,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs what has been sent of unfinished responses, and the requests whose responses have not begun; lets go of
     /// everything.
-    pub(super) fn close(mut self, id: u64, shell: &mut Shell, cut: Cut) {
+    pub(super) fn close(mut self, shell: &mut Shell<Desk>, cut: Cut) {
         let is_done = self.is_done();
         if let Some(mut work) = self.work.take() {
             if self.session.looks_whole(&work.session) {
@@ -391,15 +386,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             }
             work.count_requests(&mut shell.cx.stats, 0);
         }
-        if let Some(removed) = self.removed(&mut shell.cx) {
-            removed.connections -= 1;
-        }
+        shell.operator.servings.leave_removed(self.origin.listener);
         if is_done {
             self.transport.close_idle(&mut shell.ring);
         } else {
             self.transport.close(&mut shell.ring);
         }
-        shell.disk.leave_line(id);
         shell.cx.budget.recount(self.counted.into(), 0);
     }
 
@@ -484,7 +476,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let after = loop {
             self.begin_responses(tools, &mut work);
             let shell = &mut *tools.shell;
-            let (ring, disk) = (&mut shell.ring, &mut shell.disk);
+            let ring = &mut shell.ring;
             if let Some(rate) = work.rate.take() {
                 self.transport.set_rate(ring, rate);
             }
@@ -492,7 +484,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 self.transport.finish();
             }
             let was_blocked = self.transport.is_blocked();
-            let progress = work.session.pump(ring, disk, &mut self.transport, tools.id);
+            let progress = work.session.pump(ring, tools.disk, &mut self.transport, tools.id);
             while let Some(left) = self.session.next_left(&mut work.session) {
                 self.record(shell, &left, None);
             }
@@ -594,14 +586,16 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Logs and counts a request whose response has not begun and never will: its client has left, or the server ends.
-    fn record_unanswered(&self, shell: &mut Shell, head: &Head<'_>, at: Time, cut: Cut) {
+    fn record_unanswered(&self, shell: &mut Shell<Desk>, head: &Head<'_>, at: Time, cut: Cut) {
         let cx = &shell.cx;
-        let (serving, site) = cx.serving_of(self.origin.listener, head);
-        let Some(recording) = serving.recording(site) else { return };
+        let servings = &shell.operator.servings;
+        let Some(recording) = servings.recording(self.origin.listener, Some(head)) else { return };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait: Duration::ZERO };
         let status = if cut == Cut::Client { CLIENT_LEFT } else { Status::ServiceUnavailable };
         let mut record = Record::new(recording, Some(head), status, began);
-        record.client = cx.forwarded(|| self.client_address(), head);
+        if cx.logs {
+            record.client = servings.client(self.client_address(), head);
+        }
         self.record(shell, &Left::new(record, 0), Some(cut));
     }
 
@@ -611,9 +605,9 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     }
 
     /// Logs and counts a response that has left, or of which no more will leave.
-    fn record(&self, shell: &mut Shell, left: &Left, cut: Option<Cut>) {
+    fn record(&self, shell: &mut Shell<Desk>, left: &Left, cut: Option<Cut>) {
         let peer = self.origin.client().map_or("-", |client| &*client.name);
-        shell.record(&left.record, left.bytes, peer, cut);
+        shell.operator.record(&mut shell.ring, &left.record, left.bytes, peer, cut);
     }
 }
 
@@ -685,7 +679,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
 }
 
 /// The session wants the connection closed: the operator is told why if responses are missing.
-fn end(shell: &mut Shell, why: Why) -> After {
+fn end(shell: &mut Shell<Desk>, why: Why) -> After {
     if let Why::Failed(failure) = why {
         tell(shell, failure, "closed the connection");
     }
@@ -699,7 +693,7 @@ fn end(shell: &mut Shell, why: Why) -> After {
 
 /// Tells the operator why a response is not complete, unless its peer has gone, and what became of
 /// it.
-fn tell(shell: &mut Shell, failure: Failure, outcome: &str) {
+fn tell(shell: &mut Shell<Desk>, failure: Failure, outcome: &str) {
     let error = io::Error::from_raw_os_error;
     match failure {
         Failure::Gone => {}

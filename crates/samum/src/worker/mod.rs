@@ -24,8 +24,9 @@ use ring::{Completion, Fd, Ring, Silences, Time};
 use sendfile::{Devices, Disk, DiskConfig, KernelTcp, PageCache};
 
 use crate::config::Log;
-use crate::context::Removed;
+use crate::context::Context;
 use crate::crowd::Crowd;
+use crate::desk::Desk;
 use crate::handler::Handler;
 use crate::handler::router::Router;
 use crate::interface::StackTransport;
@@ -34,7 +35,7 @@ use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
 use crate::other_protocol::Told;
 use crate::proxy_protocol::Reader;
-use crate::serving::{Serving, Snapshot, Succession};
+use crate::serving::{Serving, Servings, Snapshot, Succession};
 use crate::session::{Http1, Session};
 use crate::shell::{Complaint, Shell, kind};
 use crate::wheel::{Tick, Wheel};
@@ -77,7 +78,8 @@ const RECLAIMS_MAX: usize = 16;
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
 /// what the handler `H` answers.
 pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Router> {
-    shell: Shell,
+    shell: Shell<Desk>,
+    disk: Disk,
     handler: H,
     network: N,
     connections: Connections<Connection<S, N::Transport, H::Answer>>,
@@ -219,22 +221,22 @@ impl<S: Session, N: Network> Worker<S, N> {
             return;
         }
         let Replacement { snapshot, succession, roots, listeners, logs } = replacement;
-        let before = Rc::clone(&self.shell.cx.serving);
+        let before = self.shell.operator.servings.now();
         for (log, file) in logs {
-            self.shell.logs.open(&log, file, self.shell.cx.now);
+            self.shell.operator.logs.open(&log, file, self.shell.cx.now);
         }
         self.handler.replace(&mut self.shell, snapshot, &succession, &roots);
-        self.shell.disk.set_patience(Some(self.shell.cx.tuning.timeout_disk));
+        self.disk.set_patience(Some(self.shell.cx.tuning.timeout_disk));
         for listener in succession.removed() {
-            let removed = Removed { serving: Rc::clone(&before), connections: 0 };
-            self.shell.cx.removed.insert(*listener, removed);
+            self.shell.operator.servings.remove(*listener, Rc::clone(&before));
             self.network.remove(&mut self.shell.ring, *listener);
         }
         drop(before);
         for (number, socket) in listeners {
             self.network.add(number, socket);
         }
-        self.network.set_listeners(self.shell.cx.serving.snapshot.listeners());
+        let serving = self.shell.operator.servings.now();
+        self.network.set_listeners(serving.snapshot.listeners());
         // All of them, for their deadlines and limits are others now.
         for id in self.connections.ids() {
             self.act(id, |connection, tools| {
@@ -262,7 +264,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     pub fn with(
         parts: Parts,
         network: N,
-        handler: impl FnOnce(&mut Shell) -> io::Result<H>,
+        handler: impl FnOnce(&mut Shell<Desk>) -> io::Result<H>,
     ) -> io::Result<Self> {
         let config = DiskConfig {
             // Two descriptors each: half of what is left of an eighth beside loads.
@@ -280,16 +282,18 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         let (metrics, number) = parts.metrics;
         let notes = Sink::new(parts.notes, kind::NOTE, "messages", false);
-        let serving = Rc::new(Serving::new(parts.snapshot, Vec::new()));
-        let meters = metrics.meters(number);
-        let shared = (parts.silences, parts.told);
-        let mut shell = Shell::new(parts.ring, disk, serving, logs, meters, notes, shared);
+        let tuning = parts.snapshot.tuning().clone();
+        let servings = Rc::new(Servings::new(Serving::new(parts.snapshot, Vec::new())));
+        let cx = Context::new(tuning, Rc::<Servings>::clone(&servings));
+        let desk = Desk::new(servings, logs, metrics.meters(number), notes, parts.told);
+        let mut shell = Shell::new(parts.ring, cx, parts.silences, desk);
         shell.cx.set_takes(network.takes());
         let mut worker = Self {
             handler: handler(&mut shell)?,
             network,
             wheel: Wheel::new(shell.cx.now, TICK),
             shell,
+            disk,
             connections: Connections::default(),
             spare: Spare::default(),
             crowd: parts.crowd,
@@ -322,7 +326,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// Bytes of memory that connections hold for themselves, and buffers of the disk that are lent.
     #[must_use]
     pub fn held(&self) -> (u64, usize) {
-        (self.shell.cx.budget.own(), self.shell.disk.buffers_lent())
+        (self.shell.cx.budget.own(), self.disk.buffers_lent())
     }
 
     /// Bytes of memory that connections and cached responses share.
@@ -345,7 +349,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// Write an access log to another file from now on.
     pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
-        self.shell.logs.open(log, file, self.shell.cx.now);
+        self.shell.operator.logs.open(log, file, self.shell.cx.now);
     }
 
     /// Wait until something happens, but not beyond `until`, and do everything about it.
@@ -358,8 +362,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
         let late = self.shutdown.as_ref().and_then(|shutdown| Some(shutdown.late.front()?.0));
         let trim = self.trim.due();
-        let until =
-            Time::earliest([until, look, late, trim, self.wheel.next(), self.shell.flush_logs()]);
+        let Shell { ring, cx, operator, .. } = &mut self.shell;
+        let lines = operator.flush_logs(ring, cx);
+        let until = Time::earliest([until, look, late, trim, self.wheel.next(), lines]);
         let is_busy = self.has_news
             || !self.again.is_empty()
             || !self.expired.is_empty()
@@ -369,21 +374,22 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 .is_some_and(|shutdown| !self.connections.is_end(shutdown.next))
             || self.is_closing()
             || (wants_place && self.idlers.is_looking())
-            || self.shell.disk.has_turn()
+            || self.disk.has_turn()
             || self.handler.has_turn();
         let until = if is_busy { Some(self.shell.cx.now) } else { until };
         self.network.flush(&mut self.shell.ring);
         if self.shell.cx.counts {
             self.network.count(&mut self.shell.cx.stats);
-            self.shell.end_turn(self.connections.len());
+            let Shell { ring, cx, operator, .. } = &mut self.shell;
+            operator.end_turn(ring, cx, &self.disk, self.connections.len());
         }
         self.shell.ring.wait_since(self.shell.cx.now, until, &mut self.completions)?;
         self.shell.tick();
         let is_quiet = self.completions.is_empty();
         self.handle_completions();
-        if let Some((protocol, client)) = self.shell.cx.other_protocol {
-            self.shell.cx.other_protocol = None;
-            self.shell.tell_protocol(protocol, client);
+        if let Some(told) = self.shell.cx.other_protocol.take() {
+            let Shell { ring, cx, operator, .. } = &mut self.shell;
+            operator.tell_protocol(ring, cx.now, told);
         }
         self.deliver_answers();
         let acted =
@@ -395,7 +401,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if trim.is_some() && self.trim.is_wanted(self.shell.cx.budget.held(), self.shell.cx.now) {
             ring::trim_heap();
         }
-        if !self.shell.cx.removed.is_empty() {
+        if self.shell.operator.servings.has_removed() {
             self.drop_removed();
         }
         Ok(())
@@ -428,7 +434,10 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 }
             }
             kind::DISK => self.handle_disk(completion),
-            kind::ACCESS | kind::NOTE => self.shell.log_written(completion),
+            kind::ACCESS | kind::NOTE => {
+                let Shell { ring, cx, operator, .. } = &mut self.shell;
+                operator.log_written(ring, cx.now, completion);
+            }
             // What another thread wants of the worker is seen by the caller of `turn`, a place by
             // `serve_crowd`.
             _ => self.handler.handle(&mut self.shell, completion),
@@ -461,14 +470,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
 
     fn handle_disk(&mut self, completion: Completion) {
         // A read for a connection that has gone since gives its buffer back here.
-        let mut next = self.shell.disk.handle(&mut self.shell.ring, completion);
-        while let Some(file_system) = self.shell.disk.next_unusual() {
+        let mut next = self.disk.handle(&mut self.shell.ring, completion);
+        while let Some(file_system) = self.disk.next_unusual() {
             self.shell.note(&file_system.to_string());
         }
-        while let Some(silence) = self.shell.disk.next_silence() {
+        while let Some(silence) = self.disk.next_silence() {
             self.shell.tell_silence(silence);
         }
-        while let Some(done) = next.take().or_else(|| self.shell.disk.next_late()) {
+        while let Some(done) = next.take().or_else(|| self.disk.next_late()) {
             if let Some(device) = done.late_on() {
                 self.shell.report_silence(device, None);
             }
@@ -537,7 +546,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         if !admission::admit(&mut self.shell, &mut origin) {
             return self.crowd.leave();
         }
-        let snapshot = &self.shell.cx.serving_at(origin.listener).snapshot;
+        let snapshot = &self.shell.operator.servings.at(origin.listener).snapshot;
         let header = snapshot.admission(origin.listener).proxy_protocol.then(|| {
             let proxies = snapshot.proxies();
             let peer = origin.client().and_then(|client| client.address);
@@ -549,7 +558,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             Connection::new(transport, origin, header, shell.cx.now)
         });
         self.settle(id, After::Keep);
-        if !self.shell.cx.removed.is_empty() {
+        if self.shell.operator.servings.has_removed() {
             self.retire_if_removed(id);
         }
         if self.shutdown.is_some() {
@@ -561,7 +570,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     #[cold]
     fn retire_if_removed(&mut self, id: u64) {
         self.act(id, |connection, tools| {
-            let is_removed = tools.shell.cx.removed.contains_key(&connection.listener());
+            let is_removed = tools.shell.operator.servings.is_removed(connection.listener());
             if is_removed { connection.retire(tools) } else { After::Keep }
         });
     }
@@ -570,10 +579,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     #[cold]
     fn drop_removed(&mut self) {
         let Self { shell, network, newcomers, .. } = self;
-        shell.cx.removed.retain(|listener, removed| {
-            removed.connections > 0
-                || network.is_open(*listener)
-                || newcomers.iter().any(|new| network.origin(new).listener == *listener)
+        shell.operator.servings.retain_removed(|listener| {
+            network.is_open(listener)
+                || newcomers.iter().any(|new| network.origin(new).listener == listener)
         });
     }
 
@@ -584,9 +592,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         id: u64,
         act: impl FnOnce(&mut Connection<S, N::Transport, H::Answer>, &mut Tools<'_, S, H>) -> After,
     ) {
-        let Self { connections, shell, handler, spare, .. } = self;
+        let Self { connections, shell, disk, handler, spare, .. } = self;
         if let Some(connection) = connections.get_mut(id) {
-            let after = act(connection, &mut Tools { id, shell, handler, spare });
+            let after = act(connection, &mut Tools { id, shell, disk, handler, spare });
             self.settle(id, after);
         }
     }
@@ -616,7 +624,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             shutdown.closed_in = self.shell.cx.turn;
         }
         connection.recount(&mut self.shell.cx);
-        connection.close(id, &mut self.shell, cut);
+        connection.close(&mut self.shell, cut);
+        self.disk.leave_line(id);
         self.crowd.leave();
     }
 
@@ -691,15 +700,15 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
     /// Gives turns to streams that wait for the disk, and sees that they get buffers; false if none had a turn.
     fn serve_line(&mut self) -> bool {
         for _ in 0..RECLAIMS_MAX {
-            if !self.shell.disk.is_starved() {
+            if !self.disk.is_starved() {
                 break;
             }
-            let Some(owner) = self.shell.disk.next_holder(self.shell.cx.now) else { break };
+            let Some(owner) = self.disk.next_holder(self.shell.cx.now) else { break };
             self.act(owner.connection, |connection, tools| connection.reclaim(&mut tools.shell.cx));
         }
         let mut until = None;
         for turn in 0..LINE_TURNS_MAX {
-            let Some(owner) = self.shell.disk.next_waiting() else { return turn > 0 };
+            let Some(owner) = self.disk.next_waiting() else { return turn > 0 };
             let until = *until.get_or_insert_with(|| self.part_end());
             self.act(owner.connection, |connection, tools| connection.handle_turn(tools, false));
             if self.shell.ring.now() >= until {
@@ -719,7 +728,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             }
             let Some((index, tick)) = self.expired.pop_front() else { return count > 0 };
             until.get_or_insert_with(|| self.part_end());
-            let Self { connections, shell, handler, spare, .. } = self;
+            let Self { connections, shell, disk, handler, spare, .. } = self;
             // It may be another connection by now.
             let Some(id) = connections.id_at(index) else { continue };
             // For another tick an earlier entry came up in its place.
@@ -729,7 +738,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let now = shell.cx.now;
             let due = connection.deadline(shell).is_some_and(|deadline| deadline <= now);
             let after = if due {
-                connection.handle_deadline(&mut Tools { id, shell, handler, spare })
+                connection.handle_deadline(&mut Tools { id, shell, disk, handler, spare })
             } else {
                 After::Keep
             };
@@ -851,14 +860,14 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
         while self.shell.ring.now() < until {
             let now = self.shell.ring.now();
-            let mut quiet = self.shell.notes.is_quiet();
-            self.shell.notes.hurry(&mut self.shell.ring, now);
-            quiet &= self.shell.logs.hurry(&mut self.shell.ring, now);
+            let mut quiet = self.shell.operator.notes.is_quiet();
+            self.shell.operator.notes.hurry(&mut self.shell.ring, now);
+            quiet &= self.shell.operator.logs.hurry(&mut self.shell.ring, now);
             if quiet || self.turn(Some(until)).is_err() {
                 break;
             }
         }
-        self.shell.logs.lost()
+        self.shell.operator.logs.lost()
     }
 }
 

@@ -9,6 +9,7 @@ use ring::Ring;
 use ring::sim::World;
 use samum::config::Tuning;
 use samum::crowd::Crowd;
+use samum::desk::Desk;
 use samum::handler::Handler;
 use samum::handler::router::Router;
 use samum::network::Listeners;
@@ -80,7 +81,7 @@ impl<H: Handler> Stage<H> {
     pub(crate) fn new(
         world: World,
         tuning: Tuning,
-        handler: impl FnOnce(Router, &Shell) -> H,
+        handler: impl FnOnce(Router, &Shell<Desk>) -> H,
     ) -> Self {
         let ring = Ring::simulated(&world);
         let root = ring.sim_root(&world);

@@ -44,6 +44,7 @@ use super::{
 };
 use crate::programs::environment::{Circumstances, Environment};
 use crate::programs::{Directory, Mailbox, Order, Refusal};
+use crate::quota::Quota;
 use crate::shell::{Shell, id_of, kind};
 
 /// The time between two looks at what programs have taken too long for.
@@ -100,8 +101,9 @@ pub(super) struct Reached {
     interest: Rc<Interest>,
 }
 
-impl Default for Programs {
-    fn default() -> Self {
+impl Programs {
+    /// None yet. `quota` bounds the files of bodies.
+    pub(super) fn new(quota: Arc<Quota>) -> Self {
         Self {
             programs: Slab::new(),
             news: Rc::default(),
@@ -109,14 +111,12 @@ impl Default for Programs {
             woken: VecDeque::new(),
             mailbox: None,
             ticks: false,
-            bodies: Bodies::new(kind::PROGRAM_BODY),
+            bodies: Bodies::new(kind::PROGRAM_BODY, quota),
             lines: Lines::default(),
             scratch: Vec::new(),
         }
     }
-}
 
-impl Programs {
     /// Takes the body of a request for a program, of `bytes_max` bytes at most. The request is found next.
     pub(super) fn consumer(
         &mut self,

@@ -21,6 +21,7 @@ use core::time::Duration;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use http::Framing;
 use ring::{Completion, Key, Op, Slab, Time, Token};
@@ -32,7 +33,7 @@ use super::input::{COLLECTED_BYTES_MAX, Input, InputConsumer, Stage};
 use super::interest::News;
 use crate::errno::words;
 use crate::handler::{Consumer, Ticket};
-use crate::quota::{self, Holder};
+use crate::quota::{self, Holder, Quota};
 use crate::shell::{Complaint, Shell, id_of};
 
 /// Bytes of bodies in memory beyond which some go to files, so that there is room while these are made.
@@ -59,6 +60,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(in crate::handler) struct Bodies {
     /// The kind of the tokens of its operations.
     kind: Token,
+    /// The bound of the files of all bodies.
+    quota: Arc<Quota>,
     /// The body of the request that is to be found next.
     offered: Option<(Ticket, Rc<RefCell<Input>>)>,
     /// Those that are collected whole.
@@ -99,10 +102,11 @@ pub(in crate::handler) enum Needs {
 }
 
 impl Bodies {
-    /// None yet. Operations of their files carry tokens of this kind.
-    pub(in crate::handler) fn new(kind: Token) -> Self {
+    /// None yet. Operations of their files carry tokens of this kind. All workers share the bound of the files.
+    pub(in crate::handler) fn new(kind: Token, quota: Arc<Quota>) -> Self {
         Self {
             kind,
+            quota,
             offered: None,
             collected: Line::default(),
             pool: Rc::default(),
@@ -260,7 +264,7 @@ impl Bodies {
         body: &Rc<RefCell<Input>>,
         woken: &mut VecDeque<Ticket>,
     ) {
-        let next = body.borrow_mut().next_step(shell.cx.serving.snapshot.quota());
+        let next = body.borrow_mut().next_step(&self.quota);
         let place = self.lined_up.iter().position(|(it, _)| it.as_ptr() == Rc::as_ptr(body));
         if let Some(place) = place.filter(|_| !matches!(next, Ok(Next::Room))) {
             self.lined_up.swap_remove(place);
@@ -381,7 +385,6 @@ mod tests {
     use super::*;
     use crate::handler::CONSUMER_ROOM_MIN;
     use crate::limits::ClientKey;
-    use crate::quota::Quota;
 
     const CHUNKED: Framing = Framing::Unknown;
 
@@ -432,9 +435,10 @@ mod tests {
         fn new(files_max: u64) -> Self {
             let world = World::new(Config::new(1));
             let ring = Ring::simulated(&world);
+            let quota = Quota::new(files_max, 1 << 20);
             Self {
-                bodies: Bodies::new(1 << 56),
-                quota: Quota::new(files_max, 1 << 20),
+                bodies: Bodies::new(1 << 56, Arc::clone(&quota)),
+                quota,
                 all: Vec::new(),
                 fd: ring.sim_root(&world),
                 news: Rc::default(),
@@ -581,7 +585,7 @@ mod tests {
 
     #[test]
     fn only_a_body_that_is_longer_than_memory_and_has_a_length_is_not_collected_for_a_program() {
-        let (mut bodies, news) = (Bodies::new(0), Rc::default());
+        let (mut bodies, news) = (Bodies::new(0, Quota::new(0, 1 << 20)), Rc::default());
         for (framing, needs, is_collected) in [
             (Framing::Unknown, all(1, 1), true),
             (Framing::Length(COLLECTED_BYTES_MAX), all(1, 1), true),
@@ -599,7 +603,7 @@ mod tests {
 
     #[test]
     fn a_body_is_taken_once_by_its_request() {
-        let (mut bodies, news) = (Bodies::new(0), Rc::default());
+        let (mut bodies, news) = (Bodies::new(0, Quota::new(0, 1 << 20)), Rc::default());
         for needs in [all(1, 1), Needs::Nothing] {
             let consumer = bodies.offer(ticket(1), CHUNKED, needs, u64::MAX, &news);
             assert!(bodies.take(ticket(2)).is_none());

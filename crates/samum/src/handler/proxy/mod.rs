@@ -50,6 +50,7 @@ use super::gateway::output::{EARLY_BYTES_MAX, Output, OutputProducer};
 use super::{
     AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket, page,
 };
+use crate::quota::Quota;
 use crate::shell::{Shell, id_of, kind};
 use crate::wheel::{Tick, Wheel};
 use upstream::checks::Checks;
@@ -170,8 +171,9 @@ pub(super) struct Reached {
 }
 
 impl Proxy {
-    /// Without exchanges. Their cyclic buffers have so many bytes together, and are charged to `account`.
-    pub(super) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
+    /// Without exchanges. Their cyclic buffers have so many bytes together, and are charged to `account`; `quota` bounds the
+    /// files of bodies.
+    pub(super) fn new(account: &Account, buffers_bytes_max: u64, quota: Arc<Quota>) -> Self {
         Self {
             exchanges: Slab::new(),
             wheel: Wheel::new(Time::default(), TICK),
@@ -189,7 +191,7 @@ impl Proxy {
             expired: VecDeque::new(),
             ticks: false,
             tidied: Time::default(),
-            bodies: Bodies::new(kind::SCRIPT_BODY),
+            bodies: Bodies::new(kind::SCRIPT_BODY, quota),
             lines: Lines::default(),
             places: Places::new(account, buffers_bytes_max),
         }

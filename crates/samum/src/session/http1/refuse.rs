@@ -67,14 +67,15 @@ impl Http1 {
             ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
         let mut response = page::refused(reject, bare);
         let Some((head, asked)) = request else {
-            response.terms.recording = cx.default_recording(work.listener);
+            response.terms.recording = cx.recorder.recording(work.listener, None);
             work.begin_response(cx, None, &mut response, true);
             return;
         };
         let head = &head.as_head();
-        let (serving, site) = cx.serving_of(work.listener, head);
-        response.terms.recording = serving.recording(site);
-        response.terms.client = cx.forwarded(|| work.client, head);
+        response.terms.recording = cx.recorder.recording(work.listener, Some(head));
+        if cx.logs {
+            response.terms.client = cx.recorder.client(work.client, head);
+        }
         work.asked = asked;
         work.begin_response(cx, Some(head), &mut response, true);
     }

@@ -2,6 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::fmt::Write as _;
+use core::net::IpAddr;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -13,9 +14,10 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
+use crate::config::Tuning;
+use crate::context::Recorder;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
 use crate::log::Recording;
-use crate::serving::Serving;
 
 use sendfile::Failure;
 
@@ -27,8 +29,22 @@ fn recording() -> Option<Rc<Recording>> {
     Some(Rc::new(Recording { site: "site".into(), log: None, label: None }))
 }
 
+/// Records all requests in that place.
+#[derive(Debug)]
+struct Recorded;
+
+impl Recorder for Recorded {
+    fn recording(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
+        recording()
+    }
+
+    fn client(&self, _own: Option<Option<IpAddr>>, _head: &Head<'_>) -> Option<IpAddr> {
+        None
+    }
+}
+
 fn context() -> Context {
-    let mut cx = Context::new(Rc::new(Serving::default().recorded(vec![recording()])));
+    let mut cx = Context::new(Tuning::default(), Rc::new(Recorded));
     cx.tick(START + Duration::from_secs(1), || (1_000_000_000, 0));
     cx
 }

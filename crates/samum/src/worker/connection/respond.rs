@@ -3,9 +3,11 @@
 use core::num::NonZeroU64;
 
 use http::{Head, Method};
-use sendfile::Takes;
+use ring::Ring;
+use sendfile::{Disk, Takes};
 
 use super::Tools;
+use crate::context::Recorder as _;
 use crate::handler::{Handler, Response};
 use crate::network::Origin;
 use crate::session::Session;
@@ -26,15 +28,18 @@ pub(super) fn respond<S: Session, H: Handler>(
 ) -> Option<NonZeroU64> {
     let mut response = tools.handler.response(&mut tools.shell.cx, head, answer);
     let other;
-    if tools.shell.disk.may_refuse()
-        && would_fail(tools.shell, head, &response, takes)
+    if tools.disk.may_refuse()
+        && would_fail(&mut tools.shell.ring, tools.disk, head, &response, takes)
         && let Some(unavailable) = unavailable(tools, head, takes, answer)
     {
         other = unavailable;
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
     }
-    let cx = &mut tools.shell.cx;
-    response.terms.client = cx.forwarded(|| Some(origin.client()?.address), head);
+    let Shell { cx, operator, .. } = tools.shell;
+    if cx.logs {
+        let own = origin.client().map(|client| client.address);
+        response.terms.client = operator.servings.client(own, head);
+    }
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);
     rate
@@ -42,10 +47,15 @@ pub(super) fn respond<S: Session, H: Handler>(
 
 /// Returns whether a response would end behind its head, because a disk does not answer.
 #[cold]
-fn would_fail(shell: &mut Shell, head: &Head<'_>, response: &Response<'_>, takes: Takes) -> bool {
+fn would_fail(
+    ring: &mut Ring,
+    disk: &mut Disk,
+    head: &Head<'_>,
+    response: &Response<'_>,
+    takes: Takes,
+) -> bool {
     let Some((file, range)) = response.first_range() else { return false };
-    head.method != Method::Head
-        && shell.disk.would_fail(&mut shell.ring, &file, &range, takes, response.tries())
+    head.method != Method::Head && disk.would_fail(ring, &file, &range, takes, response.tries())
 }
 
 /// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
@@ -60,7 +70,7 @@ fn unavailable<H: Handler>(
     let other = tools.handler.unavailable(tools.shell, answer)?;
     let fails = {
         let response = tools.handler.response(&mut tools.shell.cx, head, &other);
-        would_fail(tools.shell, head, &response, takes)
+        would_fail(&mut tools.shell.ring, tools.disk, head, &response, takes)
     };
     if fails { tools.handler.unavailable(tools.shell, &other) } else { Some(other) }
 }

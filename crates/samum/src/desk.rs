@@ -1,0 +1,155 @@
+//! What a worker has beside its ring and its context: what is served, the logs, the numbers, and the messages to the
+//! operator.
+
+use core::net::IpAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::{Completion, Ring, Time};
+use sendfile::{Disk, DiskStats};
+
+use crate::context::Context;
+use crate::log::{Cut, Logs, Record, Recording, Sink};
+use crate::metrics::Meters;
+use crate::other_protocol::{OtherProtocol, Told};
+use crate::say::message;
+use crate::serving::{Servings, Snapshot};
+use crate::shell::{Complaint, Operator, kind};
+
+/// The minimum time between two messages about the same thing.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The operator of a worker's shell.
+#[derive(Debug)]
+pub struct Desk {
+    pub(crate) servings: Rc<Servings>,
+    pub(crate) logs: Logs,
+    pub(crate) meters: Meters,
+    pub(crate) notes: Sink,
+    /// The times of the last complaints.
+    complained: BTreeMap<Complaint, Time>,
+    told: Arc<Told>,
+}
+
+impl Operator for Desk {
+    fn note(&mut self, ring: &mut Ring, text: &str) {
+        self.notes.line(ring, &message(text));
+    }
+
+    /// Writes a message, at most once in [`COMPLAINT_INTERVAL`].
+    fn complain(&mut self, ring: &mut Ring, now: Time, about: Complaint, text: &str) {
+        let last = self.complained.get(&about);
+        if last.is_none_or(|then| now.since(*then) >= COMPLAINT_INTERVAL) {
+            self.complained.insert(about, now);
+            self.note(ring, text);
+        }
+    }
+}
+
+impl Desk {
+    pub(crate) const fn new(
+        servings: Rc<Servings>,
+        logs: Logs,
+        meters: Meters,
+        notes: Sink,
+        told: Arc<Told>,
+    ) -> Self {
+        Self { servings, logs, meters, notes, complained: BTreeMap::new(), told }
+    }
+
+    /// Tells the operator of a client of this turn that speaks another protocol than HTTP/1, unless any worker has a short
+    /// time ago.
+    #[cold]
+    pub(crate) fn tell_protocol(
+        &mut self,
+        ring: &mut Ring,
+        now: Time,
+        (protocol, client): (OtherProtocol, Option<IpAddr>),
+    ) {
+        if self.told.is_due(protocol, now) {
+            let client = client.map_or_else(|| "a client".to_owned(), |client| client.to_string());
+            self.note(ring, &protocol.text(&client));
+        }
+    }
+
+    /// Takes the completion of a write to a log.
+    pub(crate) fn log_written(&mut self, ring: &mut Ring, now: Time, completion: Completion) {
+        if completion.token & kind::MASK == kind::NOTE {
+            self.notes.written(ring, completion, now);
+        } else {
+            self.logs.written(ring, completion, now);
+        }
+    }
+
+    /// Writes the lines that are due in the access logs; returns when to call it again.
+    pub(crate) fn flush_logs(&mut self, ring: &mut Ring, cx: &mut Context) -> Option<Time> {
+        let due = self.logs.flush(ring, cx.now);
+        while let Some(complaint) = self.logs.complaint() {
+            self.note(ring, &complaint);
+        }
+        cx.stats.log_lines_dropped = self.notes.dropped() + self.logs.dropped();
+        due
+    }
+
+    /// The places where the requests of each site of a snapshot are recorded, whose logs are open. Empty if
+    /// those of none are. Logs that neither these nor requests that are being answered refer to are closed.
+    pub(crate) fn recordings(
+        &mut self,
+        cx: &mut Context,
+        snapshot: &Snapshot,
+    ) -> Vec<Option<Rc<Recording>>> {
+        let Self { logs, meters, .. } = self;
+        let sites = snapshot.records();
+        cx.counts = snapshot.shows_metrics();
+        let counted = if cx.counts { sites } else { &[] };
+        let labels = meters.configure(counted.iter().map(|(name, _)| &name[..]));
+        let recordings = sites.iter().enumerate().map(|(index, (name, log))| {
+            let (log, label) = (logs.id(log), labels.get(index).copied());
+            let is_recorded = log.is_some() || label.is_some();
+            is_recorded.then(|| Rc::new(Recording { site: name[..].into(), log, label }))
+        });
+        let recordings: Vec<_> = recordings.collect();
+        logs.close_unused();
+        cx.logs = !logs.is_empty();
+        if recordings.iter().all(Option::is_none) { Vec::new() } else { recordings }
+    }
+
+    /// Logs and counts a request whose response has left, or of which no more will leave.
+    /// `bytes` bytes of its body have been sent.
+    pub(crate) fn record(
+        &mut self,
+        ring: &mut Ring,
+        record: &Record,
+        bytes: u64,
+        peer: &str,
+        cut: Option<Cut>,
+    ) {
+        // Not when the turn began, because the requests before it may have taken long.
+        let now = ring.now();
+        if let Some(observation) = record.observation(bytes, now) {
+            self.meters.observe(&observation);
+        }
+        self.logs.record(ring, record, peer, bytes, cut, now);
+    }
+
+    /// Shows the numbers of the worker at the end of a turn, where requests are counted.
+    pub(crate) fn end_turn(
+        &mut self,
+        ring: &Ring,
+        cx: &mut Context,
+        disk: &Disk,
+        connections: usize,
+    ) {
+        let stats = &mut cx.stats;
+        stats.connections = connections as u64;
+        let DiskStats { hits, hit_bytes, misses, miss_bytes, ended } = disk.stats();
+        (stats.residency_hits, stats.residency_hit_bytes) = (hits, hit_bytes);
+        (stats.residency_misses, stats.residency_miss_bytes) = (misses, miss_bytes);
+        let length = ring.now().since(cx.now);
+        self.meters.end_turn(stats, length);
+        self.meters.show_devices((misses, ended), || disk.devices());
+        self.meters.show_unanswered(ring.silent(cx.tuning.timeout_disk));
+    }
+}
