@@ -18,30 +18,23 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod budget;
 pub mod check;
 pub mod cli;
-pub mod client;
 mod content;
-pub mod context;
 mod control;
 pub mod control_socket;
 pub mod crowd;
 mod descriptors;
 pub mod desk;
-mod fields;
 mod follow;
-pub mod forwarded;
 mod guard;
 pub mod handler;
 pub mod interface;
-pub mod limits;
 mod listen;
 mod log;
 mod machine;
 mod memory;
 pub mod network;
-pub mod other_protocol;
 mod place;
 pub mod preload;
 mod programs;
@@ -51,18 +44,14 @@ pub mod reload;
 mod say;
 pub mod server;
 pub mod serving;
-pub mod session;
-pub mod shell;
-mod wheel;
 pub mod worker;
 
-pub use ::{config, metrics};
+pub use ::{config, metrics, session};
 pub(crate) use ::includes;
+pub(crate) use ::session::{NAME, fields, wheel};
+pub use ::session::{client, context, forwarded, limits, other_protocol, shell};
 pub use config::LogFormat;
 pub use config::site;
 pub(crate) use config::{errno, redirect, route, text};
 pub use metrics::Stats;
 pub use say::{lines, message};
-
-/// The server's name in responses and messages.
-pub(crate) const NAME: &str = "samum";

@@ -8,21 +8,17 @@
 //! (HTTP/2).
 
 use core::fmt;
-use core::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use core::ops::Deref;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::rc::Rc;
 
 use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Token};
 use rustix::io::Errno;
-use sendfile::{KernelTcp, Takes, Transport};
+use sendfile::{KernelTcp, Transport};
 
-use crate::client::Client;
-use crate::config::Listen;
+pub use session::network::{Known, NetEvent, Network, Origin, Peer};
+
 use crate::listen::BACKLOG_MAX;
-use crate::metrics::Stats;
 use crate::shell::{id_of, kind};
 
 /// After descriptors have run out, accepting is tried again after this.
@@ -33,199 +29,6 @@ const LAST_MAX: usize = BACKLOG_MAX;
 /// Those that are accepted in one turn.
 const LAST_TURN_MAX: usize = 64;
 const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
-
-/// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
-/// descriptor in the ring.
-pub trait Network {
-    /// A connection's way to its peer.
-    type Transport: Transport;
-    /// A connection that was accepted and has no place yet.
-    type Newcomer;
-    /// Bytes received for one connection: a whole buffer, or a part of one that has brought bytes of
-    /// several connections.
-    type Bytes: Deref<Target = [u8]>;
-
-    /// The pieces that the transports take. By default ranges of files, too.
-    fn takes(&self) -> Takes {
-        Takes::Files
-    }
-
-    /// Accepts connections, or leaves them in the stack's line.
-    fn set_accepting(&mut self, ring: &mut Ring, on: bool);
-
-    /// Takes a completion whose token is of the network's kinds.
-    fn handle(
-        &mut self,
-        ring: &mut Ring,
-        completion: Completion,
-    ) -> Option<NetEvent<Self::Newcomer, Self::Bytes>>;
-
-    /// A further event of the completion that was handled last: one read of an interface may bring
-    /// many.
-    fn next_event(&mut self) -> Option<NetEvent<Self::Newcomer, Self::Bytes>> {
-        None
-    }
-
-    /// Gives a newcomer its place: from now on its events carry `id`.
-    fn open(&mut self, ring: &mut Ring, newcomer: Self::Newcomer, id: u64) -> Self::Transport;
-
-    /// The origin of a newcomer.
-    fn origin(&self, newcomer: &Self::Newcomer) -> Origin;
-
-    /// Whether a listener may bring connections.
-    fn is_open(&self, _listener: u32) -> bool {
-        false
-    }
-
-    /// Adds a listening socket of the kernel. It accepts after the next [`set_accepting`](Self::set_accepting).
-    /// By default it is closed: a stack of our own has no use for it.
-    fn add(&mut self, _number: u32, _socket: Fd) {}
-
-    /// Accepts the connections that wait at a listener, and closes it. The events of these connections
-    /// follow; ask [`next_event`](Self::next_event) for those that are there already.
-    fn remove(&mut self, _ring: &mut Ring, _number: u32) {}
-
-    /// Takes the listeners of the next configuration. By default nothing changes: those of the kernel are
-    /// added and removed one by one.
-    fn set_listeners(&mut self, _listeners: &[(u32, Listen)]) {}
-
-    /// The state of the stack for the operator, with its connections or without, if it is one of our own.
-    fn report(&self, _has_connections: bool) -> Option<String> {
-        None
-    }
-
-    /// Puts the numbers of the stack among the worker's, if it is one of our own.
-    fn count(&self, _stats: &mut Stats) {}
-
-    /// Sends what was collected for the stack to send at once; the worker waits next. Transports may
-    /// have been drained since the last call. By default nothing was.
-    fn flush(&mut self, _ring: &mut Ring) {}
-
-    /// Accepts the connections that wait, and no more, for good. The events of these connections follow; ask
-    /// [`next_event`](Self::next_event) for those that are there already.
-    fn close(&mut self, ring: &mut Ring);
-
-    /// Returns true after [`close`](Self::close), once nothing of the network's own is under way and the worker has been told
-    /// of all connections that waited.
-    fn is_closed(&self) -> bool;
-
-    /// Waits until what was noted beside connections, such as frames, is written; for `limit` at most. Nothing comes
-    /// after it.
-    fn end(&mut self, _limit: Duration) {}
-}
-
-/// The origin of a connection.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The number of the listener that accepted it.
-    pub listener: u32,
-    /// The other end.
-    pub peer: Peer,
-}
-
-/// The other end of a connection.
-#[derive(Clone, Debug)]
-pub enum Peer {
-    /// The peer of this socket.
-    Socket(Fd),
-    /// The peer with this address, of a stack of our own.
-    V4(SocketAddrV4),
-    /// The same; boxed, so that other connections are small.
-    V6(Box<SocketAddrV6>),
-    /// One whose client is known, because something needs to know it: a log, access rules, limits.
-    Known(Rc<Known>),
-}
-
-/// A peer whose client is known.
-#[derive(Debug)]
-pub struct Known {
-    peer: Peer,
-    client: Client,
-}
-
-// Each connection has one.
-const _: () = assert!(size_of::<Origin>() == 24);
-
-impl From<SocketAddr> for Peer {
-    fn from(address: SocketAddr) -> Self {
-        match address {
-            SocketAddr::V4(address) => Self::V4(address),
-            SocketAddr::V6(address) => Self::V6(Box::new(address)),
-        }
-    }
-}
-
-impl Origin {
-    /// The address of the peer; `None` for Unix sockets, and once the peer has gone. For a socket of the
-    /// kernel this is a system call, `getpeername(2)`.
-    #[must_use]
-    pub fn address(&self, ring: &Ring) -> Option<SocketAddr> {
-        self.peer.address(ring)
-    }
-
-    /// The client, if something needs to know it.
-    #[must_use]
-    pub fn client(&self) -> Option<&Client> {
-        match &self.peer {
-            Peer::Known(known) => Some(&known.client),
-            _ => None,
-        }
-    }
-
-    /// Notes the client, in place of the one that was known before.
-    pub fn set_client(&mut self, client: Client) {
-        let peer = match &self.peer {
-            Peer::Known(known) => known.peer.clone(),
-            peer => peer.clone(),
-        };
-        self.peer = Peer::Known(Rc::new(Known { peer, client }));
-    }
-
-    /// The address of the client, as far as the connection tells; `None` as for
-    /// [`address`](Self::address).
-    #[must_use]
-    pub fn client_address(&self, ring: &Ring) -> Option<IpAddr> {
-        match self.client() {
-            Some(client) => client.address,
-            // The connection is older than the need to know it.
-            None => self.address(ring).map(|address| address.ip().to_canonical()),
-        }
-    }
-}
-
-impl Peer {
-    fn address(&self, ring: &Ring) -> Option<SocketAddr> {
-        match self {
-            Self::Socket(socket) => ring.peer_name(socket),
-            Self::V4(address) => Some(SocketAddr::V4(*address)),
-            Self::V6(address) => Some(SocketAddr::V6(**address)),
-            Self::Known(known) => known.peer.address(ring),
-        }
-    }
-}
-
-/// An event on the network. Connections are named by the id they were opened with.
-#[derive(Debug)]
-pub enum NetEvent<Newcomer, Bytes = RecvBuf> {
-    /// A connection was accepted.
-    Accepted(Newcomer),
-    /// The peer has acknowledged more bytes; others may be sent.
-    Acknowledged(u64),
-    /// The peer will send no more.
-    Ended(u64),
-    /// The connection is broken.
-    Lost(u64),
-    /// Bytes have come.
-    Received(u64, Bytes),
-    /// Connections can be accepted again.
-    Resumed,
-    /// A connection could not be accepted; there is a pause.
-    Shortage(io::Error),
-    /// Receiving was stopped, as asked.
-    Stopped(u64),
-    /// The transport can send again.
-    Writable(u64),
-}
 
 /// Listening sockets of the kernel's TCP, or Unix sockets.
 ///

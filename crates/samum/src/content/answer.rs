@@ -1,20 +1,10 @@
-//! Answers to requests, and the tickets of requests that wait for them.
+//! Answers to requests.
 
 use std::rc::Rc;
 
 use http::Status;
 
 use super::resource::Resource;
-
-/// Names a request whose answer comes later. The caller chooses the two numbers; the content
-/// returns them with the answer and gives them no meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket {
-    /// The first number: the connection.
-    pub connection: u64,
-    /// The second number: the request on it.
-    pub request: u32,
-}
 
 /// The answer to a request.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@ use sendfile::{Account, File};
 use super::entries::Entries;
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::{coding_of_format, content_type, is_film};
-use super::resource::{Data, FileSet, Kind, Resource, Variant};
+use super::resource::{Kind, Resource};
 use super::tree::Tree;
+use session::files::{Data, FileSet, Variant};
 
 /// A file whose last change is at least so many seconds ago has times that tell its states apart.
 /// Some file systems store whole seconds, and times are set before the bytes are written.

@@ -18,8 +18,9 @@ use media::{Layout, Probe, TABLE_BYTES_MAX};
 use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, Shares, Slab, Time};
 
 use super::queues::Queues;
-use super::resource::{Data, Kind, Resource};
+use super::resource::{Kind, Resource};
 use crate::shell::{Shell, id_of, kind};
+use session::files::Data;
 
 /// Bytes of one read. The index of most films is smaller; that of a long one takes some reads.
 const READ_BYTES: usize = 64 * 1024;

@@ -37,7 +37,6 @@ use std::rc::Rc;
 use http::Coding;
 use ring::{Buffer, BufferPool, Caching, FileKind, Listing, OpenHow, Stat, Time};
 
-use super::answer::Ticket;
 use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
@@ -45,6 +44,7 @@ use super::resource::{Kind, Resource, SIZE_MAX};
 use crate::config::{FileRules, PAGE_SUFFIX, Symlinks};
 use crate::serving::TreeId;
 use reading::Body;
+use session::handler::Ticket;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();

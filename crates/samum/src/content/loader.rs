@@ -16,7 +16,6 @@ use ring::{
     Time,
 };
 
-use super::answer::Ticket;
 use super::devices::Devices;
 use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
@@ -25,6 +24,7 @@ use super::resource::Resource;
 use super::tree::Tree;
 use crate::serving::TreeId;
 use crate::shell::{Shell, id_of, kind};
+use session::handler::Ticket;
 
 /// The maximum number of descriptors that one load has open: one for each part, and one being
 /// opened.

@@ -61,12 +61,12 @@ use http::{Reject, Status};
 use ring::{Change, Completion, Device, Fd, Key, Op, Time};
 use sendfile::Account;
 
-pub use answer::Ticket;
 pub(crate) use answer::{Answer, Found};
 pub(crate) use entries::Entries;
-pub(crate) use resource::Resource;
-pub(crate) use resource::{Data, FileSet, Kind, Variant, head, last_modified};
-pub use resource::{Finished, Whole};
+pub(crate) use resource::{Kind, Resource};
+pub(crate) use session::files::Whole;
+pub(crate) use session::files::{Data, FileSet, Variant, head, last_modified};
+use session::handler::Ticket;
 pub(crate) use tree::Tree;
 
 use crate::config::Tags;

@@ -33,11 +33,12 @@ use ring::{Beside, Caching, Detached, Device, Job, Ring, Stat};
 use super::library::Library;
 use super::path::Path;
 use super::queues::Queues;
-use super::resource::{Data, Kind, TIME_OF_NOTHING, Variant};
+use super::resource::Kind;
 use super::tree::Tree;
 use crate::config::Tags;
 use crate::serving::TreeId;
 use crate::shell::{Shell, kind};
+use session::files::{Data, TIME_OF_NOTHING, Variant};
 
 /// Larger files have no tag of their contents: other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;

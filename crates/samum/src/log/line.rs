@@ -8,7 +8,7 @@ use std::io::Write as _;
 
 use http::date;
 
-use super::record::{Cut, Record};
+use super::{Cut, Record};
 use crate::config::LogFormat;
 use crate::text::{escape_json, is_plain_json};
 
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::log::LogId;
-    use crate::log::record::{Began, Recording};
+    use session::record::{Began, Recording};
 
     /// 1994-11-06T08:49:37.042Z.
     const UNIX_MS: i64 = 784_111_777_042;

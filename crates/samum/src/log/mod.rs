@@ -7,7 +7,6 @@
 
 pub(crate) mod files;
 mod line;
-mod record;
 mod sink;
 
 use core::cmp::Reverse;
@@ -19,12 +18,8 @@ use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 use crate::config::{Log, LogTarget};
 pub(crate) use line::message_json;
 use line::{Clock, Line};
-pub(crate) use record::{Began, Cut, Record, Recording};
+pub(crate) use session::record::{Began, Cut, LogId, Record, Recording};
 pub(crate) use sink::Sink;
-
-/// The number of a log, which stays open as long as there is a clone of it.
-#[derive(Clone, Debug)]
-pub(crate) struct LogId(Rc<Key>);
 
 /// All logs of a worker.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::rc::Weak;
 use http::Codings;
 use sendfile::Account;
 
-use super::super::answer::Ticket;
-use super::super::resource::{FileSet, Variant};
 use super::*;
 use crate::fields::Rules;
+use session::files::{FileSet, Variant};
+use session::handler::Ticket;
 
 /// A descriptor that knows when it is closed.
 type File = Rc<u32>;

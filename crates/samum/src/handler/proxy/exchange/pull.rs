@@ -25,10 +25,10 @@ use sendfile::{Account, Cyclic, CyclicPool, Piece, Takes};
 
 use super::reception::Way;
 use super::{Exchange, Stage, Tools};
-use crate::budget::Budget;
 use crate::handler::gateway::output::EARLY_BYTES_MAX;
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
+use session::budget::Budget;
 use upstream::Link;
 
 /// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so

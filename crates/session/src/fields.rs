@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use http::{FieldSection, ResponseHead, Status};
 
-use crate::config::HeaderRule;
+use config::HeaderRule;
 
 /// The rules of a route, or those of them that match a path, in order.
-pub(crate) type Rules = Vec<Arc<HeaderRule>>;
+pub type Rules = Vec<Arc<HeaderRule>>;
 
 /// Fields about content, which a 304 does not have because it has no content (RFC 9110 §15.4.5). Those that
 /// a 200 and a 304 of the server have are members of [`ResponseHead`].
@@ -24,7 +24,7 @@ const OF_CACHING: [&str; 5] =
 const TARGETED: &[u8] = b"Cache-Control";
 
 /// Returns the rules that match one of these paths.
-pub(crate) fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
+pub fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
     let is_for = |rule: &&Arc<HeaderRule>| match &rule.pattern {
         None => true,
         Some(pattern) => paths.iter().any(|path| pattern.matches(path)),
@@ -33,7 +33,7 @@ pub(crate) fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
 }
 
 /// Applies rules to a head, which has the status with which it is sent.
-pub(crate) fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
+pub fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
     let code = head.status.code();
     for rule in rules {
         let changes = |name: &str| {
@@ -65,7 +65,7 @@ fn is_of_caching(name: &[u8]) -> bool {
 }
 
 /// Leaves out the fields that a 304 may not have.
-pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
+pub fn leave_out_content(head: &mut ResponseHead<'_>) {
     (head.content_type, head.content_length) = (None, None);
     for name in OF_CONTENT {
         head.extra.remove(name);
@@ -73,7 +73,7 @@ pub(crate) fn leave_out_content(head: &mut ResponseHead<'_>) {
 }
 
 /// Puts the fields of a server that has handed a request over to a file in the place of those of the file.
-pub(crate) fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
+pub fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
     let is_whole = head.status == Status::Ok;
     let is_part = head.status == Status::PartialContent;
     // What is said about the file is not true for a failure, such as a range that it does not have.
@@ -143,7 +143,7 @@ mod tests {
     use http1::write;
 
     use super::*;
-    use crate::config::rule;
+    use config::rule;
 
     fn rules(texts: &[&str]) -> Rules {
         texts.iter().map(|text| Arc::new(rule::header(text).unwrap())).collect()

@@ -13,7 +13,7 @@ use super::ends::End;
 use super::work::{PRODUCED_BYTES_MAX, Work};
 use crate::context::Context;
 use crate::handler::{Part, Produced, Response, Terms};
-use crate::log::{Began, Record};
+use crate::record::{Began, Record};
 
 impl Work {
     /// Puts a response into the stream; returns whether it ends the connection.

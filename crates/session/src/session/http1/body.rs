@@ -9,7 +9,7 @@ use outq::Payload as _;
 use sendfile::{Failure, File, Piece, Policy, Stream, Takes};
 
 use crate::handler::{BodySink, CONSUMER_ROOM_MIN, Consumer, Parts, Produced, Producer};
-use crate::log::Record;
+use crate::record::Record;
 
 /// Bytes of the peer for a consumer.
 #[derive(Debug)]

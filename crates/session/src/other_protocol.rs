@@ -28,7 +28,7 @@ pub enum OtherProtocol {
 
 impl OtherProtocol {
     /// Returns the protocol of the first bytes of a connection, which are no request.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+    pub fn of(bytes: &[u8]) -> Option<Self> {
         if bytes.first() == Some(&HANDSHAKE) {
             Some(Self::Tls)
         } else if bytes.starts_with(b"PRI * HTTP/2") {
@@ -41,7 +41,7 @@ impl OtherProtocol {
     }
 
     /// What the client gets in place of a response, if it would not understand one.
-    pub(crate) const fn alert(self) -> Option<&'static [u8]> {
+    pub const fn alert(self) -> Option<&'static [u8]> {
         match self {
             Self::Tls => Some(ALERT),
             Self::Http2 | Self::ProxyHeader => None,
@@ -49,7 +49,7 @@ impl OtherProtocol {
     }
 
     /// What happened, and what to do, for the operator.
-    pub(crate) fn text(self, client: &str) -> String {
+    pub fn text(self, client: &str) -> String {
         match self {
             Self::Tls => format!(
                 "{client} speaks TLS to a listener for plain HTTP, and got a TLS alert (use http:// there, or let a proxy \
@@ -73,7 +73,7 @@ pub struct Told(Mutex<BTreeMap<OtherProtocol, Time>>);
 
 impl Told {
     /// Returns true if the operator is to be told again.
-    pub(crate) fn is_due(&self, protocol: OtherProtocol, now: Time) -> bool {
+    pub fn is_due(&self, protocol: OtherProtocol, now: Time) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = told.get(&protocol).is_none_or(|then| now.since(*then) >= TOLD_INTERVAL);
         if is_due {

@@ -14,11 +14,11 @@ const WORDS: usize = 16;
 const SLOTS: u64 = 64 * WORDS as u64;
 
 /// A moment in ticks: those of 250 ms last for 34 years.
-pub(crate) type Tick = u32;
+pub type Tick = u32;
 
 /// Entries by tick, each the name of its owner.
 #[derive(Debug)]
-pub(crate) struct Wheel<Id = u64> {
+pub struct Wheel<Id = u64> {
     /// The nanoseconds of a tick.
     tick_nanos: u64,
     slots: Vec<Vec<Id>>,
@@ -33,7 +33,11 @@ pub(crate) struct Wheel<Id = u64> {
 
 impl<Id> Wheel<Id> {
     /// A wheel without entries, of ticks that last so long.
-    pub(crate) fn new(now: Time, tick: Duration) -> Self {
+    ///
+    /// # Panics
+    ///
+    /// If a tick has 2⁶⁴ nanoseconds or more.
+    pub fn new(now: Time, tick: Duration) -> Self {
         let tick_nanos = u64::try_from(tick.as_nanos()).expect("a tick is short");
         Self {
             tick_nanos,
@@ -50,12 +54,12 @@ impl<Id> Wheel<Id> {
     }
 
     /// Whether an entry at `tick` comes up too late for `deadline`.
-    pub(crate) const fn is_later(&self, tick: Tick, deadline: Time) -> bool {
+    pub const fn is_later(&self, tick: Tick, deadline: Time) -> bool {
         tick as u64 > self.tick_of(deadline) + 1
     }
 
     /// Have `id` come up at its deadline or soon after; returns the tick of the entry.
-    pub(crate) fn insert(&mut self, id: Id, deadline: Time) -> Tick {
+    pub fn insert(&mut self, id: Id, deadline: Time) -> Tick {
         let tick = (self.tick_of(deadline) + 1).clamp(self.current + 1, self.current + SLOTS - 1);
         self.slots[slot(tick)].push(id);
         self.taken[slot(tick) / 64] |= 1 << (slot(tick) % 64);
@@ -65,14 +69,14 @@ impl<Id> Wheel<Id> {
     }
 
     /// When the next entry comes up.
-    pub(crate) fn next(&self) -> Option<Time> {
+    pub fn next(&self) -> Option<Time> {
         (self.entries > 0)
             .then(|| Time::default() + Duration::from_nanos(self.soonest * self.tick_nanos))
     }
 
     /// Take the entries that have come up.
     #[inline]
-    pub(crate) fn expire(&mut self, now: Time, expired: &mut impl Extend<(Id, Tick)>) {
+    pub fn expire(&mut self, now: Time, expired: &mut impl Extend<(Id, Tick)>) {
         // Most calls come within the tick of the last one.
         if now.as_nanos() < (self.current + 1) * self.tick_nanos {
             return;

@@ -3,36 +3,36 @@
 use http::{Reject, ResponseHead, Status};
 use sendfile::Piece;
 
-use super::{Body, Part, Response};
+use crate::handler::{Body, Part, Response};
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
 /// Seconds after which a client may try again what cannot be served at the moment.
 const RETRY_AFTER: &[u8] = b"10";
 /// The methods that are allowed for files.
-pub(crate) const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
+pub const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
 /// The methods that are allowed for redirects, and that pass to programs and servers.
-pub(crate) const ALLOW_MOST: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+pub const ALLOW_MOST: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The methods that are allowed where none is: for the authority of a `CONNECT`, and where a route answers all of them
 /// with 405.
-pub(crate) const ALLOW_NONE: &[u8] = b"";
+pub const ALLOW_NONE: &[u8] = b"";
 
 /// Makes the response to a refused request.
-pub(crate) fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
+pub fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
     page(&format!("The request was refused: {}.", reject.reason), true, bare)
 }
 
 /// Makes the response to a request that failed.
-pub(crate) fn error(bare: ResponseHead<'_>) -> Response<'_> {
+pub fn error(bare: ResponseHead<'_>) -> Response<'_> {
     page(explanation(bare.status), true, bare)
 }
 
 /// Makes the response to a request that is to be sent elsewhere.
-pub(crate) fn moved(bare: ResponseHead<'_>) -> Response<'_> {
+pub fn moved(bare: ResponseHead<'_>) -> Response<'_> {
     page("This is found at another address.", bare.nosniff, bare)
 }
 
 /// Makes a response about a file or a directory; `bare` decides on `nosniff`.
-pub(crate) fn explained(bare: ResponseHead<'_>) -> Response<'_> {
+pub fn explained(bare: ResponseHead<'_>) -> Response<'_> {
     page(explanation(bare.status), bare.nosniff, bare)
 }
 

@@ -17,7 +17,7 @@ use ring::Time;
 
 /// Buckets of all workers together: 16 MiB. When more are wanted, the one that would be full again first
 /// goes, of [`WAYS`] that are chosen by a hash.
-pub(crate) const BUCKETS_MAX: usize = 1 << 20;
+pub const BUCKETS_MAX: usize = 1 << 20;
 /// Parts of the tables with a lock each, so that workers rarely wait for each other.
 const SHARDS: usize = 64;
 /// The number of buckets in which one is looked for.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use http::{Field, Head};
 
-use crate::config::AddressSet;
-use crate::config::Peers;
 use crate::forwarded::{self, Conflict, Scheme};
 use crate::limits::{ClientKey, Counted, Limiter};
+use config::AddressSet;
+use config::Peers;
 
 /// The client of a connection: its peer, or the client that a trusted peer has named.
 #[derive(Debug)]
@@ -16,14 +16,14 @@ pub struct Client {
     /// The address; `None` for a Unix socket, and for a peer that had gone when it was asked for.
     pub address: Option<IpAddr>,
     /// The name in logs.
-    pub(crate) name: Box<str>,
+    pub name: Box<str>,
     /// Some if the client's connections are counted.
-    pub(crate) counted: Option<Counted>,
+    pub counted: Option<Counted>,
 }
 
 /// The proxies that are believed when they name their clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Proxies {
+pub struct Proxies {
     addresses: AddressSet,
     /// True if peers on Unix sockets are believed.
     unix: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Proxies {
 
 impl Client {
     /// The client with this address. Its connection is counted if there is a limiter.
-    pub(crate) fn new(address: Option<IpAddr>, limiter: Option<&Arc<Limiter>>) -> Self {
+    pub fn new(address: Option<IpAddr>, limiter: Option<&Arc<Limiter>>) -> Self {
         let address = address.map(|address| address.to_canonical());
         let name = address.map_or_else(|| "unix:".into(), |address| address.to_string().into());
         let counted =
@@ -41,19 +41,20 @@ impl Client {
 }
 
 impl Proxies {
-    pub(crate) fn new(proxies: &[Peers]) -> Self {
+    /// The proxies of a configuration.
+    pub fn new(proxies: &[Peers]) -> Self {
         let prefixes = proxies.iter().filter_map(|proxies| proxies.prefix());
         Self { addresses: prefixes.collect(), unix: proxies.contains(&Peers::Unix) }
     }
 
     /// Returns whether no proxy is believed.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         !self.unix && self.addresses == AddressSet::default()
     }
 
     /// Returns whether a peer with this address is believed; `None` is one on a Unix socket.
     #[inline]
-    pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
+    pub fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.map_or(self.unix, |address| self.addresses.contains(address))
     }
 
@@ -63,7 +64,7 @@ impl Proxies {
     /// # Errors
     ///
     /// If the fields of the request name different clients.
-    pub(crate) fn client_of(
+    pub fn client_of(
         &self,
         connection: Option<IpAddr>,
         head: &Head<'_>,
@@ -78,7 +79,7 @@ impl Proxies {
 
     /// Returns the scheme that the client of a request has asked for, on a connection of this client, if that is a proxy
     /// which is believed, and says it. What others say is nothing.
-    pub(crate) fn scheme_of(&self, connection: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
+    pub fn scheme_of(&self, connection: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
         if !self.trusts(connection) {
             return None;
         }

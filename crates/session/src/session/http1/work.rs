@@ -15,7 +15,7 @@ use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::handler::BODY_BYTES_END;
-use crate::log::Record;
+use crate::record::Record;
 use crate::session::Outgoing;
 
 /// Requests of one connection that are answered side by side; more are not read until some have

@@ -13,15 +13,15 @@
 
 use sendfile::{Account, Weight};
 
-use crate::config::WORKER_BYTES_MAX;
+use config::WORKER_BYTES_MAX;
 
 /// Bytes that one connection may hold. The last response that begins below this limit may exceed it by
 /// its own memory: a finished response or 64 KiB of a listing. Four finished responses of the largest
 /// size can wait while a fifth begins.
-pub(crate) const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
+pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.
-pub(crate) const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+pub const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 // Unless its settings say otherwise, a worker has beside a full cache the budgets of 512 connections.
 const _: () = assert!(WORKER_BYTES_MAX == CACHED_BYTES_MAX + 512 * CONNECTION_BYTES_MAX);
@@ -31,9 +31,9 @@ const LEFT_PART: u64 = 8;
 
 /// The memory that the connections of one worker hold.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     /// Memory that several connections and the cache share, each piece charged once.
-    pub(crate) shared: Account,
+    pub shared: Account,
     /// Memory that belongs to single connections, as last counted for each of them.
     own: u64,
     /// The budget of the worker.
@@ -41,43 +41,44 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(bytes_max: u64) -> Self {
+    /// The budget of a worker of which nothing is held.
+    pub fn new(bytes_max: u64) -> Self {
         Self { shared: Account::default(), own: 0, bytes_max }
     }
 
     /// Gives the worker another budget.
-    pub(crate) const fn set_max(&mut self, bytes_max: u64) {
+    pub const fn set_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
     }
 
     /// Counts a connection's own memory again: it was `before` bytes and is `now` bytes.
-    pub(crate) const fn recount(&mut self, before: u64, now: u64) {
+    pub const fn recount(&mut self, before: u64, now: u64) {
         self.own = self.own - before + now;
     }
 
     /// Bytes that connections hold beside what they share.
-    pub(crate) const fn own(&self) -> u64 {
+    pub const fn own(&self) -> u64 {
         self.own
     }
 
     /// Bytes held now, including cached responses.
-    pub(crate) fn held(&self) -> u64 {
+    pub fn held(&self) -> u64 {
         self.own + self.shared.charged()
     }
 
     /// Returns whether the worker's budget is spent.
-    pub(crate) fn is_spent(&self) -> bool {
+    pub fn is_spent(&self) -> bool {
         self.held() >= self.bytes_max
     }
 
     /// Returns whether so many bytes more may be held for a connection whose turn it is. A part of the budget is left for
     /// those that hold little.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_room(&self, bytes: u64) -> bool {
         self.held().saturating_add(bytes) <= self.bytes_max - self.bytes_max / LEFT_PART
     }
 
     /// Returns whether a connection that holds `weight` may begin another response.
-    pub(crate) fn allows(&self, weight: Weight) -> bool {
+    pub fn allows(&self, weight: Weight) -> bool {
         let held = weight.total();
         held == 0 || (held < CONNECTION_BYTES_MAX && !self.is_spent())
     }

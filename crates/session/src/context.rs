@@ -19,10 +19,10 @@ use ring::Time;
 use sendfile::Takes;
 
 use crate::budget::Budget;
-use crate::config::Tuning;
-use crate::log::Recording;
-use crate::metrics::Stats;
 use crate::other_protocol::OtherProtocol;
+use crate::record::Recording;
+use config::Tuning;
+use metrics::Stats;
 
 /// Files up to this size are kept in memory as finished responses, together with their heads. For
 /// larger files `sendfile` is cheaper (see the head of this module).
@@ -48,23 +48,25 @@ pub struct Context {
     /// True if there is an access log.
     pub logs: bool,
     /// True if requests are counted.
-    pub(crate) counts: bool,
+    pub counts: bool,
     /// Counters.
     pub stats: Stats,
-    pub(crate) tuning: Rc<Tuning>,
+    /// The limits and times of the configuration.
+    pub tuning: Rc<Tuning>,
     /// Says where requests are recorded that no handler answers.
-    pub(crate) recorder: Rc<dyn Recorder>,
-    pub(crate) budget: Budget,
+    pub recorder: Rc<dyn Recorder>,
+    /// The memory that peers make the worker hold.
+    pub budget: Budget,
     /// Files up to this size are kept in memory as finished responses.
-    pub(crate) finished_bytes_max: u64,
+    pub finished_bytes_max: u64,
     /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
-    pub(crate) other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
+    pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
     /// The hash key and the counter of [`next_token`](Self::next_token).
     tokens: (RandomState, u64),
 }
 
 /// Says where requests are recorded that no handler answers, because they are refused or their clients have left.
-pub(crate) trait Recorder: fmt::Debug {
+pub trait Recorder: fmt::Debug {
     /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
     /// request.
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>>;
@@ -88,13 +90,13 @@ impl Recorder for () {
 
 impl Context {
     /// The bytes that a peer must have moved since then: `--rate-min`, and one at least.
-    pub(crate) fn least_bytes_since(&self, since: Time) -> u64 {
+    pub fn least_bytes_since(&self, since: Time) -> u64 {
         let millis = u64::try_from(self.now.since(since).as_millis()).unwrap_or(u64::MAX);
         (self.tuning.rate_min.saturating_mul(millis) / 1000).max(1)
     }
 
     /// The context of a worker before its first turn.
-    pub(crate) fn new(tuning: Tuning, recorder: Rc<dyn Recorder>) -> Self {
+    pub fn new(tuning: Tuning, recorder: Rc<dyn Recorder>) -> Self {
         let tuning = Rc::new(tuning);
         let budget = Budget::new(tuning.memory_bytes_max);
         Self {
@@ -116,7 +118,7 @@ impl Context {
     }
 
     /// Says which pieces the transports take, before anything is served.
-    pub(crate) const fn set_takes(&mut self, takes: Takes) {
+    pub const fn set_takes(&mut self, takes: Takes) {
         self.finished_bytes_max = match takes {
             Takes::Files => FINISHED_BYTES_MAX,
             Takes::Memory => FINISHED_BYTES_MAX_OF_MEMORY,
@@ -124,19 +126,19 @@ impl Context {
     }
 
     /// Takes the limits of another configuration.
-    pub(crate) fn set_tuning(&mut self, tuning: Tuning) {
+    pub fn set_tuning(&mut self, tuning: Tuning) {
         self.budget.set_max(tuning.memory_bytes_max);
         self.tuning = Rc::new(tuning);
     }
 
     /// The time at which the turn began, in Unix seconds and as an HTTP date.
-    pub(crate) const fn dated(&self) -> (i64, &[u8; DATE_LEN]) {
+    pub const fn dated(&self) -> (i64, &[u8; DATE_LEN]) {
         (self.unix, &self.date)
     }
 
     /// Begins a turn at this time. `clock` reads the seconds since 1970 and the nanoseconds since that second began; it
     /// is asked when a second has gone by, so a clock that is set is noticed up to two seconds later.
-    pub(crate) fn tick(&mut self, now: Time, clock: impl FnOnce() -> (i64, u32)) {
+    pub fn tick(&mut self, now: Time, clock: impl FnOnce() -> (i64, u32)) {
         self.turn += 1;
         self.now = now;
         if now < self.second_ends {
@@ -151,14 +153,14 @@ impl Context {
     }
 
     /// The time in milliseconds since 1970 at which the clock showed an earlier time.
-    pub(crate) fn unix_ms(&self, at: Time) -> i64 {
+    pub fn unix_ms(&self, at: Time) -> i64 {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or_default();
         let of_second = SECOND.saturating_sub(self.second_ends.since(self.now));
         self.unix * 1000 + millis(of_second) - millis(self.now.since(at))
     }
 
     /// Returns a number that a client cannot predict from earlier ones: a keyed hash of a counter.
-    pub(crate) fn next_token(&mut self) -> u64 {
+    pub fn next_token(&mut self) -> u64 {
         let (key, count) = &mut self.tokens;
         *count += 1;
         key.hash_one(*count)

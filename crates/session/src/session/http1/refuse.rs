@@ -7,8 +7,8 @@ use super::Http1;
 use super::exchange::{Asked, Exchange};
 use super::work::Work;
 use crate::context::Context;
-use crate::handler::page;
 use crate::other_protocol::OtherProtocol;
+use crate::page;
 
 impl Http1 {
     /// Refuses what cannot be understood; in its turn, if others are being answered.

@@ -19,49 +19,49 @@ pub mod kind {
     use ring::Token;
 
     /// A listener accepts; its number follows.
-    pub(crate) const ACCEPT: Token = 1 << 56;
+    pub const ACCEPT: Token = 1 << 56;
     /// A connection receives; its id follows.
-    pub(crate) const RECV: Token = 2 << 56;
+    pub const RECV: Token = 2 << 56;
     /// A connection's socket can take bytes; its id follows.
-    pub(crate) const WRITABLE: Token = 3 << 56;
+    pub const WRITABLE: Token = 3 << 56;
     /// A step of a content load.
-    pub(crate) const LOAD: Token = 4 << 56;
+    pub const LOAD: Token = 4 << 56;
     /// A directory is watched.
-    pub(crate) const WATCH: Token = 5 << 56;
+    pub const WATCH: Token = 5 << 56;
     /// An operation of the disk.
-    pub(crate) const DISK: Token = 6 << 56;
+    pub const DISK: Token = 6 << 56;
     /// Another thread has woken the worker.
-    pub(crate) const WAKE: Token = 7 << 56;
+    pub const WAKE: Token = 7 << 56;
     /// A listener that ran out of descriptors tries again; its number follows.
-    pub(crate) const RESUME: Token = 8 << 56;
+    pub const RESUME: Token = 8 << 56;
     /// The access log was written.
-    pub(crate) const ACCESS: Token = 9 << 56;
+    pub const ACCESS: Token = 9 << 56;
     /// A note to the operator was written.
-    pub(crate) const NOTE: Token = 10 << 56;
+    pub const NOTE: Token = 10 << 56;
     /// The operations of another network than the kernel's; the rest of the token is its own.
     pub const NETWORK: Token = 11 << 56;
     /// A read of a film whose layout is learned.
-    pub(crate) const LAYOUT: Token = 12 << 56;
+    pub const LAYOUT: Token = 12 << 56;
     /// A pipe of a program, or the timer of all programs.
-    pub(crate) const CGI: Token = 13 << 56;
+    pub const CGI: Token = 13 << 56;
     /// A link to a server makes its connection or receives, or the timer of all exchanges.
-    pub(crate) const LINK: Token = 14 << 56;
+    pub const LINK: Token = 14 << 56;
     /// A link to a server can send.
-    pub(crate) const LINK_WRITABLE: Token = 15 << 56;
+    pub const LINK_WRITABLE: Token = 15 << 56;
     /// A check of a server makes its connection or receives, or the timer of all checks.
-    pub(crate) const CHECK: Token = 17 << 56;
+    pub const CHECK: Token = 17 << 56;
     /// A check of a server can send.
-    pub(crate) const CHECK_WRITABLE: Token = 18 << 56;
+    pub const CHECK_WRITABLE: Token = 18 << 56;
     /// The timer of content's periodic cleanup.
-    pub(crate) const TIDY: Token = 16 << 56;
+    pub const TIDY: Token = 16 << 56;
     /// A read of a page with directives, or the timer of all of them; in a ticket, a hole of a page.
-    pub(crate) const PAGE: Token = 19 << 56;
+    pub const PAGE: Token = 19 << 56;
     /// The file of a buffer for a slow client is opened, written or given back; the exchange follows.
-    pub(crate) const SPOOL: Token = 20 << 56;
+    pub const SPOOL: Token = 20 << 56;
     /// The file of a body for a FastCGI application is opened, written or read.
-    pub(crate) const SCRIPT_BODY: Token = 21 << 56;
+    pub const SCRIPT_BODY: Token = 21 << 56;
     /// The same for a program.
-    pub(crate) const PROGRAM_BODY: Token = 22 << 56;
+    pub const PROGRAM_BODY: Token = 22 << 56;
     /// The operations of a handler that wraps another one; the rest of the token is its own.
     pub const HANDLER: Token = 32 << 56;
     /// The bits of a token that hold the kind.
@@ -126,7 +126,7 @@ impl<O: Operator> Shell<O> {
 
 impl<O: Operator + ?Sized> Shell<O> {
     /// Begins a turn.
-    pub(crate) fn tick(&mut self) {
+    pub fn tick(&mut self) {
         self.cx.tick(self.ring.woke_at(), || self.ring.unix_clock());
         while let Some(device) = self.ring.next_answered() {
             self.note_answer(device);
@@ -135,7 +135,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Returns whether a request for a device is refused, because that does not answer. In each `timeout_disk` one
     /// request of all workers is not, and tries it.
-    pub(crate) fn refuses(&mut self, device: Device) -> bool {
+    pub fn refuses(&mut self, device: Device) -> bool {
         let patience = self.cx.tuning.timeout_disk;
         if self.ring.refuses(device, patience) {
             return true;
@@ -152,13 +152,13 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Returns whether a device has answered nothing for `patience`, or is known not to answer, also if one request may
     /// try it now.
-    pub(crate) fn is_silent(&self, device: Device, patience: Duration) -> bool {
+    pub fn is_silent(&self, device: Device, patience: Duration) -> bool {
         self.ring.silence(device) >= patience || self.silences.is_silent(device)
     }
 
     /// Tells the operator, unless another worker has, that the device of a path has not answered for `timeout_disk`,
     /// if that is so. Something that was asked of it is late.
-    pub(crate) fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
+    pub fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
         let silence = self.ring.silence(device);
         if silence < self.cx.tuning.timeout_disk {
             // Other calls have ended meanwhile, but perhaps the kernel had their answers in memory.
@@ -181,7 +181,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Tells the operator of a device whose reads have stopped to end, or end again.
     #[cold]
-    pub(crate) fn tell_silence(&mut self, silence: Silence) {
+    pub fn tell_silence(&mut self, silence: Silence) {
         match silence {
             Silence::Begun(device) => {
                 let (number, patience) = (number_of(device), self.cx.tuning.timeout_disk);
@@ -200,7 +200,7 @@ impl<O: Operator + ?Sized> Shell<O> {
 
     /// Tells the operator that a path cannot be looked at or read.
     #[cold]
-    pub(crate) fn complain_of_disk(
+    pub fn complain_of_disk(
         &mut self,
         device: Device,
         path: &[u8],
@@ -222,12 +222,12 @@ impl<O: Operator + ?Sized> Shell<O> {
     }
 
     /// Writes a message to the operator.
-    pub(crate) fn note(&mut self, text: &str) {
+    pub fn note(&mut self, text: &str) {
         self.operator.note(&mut self.ring, text);
     }
 
     /// Tells the operator that a limit of the system has been reached, unless it was a short time ago.
-    pub(crate) fn complain_of_limit(&mut self, error: &io::Error) {
+    pub fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Descriptors, &format!(
             "out of descriptors or memory: {error}; clients wait until some are free (raise the limit \
@@ -236,7 +236,7 @@ impl<O: Operator + ?Sized> Shell<O> {
     }
 
     /// Tells the operator that responses hold all descriptors that are for files, unless it was a short time ago.
-    pub(crate) fn complain_of_files(&mut self, most: usize) {
+    pub fn complain_of_files(&mut self, most: usize) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Files, &format!(
             "slow clients keep {most} files open, as many as there are descriptors for in a worker; requests for \
@@ -245,7 +245,7 @@ impl<O: Operator + ?Sized> Shell<O> {
     }
 
     /// Tells the operator of something that each request could cause.
-    pub(crate) fn complain(&mut self, about: Complaint, text: &str) {
+    pub fn complain(&mut self, about: Complaint, text: &str) {
         self.operator.complain(&mut self.ring, self.cx.now, about, text);
     }
 }
@@ -259,6 +259,6 @@ fn number_of(device: Device) -> String {
 }
 
 /// The connection's id in a token.
-pub(crate) const fn id_of(token: Token) -> u64 {
+pub const fn id_of(token: Token) -> u64 {
     token & !kind::MASK
 }

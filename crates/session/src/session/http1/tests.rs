@@ -14,10 +14,10 @@ use proptest::test_runner::{Config, TestRunner};
 use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
-use crate::config::Tuning;
 use crate::context::Recorder;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
-use crate::log::Recording;
+use crate::record::Recording;
+use config::Tuning;
 
 use sendfile::Failure;
 

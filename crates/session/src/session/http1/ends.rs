@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use sendfile::Weight;
 
-use crate::log::Record;
+use crate::record::Record;
 
 /// Where responses end that have not left, in order.
 ///

@@ -26,7 +26,7 @@ use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
 use crate::context::Context;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
-use crate::log::Record;
+use crate::record::Record;
 use http::{Head, HeadBuf};
 
 pub use self::http1::Http1;
@@ -266,14 +266,15 @@ pub enum Why {
 /// A response that has left, or of which no more will leave.
 #[derive(Debug)]
 pub struct Left {
-    pub(crate) record: Box<Record>,
+    /// The entry of its request.
+    pub record: Box<Record>,
     /// Bytes of its body that were sent.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl Left {
     /// `sent`: bytes of the stream that were sent.
-    pub(crate) fn new(record: Box<Record>, sent: u64) -> Self {
+    pub fn new(record: Box<Record>, sent: u64) -> Self {
         let bytes = sent.saturating_sub(record.body_at).min(record.body_bytes);
         Self { record, bytes }
     }

@@ -6,47 +6,54 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use http::{Field, Head, Status, Target};
-use ring::Time;
+use ring::{Key, Time};
 use sendfile::Failure;
 
-use super::LogId;
-use crate::metrics::{MethodLabel, Observation, SiteLabel, StatusLabel};
+use metrics::{MethodLabel, Observation, SiteLabel, StatusLabel};
+
+/// The number of a log, which stays open as long as there is a clone of it.
+#[derive(Clone, Debug)]
+pub struct LogId(pub Rc<Key>);
 
 /// The places where the requests of a site are recorded.
 #[derive(Debug)]
-pub(crate) struct Recording {
+pub struct Recording {
     /// The name of the site.
-    pub(crate) site: Box<str>,
-    pub(crate) log: Option<LogId>,
+    pub site: Box<str>,
+    /// The log of the site, if it has one.
+    pub log: Option<LogId>,
     /// The label of the site, if requests are counted.
-    pub(crate) label: Option<SiteLabel>,
+    pub label: Option<SiteLabel>,
 }
 
 /// The entry of a request.
 #[derive(Debug)]
-pub(crate) struct Record {
-    pub(crate) recording: Rc<Recording>,
+pub struct Record {
+    /// Where it is recorded.
+    pub recording: Rc<Recording>,
     /// The client, if that is not the one of the connection.
-    pub(crate) client: Option<IpAddr>,
+    pub client: Option<IpAddr>,
     /// The time at which its head was complete; for bytes that were no request, the time of the refusal.
-    pub(crate) began: Time,
+    pub began: Time,
     /// The same, in milliseconds since 1970.
-    pub(crate) unix_ms: i64,
-    pub(super) method: MethodLabel,
-    pub(crate) status: Status,
+    pub unix_ms: i64,
+    /// The label of its method.
+    pub method: MethodLabel,
+    /// The status of the response.
+    pub status: Status,
     /// The time for which it has waited for a disk.
-    pub(crate) disk_wait: Duration,
+    pub disk_wait: Duration,
     /// Position of the body in the connection's stream.
-    pub(crate) body_at: u64,
+    pub body_at: u64,
     /// Length of the whole body.
-    pub(crate) body_bytes: u64,
+    pub body_bytes: u64,
     /// Empty if there is no log.
-    pub(super) text: Text,
+    pub text: Text,
 }
 
 /// The text of a request that a log shows, in one allocation.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub struct Text {
     /// The request line, the referrer and the user agent.
     bytes: Vec<u8>,
     request: usize,
@@ -57,16 +64,18 @@ pub(super) struct Text {
 
 /// The beginning of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Began {
-    pub(crate) at: Time,
-    pub(crate) unix_ms: i64,
+pub struct Began {
+    /// When its head was complete.
+    pub at: Time,
+    /// The same, in milliseconds since 1970.
+    pub unix_ms: i64,
     /// The time for which its answer has waited for a disk.
-    pub(crate) disk_wait: Duration,
+    pub disk_wait: Duration,
 }
 
 /// The reason why a response did not leave to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// The client closed the connection.
     Client,
     /// The client took too little, or nothing came of a request's body, for too long.
@@ -84,7 +93,7 @@ pub(crate) enum Cut {
 impl Record {
     /// Makes the entry of a request; without a head, of bytes that were no request. The position of its
     /// body is set later.
-    pub(crate) fn new(
+    pub fn new(
         recording: Rc<Recording>,
         head: Option<&Head<'_>>,
         status: Status,
@@ -110,7 +119,7 @@ impl Record {
     }
 
     /// The numbers of the request, if it is counted: `body_bytes` of its body have been sent by now.
-    pub(crate) fn observation(&self, body_bytes: u64, now: Time) -> Option<Observation> {
+    pub fn observation(&self, body_bytes: u64, now: Time) -> Option<Observation> {
         Some(Observation {
             site: self.recording.label?,
             method: self.method,
@@ -122,7 +131,7 @@ impl Record {
     }
 
     /// Bytes of memory.
-    pub(crate) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         size_of::<Self>() + self.text.bytes.capacity()
     }
 }
@@ -152,31 +161,34 @@ impl Text {
     }
 
     /// The request line; `-` for bytes that were no request.
-    pub(super) fn request(&self) -> &[u8] {
+    pub fn request(&self) -> &[u8] {
         &self.bytes[..self.request]
     }
 
-    pub(super) fn method(&self) -> &[u8] {
+    /// The method; empty for bytes that were no request.
+    pub fn method(&self) -> &[u8] {
         &self.bytes[..self.method]
     }
 
     /// The path without the query.
-    pub(super) fn path(&self) -> &[u8] {
+    pub fn path(&self) -> &[u8] {
         &self.bytes[self.path.clone()]
     }
 
-    pub(super) fn referer(&self) -> &[u8] {
+    /// The value of `Referer`.
+    pub fn referer(&self) -> &[u8] {
         &self.bytes[self.request..self.referer]
     }
 
-    pub(super) fn user_agent(&self) -> &[u8] {
+    /// The value of `User-Agent`.
+    pub fn user_agent(&self) -> &[u8] {
         &self.bytes[self.referer..]
     }
 }
 
 impl Cut {
     /// The reason that a failure is.
-    pub(crate) const fn of(failure: Failure) -> Self {
+    pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Gone => Self::Client,
             Failure::Late | Failure::Unreadable(_) => Self::Disk,
@@ -186,7 +198,8 @@ impl Cut {
         }
     }
 
-    pub(super) const fn text(self) -> &'static str {
+    /// The word for it in logs.
+    pub const fn text(self) -> &'static str {
         match self {
             Self::Client => "client",
             Self::Timeout => "timeout",

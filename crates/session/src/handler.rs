@@ -14,18 +14,6 @@
 //! Most responses are a whole file. HTTP/1.1 has these finished, head and body in one buffer, whose date is changed
 //! once a second.
 
-pub mod attach;
-pub(crate) mod cgi;
-mod fastcgi;
-pub(crate) mod files;
-mod gateway;
-mod includes;
-pub(crate) mod listing;
-pub(crate) mod metrics;
-pub(crate) mod page;
-mod proxy;
-pub mod router;
-
 use core::fmt;
 use core::net::IpAddr;
 use core::num::NonZeroU64;
@@ -36,11 +24,11 @@ use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
 use sendfile::{File, Piece, Policy, Takes, Tries, Weight};
 
-use crate::content::{Data, Variant};
-pub use crate::content::{Finished, Ticket, Whole};
 use crate::context::Context;
-use crate::log::Recording;
+use crate::files::{Data, Variant};
+pub use crate::files::{Finished, Whole};
 use crate::network::Origin;
+use crate::record::Recording;
 use crate::shell::Shell;
 
 /// The part of a worker that answers requests.
@@ -126,6 +114,16 @@ pub trait Handler {
     fn end(&mut self) {}
 }
 
+/// Names a request whose answer comes later. The caller chooses the two numbers; who
+/// answers returns them with the answer and gives them no meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// The first number: the connection.
+    pub connection: u64,
+    /// The second number: the request on it.
+    pub request: u32,
+}
+
 /// A request, and where it comes from.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -193,11 +191,11 @@ pub struct Response<'a> {
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The place where the request is recorded, if it is logged or counted.
-    pub(crate) recording: Option<Rc<Recording>>,
+    pub recording: Option<Rc<Recording>>,
     /// The client for the log, if that is not the one of the connection.
-    pub(crate) client: Option<IpAddr>,
+    pub client: Option<IpAddr>,
     /// True if its answer was looked for on a disk.
-    pub(crate) is_from_disk: bool,
+    pub is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
     pub server_timing: bool,
     /// True if the connection is closed behind it.
@@ -268,7 +266,7 @@ impl<'a> Response<'a> {
     }
 
     /// Returns whether a part of the body is made while it is sent.
-    pub(crate) fn is_made_while_sent(&self) -> bool {
+    pub fn is_made_while_sent(&self) -> bool {
         match &self.form {
             Form::Whole(_) => false,
             Form::Made(made) => made.body.has_producer(),
@@ -276,7 +274,7 @@ impl<'a> Response<'a> {
     }
 
     /// The status, and whether the content is encoded.
-    pub(crate) fn outcome(&self) -> (Status, bool) {
+    pub fn outcome(&self) -> (Status, bool) {
         match &self.form {
             Form::Whole(whole) => (Status::Ok, whole.is_encoded()),
             Form::Made(Made { head, .. }) => {
@@ -292,7 +290,7 @@ impl<'a> Response<'a> {
 
     /// The range of a file that the body begins with, or has behind bytes that are in memory; `None` if it needs no
     /// file, or one only behind what has to be made.
-    pub(crate) fn first_range(&self) -> Option<(Rc<File>, Range<u64>)> {
+    pub fn first_range(&self) -> Option<(Rc<File>, Range<u64>)> {
         match &self.form {
             Form::Whole(whole) => match &whole.variant().data {
                 Data::File(file) => Some((Rc::clone(file), 0..file.size())),
@@ -310,7 +308,7 @@ impl<'a> Response<'a> {
 
     /// Returns whether the response may be the one that tries a disk which does not answer. The page of an error is not
     /// worth a wait.
-    pub(crate) fn tries(&self) -> Tries {
+    pub fn tries(&self) -> Tries {
         if self.outcome().0.code() >= 400 { Tries::Never } else { Tries::InTurn }
     }
 
@@ -335,14 +333,15 @@ impl<'a> Response<'a> {
     }
 }
 
-fn whole_body(whole: Whole<'_>) -> Body {
+/// The body of a response that is the whole of a file.
+pub fn whole_body(whole: Whole<'_>) -> Body {
     let variant = whole.variant();
     Body::from(Part::of(variant, 0..variant.stat.size, whole.policy()))
 }
 
 impl Part {
     /// A range of a file.
-    pub(crate) fn of(variant: &Variant, range: Range<u64>, policy: Policy) -> Self {
+    pub fn of(variant: &Variant, range: Range<u64>, policy: Policy) -> Self {
         match &variant.data {
             Data::File(file) => Self::File(Rc::clone(file), range, policy),
             Data::Memory => Self::Piece(variant.finished.part(range)),
@@ -378,12 +377,12 @@ impl Body {
     }
 
     /// Returns whether a part is made while it is sent.
-    pub(crate) fn has_producer(&self) -> bool {
+    pub fn has_producer(&self) -> bool {
         self.first.iter().chain(&self.rest).any(|part| matches!(part, Part::Producer(_)))
     }
 
     /// The number of parts behind the first.
-    pub(crate) const fn further_parts(&self) -> usize {
+    pub const fn further_parts(&self) -> usize {
         self.rest.len()
     }
 

@@ -114,7 +114,7 @@ pub fn scheme<'a>(
 }
 
 /// Returns whether a line of `Forwarded` has no fault, such as a quote that is opened to hide what follows.
-pub(crate) fn is_sound(mut line: &[u8]) -> bool {
+pub fn is_sound(mut line: &[u8]) -> bool {
     while let Some((_, behind)) = element(line) {
         match behind {
             Some(behind) => line = behind,

@@ -1,0 +1,23 @@
+//! What answers requests: files, pages, programs, and other servers.
+//!
+//! [`router::Router`] finds the place of a request in what is served, and has the others answer. The contract between a
+//! handler and its callers is that of [`session::handler`].
+
+pub mod attach;
+pub(crate) mod cgi;
+mod fastcgi;
+pub(crate) mod files;
+mod gateway;
+mod includes;
+pub(crate) mod listing;
+pub(crate) mod metrics;
+mod proxy;
+pub mod router;
+
+pub(crate) use session::handler::whole_body;
+pub use session::handler::{
+    AnswerSize, BODY_BYTES_END, Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Finished, Found,
+    Handler, Interim, Made, Part, Parts, Produced, Producer, Request, Response, Search, Terms,
+    Ticket, Whole,
+};
+pub(crate) use session::page;

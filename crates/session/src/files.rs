@@ -1,0 +1,373 @@
+//! Files as responses send them: each with its precompressed siblings and its prepared responses.
+
+use core::cell::{Cell, OnceCell, RefCell};
+use core::ops::Range;
+use std::rc::Rc;
+
+use http::{Coding, Codings, ResponseHead, Status, date};
+use http1::write;
+use media::Layout;
+use ring::Stat;
+use sendfile::{Account, File, Piece, Policy, Shared};
+
+use crate::fields::{self, Rules};
+
+/// A file and its precompressed siblings.
+#[derive(Debug)]
+pub struct FileSet {
+    /// The media type.
+    pub content_type: String,
+    /// The file itself.
+    pub plain: Variant,
+    /// In the order of [`Coding::PREFERENCE`].
+    pub encoded: [Option<Variant>; Coding::PREFERENCE.len()],
+    /// The codings that there are.
+    pub codings: Codings,
+    /// The coding in which the file itself is by the nature of its format. Such a file has no siblings.
+    pub own_coding: Option<Coding>,
+    /// The rules that its heads obey.
+    pub fields: Rules,
+    /// Some for a film: its layout, once that has been learned; None within if the container does not
+    /// tell the rate.
+    pub layout: Option<Box<OnceCell<Option<Layout>>>>,
+}
+
+/// One file that can be sent.
+#[derive(Debug)]
+pub struct Variant {
+    /// The file when it was looked at.
+    pub stat: Stat,
+    /// The entity tag; empty if there is none.
+    pub etag: Vec<u8>,
+    /// Where its bytes are.
+    pub data: Data,
+    /// The usual response: status 200 to an HTTP/1.1 client whose connection stays open. It has the
+    /// body too, if the body is in memory.
+    pub finished: Finished,
+}
+
+/// The usual response for a file: the whole file in one coding.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole<'a> {
+    files: &'a FileSet,
+    variant: &'a Variant,
+    coding: Option<Coding>,
+    policy: Policy,
+}
+
+/// The place of a file's bytes.
+#[derive(Debug)]
+pub enum Data {
+    /// Behind the head in [`Variant::finished`].
+    Memory,
+    /// In an open file.
+    File(Rc<File>),
+}
+
+/// A head, and perhaps a body, that can be sent after the date is written into it.
+#[derive(Debug)]
+pub struct Finished {
+    bytes: RefCell<Shared>,
+    /// The second of the date in `bytes`.
+    second: Cell<i64>,
+    date_at: usize,
+    /// The place of the time of modification, unless a rule has removed or set it.
+    modified_at: Option<usize>,
+    /// The modification of the file, in Unix seconds.
+    modified: i64,
+    /// Bytes of the head, with the empty line behind it.
+    pub head_len: usize,
+    has_body: bool,
+}
+
+impl FileSet {
+    /// The file itself and its siblings.
+    pub fn variants(&self) -> impl Iterator<Item = &Variant> {
+        core::iter::once(&self.plain).chain(self.encoded.iter().flatten())
+    }
+
+    /// The open files.
+    pub fn files(&self) -> impl Iterator<Item = &Rc<File>> {
+        self.variants().filter_map(|variant| match &variant.data {
+            Data::File(file) => Some(file),
+            Data::Memory => None,
+        })
+    }
+
+    /// The file in a coding, or the file itself if there is none in it.
+    pub fn variant(&self, coding: Option<Coding>) -> &Variant {
+        coding.and_then(|coding| self.encoded[coding as usize].as_ref()).unwrap_or(&self.plain)
+    }
+
+    /// The value of `Vary`, if the answer depends on the codings that a client takes.
+    pub fn vary(&self) -> Option<&'static [u8]> {
+        (!self.codings.is_empty()).then_some(&b"Accept-Encoding"[..])
+    }
+}
+
+impl Variant {
+    /// Makes a variant. `body` is the bytes of the file, or the open file if the bytes are not kept
+    /// in memory.
+    #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
+    pub fn new(
+        stat: Stat,
+        etag: Vec<u8>,
+        coding: Option<Coding>,
+        content_type: &str,
+        vary: Option<&'static [u8]>,
+        rules: &Rules,
+        body: Result<&[u8], Rc<File>>,
+        account: &Account,
+    ) -> Self {
+        let mut bytes = Vec::new();
+        let mut head = ResponseHead {
+            content_length: Some(stat.size),
+            ..head(&stat, &etag, coding, content_type, vary)
+        };
+        fields::apply(rules, &mut head);
+        let date_at =
+            write::response_head(&head, &date::format(0), write::Wire::default(), &mut bytes);
+        let head_len = bytes.len();
+        let name = b"\r\nLast-Modified: ";
+        let place = bytes.windows(name.len()).position(|window| window == name);
+        let place = place.filter(|_| head.last_modified.is_some());
+        let modified_at = place.map(|place| place + name.len());
+        let data = match body {
+            Ok(body) => {
+                bytes.extend_from_slice(body);
+                Data::Memory
+            }
+            Err(file) => Data::File(file),
+        };
+        let finished = Finished {
+            bytes: RefCell::new(Shared::new(bytes, account)),
+            second: Cell::new(0),
+            date_at,
+            modified_at,
+            modified: stat.mtime,
+            head_len,
+            has_body: matches!(data, Data::Memory),
+        };
+        Self { stat, etag, data, finished }
+    }
+
+    /// Bytes of memory, with those of the prepared response.
+    pub fn memory(&self) -> usize {
+        self.finished.bytes.borrow().len() + size_of::<Self>()
+    }
+}
+
+impl<'a> Whole<'a> {
+    /// The whole of a file in one of its codings, sent by this policy.
+    pub fn new(files: &'a FileSet, coding: Option<Coding>, policy: Policy) -> Self {
+        let variant = files.variant(coding);
+        Self { files, variant, coding: coding.or(files.own_coding), policy }
+    }
+
+    /// The variant in that coding.
+    pub const fn variant(&self) -> &'a Variant {
+        self.variant
+    }
+
+    /// Returns whether the variant is in a coding.
+    pub const fn is_encoded(&self) -> bool {
+        self.coding.is_some()
+    }
+
+    /// The treatment of the file, if its bytes are not in memory.
+    pub const fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// The head of a response with this status.
+    pub fn head(&self, status: Status) -> ResponseHead<'a> {
+        let Self { files, variant, coding, .. } = self;
+        let (stat, etag) = (&variant.stat, &variant.etag);
+        let mut head = head(stat, etag, *coding, &files.content_type, files.vary());
+        head.content_length = Some(stat.size);
+        head.status = status;
+        fields::apply(&files.fields, &mut head);
+        head
+    }
+}
+
+impl Finished {
+    /// Returns whether the body is behind the head.
+    pub const fn has_body(&self) -> bool {
+        self.has_body
+    }
+
+    /// The body, if it is in memory.
+    pub fn body(&self) -> Vec<u8> {
+        self.bytes.borrow()[self.head_len..].to_vec()
+    }
+
+    /// Pushes the response with the current date, or its head alone.
+    ///
+    /// The date in the buffer cannot be changed while other responses send the buffer. Then the
+    /// head is copied and the body is a part of the buffer, so slow clients never need a second
+    /// buffer.
+    pub fn send(
+        &self,
+        second: i64,
+        date: &[u8; date::DATE_LEN],
+        with_body: bool,
+        mut push: impl FnMut(Piece),
+    ) {
+        let mut bytes = self.bytes.borrow_mut();
+        if self.second.get() != second {
+            if let Some(own) = bytes.get_mut() {
+                self.stamp(own, second, date);
+                self.second.set(second);
+            } else {
+                let mut head = bytes[..self.head_len].to_vec();
+                self.stamp(&mut head, second, date);
+                push(Piece::Bytes(head));
+                if with_body {
+                    push(Piece::Shared(bytes.clone(), self.head_len..bytes.len()));
+                }
+                return;
+            }
+        }
+        let end = if with_body { bytes.len() } else { self.head_len };
+        push(Piece::Shared(bytes.clone(), 0..end));
+    }
+
+    /// Returns a part of the body.
+    ///
+    /// # Panics
+    ///
+    /// If the body is not in memory.
+    pub fn part(&self, range: Range<u64>) -> Piece {
+        let place = |at: u64| self.head_len + usize::try_from(at).expect("in memory");
+        Piece::Shared(self.bytes.borrow().clone(), place(range.start)..place(range.end))
+    }
+
+    /// Writes the date. A modification in the future gets the date of the message (RFC 9110
+    /// §8.8.2.1).
+    fn stamp(&self, bytes: &mut [u8], second: i64, date: &[u8; date::DATE_LEN]) {
+        bytes[self.date_at..][..date.len()].copy_from_slice(date);
+        if self.modified > self.second.get()
+            && let Some(at) = self.modified_at
+        {
+            let modified = date::format(self.modified.min(second));
+            bytes[at..][..modified.len()].copy_from_slice(&modified);
+        }
+    }
+}
+
+/// The time of the last modification of a file, unless that is the beginning of the time of the system or before it.
+/// Programs that make the same of the same sources give their files such times (Nix 1, images of containers 0), whatever
+/// is in them: they tell one state from another no more than the time of a clock that was not set.
+pub fn last_modified(stat: &Stat) -> Option<i64> {
+    (stat.mtime > TIME_OF_NOTHING).then_some(stat.mtime)
+}
+
+/// Up to this second no file was modified.
+pub const TIME_OF_NOTHING: i64 = 1;
+
+/// The fields of every response about this file.
+pub fn head<'a>(
+    stat: &Stat,
+    etag: &'a [u8],
+    coding: Option<Coding>,
+    content_type: &'a str,
+    vary: Option<&'static [u8]>,
+) -> ResponseHead<'a> {
+    ResponseHead {
+        server: Some(crate::NAME.into()),
+        content_type: Some(content_type.as_bytes().into()),
+        content_encoding: coding.map(|coding| coding.name().as_bytes().into()),
+        last_modified: last_modified(stat),
+        etag: (!etag.is_empty()).then_some(etag.into()),
+        vary: vary.map(Into::into),
+        accept_ranges: true,
+        // The media type follows from the name. A browser must not take the contents for a script.
+        nosniff: true,
+        ..ResponseHead::new(Status::Ok)
+    }
+}
+
+impl FileSet {
+    /// A file in memory, for tests of what is given one.
+    pub fn sample(content_type: &str, body: &[u8]) -> Self {
+        let stat = Stat {
+            kind: ring::FileKind::Regular,
+            size: body.len() as u64,
+            mtime: 1,
+            mtime_nanos: 0,
+            ctime: 1,
+            ctime_nanos: 0,
+            dev: 1,
+            device: ring::Device::of(1),
+            ino: 1,
+            links: 1,
+            from_image: false,
+            direct_align: 0,
+            mount: 1,
+        };
+        let (rules, account) = (Rules::new(), Account::default());
+        let etag = Vec::new();
+        Self {
+            content_type: content_type.to_owned(),
+            plain: Variant::new(stat, etag, None, content_type, None, &rules, Ok(body), &account),
+            encoded: [const { None }; Coding::PREFERENCE.len()],
+            codings: Codings::default(),
+            own_coding: None,
+            fields: rules,
+            layout: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_take_it_slowly_share_one_buffer_and_each_response_has_its_own_date() {
+        let account = Account::default();
+        let body = vec![b'x'; 10_000];
+        let stat = Stat {
+            kind: ring::FileKind::Regular,
+            size: body.len() as u64,
+            mtime: 784_111_777,
+            mtime_nanos: 0,
+            ctime: 784_111_777,
+            ctime_nanos: 0,
+            dev: 1,
+            device: ring::Device::of(1),
+            ino: 1,
+            links: 1,
+            from_image: false,
+            direct_align: 0,
+            mount: 0,
+        };
+        let variant = Variant::new(
+            stat,
+            b"\"tag\"".to_vec(),
+            None,
+            "text/plain",
+            None,
+            &Rules::new(),
+            Ok(&body),
+            &account,
+        );
+        let one = account.charged();
+        let mut held = Vec::new();
+        for second in 1..100 {
+            let date = date::format(second);
+            let first = held.len();
+            variant.finished.send(second, &date, true, |piece| held.push(piece));
+            let sent: Vec<u8> =
+                held[first..].iter().flat_map(|piece| piece.bytes()).copied().collect();
+            assert!(sent.ends_with(&body), "the whole body");
+            assert_eq!(sent.len(), variant.finished.head_len + body.len());
+            assert!(sent.windows(date.len()).any(|window| window == date), "second {second}");
+        }
+        assert_eq!(account.charged(), one, "nothing was copied but heads");
+        held.clear();
+        variant.finished.send(100, &date::format(100), true, |piece| held.push(piece));
+        assert_eq!(held.len(), 1, "no response holds the buffer: its date is changed in place");
+    }
+}

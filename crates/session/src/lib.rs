@@ -1,0 +1,29 @@
+//! The contracts between the parts of a worker, and the session of HTTP/1.
+//!
+//! A [`network`](network::Network) brings connections and their bytes. A [`session`](Session) decides what becomes of them,
+//! for each connection. A [`handler`](handler::Handler) answers requests with [responses](handler::Response). A worker
+//! connects these, and each of them is one of several: the crate has the session that users have, and neither network
+//! nor handler. What acts on the world is handed to them as a [`Shell`](shell::Shell), or a part of it.
+
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod client;
+pub mod context;
+pub mod fields;
+pub mod files;
+pub mod forwarded;
+pub mod handler;
+pub mod limits;
+pub mod network;
+pub mod other_protocol;
+pub mod page;
+pub mod record;
+mod session;
+pub mod shell;
+pub mod wheel;
+
+pub use session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
+
+/// The server's name in responses and messages.
+pub const NAME: &str = "samum";
