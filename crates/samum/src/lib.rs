@@ -20,7 +20,6 @@
 mod account;
 pub mod check;
 pub mod cli;
-mod content;
 mod control;
 pub mod control_socket;
 pub mod crowd;

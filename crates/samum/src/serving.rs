@@ -31,9 +31,11 @@ use crate::programs::Directory;
 use crate::redirect::Redirects;
 use crate::route::RouteId;
 use crate::site::SiteId;
+pub(crate) use content::sources::is_like_script;
+pub(crate) use content::{TreeId, TreeSpec};
 pub(crate) use redirects::{NoRedirects, read_redirects};
 use snapshot::TreeIndex;
-pub(crate) use snapshot::{Page, RouteEntry, Served, Sources, TreeSpec, is_like_script};
+pub(crate) use snapshot::{Page, RouteEntry, Served};
 pub use snapshot::{Snapshot, Succession};
 use upstream::Upstream;
 
@@ -362,20 +364,4 @@ impl Recorder for Servings {
 pub(crate) struct Place {
     pub(crate) site: SiteId,
     pub(crate) route: Option<RouteId>,
-}
-
-/// The number of a tree. A directory that several routes serve is a tree for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TreeId(u32);
-
-impl TreeId {
-    /// The id of the tree at this position of a list.
-    pub(crate) fn new(index: usize) -> Self {
-        Self(u32::try_from(index).expect("fewer trees than 2³²"))
-    }
-
-    /// The position in a list with one entry for each tree.
-    pub(crate) const fn index(self) -> usize {
-        self.0 as usize
-    }
 }

@@ -16,13 +16,13 @@ use sendfile::{Piece, Policy, Window};
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
-use crate::content::{
-    Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole, last_modified,
-};
 use crate::context::Context;
 use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
 use crate::shell::{Shell, kind};
+use content::{
+    Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole, last_modified,
+};
 
 /// The files of all routes.
 #[derive(Debug)]

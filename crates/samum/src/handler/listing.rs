@@ -7,8 +7,8 @@ use ring::{Entry, FileKind};
 use sendfile::Piece;
 
 use super::{BodySink, Produced, Producer};
-use crate::content::{Entries, Resource};
 use crate::text::escape_json;
+use content::{Entries, Resource};
 
 /// The minimum length of a piece, except the last.
 const PIECE_BYTES: usize = 16 * 1024;

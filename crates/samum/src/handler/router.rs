@@ -34,7 +34,6 @@ use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
 use super::proxy::Proxy;
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
-use crate::content;
 use crate::context::Context;
 use crate::desk::Desk;
 use crate::metrics::Metrics;

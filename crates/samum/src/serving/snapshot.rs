@@ -2,7 +2,6 @@
 
 mod listeners;
 mod pages;
-mod sources;
 mod succession;
 
 use core::ops::Range;
@@ -28,10 +27,10 @@ use crate::quota::Quota;
 use crate::redirect::{self, Redirects};
 use crate::route::{Matcher, RouteId, Routes};
 use crate::say::say;
+use content::TreeSpec;
+use content::sources::Runners;
 use listeners::{Endpoint, Listener};
 pub(crate) use pages::Page;
-use sources::Runners;
-pub(crate) use sources::{Sources, is_like_script};
 pub use succession::Succession;
 use upstream::Upstream;
 use upstream::names::Names;
@@ -122,19 +121,6 @@ pub(super) struct Inner {
     pub(super) has_files: bool,
     /// The pages for errors of requests that none of them has.
     pub(super) pages: BTreeMap<u16, Page>,
-}
-
-/// A directory with the rules for its files, as a worker's content needs it.
-#[derive(Clone, Debug)]
-pub(crate) struct TreeSpec {
-    /// The index of its directory among [`Snapshot::roots`].
-    pub(crate) root: usize,
-    pub(crate) rules: Arc<FileRules>,
-    /// The path of its directory in URLs, with a slash at both ends.
-    pub(crate) prefix: Box<[u8]>,
-    pub(crate) fields: Rules,
-    /// The files that are not sent, because they are run, if there may be some.
-    pub(crate) sources: Option<Arc<Sources>>,
 }
 
 impl Served {

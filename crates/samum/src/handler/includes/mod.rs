@@ -47,9 +47,9 @@ pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
 use super::gateway::interest::{Interest, News};
 use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Part, Response, Ticket};
-use crate::content::{self, FileSet, Kind, Resource};
 use crate::fields;
 use crate::shell::{Shell, id_of, kind};
+use content::{self, FileSet, Kind, Resource};
 
 /// Pages of a worker that are made at once, those that others include with them. Those that wait only to be sent do not
 /// count.

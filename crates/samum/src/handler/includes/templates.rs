@@ -7,10 +7,10 @@ use core::time::Duration;
 
 use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Slab, Time};
 
-use crate::content::{Data, Kind, Resource};
 use crate::handler::Ticket;
 use crate::includes::{Parser, Template};
 use crate::shell::{Shell, id_of, kind};
+use content::{Data, Kind, Resource};
 
 /// Bytes of a page. A larger file is answered 500: as it is, it could show what a condition would have left out.
 pub(in crate::handler) const PAGE_BYTES_MAX: u64 = 32 * 1024 * 1024;

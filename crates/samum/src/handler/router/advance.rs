@@ -14,12 +14,12 @@ use super::script::{script_at, script_len, script_of};
 use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
 use super::steps::{Further, Slash, Step, further};
 use crate::config::{FileRules, Files};
-use crate::content::{self, Kind, Resource};
 use crate::handler::page::{ALLOW, ALLOW_MOST};
 use crate::handler::proxy::response::HandOver;
 use crate::handler::{cgi, proxy};
 use crate::route::RouteId;
 use crate::serving::{Served, Serving};
+use content::{self, Kind, Resource};
 
 /// The first step of a request that the guard of its route has let pass.
 pub(super) fn begin<'a>(

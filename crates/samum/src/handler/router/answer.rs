@@ -8,7 +8,6 @@ use sendfile::Piece;
 use super::Router;
 use super::place::normalize;
 use crate::config::{Action, Route};
-use crate::content::{self, Kind};
 use crate::context::Context;
 use crate::fields;
 use crate::guard::Refusal;
@@ -20,6 +19,7 @@ use crate::handler::proxy::{self, Proxy};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Served, Serving};
+use content::{self, Kind};
 
 /// The answer to a request: its place, and what is there.
 #[derive(Debug)]

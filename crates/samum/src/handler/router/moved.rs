@@ -4,12 +4,12 @@ use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
 use crate::config::Action;
-use crate::content::{self, Kind};
 use crate::handler::files::location;
 use crate::redirect;
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::site::SiteId;
+use content::{self, Kind};
 
 /// Sends a request with its method and its body to a path below that of a route.
 pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> Outcome {

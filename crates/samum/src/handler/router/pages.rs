@@ -15,7 +15,6 @@ use super::perform::Reply;
 use super::place::{clean_len, is_hidden, place_of};
 use super::script::file_at;
 use super::state::{Event, Parsing};
-use crate::content::{Kind, Resource};
 use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
@@ -24,6 +23,7 @@ use crate::includes::{Memory, Scope, Template};
 use crate::route::RouteId;
 use crate::serving::{self, Place, Serving};
 use crate::shell::{Complaint, Shell};
+use content::{Kind, Resource};
 
 impl Router {
     /// Finds the template of a file that may be a page.

@@ -11,7 +11,6 @@ use super::asked::Asked;
 use super::place::Ground;
 use super::state::{Arrived, Event, Lookup, Named, Next, Purpose, State};
 use super::steps::Step;
-use crate::content;
 use crate::handler::attach::{Admission, Deferred};
 use crate::handler::proxy::Held;
 use crate::handler::{Found, Search, Ticket};

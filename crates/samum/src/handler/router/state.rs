@@ -54,7 +54,6 @@ use super::answer::Outcome;
 use super::asked::Asked;
 use super::place::Ground;
 use super::steps::Step;
-use crate::content::{self, Kind, Resource};
 use crate::guard::Refusal;
 use crate::handler::attach::{Deferred, Recalled};
 use crate::handler::cgi;
@@ -65,6 +64,7 @@ use crate::handler::proxy::{self, Held};
 use crate::includes::Template;
 use crate::route::RouteId;
 use crate::serving::{Served, TreeId};
+use content::{self, Kind, Resource};
 use upstream::Server;
 
 /// The thing that a request waits for.

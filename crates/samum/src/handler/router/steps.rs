@@ -20,9 +20,9 @@ use http::Status;
 use super::answer::{Outcome, Paged};
 use super::place::Ground;
 use super::script::script_at;
-use crate::content::{self, Kind};
 use crate::route::RouteId;
 use crate::serving::Page;
+use content::{self, Kind};
 
 /// The step of a request: the file that is looked for.
 #[derive(Debug)]

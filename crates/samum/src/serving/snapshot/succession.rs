@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::listeners::Endpoint;
-use super::{Served, Snapshot, TreeSpec};
+use content::TreeSpec;
+
+use super::{Served, Snapshot};
 use crate::config::{Action, Config, Route};
 use upstream::Upstream;
 
@@ -140,16 +142,6 @@ impl Succession {
     /// Returns whether the next configuration does not have a listener.
     pub(crate) fn removes(&self, listener: u32) -> bool {
         self.removed.binary_search(&listener).is_ok()
-    }
-}
-
-impl TreeSpec {
-    /// Returns whether all responses about its files are those of another tree of the same directory.
-    fn is_served_as(&self, other: &Self) -> bool {
-        // The path is needed for the rules for fields alone.
-        let is_same_path = self.fields.is_empty() || self.prefix == other.prefix;
-        let is_same = self.rules == other.rules && self.fields == other.fields;
-        is_same && self.sources == other.sources && is_same_path
     }
 }
 

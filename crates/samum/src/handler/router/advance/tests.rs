@@ -12,7 +12,6 @@ use super::super::stage::{route, serving_of, site};
 use super::super::state::{Arrived, Named};
 use super::*;
 use crate::config::Route;
-use crate::content::FileSet;
 use crate::handler::attach::Recalled;
 use crate::handler::gateway::HAND_OVERS_MAX;
 use crate::handler::gateway::interest::Interest;
@@ -20,6 +19,7 @@ use crate::handler::proxy::Held;
 use crate::handler::{AnswerSize, Request, Response, Ticket};
 use crate::includes::{Parser, Template};
 use crate::network::{Origin, Peer};
+use content::FileSet;
 
 /// The paths that are asked for, and those to which requests are handed over. The last has no route.
 const PATHS: [&str; 12] = [

@@ -13,8 +13,8 @@ use ring::{Change, Completion, Device, Event, Fd, Key, Op, Ring, Slab, Time};
 use super::errors::{Unwatched, shortage_of_watches};
 use super::media::is_coded;
 use super::path::{Path, ancestors, below, parent, prefix};
-use crate::serving::TreeId;
-use crate::shell::{Shell, id_of, kind};
+use crate::tree::TreeId;
+use session::shell::{Shell, id_of, kind};
 
 /// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory
 /// goes in which nothing is cached, or only a few idle resources. Without one, files in further

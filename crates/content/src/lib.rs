@@ -32,6 +32,8 @@
 //! have taken 1 ms, too. No page of an error is waited for on a device that has answered nothing for 1 s. nginx has no
 //! such deadline: its header is sent before the first read, and the worker or one of its 32 threads waits.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod assemble;
 mod change;
@@ -48,6 +50,7 @@ mod open_files;
 mod path;
 mod queues;
 mod resource;
+pub mod sources;
 mod tag;
 mod tree;
 mod watch;
@@ -61,19 +64,17 @@ use http::{Reject, Status};
 use ring::{Change, Completion, Device, Fd, Key, Op, Time};
 use sendfile::Account;
 
-pub(crate) use answer::{Answer, Found};
-pub(crate) use entries::Entries;
-pub(crate) use resource::{Kind, Resource};
-pub(crate) use session::files::Whole;
-pub(crate) use session::files::{Data, FileSet, Variant, head, last_modified};
+pub use answer::{Answer, Found};
+pub use entries::Entries;
+pub use resource::{Kind, Resource};
+pub use session::files::Whole;
+pub use session::files::{Data, FileSet, Variant, head, last_modified};
 use session::handler::Ticket;
-pub(crate) use tree::Tree;
+pub use tree::{Tree, TreeId, TreeSpec};
 
-use crate::config::Tags;
-use crate::serving::{Sources, TreeId};
-use crate::shell::{Shell, kind};
 use assemble::Assembled;
 use change::{Outdated, outdated_by};
+use config::Tags;
 use errors::Refusal;
 use layouts::Layouts;
 use library::Library;
@@ -82,6 +83,8 @@ use load::{Load, Look, Next, Outcome, Way};
 use loader::{Loader, Tickets, path_of};
 use media::has_siblings;
 use path::Path;
+use session::shell::{Shell, kind};
+use sources::Sources;
 use tag::Hashes;
 use watch::{Notice, Progress, Watches};
 
@@ -121,7 +124,7 @@ const UNWATCH_LOOKS_MAX: usize = 16;
 const UNWATCH_EVICTIONS_MAX: usize = 4;
 
 /// The files of all trees, as one worker has cached them.
-pub(crate) struct Content {
+pub struct Content {
     trees: Vec<Tree>,
     library: Library,
     loader: Loader,
@@ -140,7 +143,7 @@ pub(crate) struct Content {
     /// exactly while it runs.
     tidy: Option<(Time, Key)>,
     /// Answers to requests that had to wait, which the worker delivers.
-    pub(crate) answers: VecDeque<(Ticket, Answer)>,
+    pub answers: VecDeque<(Ticket, Answer)>,
 }
 
 impl Content {
@@ -151,7 +154,7 @@ impl Content {
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub(crate) fn new(
+    pub fn new(
         trees: Vec<Tree>,
         descriptors_max: usize,
         small_max: u64,
@@ -177,19 +180,13 @@ impl Content {
     /// Finds the resource of a path of a tree, which is in its normal form and without its first slash; a
     /// directory has a slash at its end, but for the root.
     #[inline(always)]
-    pub(crate) fn find(
-        &mut self,
-        shell: &mut Shell,
-        tree: TreeId,
-        path: &[u8],
-        ticket: Ticket,
-    ) -> Found {
+    pub fn find(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
         self.find_for(shell, tree, path, Some(ticket))
     }
 
     /// Finds the resource of a path if it can be had without a wait: it is cached, or the kernel has all of it in memory.
     /// If it cannot, it is loaded for later requests.
-    pub(crate) fn find_at_once(
+    pub fn find_at_once(
         &mut self,
         shell: &mut Shell,
         tree: TreeId,
@@ -278,7 +275,7 @@ impl Content {
 
     /// Finds the page of an error, which does not wait for a device that does not answer: not even as the request that
     /// tries it.
-    pub(crate) fn find_page(
+    pub fn find_page(
         &mut self,
         shell: &mut Shell,
         tree: TreeId,
@@ -353,7 +350,7 @@ impl Content {
     }
 
     /// Takes a completion of a load.
-    pub(crate) fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
+    pub fn handle_load(&mut self, shell: &mut Shell, completion: Completion) {
         let (load, next) = self.loader.handle(shell, &self.trees, completion);
         self.go_on(shell, load, next);
     }
@@ -583,12 +580,12 @@ impl Content {
     }
 
     /// Takes a completion of a read of a film.
-    pub(crate) fn handle_layout(&mut self, shell: &mut Shell, completion: Completion) {
+    pub fn handle_layout(&mut self, shell: &mut Shell, completion: Completion) {
         self.layouts.handle(shell, completion);
     }
 
     /// Takes a completion of a watch.
-    pub(crate) fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
+    pub fn handle_watch(&mut self, shell: &mut Shell, completion: Completion) {
         match self.watches.handle(shell, completion) {
             Some(Notice::Changed(tree, directory, change)) => {
                 self.changed(tree, &directory, &change);
@@ -630,7 +627,7 @@ impl Content {
     }
 
     /// Adds a tree.
-    pub(crate) fn add_tree(&mut self, tree: Tree) -> TreeId {
+    pub fn add_tree(&mut self, tree: Tree) -> TreeId {
         if let Some(id) = self.free.pop() {
             self.trees[id.index()] = tree;
             return id;
@@ -644,7 +641,7 @@ impl Content {
 
     /// Removes a tree, for which no request will ask any more. Loads under way still answer their
     /// requests. The id is given to another tree when nothing is left of this one.
-    pub(crate) fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
+    pub fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
         self.replace_root(shell, tree, None);
         self.leaving.push(tree);
         self.schedule(shell);
@@ -669,7 +666,7 @@ impl Content {
     /// Serves a tree from another directory from now on, or answers 503 if there is none. Nothing of the
     /// old directory stays cached. Loads under way still answer their requests from it, and their
     /// resources are not cached.
-    pub(crate) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
+    pub fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
         self.trees[tree.index()].replace_root(root);
         self.loader.forget_devices(tree);
         self.outdate_below(tree, b"");
@@ -734,7 +731,7 @@ impl Content {
 
     /// Takes the completion of the timer: does a part of the work that is done bit by bit, and work
     /// that is due.
-    pub(crate) fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
+    pub fn handle_tidy(&mut self, shell: &mut Shell, completion: &Completion) {
         if self.tidy.is_none_or(|(_, key)| key != completion.key) {
             // An earlier timer has replaced this one.
             return;
@@ -776,7 +773,7 @@ impl Content {
     }
 
     /// Takes the entity tags that the thread for them has computed.
-    pub(crate) fn handle_wake(&mut self, shell: &mut Shell) {
+    pub fn handle_wake(&mut self, shell: &mut Shell) {
         self.hashes.handle_wake(shell, &self.trees, &mut self.library);
     }
 }

@@ -22,9 +22,9 @@ use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
 use super::resource::Resource;
 use super::tree::Tree;
-use crate::serving::TreeId;
-use crate::shell::{Shell, id_of, kind};
+use crate::tree::TreeId;
 use session::handler::Ticket;
+use session::shell::{Shell, id_of, kind};
 
 /// The maximum number of descriptors that one load has open: one for each part, and one being
 /// opened.

@@ -18,7 +18,7 @@ use ring::Time;
 use super::open_files::OpenFiles;
 use super::path::{Path, ancestors, below_from, parent, prefix};
 use super::resource::Resource;
-use crate::serving::TreeId;
+use crate::tree::TreeId;
 use session::budget::CACHED_BYTES_MAX;
 
 /// A resource with open files is evicted after this time without a request: an open file keeps its

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::Coding;
 
 use super::path::base;
-use crate::config::FileRules;
+use config::FileRules;
 
 /// The suffix of the name of a precompressed sibling.
 pub(super) const fn suffix(coding: Coding) -> &'static str {

@@ -41,8 +41,8 @@ use super::errors::{Refusal, is_link, is_no_entry};
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{Kind, Resource, SIZE_MAX};
-use crate::config::{FileRules, PAGE_SUFFIX, Symlinks};
-use crate::serving::TreeId;
+use crate::tree::TreeId;
+use config::{FileRules, PAGE_SUFFIX, Symlinks};
 use reading::Body;
 use session::handler::Ticket;
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use ring::Device;
 
 use super::path::{Path, ancestors, parent};
-use crate::serving::TreeId;
+use crate::tree::TreeId;
 
 /// Paths whose devices are kept, per worker: so many directories, and so many files behind links. At the limit all are
 /// dropped, and learned again.

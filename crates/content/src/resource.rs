@@ -8,7 +8,7 @@ use sendfile::Charge;
 
 use super::entries::Entries;
 use super::path::Path;
-use crate::serving::TreeId;
+use crate::tree::TreeId;
 use session::files::FileSet;
 
 /// The maximum size of a file that is served. The ring reads nothing beyond (`ring::Ring::submit`),
@@ -18,12 +18,14 @@ pub(crate) const SIZE_MAX: u64 = 1 << 62;
 
 /// The resource of a path. The cache shares it with the requests that it answers.
 #[derive(Debug)]
-pub(crate) struct Resource {
+pub struct Resource {
     pub(super) tree: TreeId,
-    pub(crate) path: Path,
+    /// Its path in the tree.
+    pub path: Path,
     /// Which of the names of an index the file has, if the path is that of a directory.
-    pub(crate) index: usize,
-    pub(crate) kind: Kind,
+    pub index: usize,
+    /// What the path names.
+    pub kind: Kind,
     /// A time at which the resource was still true; it may have been true for longer.
     pub(super) validated: Cell<Time>,
     /// True if changes make events.
@@ -37,7 +39,7 @@ pub(crate) struct Resource {
     /// that list.
     pub(super) idle_at: Cell<Option<(Time, u64)>>,
     /// The approximate number of bytes of memory that it holds.
-    pub(crate) memory: usize,
+    pub memory: usize,
     /// The number of open files that it holds.
     pub(super) descriptors: usize,
     /// The charge for memory other than the buffers of its files, which are charged separately.
@@ -47,7 +49,8 @@ pub(crate) struct Resource {
 /// The thing that a path names.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly all that are cached are files")]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A file.
     File(FileSet),
     /// A directory that was requested without its slash.
     Redirect,
@@ -65,10 +68,9 @@ impl Resource {
     }
 }
 
-#[cfg(test)]
 impl Resource {
-    /// A resource for tests of what is given one.
-    pub(crate) fn sample(path: &str, kind: Kind) -> Rc<Self> {
+    /// A resource, for tests of what is given one.
+    pub fn sample(path: &str, kind: Kind) -> Rc<Self> {
         Rc::new(Self {
             tree: TreeId::new(0),
             path: path.as_bytes().into(),

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Action, Fastcgi, Route, SCRIPT_SUFFIX};
+use config::{Action, Fastcgi, Route, SCRIPT_SUFFIX};
 
 /// Ends of names of scripts, beside [`SCRIPT_SUFFIX`], in lower case.
 const OTHER_SUFFIXES: [&str; 7] = [".phtml", ".php3", ".php4", ".php5", ".php6", ".php7", ".php8"];
@@ -27,7 +27,7 @@ const CODED_SUFFIXES: [&str; 3] = [".gz", ".br", ".zst"];
 
 /// The files of a tree that are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sources {
+pub struct Sources {
     /// True if the route of the tree runs scripts of its own.
     runs_scripts: bool,
     /// The directories of scripts in the tree; an empty one is the whole tree.
@@ -42,13 +42,13 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Returns whether a file of the tree is not sent because of its path in the tree.
-    pub(crate) fn hide(&self, name: &[u8]) -> bool {
+    pub fn hide(&self, name: &[u8]) -> bool {
         self.programs.iter().any(|directory| is_in(directory, name))
             || (self.is_among_scripts(name) && !self.is_run(name) && is_like_script(name))
     }
 
     /// Returns whether a file is not sent because of its own path, to which a link at `name` leads.
-    pub(crate) fn hide_target(&self, name: &[u8], target: &Path) -> bool {
+    pub fn hide_target(&self, name: &[u8], target: &Path) -> bool {
         let is_below = |directory: &PathBuf| target.starts_with(directory);
         if self.targets.programs.iter().any(is_below) {
             return true;
@@ -81,14 +81,14 @@ fn is_in(directory: &[u8], name: &[u8]) -> bool {
 
 /// The directories of a configuration whose files are run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Runners {
+pub struct Runners {
     scripts: Vec<PathBuf>,
     programs: Vec<PathBuf>,
 }
 
 impl Runners {
     /// Those of these routes.
-    pub(super) fn of<'a>(routes: impl Iterator<Item = &'a Route>) -> Self {
+    pub fn of<'a>(routes: impl Iterator<Item = &'a Route>) -> Self {
         let mut runners = Self::default();
         for route in routes {
             match &route.action {
@@ -104,7 +104,7 @@ impl Runners {
     }
 
     /// The files that the tree of a directory does not send. `own`: the route of the tree runs its scripts.
-    pub(super) fn below(&self, root: &Path, own: bool) -> Option<Arc<Sources>> {
+    pub fn below(&self, root: &Path, own: bool) -> Option<Arc<Sources>> {
         if self.scripts.is_empty() && self.programs.is_empty() {
             return None;
         }
@@ -140,7 +140,7 @@ fn names(directory: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns whether a name is that of a script, in any spelling, or of a compressed script.
-pub(crate) fn is_like_script(name: &[u8]) -> bool {
+pub fn is_like_script(name: &[u8]) -> bool {
     let mut name = name;
     loop {
         name = trimmed(name);

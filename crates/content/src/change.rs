@@ -5,7 +5,7 @@ use ring::Change;
 
 use super::media::suffix;
 use super::path::prefix;
-use crate::config::PAGE_SUFFIX;
+use config::PAGE_SUFFIX;
 
 /// Paths whose cached resources are no longer true.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// The sorted entries of a directory.
 #[derive(Debug)]
-pub(crate) struct Entries(Listing);
+pub struct Entries(Listing);
 
 impl From<Listing> for Entries {
     fn from(listing: Listing) -> Self {

@@ -7,7 +7,7 @@ use http::Codings;
 use sendfile::Account;
 
 use super::*;
-use crate::fields::Rules;
+use session::fields::Rules;
 use session::files::{FileSet, Variant};
 use session::handler::Ticket;
 

@@ -19,8 +19,8 @@ use ring::{BufferPool, Caching, Completion, Event, Fd, Key, Op, Shares, Slab, Ti
 
 use super::queues::Queues;
 use super::resource::{Kind, Resource};
-use crate::shell::{Shell, id_of, kind};
 use session::files::Data;
+use session::shell::{Shell, id_of, kind};
 
 /// Bytes of one read. The index of most films is smaller; that of a long one takes some reads.
 const READ_BYTES: usize = 64 * 1024;

@@ -8,7 +8,7 @@ use super::resource::Resource;
 
 /// The answer to a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// The resource of the path.
     Resource(Rc<Resource>),
     /// A page for this status.
@@ -19,7 +19,7 @@ pub(crate) enum Answer {
 
 impl Answer {
     /// Returns the bytes of memory that it shares with the cache, and whether it keeps files open.
-    pub(crate) fn holds(&self) -> (u64, bool) {
+    pub fn holds(&self) -> (u64, bool) {
         match self {
             Self::Resource(resource) => (resource.memory as u64, resource.descriptors > 0),
             Self::Error(_) | Self::Rejected(_) => (0, false),
@@ -29,7 +29,8 @@ impl Answer {
 
 /// The result of [`Content::find`](super::Content::find).
 #[derive(Debug)]
-pub(crate) enum Found {
+pub enum Found {
+    /// The answer is there.
     Now(Answer),
     /// The answer will appear in [`Content::answers`](super::Content::answers).
     Later,

@@ -5,7 +5,7 @@ use std::io;
 use ring::{Buffer, Caching};
 
 use super::{Ask, LOOKS_MAX, Load, Look, Next, Outcome, PARTS, Parts, Reply, Seen, Step, Tools};
-use crate::content::errors::{Refusal, is_unsupported};
+use crate::errors::{Refusal, is_unsupported};
 
 /// The bytes of a part.
 #[derive(Debug)]

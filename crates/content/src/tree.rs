@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ring::Fd;
 use sendfile::Caching;
 
-use crate::config::FileRules;
-use crate::fields::{self, Rules};
-use crate::serving::{Sources, TreeSpec};
+use crate::sources::Sources;
+use config::FileRules;
+use session::fields::{self, Rules};
 
 /// A directory that is served.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// The open directory; `None` once the tree is removed.
     root: Option<Fd>,
     /// True while there is no directory at the path of the tree. Loads under way go on in the old one.
@@ -25,8 +25,34 @@ pub(crate) struct Tree {
     pub(crate) sources: Option<Arc<Sources>>,
 }
 
+/// A directory with the rules for its files, as a worker's content needs it.
+#[derive(Clone, Debug)]
+pub struct TreeSpec {
+    /// The index of its directory among those that are served.
+    pub root: usize,
+    /// The rules by which its files are served.
+    pub rules: Arc<FileRules>,
+    /// The path of its directory in URLs, with a slash at both ends.
+    pub prefix: Box<[u8]>,
+    /// The rules for the fields of its files.
+    pub fields: Rules,
+    /// The files that are not sent, because they are run, if there may be some.
+    pub sources: Option<Arc<Sources>>,
+}
+
+impl TreeSpec {
+    /// Returns whether all responses about its files are those of another tree of the same directory.
+    pub fn is_served_as(&self, other: &Self) -> bool {
+        // The path is needed for the rules for fields alone.
+        let is_same_path = self.fields.is_empty() || self.prefix == other.prefix;
+        let is_same = self.rules == other.rules && self.fields == other.fields;
+        is_same && self.sources == other.sources && is_same_path
+    }
+}
+
 impl Tree {
-    pub(crate) fn new(root: Fd, spec: &TreeSpec) -> Self {
+    /// The tree of an open directory.
+    pub fn new(root: Fd, spec: &TreeSpec) -> Self {
         let TreeSpec { rules, prefix, fields, sources, .. } = spec.clone();
         Self { root: Some(root), is_lost: false, rules, prefix, fields, sources }
     }
@@ -61,5 +87,25 @@ impl Tree {
         }
         let [file, path] = [file, path].map(|path| [&self.prefix, path].concat());
         fields::matching(&self.fields, &[&file, &path])
+    }
+}
+
+/// The number of a tree. A directory that several routes serve is a tree for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TreeId(u32);
+
+impl TreeId {
+    /// The id of the tree at this position of a list.
+    ///
+    /// # Panics
+    ///
+    /// If there are 2³² trees before it.
+    pub fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("fewer trees than 2³²"))
+    }
+
+    /// The position in a list with one entry for each tree.
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 }

@@ -35,10 +35,10 @@ use super::path::Path;
 use super::queues::Queues;
 use super::resource::Kind;
 use super::tree::Tree;
-use crate::config::Tags;
-use crate::serving::TreeId;
-use crate::shell::{Shell, kind};
+use crate::tree::TreeId;
+use config::Tags;
 use session::files::{Data, TIME_OF_NOTHING, Variant};
+use session::shell::{Shell, kind};
 
 /// Larger files have no tag of their contents: other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;
