@@ -1,4 +1,5 @@
-//! The client of a connection or a request: its address, as access rules, limits and logs know it.
+//! The client of a connection or a request: its address, as access rules, limits and logs know it, and the scheme that it
+//! has asked for.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -19,6 +20,32 @@ pub struct Client {
     pub name: Box<str>,
     /// Some if the client's connections are counted.
     pub counted: Option<Counted>,
+}
+
+/// The sender of a request, as far as its connection and the proxies that are believed tell. Whatever depends on the
+/// scheme of a request takes it from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The address of the other end of the connection, or the client that it has named in front of it; `None` for a Unix
+    /// socket.
+    pub peer: Option<IpAddr>,
+    /// True if the peer is a proxy that is believed.
+    pub is_trusted: bool,
+    /// The client: the peer, or the one that the peer names if it is believed.
+    pub client: Option<IpAddr>,
+    /// True if the fields of the request name different clients. The client is the peer then.
+    pub is_forged: bool,
+    /// The scheme that the peer itself has used.
+    pub own_scheme: Scheme,
+    /// The scheme that the client has asked for, if the peer is believed and says it.
+    pub told_scheme: Option<Scheme>,
+}
+
+impl Sender {
+    /// The scheme that the client has asked for.
+    pub fn scheme(&self) -> Scheme {
+        self.told_scheme.unwrap_or(self.own_scheme)
+    }
 }
 
 /// The proxies that are believed when they name their clients.
@@ -77,12 +104,28 @@ impl Proxies {
         Ok(forwarded::client(forwarded, others, trusts)?.or(connection))
     }
 
-    /// Returns the scheme that the client of a request has asked for, on a connection of this client, if that is a proxy
-    /// which is believed, and says it. What others say is nothing.
-    pub fn scheme_of(&self, connection: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
-        if !self.trusts(connection) {
-            return None;
+    /// Returns the sender of a request, on a connection of this peer with this scheme.
+    pub fn sender_of(
+        &self,
+        peer: Option<IpAddr>,
+        own_scheme: Scheme,
+        head: &Head<'_>,
+    ) -> Sender {
+        let client = self.client_of(peer, head);
+        let is_trusted = self.trusts(peer);
+        Sender {
+            peer,
+            is_trusted,
+            client: client.unwrap_or(peer),
+            is_forged: client.is_err(),
+            own_scheme,
+            // What others say is nothing.
+            told_scheme: if is_trusted { self.told_scheme(head) } else { None },
         }
+    }
+
+    /// The scheme that a proxy which is believed says.
+    fn told_scheme(&self, head: &Head<'_>) -> Option<Scheme> {
         let trusts = |address| self.addresses.contains(address);
         let (forwarded, others) = (lines(head, b"Forwarded"), head.lines(Field::XForwardedFor));
         forwarded::scheme(forwarded, others, lines(head, b"X-Forwarded-Proto"), trusts)
@@ -93,4 +136,45 @@ impl Proxies {
 fn lines<'a>(head: &Head<'a>, name: &'static [u8]) -> impl Iterator<Item = &'a [u8]> {
     let named = head.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
     named.map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::Limits;
+
+    use super::*;
+
+    #[test]
+    fn only_a_proxy_that_is_believed_names_the_client_and_the_scheme() {
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        let proxies = Proxies::new(&["10.0.0.0/8".parse().unwrap(), Peers::Unix]);
+        let (http, https) = (Scheme::Http, Scheme::Https);
+        for (peer, own, fields, client, is_forged, scheme) in [
+            ("192.0.2.1", http, "", "192.0.2.1", false, http),
+            ("192.0.2.1", https, "X-Forwarded-Proto: http\r\n", "192.0.2.1", false, https),
+            ("192.0.2.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "192.0.2.1", false, http),
+            ("10.0.0.1", http, "", "10.0.0.1", false, http),
+            ("10.0.0.1", https, "", "10.0.0.1", false, https),
+            ("10.0.0.1", http, "Forwarded: for=1.1.1.1;proto=https\r\n", "1.1.1.1", false, https),
+            ("10.0.0.1", https, "X-Forwarded-Proto: http\r\n", "10.0.0.1", false, http),
+            ("unix", http, "X-Forwarded-For: 1.1.1.1\r\n", "1.1.1.1", false, http),
+            (
+                "10.0.0.1",
+                http,
+                "Forwarded: for=1.1.1.1;proto=https\r\nX-Forwarded-For: 2.2.2.2\r\n",
+                "10.0.0.1",
+                true,
+                https,
+            ),
+        ] {
+            let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+            let parsed = http1::parse(text.as_bytes(), &Limits::DEFAULT).unwrap();
+            let (request, _) = parsed.unwrap();
+            let sender = proxies.sender_of(address(peer), own, &request.head);
+            let found = (sender.client, sender.is_forged, sender.scheme());
+            assert_eq!(found, (address(client), is_forged, scheme), "{peer} {fields}");
+            assert_eq!((sender.peer, sender.own_scheme), (address(peer), own));
+            assert_eq!(sender.is_trusted, peer != "192.0.2.1");
+        }
+    }
 }

@@ -14,13 +14,13 @@
 //!   that is believed: an application would believe it,
 //! - arguments made of the query (§4.4): programs take those that begin with `-` for options.
 
-use core::net::SocketAddr;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use http::{Head, Target, path};
 
+use crate::client::Sender;
 use crate::forwarded::Scheme;
 
 /// The search path of programs, unless the configuration has another one.
@@ -37,16 +37,14 @@ pub(crate) struct Environment(Vec<(OsString, OsString)>);
 /// The facts about a request that are not in its head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances<'a> {
-    /// The address of the client; `None` if it came by a Unix socket. The port is 0 if it is not known.
-    pub(crate) client: Option<SocketAddr>,
+    /// The sender of the request.
+    pub(crate) sender: Sender,
+    /// The port of the client, if it is known.
+    pub(crate) client_port: Option<u16>,
     /// The name of the server, for requests that name no host.
     pub(crate) server_name: &'a str,
     /// The port to which the request came, if it came to one.
     pub(crate) port: Option<u16>,
-    /// The scheme that the client has asked for, if a trusted proxy says it.
-    pub(crate) scheme: Option<Scheme>,
-    /// True if the peer is a trusted proxy.
-    pub(crate) is_trusted: bool,
 }
 
 /// The way from the path of a request to a program.
@@ -78,9 +76,9 @@ impl Environment {
         };
         let (name, port) = split_host(head.host().unwrap_or_default());
         let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
-        let scheme = circumstances.scheme.unwrap_or_default();
-        let outer =
-            if circumstances.is_trusted { outer_port(head, circumstances.scheme) } else { None };
+        let sender = circumstances.sender;
+        let scheme = sender.scheme();
+        let outer = if sender.is_trusted { outer_port(head, sender.told_scheme) } else { None };
         let port = outer.or(circumstances.port).or(port).unwrap_or_else(|| scheme.port());
         let mut uri = path.to_vec();
         if let Some(query) = query {
@@ -88,7 +86,7 @@ impl Environment {
             uri.extend_from_slice(query);
         }
         // Of a Unix socket nginx says the same.
-        let client = circumstances.client.map(|client| client.ip().to_canonical().to_string());
+        let client = sender.client.map(|client| client.to_canonical().to_string());
         let client = client.as_deref().unwrap_or("unix:").as_bytes();
         all.set("AUTH_TYPE", b"");
         all.set("GATEWAY_INTERFACE", b"CGI/1.1");
@@ -99,9 +97,7 @@ impl Environment {
         all.set("REDIRECT_STATUS", b"200");
         all.set("REMOTE_ADDR", client);
         all.set("REMOTE_HOST", client);
-        if let Some(port) =
-            circumstances.client.map(|client| client.port()).filter(|port| *port != 0)
-        {
+        if let Some(port) = circumstances.client_port {
             all.set("REMOTE_PORT", port.to_string().as_bytes());
         }
         all.set("REQUEST_METHOD", head.method.as_bytes());
@@ -115,7 +111,7 @@ impl Environment {
             all.set("HTTP_HOST", host);
         }
         for (name, value) in head.fields().end_to_end() {
-            if !circumstances.is_trusted && is_by_proxies(name) {
+            if !sender.is_trusted && is_by_proxies(name) {
                 continue;
             }
             if name.eq_ignore_ascii_case(b"Content-Type") {

@@ -27,8 +27,9 @@ use http::{ConnectionOptions, Field, Fields, Framing, Head, Method, Status, Targ
 use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
+use crate::client::Sender;
 use crate::config::{Piece, RequestHeader, Variable};
-use crate::forwarded::{self, Scheme};
+use crate::forwarded;
 use crate::handler::gateway::names::imitates_framing;
 
 /// Bytes of the head of a request as it is sent, without the path of the server's URL, or half of it beside the fields of
@@ -49,14 +50,8 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) prefix: &'a [u8],
     /// The `Host` for requests that name none.
     pub(crate) authority: &'a [u8],
-    /// The address of the other end of the client's connection; `None` for a Unix socket.
-    pub(crate) peer: Option<IpAddr>,
-    /// The client: the peer, or what the peer says if that is a trusted proxy.
-    pub(crate) client: Option<IpAddr>,
-    /// True if the peer is a trusted proxy.
-    pub(crate) is_trusted: bool,
-    /// The scheme that the client has asked for, if a trusted proxy says it.
-    pub(crate) scheme: Option<Scheme>,
+    /// The sender of the request.
+    pub(crate) sender: Sender,
     /// True if it is for what a page includes.
     pub(crate) is_include: bool,
     /// The fields that the route sets or leaves out, if there are some.
@@ -266,8 +261,8 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
     match piece {
         Piece::Text(text) => to.extend_from_slice(text.as_bytes()),
         Piece::Variable(variable) => match variable {
-            Variable::Client => address(how.client, to),
-            Variable::Peer => address(how.peer, to),
+            Variable::Client => address(how.sender.client, to),
+            Variable::Peer => address(how.sender.peer, to),
             Variable::Host => to.extend_from_slice(head.host().unwrap_or(how.authority)),
             Variable::Method => to.extend_from_slice(head.method.as_bytes()),
             Variable::Path => to.extend_from_slice(path),
@@ -351,7 +346,7 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
     let is_by_proxies = name.eq_ignore_ascii_case(b"X-Real-IP")
         || name.get(..BY_PROXIES.len()).is_some_and(|start| start.eq_ignore_ascii_case(BY_PROXIES));
     is_plain
-        && (how.is_trusted || !is_by_proxies)
+        && (how.sender.is_trusted || !is_by_proxies)
         && !WRITTEN.iter().any(|written| written.eq_ignore_ascii_case(name))
         && !how.replaces(name)
 }
@@ -362,7 +357,7 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
 /// the other list names, so that both tell the same.
 fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     // Only these lines of a trusted proxy are looked for.
-    let lines = if how.is_trusted { head.fields() } else { Fields::new(b"") };
+    let lines = if how.sender.is_trusted { head.fields() } else { Fields::new(b"") };
     let lines_of = |name: &'static [u8]| {
         let named = lines.clone().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
         named.map(|(_, value)| value)
@@ -373,11 +368,11 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     };
     let host =
         of_proxy(b"X-Forwarded-Host").or_else(|| head.host()).filter(|host| !host.is_empty());
-    let own = Scheme::Http.name().as_bytes();
-    let told = how.scheme.map_or(own, |scheme| scheme.name().as_bytes());
+    let own = how.sender.own_scheme.name().as_bytes();
+    let told = how.sender.scheme().name().as_bytes();
     let scheme = of_proxy(b"X-Forwarded-Proto").unwrap_or(told);
 
-    let client = how.client.filter(|client| Some(*client) != how.peer);
+    let client = how.sender.client.filter(|client| Some(*client) != how.sender.peer);
 
     let line_at = to.len();
     to.extend_from_slice(b"X-Forwarded-For: ");
@@ -390,7 +385,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         push_address(client, to);
         to.extend_from_slice(b", ");
     }
-    match how.peer {
+    match how.sender.peer {
         Some(peer) => push_address(peer, to),
         None => to.extend_from_slice(b"unknown"),
     }
@@ -422,7 +417,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     }
     // A peer that stands for its client speaks the scheme that it says.
     let scheme = if is_first && client.is_none() { told } else { own };
-    push_element(how.peer, head.host(), scheme, to);
+    push_element(how.sender.peer, head.host(), scheme, to);
     to.extend_from_slice(b"\r\n");
 }
 

@@ -1,7 +1,7 @@
 //! The conditions of routes, and the client that they are about.
 
 use core::hash::{Hash as _, Hasher as _};
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::hash::DefaultHasher;
 use std::path::Path;
 
@@ -9,8 +9,9 @@ use ring::Device;
 
 use super::Router;
 use super::state::State;
+use crate::client::Sender;
 use crate::config::{Action, Address};
-use crate::forwarded::Conflict;
+use crate::forwarded::{Conflict, Scheme};
 use crate::guard::{Guard, Refusal};
 use crate::handler::Request;
 use crate::handler::gateway::input::COLLECTED_BYTES_MAX;
@@ -70,17 +71,17 @@ pub(super) fn admit(
     client
 }
 
-/// The client of a request. Its port is 0 if a proxy has named it.
-pub(super) fn client_of(
-    shell: &Shell,
-    request: &Request<'_>,
-    serving: &Serving,
-) -> Option<SocketAddr> {
+/// The client of a request.
+pub(super) fn client_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Option<IpAddr> {
     let own = request.origin.client_address(&shell.ring);
-    let client = serving.snapshot.proxies().client_of(own, request.head).unwrap_or(own);
-    let peer = request.origin.address(&shell.ring);
-    let is_peer = peer.map(|peer| peer.ip().to_canonical()) == client;
-    if is_peer { peer } else { client.map(|client| SocketAddr::new(client, 0)) }
+    serving.snapshot.proxies().client_of(own, request.head).unwrap_or(own)
+}
+
+/// The sender of a request.
+pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Sender {
+    let peer = request.origin.client_address(&shell.ring);
+    // All listeners are plain.
+    serving.snapshot.proxies().sender_of(peer, Scheme::Http, request.head)
 }
 
 /// The terms on which the body of a request is collected; `None` if another server takes it while it comes.
@@ -102,7 +103,7 @@ pub(super) fn terms_of(
     let dir = quota::directory(dir.as_deref());
     Some(Terms {
         memory_max: buffer.min(COLLECTED_BYTES_MAX),
-        client: client.map(|client| ClientKey::new(client.ip())),
+        client: client.map(ClientKey::new),
         device: Device::unknown(name_of_device(&dir)),
         dir: dir.into(),
     })
@@ -122,14 +123,15 @@ pub(super) fn circumstances(
     serving: &Serving,
 ) -> Circumstances<'static> {
     let address = serving.snapshot.address(request.origin.listener);
-    let peer = request.origin.client_address(&shell.ring);
-    let proxies = serving.snapshot.proxies();
+    let sender = sender_of(shell, request, serving);
+    // It is that of a proxy if another client is named.
+    let peer = request.origin.address(&shell.ring);
+    let is_client = |peer: &SocketAddr| Some(peer.ip().to_canonical()) == sender.client;
     Circumstances {
-        client: client_of(shell, request, serving),
+        sender,
+        client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",
         // Port 0 is one that the kernel has chosen.
         port: address.and_then(Address::port).filter(|port| *port != 0),
-        scheme: proxies.scheme_of(peer, request.head),
-        is_trusted: proxies.trusts(peer),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::{Method, Status};
 
 use super::Router;
-use super::admit::{admit, circumstances};
+use super::admit::{admit, circumstances, sender_of};
 use super::advance::{begin, refuse};
 use super::answer::{Answer, Outcome};
 use super::asked::Asked;
@@ -85,25 +85,21 @@ impl Router {
                 let status = Status::from_code(LOOP_DETECTED);
                 return Err(Outcome::Error(status.unwrap_or(Status::InternalServerError)));
             }
-            let peer = request.origin.client_address(&shell.ring);
-            let proxies = serving.snapshot.proxies();
-            let Ok(client) = proxies.client_of(peer, request.head) else {
+            let sender = sender_of(shell, request, serving);
+            if sender.is_forged {
                 shell.cx.stats.forged_clients += 1;
                 return Err(Outcome::Refused(Refusal::Conflict));
-            };
+            }
             let how = Forwarding {
                 prefix: serving.prefix(id),
                 authority: b"localhost",
-                peer,
-                client,
-                is_trusted: proxies.trusts(peer),
-                scheme: proxies.scheme_of(peer, request.head),
+                sender,
                 is_include,
                 fields: Some(&serving.route(id).request_headers)
                     .filter(|fields| !fields.is_empty()),
             };
             match Wire::http(request.head, &how, self.proxy.text()) {
-                Ok(wire) => Ok((wire, upstream.key(client, path))),
+                Ok(wire) => Ok((wire, upstream.key(sender.client, path))),
                 Err(error) => {
                     self.proxy.refuse_head(shell, request.ticket, &upstream, error);
                     Err(Outcome::Error(Status::HeaderFieldsTooLarge))

@@ -106,7 +106,7 @@ impl Router {
             origin: Rc::new(request.origin.clone()),
             serving: Rc::clone(serving),
             site: place.site,
-            client: client_of(shell, request, serving).map(|client| client.ip()),
+            client: client_of(shell, request, serving),
             paths: Rc::new([path.into()]),
             modified,
             budget: Budget::new(Rc::clone(&memory)),

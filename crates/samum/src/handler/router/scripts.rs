@@ -60,8 +60,7 @@ impl Router {
             }
             let limits = &shell.cx.tuning.response_limits;
             let wire = Wire::fastcgi(head, environment, fastcgi.keeps_connections, limits);
-            let client = circumstances.client.map(|client| client.ip());
-            (wire, upstream.key(client, &path))
+            (wire, upstream.key(circumstances.sender.client, &path))
         });
         let upstream = Arc::clone(upstream);
         let passing = Passing { upstream: &upstream, affinity, wire, held };

@@ -1,3 +1,5 @@
+use core::net::{IpAddr, Ipv4Addr};
+
 use http1::{Limits, server};
 
 use super::*;
@@ -28,13 +30,21 @@ fn environment(
 
 const SCRIPT: Script<'_> = Script { mount: b"/tool/", path: b"env", directory: false, len: 3 };
 
+const SENDER: Sender = Sender {
+    peer: None,
+    is_trusted: false,
+    client: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
+    is_forged: false,
+    own_scheme: Scheme::Http,
+    told_scheme: None,
+};
+
 fn circumstances() -> Circumstances<'static> {
     Circumstances {
-        client: Some("192.0.2.7:4711".parse().unwrap()),
+        sender: SENDER,
+        client_port: Some(4711),
         server_name: "default",
         port: Some(8080),
-        scheme: None,
-        is_trusted: false,
     }
 }
 
@@ -156,7 +166,8 @@ fn a_trusted_proxy_says_what_its_client_has_asked_for() {
         (None, "\nX-Forwarded-Host: b:444", [None, Some("http"), Some("444")]),
         (None, "\nX-Forwarded-Host: b", [None, Some("http"), Some("8080")]),
     ] {
-        let all = Circumstances { scheme, is_trusted: true, ..circumstances() };
+        let sender = Sender { told_scheme: scheme, is_trusted: true, ..SENDER };
+        let all = Circumstances { sender, ..circumstances() };
         let request = format!("GET / HTTP/1.1\nHost: a{fields}");
         let lines = environment(&request, &all, SCRIPT);
         let value =
@@ -164,7 +175,8 @@ fn a_trusted_proxy_says_what_its_client_has_asked_for() {
         let found = ["HTTPS", "REQUEST_SCHEME", "SERVER_PORT"].map(value);
         assert_eq!(found, expected, "{scheme:?} {fields:?}");
     }
-    let all = Circumstances { scheme: https, is_trusted: true, ..circumstances() };
+    let sender = Sender { told_scheme: https, is_trusted: true, ..SENDER };
+    let all = Circumstances { sender, ..circumstances() };
     let lines = environment("GET / HTTP/1.1\nHost: a:81\nX-Forwarded-Proto: https", &all, SCRIPT);
     assert!(lines.contains(&"SERVER_PORT=81".to_owned()), "{lines:?}");
     assert!(lines.contains(&"HTTP_X_FORWARDED_PROTO=https".to_owned()), "{lines:?}");
@@ -198,13 +210,15 @@ fn what_others_say_of_the_scheme_does_not_reach_the_application() {
 fn a_client_has_an_address_or_came_by_a_unix_socket() {
     let names = ["REMOTE_ADDR", "REMOTE_HOST", "REMOTE_PORT"];
     for (client, expected) in [
-        (Some("[2001:db8::1]:5"), &["2001:db8::1", "2001:db8::1", "5"][..]),
-        (Some("[::ffff:192.0.2.1]:5"), &["192.0.2.1", "192.0.2.1", "5"]),
-        (Some("192.0.2.1:0"), &["192.0.2.1", "192.0.2.1"]),
-        (None, &["unix:", "unix:"]),
+        ((Some("2001:db8::1"), Some(5)), &["2001:db8::1", "2001:db8::1", "5"][..]),
+        ((Some("::ffff:192.0.2.1"), Some(5)), &["192.0.2.1", "192.0.2.1", "5"]),
+        ((Some("192.0.2.1"), None), &["192.0.2.1", "192.0.2.1"]),
+        ((None, None), &["unix:", "unix:"]),
     ] {
+        let (client, client_port) = client;
         let client = client.map(|client| client.parse().unwrap());
-        let all = Circumstances { client, ..circumstances() };
+        let sender = Sender { client, ..SENDER };
+        let all = Circumstances { sender, client_port, ..circumstances() };
         let mut lines = environment("GET / HTTP/1.1\nHost: h", &all, SCRIPT);
         lines.retain(|line| names.iter().any(|name| line.split('=').next() == Some(name)));
         let expected: Vec<_> =

@@ -3,15 +3,21 @@
 use http1::Limits;
 
 use super::*;
+use crate::forwarded::Scheme;
 
 const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
+pub(in super::super) const SENDER: Sender = Sender {
+    peer: Some(PEER),
+    is_trusted: false,
+    client: Some(PEER),
+    is_forged: false,
+    own_scheme: Scheme::Http,
+    told_scheme: None,
+};
 pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     prefix: b"/",
     authority: b"server:9000",
-    peer: Some(PEER),
-    client: Some(PEER),
-    is_trusted: false,
-    scheme: None,
+    sender: SENDER,
     is_include: false,
     fields: None,
 };
@@ -76,7 +82,11 @@ fn the_fields_of_a_route_take_the_place_of_others() {
         ("Forwarded", ""),
     ]);
     let client: IpAddr = "2001:db8::1".parse().unwrap();
-    let how = Forwarding { fields: Some(&all), client: Some(client), is_trusted: true, ..HOW };
+    let how = Forwarding {
+        fields: Some(&all),
+        sender: Sender { client: Some(client), is_trusted: true, ..SENDER },
+        ..HOW
+    };
     let received = "GET /a%20b/../c HTTP/1.1\r\nHost: h:1\r\nX-Key: forged\r\nX-KEY: again\r\nCookie: a\r\n\
                     X-Real-IP: 1.1.1.1\r\nX-Under: forged\r\nConnection: x-key, X-From\r\n\
                     X-Forwarded-For: 2001:db8::1\r\nForwarded: for=_x\r\nX-Other: 1\r\n\r\n";
@@ -86,7 +96,11 @@ fn the_fields_of_a_route_take_the_place_of_others() {
     assert_eq!(sent(received, &how), expected);
     // On a Unix socket there is no address; a host takes the place of that of the client.
     let all = fields(&[("host", "b.org:81"), ("X-A", "$client $peer $host ?$query")]);
-    let how = Forwarding { fields: Some(&all), client: None, peer: None, ..HOW };
+    let how = Forwarding {
+        fields: Some(&all),
+        sender: Sender { client: None, peer: None, ..SENDER },
+        ..HOW
+    };
     let head = sent("GET /?a=$b HTTP/1.1\r\nHost: h\r\n\r\n", &how);
     assert!(head.starts_with("GET /?a=$b HTTP/1.1\r\nHost: b.org:81\r\nVia"), "{head}");
     assert!(head.ends_with("\r\nX-A: unknown unknown h ?a=$b\r\n\r\n"), "{head}");
@@ -297,9 +311,12 @@ fn rfc9110_7_6_3_each_server_adds_itself_to_via() {
 
 #[test]
 fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
-    let https = Forwarding { is_trusted: true, scheme: Some(Scheme::Https), ..HOW };
+    let by = |sender| Forwarding { sender, ..HOW };
+    let https = Sender { is_trusted: true, told_scheme: Some(Scheme::Https), ..SENDER };
     let client: IpAddr = "2001:db8::1".parse().unwrap();
-    let named = Forwarding { client: Some(client), ..https };
+    let named = by(Sender { client: Some(client), ..https });
+    let https = by(https);
+    let sealed = by(Sender { own_scheme: Scheme::Https, ..SENDER });
     for (how, fields, proto, forwarded) in [
         (https, "X-Forwarded-Proto: https", "https", "for=192.0.2.7;host=h;proto=https"),
         (https, "Forwarded: proto=https", "https", "proto=https, for=192.0.2.7;host=h;proto=http"),
@@ -315,6 +332,7 @@ fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
             "https",
             "for=\"[2001:db8::1]\";host=h;proto=https, for=192.0.2.7;host=h;proto=http",
         ),
+        (sealed, "X-Forwarded-Proto: http", "https", "for=192.0.2.7;host=h;proto=https"),
         (
             HOW,
             "X-Forwarded-Proto: https\r\nForwarded: proto=https",
@@ -330,10 +348,12 @@ fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
 
 #[test]
 fn rfc7239_the_origin_is_told() {
-    let trusted = Forwarding { is_trusted: true, ..HOW };
+    let by = |sender| Forwarding { sender, ..HOW };
+    let trusted = Sender { is_trusted: true, ..SENDER };
     let client: IpAddr = "2001:db8::1".parse().unwrap();
-    let named = Forwarding { client: Some(client), ..trusted };
-    let unix = Forwarding { peer: None, client: None, ..HOW };
+    let named = by(Sender { client: Some(client), ..trusted });
+    let trusted = by(trusted);
+    let unix = by(Sender { peer: None, client: None, ..SENDER });
     let own = "for=192.0.2.7;host=h;proto=http";
     type Expected = (&'static str, &'static str, &'static str, String);
     let cases: [(Forwarding<'_>, &str, Expected); _] = [

@@ -16,8 +16,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yaml_rust2::{Yaml, YamlLoader};
 
+use crate::client::Sender;
 use crate::config::RESPONSE_LIMITS;
-use crate::handler::proxy::request::tests::{HOW, fields};
+use crate::handler::proxy::request::tests::{HOW, SENDER, fields};
 use crate::handler::proxy::request::{self, Forwarding};
 use crate::handler::proxy::response::tests::PLAIN;
 use crate::handler::proxy::response::{self, Meaning};
@@ -318,7 +319,7 @@ proptest! {
     #[test]
     fn each_head_that_is_accepted_keeps_its_meaning(received in received(), is_trusted: bool) {
         if let Ok(Some((request, _))) = http1::parse(received.as_bytes(), &Limits::DEFAULT) {
-            let how = Forwarding { is_trusted, ..HOW };
+            let how = Forwarding { sender: Sender { is_trusted, ..SENDER }, ..HOW };
             let mut sent = Vec::new();
             request::write(&request.head, &mut sent, &how).expect("not too long");
             check_same(&request, &sent);
@@ -334,7 +335,8 @@ proptest! {
                 ("Cookie", ""),
                 ("X-Forwarded-For", "$client"),
             ]);
-            let how = Forwarding { is_trusted, fields: Some(&own), ..HOW };
+            let sender = Sender { is_trusted, ..SENDER };
+            let how = Forwarding { sender, fields: Some(&own), ..HOW };
             let mut sent = Vec::new();
             request::write(&request.head, &mut sent, &how).expect("not too long");
             let text = sent.escape_ascii();
