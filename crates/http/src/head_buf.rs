@@ -83,7 +83,9 @@ impl HeadBuf {
         let framing = match self.content {
             Content::None => Framing::None,
             Content::Length => {
-                let (before, length) = rest.split_last_chunk().expect("a length is written");
+                let Some((before, length)) = rest.split_last_chunk() else {
+                    unreachable!("its length is written behind it")
+                };
                 rest = before;
                 Framing::Length(u64::from_ne_bytes(*length))
             }
