@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::time::Duration;
 
-use crate::Time;
+use crate::timers::Time;
 
 /// The time of the last look, and the nanoseconds that the other clock showed then.
 #[derive(Debug, Default)]
