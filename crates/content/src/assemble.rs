@@ -7,6 +7,7 @@ use ring::{Buffer, Fd, Listing, Stat, Time};
 use sendfile::{Account, File};
 
 use super::entries::Entries;
+use super::in_memory::InMemory;
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
 use super::media::{coding_of_format, content_type, is_film};
 use super::resource::{Kind, Resource};
@@ -38,10 +39,10 @@ impl Assembled {
     /// If the first part is missing, which is the file itself.
     pub(super) fn file(
         tree: &Tree,
-        name: &[u8],
-        path: &[u8],
+        (name, path): (&[u8], &[u8]),
         unix: i64,
         parts: Parts<(Seen<Fd>, Option<Buffer>)>,
+        in_memory: InMemory,
         tag: impl Fn(&Stat, Option<Coding>) -> Vec<u8>,
         account: &Account,
     ) -> Self {
@@ -61,17 +62,16 @@ impl Assembled {
             let Some((Seen { file, stat }, body)) = found else { continue };
             settled &= unix.saturating_sub(stat.ctime.max(stat.mtime)) >= SETTLED_AFTER;
             let whole = body.as_deref().unwrap_or_default();
-            let body = if whole.len() as u64 == stat.size {
-                Ok(whole)
-            } else {
-                descriptors += 1;
-                Err(Rc::new(File::new(file, &stat)))
-            };
+            let body = Some(whole).filter(|whole| whole.len() as u64 == stat.size);
+            let is_open = body.is_none() || in_memory.keeps_open(stat.size);
+            let data =
+                if is_open { Data::File(Rc::new(File::new(file, &stat))) } else { Data::Memory };
+            descriptors += usize::from(is_open);
             let coding = coding_of(part);
             let etag = tag(&stat, coding);
             let coding = coding.or(own_coding);
             let variant =
-                Variant::new(stat, etag, coding, &content_type, vary, &rules, body, account);
+                Variant::new(stat, etag, coding, &content_type, vary, &rules, data, body, account);
             memory += variant.memory();
             variants[part] = Some(variant);
         }

@@ -40,6 +40,7 @@ mod change;
 mod devices;
 mod entries;
 mod errors;
+mod in_memory;
 mod layouts;
 mod library;
 mod line;
@@ -66,6 +67,7 @@ use sendfile::Account;
 
 pub use answer::{Answer, Found};
 pub use entries::Entries;
+pub use in_memory::InMemory;
 pub use resource::{Kind, Resource};
 pub use session::files::Whole;
 pub use session::files::{Data, FileSet, Variant, head, last_modified};
@@ -149,7 +151,7 @@ pub struct Content {
 impl Content {
     /// Serves these trees, in the order of their ids. `descriptors_max` is the number of
     /// descriptors for files that stay open, an eighth of the worker's descriptors. Loads use up to
-    /// half as many in addition. Files of up to `small_max` bytes are kept in memory.
+    /// half as many in addition. `in_memory` says which files are kept in memory.
     ///
     /// # Errors
     ///
@@ -157,14 +159,14 @@ impl Content {
     pub fn new(
         trees: Vec<Tree>,
         descriptors_max: usize,
-        small_max: u64,
+        in_memory: InMemory,
         account: Account,
     ) -> std::io::Result<Self> {
         let count = trees.len();
         Ok(Self {
             trees,
             library: Library::new(count, descriptors_max),
-            loader: Loader::new(count, descriptors_max, small_max)?,
+            loader: Loader::new(count, descriptors_max, in_memory)?,
             watches: Watches::new(count),
             hashes: Hashes::default(),
             layouts: Layouts::new()?,
@@ -481,8 +483,16 @@ impl Content {
                 } else {
                     let tag = |stat: &_, coding| self.hashes.tag(tree.rules.tags, stat, coding);
                     let unix = look.unix;
-                    let found =
-                        Assembled::file(tree, &name, &load.path, unix, parts, tag, &self.account);
+                    let in_memory = self.loader.in_memory();
+                    let found = Assembled::file(
+                        tree,
+                        (&name, &load.path),
+                        unix,
+                        parts,
+                        in_memory,
+                        tag,
+                        &self.account,
+                    );
                     let fate = if is_changed { Fate::Leave } else { Fate::Cache };
                     self.deliver(shell, &mut load, &look, found, fate);
                 }

@@ -38,6 +38,7 @@ use http::Coding;
 use ring::{Buffer, BufferPool, Caching, FileKind, Listing, OpenHow, Stat, Time};
 
 use super::errors::{Refusal, is_link, is_no_entry};
+use super::in_memory::InMemory;
 use super::media::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{Kind, Resource, SIZE_MAX};
@@ -269,6 +270,8 @@ pub(super) struct Tools<'a, F> {
     pub(super) has_proc: &'a mut bool,
     /// Buffers for small files: those that fit into one.
     pub(super) pool: &'a BufferPool,
+    /// The files that are read, or stay open, or both.
+    pub(super) in_memory: InMemory,
     /// The requests of a step, each with its part. Each gets one reply.
     pub(super) asks: &'a mut VecDeque<(usize, Ask<F>)>,
 }
@@ -630,7 +633,7 @@ impl<F: Clone> Load<F> {
         {
             return Next::End(Outcome::Unchanged(look, previous));
         }
-        let is_large = |seen: &&Seen<F>| seen.stat.size > tools.pool.size() as u64;
+        let is_large = |seen: &&Seen<F>| tools.in_memory.keeps_open(seen.stat.size);
         let large = found.iter().flatten().filter(is_large).count();
         if large > 0 && self.reserved == 0 {
             self.step = Step::Admitting { look, found };

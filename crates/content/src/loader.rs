@@ -17,6 +17,7 @@ use ring::{
 };
 
 use super::devices::Devices;
+use super::in_memory::InMemory;
 use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
 use super::path::{Path, below};
@@ -60,6 +61,7 @@ pub(super) struct Loader {
     /// True until a file could not be opened through `/proc/self/fd`.
     has_proc: bool,
     pool: BufferPool,
+    in_memory: InMemory,
     /// The requests of the current step; empty between calls.
     asks: VecDeque<(usize, Ask<Fd>)>,
     at_once: AtOnce,
@@ -150,13 +152,17 @@ impl Slot {
 
 impl Loader {
     /// Makes a loader for `trees` trees. `descriptors_max` is the number of descriptors for files
-    /// that stay open; loads use up to half as many in addition. Files of up to `small_max` bytes are read.
+    /// that stay open; loads use up to half as many in addition. `in_memory` says which files are read.
     ///
     /// # Errors
     ///
     /// Those of `mmap(2)`.
-    pub(super) fn new(trees: usize, descriptors_max: usize, small_max: u64) -> io::Result<Self> {
-        let size = usize::try_from(small_max).unwrap_or(usize::MAX);
+    pub(super) fn new(
+        trees: usize,
+        descriptors_max: usize,
+        in_memory: InMemory,
+    ) -> io::Result<Self> {
+        let size = usize::try_from(in_memory.max()).unwrap_or(usize::MAX);
         let places = (descriptors_max / 2 / DESCRIPTORS).max(1);
         Ok(Self {
             loads: Slab::new(),
@@ -166,10 +172,16 @@ impl Loader {
             devices: Devices::new(trees),
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS)?,
+            in_memory,
             asks: VecDeque::new(),
             // Their descriptors are closed later, when their places belong to others.
             at_once: AtOnce::new(AT_ONCE_MAX.min(places / 4)),
         })
+    }
+
+    /// The files that are kept in memory.
+    pub(super) const fn in_memory(&self) -> InMemory {
+        self.in_memory
     }
 
     /// Takes one more tree.
@@ -353,6 +365,7 @@ impl Loader {
             rules: &tree.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
+            in_memory: self.in_memory,
             asks: &mut self.asks,
         };
         let began = slot.asks_at_once.then(|| shell.ring.now());

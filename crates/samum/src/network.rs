@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 
 use ring::{Completion, Event, Fd, Key, Op, RecvBuf, Ring, Token};
 use rustix::io::Errno;
-use sendfile::{KernelTcp, Transport};
+use sendfile::{KernelTcp, Takes, Transport};
 
 pub use session::network::{Known, NetEvent, Network, Origin, Peer};
 
@@ -35,6 +35,7 @@ const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 /// `F` makes the transport of each connection. It is given the connection's socket and the number of
 /// the listener that accepted it. [`new`](Self::new) uses [`KernelTcp`] itself.
 pub struct Listeners<F = fn(KernelTcp, usize) -> KernelTcp> {
+    takes: Option<Takes>,
     /// The listeners by number. A number is not used again for another listener.
     all: BTreeMap<u32, Listener>,
     /// The connections that waited at listeners when they were removed.
@@ -83,11 +84,19 @@ impl<F> Listeners<F> {
     #[must_use]
     pub fn with(sockets: Vec<Fd>, make: F) -> Self {
         let (all, left) = (BTreeMap::new(), VecDeque::new());
-        let mut listeners = Self { all, left, closed: false, make };
+        let takes = Some(Takes::Files);
+        let mut listeners = Self { takes, all, left, closed: false, make };
         for (number, socket) in (0..).zip(sockets) {
             listeners.insert(number, socket);
         }
         listeners
+    }
+
+    /// The same with transports that all take this, or each its own.
+    #[must_use]
+    pub const fn taking(mut self, takes: Option<Takes>) -> Self {
+        self.takes = takes;
+        self
     }
 
     fn insert(&mut self, number: u32, socket: Fd) {
@@ -200,6 +209,10 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
     type Transport = T;
     type Newcomer = Newcomer;
     type Bytes = RecvBuf;
+
+    fn takes(&self) -> Option<Takes> {
+        self.takes
+    }
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
         for (number, listener) in &mut self.all {

@@ -105,12 +105,7 @@ impl Proxies {
     }
 
     /// Returns the sender of a request, on a connection of this peer with this scheme.
-    pub fn sender_of(
-        &self,
-        peer: Option<IpAddr>,
-        own_scheme: Scheme,
-        head: &Head<'_>,
-    ) -> Sender {
+    pub fn sender_of(&self, peer: Option<IpAddr>, own_scheme: Scheme, head: &Head<'_>) -> Sender {
         let client = self.client_of(peer, head);
         let is_trusted = self.trusts(peer);
         Sender {

@@ -1,10 +1,4 @@
 //! The clock, the limits, the configuration and the counters of a worker.
-//!
-//! The limit of finished responses was measured with load generators that copy what they receive, as browsers do
-//! (`wrk`, `samum-bench league --copy`). With many connections a copy of 64 KiB costs the server more than
-//! `sendfile(2)`, because source and packets do not stay in its caches. A generator that has the kernel discard what
-//! comes does not see that. Sends are direct calls and no operations of the ring: a bare io_uring server sent no
-//! cheaper through its ring, and a direct call leaves nothing in flight that would have to be cancelled.
 
 use core::fmt;
 use core::hash::BuildHasher as _;
@@ -23,12 +17,6 @@ use crate::other_protocol::OtherProtocol;
 use crate::record::Recording;
 use config::Tuning;
 use metrics::Stats;
-
-/// Files up to this size are kept in memory as finished responses, together with their heads. For
-/// larger files `sendfile` is cheaper (see the head of this module).
-const FINISHED_BYTES_MAX: u64 = 32 * 1024;
-/// The same where transports take memory only: a larger file is read for each request.
-const FINISHED_BYTES_MAX_OF_MEMORY: u64 = 256 * 1024;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,8 +45,8 @@ pub struct Context {
     pub recorder: Rc<dyn Recorder>,
     /// The memory that peers make the worker hold.
     pub budget: Budget,
-    /// Files up to this size are kept in memory as finished responses.
-    pub finished_bytes_max: u64,
+    /// The pieces that all transports take; `None` if each takes its own.
+    pub takes: Option<Takes>,
     /// Another protocol than HTTP/1 that a client has begun with in this turn, and the client's address.
     pub other_protocol: Option<(OtherProtocol, Option<IpAddr>)>,
     /// The hash key and the counter of [`next_token`](Self::next_token).
@@ -111,18 +99,10 @@ impl Context {
             tuning,
             recorder,
             budget,
-            finished_bytes_max: FINISHED_BYTES_MAX,
+            takes: Some(Takes::Files),
             other_protocol: None,
             tokens: (RandomState::new(), 0),
         }
-    }
-
-    /// Says which pieces the transports take, before anything is served.
-    pub const fn set_takes(&mut self, takes: Takes) {
-        self.finished_bytes_max = match takes {
-            Takes::Files => FINISHED_BYTES_MAX,
-            Takes::Memory => FINISHED_BYTES_MAX_OF_MEMORY,
-        };
     }
 
     /// Takes the limits of another configuration.

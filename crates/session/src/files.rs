@@ -8,7 +8,7 @@ use http::{Coding, Codings, ResponseHead, Status, date};
 use http1::write;
 use media::Layout;
 use ring::Stat;
-use sendfile::{Account, File, Piece, Policy, Shared};
+use sendfile::{Account, File, Piece, Policy, Shared, Takes};
 
 use crate::fields::{self, Rules};
 
@@ -55,7 +55,7 @@ pub struct Whole<'a> {
     policy: Policy,
 }
 
-/// The place of a file's bytes.
+/// The place of a file's bytes. Those of an open file may be in memory, too, for connections that take memory only.
 #[derive(Debug)]
 pub enum Data {
     /// Behind the head in [`Variant::finished`].
@@ -77,7 +77,29 @@ pub struct Finished {
     modified: i64,
     /// Bytes of the head, with the empty line behind it.
     pub head_len: usize,
-    has_body: bool,
+    body_for: BodyFor,
+}
+
+/// The connections that a finished response is sent to with the body that is behind its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyFor {
+    /// None: there is no body behind the head.
+    None,
+    /// Those that take memory only. To others the open file is sent.
+    Memory,
+    /// All of them.
+    All,
+}
+
+impl BodyFor {
+    /// Returns whether it is sent to a connection that takes this.
+    const fn is_sent(self, takes: Takes) -> bool {
+        match self {
+            Self::None => false,
+            Self::Memory => matches!(takes, Takes::Memory),
+            Self::All => true,
+        }
+    }
 }
 
 impl FileSet {
@@ -106,8 +128,11 @@ impl FileSet {
 }
 
 impl Variant {
-    /// Makes a variant. `body` is the bytes of the file, or the open file if the bytes are not kept
-    /// in memory.
+    /// Makes a variant. `body` is the bytes of the file, if they are kept in memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is neither a body nor an open file.
     #[expect(clippy::too_many_arguments, reason = "they are the parts of the response")]
     pub fn new(
         stat: Stat,
@@ -116,7 +141,8 @@ impl Variant {
         content_type: &str,
         vary: Option<&'static [u8]>,
         rules: &Rules,
-        body: Result<&[u8], Rc<File>>,
+        data: Data,
+        body: Option<&[u8]>,
         account: &Account,
     ) -> Self {
         let mut bytes = Vec::new();
@@ -132,12 +158,16 @@ impl Variant {
         let place = bytes.windows(name.len()).position(|window| window == name);
         let place = place.filter(|_| head.last_modified.is_some());
         let modified_at = place.map(|place| place + name.len());
-        let data = match body {
-            Ok(body) => {
-                bytes.extend_from_slice(body);
-                Data::Memory
+        let body_for = match (&data, body) {
+            (Data::Memory, body) => {
+                bytes.extend_from_slice(body.expect("the bytes are somewhere"));
+                BodyFor::All
             }
-            Err(file) => Data::File(file),
+            (Data::File(_), Some(body)) => {
+                bytes.extend_from_slice(body);
+                BodyFor::Memory
+            }
+            (Data::File(_), None) => BodyFor::None,
         };
         let finished = Finished {
             bytes: RefCell::new(Shared::new(bytes, account)),
@@ -146,7 +176,7 @@ impl Variant {
             modified_at,
             modified: stat.mtime,
             head_len,
-            has_body: matches!(data, Data::Memory),
+            body_for,
         };
         Self { stat, etag, data, finished }
     }
@@ -192,9 +222,9 @@ impl<'a> Whole<'a> {
 }
 
 impl Finished {
-    /// Returns whether the body is behind the head.
-    pub const fn has_body(&self) -> bool {
-        self.has_body
+    /// Returns whether the body behind the head is sent to a connection that takes this.
+    pub const fn has_body_for(&self, takes: Takes) -> bool {
+        self.body_for.is_sent(takes)
     }
 
     /// The body, if it is in memory.
@@ -202,7 +232,7 @@ impl Finished {
         self.bytes.borrow()[self.head_len..].to_vec()
     }
 
-    /// Pushes the response with the current date, or its head alone.
+    /// Pushes the response with the current date, or its head alone if there is no body or it is not wanted.
     ///
     /// The date in the buffer cannot be changed while other responses send the buffer. Then the
     /// head is copied and the body is a part of the buffer, so slow clients never need a second
@@ -307,10 +337,20 @@ impl FileSet {
             mount: 1,
         };
         let (rules, account) = (Rules::new(), Account::default());
-        let etag = Vec::new();
+        let (etag, data) = (Vec::new(), Data::Memory);
         Self {
             content_type: content_type.to_owned(),
-            plain: Variant::new(stat, etag, None, content_type, None, &rules, Ok(body), &account),
+            plain: Variant::new(
+                stat,
+                etag,
+                None,
+                content_type,
+                None,
+                &rules,
+                data,
+                Some(body),
+                &account,
+            ),
             encoded: [const { None }; Coding::PREFERENCE.len()],
             codings: Codings::default(),
             own_coding: None,
@@ -350,7 +390,8 @@ mod tests {
             "text/plain",
             None,
             &Rules::new(),
-            Ok(&body),
+            Data::Memory,
+            Some(&body),
             &account,
         );
         let one = account.charged();
@@ -369,5 +410,13 @@ mod tests {
         held.clear();
         variant.finished.send(100, &date::format(100), true, |piece| held.push(piece));
         assert_eq!(held.len(), 1, "no response holds the buffer: its date is changed in place");
+    }
+
+    #[test]
+    fn a_connection_is_sent_what_it_takes() {
+        let sent = |body: BodyFor| [Takes::Files, Takes::Memory].map(|takes| body.is_sent(takes));
+        assert_eq!(sent(BodyFor::None), [false, false]);
+        assert_eq!(sent(BodyFor::Memory), [false, true]);
+        assert_eq!(sent(BodyFor::All), [true, true]);
     }
 }

@@ -288,10 +288,11 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// The range of a file that the body begins with, or has behind bytes that are in memory; `None` if it needs no
-    /// file, or one only behind what has to be made.
-    pub fn first_range(&self) -> Option<(Rc<File>, Range<u64>)> {
+    /// The range of a file that the body begins with on a connection that takes this, or has behind bytes that are in
+    /// memory; `None` if it needs no file, or one only behind what has to be made.
+    pub fn first_range(&self, takes: Takes) -> Option<(Rc<File>, Range<u64>)> {
         match &self.form {
+            Form::Whole(whole) if whole.variant().finished.has_body_for(takes) => None,
             Form::Whole(whole) => match &whole.variant().data {
                 Data::File(file) => Some((Rc::clone(file), 0..file.size())),
                 Data::Memory => None,

@@ -27,9 +27,10 @@ pub trait Network {
     /// several connections.
     type Bytes: Deref<Target = [u8]>;
 
-    /// The pieces that the transports take. By default ranges of files, too.
-    fn takes(&self) -> Takes {
-        Takes::Files
+    /// The pieces that all of its transports take; `None` if some take ranges of files, and others memory only. By default
+    /// all take ranges of files.
+    fn takes(&self) -> Option<Takes> {
+        Some(Takes::Files)
     }
 
     /// Accepts connections, or leaves them in the stack's line.

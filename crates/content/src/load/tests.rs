@@ -4,11 +4,11 @@ use rustix::io::Errno;
 use std::rc::Weak;
 
 use http::Codings;
-use sendfile::Account;
+use sendfile::{Account, Takes};
 
 use super::*;
 use session::fields::Rules;
-use session::files::{FileSet, Variant};
+use session::files::{Data, FileSet, Variant};
 use session::handler::Ticket;
 
 /// A descriptor that knows when it is closed.
@@ -72,6 +72,7 @@ impl World {
             rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
+            in_memory: InMemory::of(Some(Takes::Files)),
             asks: &mut self.asks,
         };
         let next = load.look(look, &mut tools);
@@ -85,6 +86,7 @@ impl World {
             rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
+            in_memory: InMemory::of(Some(Takes::Files)),
             asks: &mut self.asks,
         };
         load.handle(part, reply, &mut tools)
@@ -95,6 +97,7 @@ impl World {
             rules: &self.rules,
             has_proc: &mut self.has_proc,
             pool: &self.pool,
+            in_memory: InMemory::of(Some(Takes::Files)),
             asks: &mut self.asks,
         };
         load.admit(files, &mut tools)
@@ -770,7 +773,8 @@ fn cached(stat: Stat, settled: bool) -> Rc<Resource> {
         "text/plain",
         None,
         &Rules::new(),
-        Ok(&body),
+        Data::Memory,
+        Some(&body),
         &account,
     );
     let encoded = [const { None }; Coding::PREFERENCE.len()];

@@ -21,7 +21,7 @@ use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
 use crate::shell::{Shell, kind};
 use content::{
-    Answer, Content, Entries, FileSet, Found, Kind, Resource, Tree, Whole, last_modified,
+    Answer, Content, Entries, FileSet, Found, InMemory, Kind, Resource, Tree, Whole, last_modified,
 };
 
 /// The files of all routes.
@@ -52,7 +52,8 @@ impl Files {
         let trees: Vec<_> = snapshot.trees().iter().map(tree).collect();
         let ids = (0..trees.len()).map(TreeId::new).collect();
         let account = cx.budget.shared.clone();
-        let content = Content::new(trees, descriptors_max, cx.finished_bytes_max, account)?;
+        let in_memory = InMemory::of(cx.takes);
+        let content = Content::new(trees, descriptors_max, in_memory, account)?;
         Ok((Self { content }, Serving::new(snapshot, ids)))
     }
 

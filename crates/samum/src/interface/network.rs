@@ -237,8 +237,8 @@ impl Network for StackNetwork {
     type Newcomer = Newcomer;
     type Bytes = Bytes;
 
-    fn takes(&self) -> Takes {
-        Takes::Memory
+    fn takes(&self) -> Option<Takes> {
+        Some(Takes::Memory)
     }
 
     fn set_accepting(&mut self, ring: &mut Ring, on: bool) {

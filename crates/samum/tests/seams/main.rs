@@ -18,6 +18,7 @@ mod hosts;
 mod includes;
 mod interface;
 mod lossy;
+mod mixed;
 mod proxy;
 mod record;
 mod reloads;

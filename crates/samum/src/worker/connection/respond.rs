@@ -54,7 +54,7 @@ fn would_fail(
     response: &Response<'_>,
     takes: Takes,
 ) -> bool {
-    let Some((file, range)) = response.first_range() else { return false };
+    let Some((file, range)) = response.first_range(takes) else { return false };
     head.method != Method::Head && disk.would_fail(ring, &file, &range, takes, response.tries())
 }
 

@@ -40,8 +40,9 @@ impl Work {
             let record = self.begin_record(cx, head, Status::Ok, &response.terms);
             let body_at = self.stream.promised() + finished.head_len as u64;
             let stream = &mut self.stream;
-            finished.send(cx.unix, &cx.date, !is_head, |piece| stream.push(piece));
-            if is_head || finished.has_body() {
+            let with_body = !is_head && finished.has_body_for(stream.takes());
+            finished.send(cx.unix, &cx.date, with_body, |piece| stream.push(piece));
+            if is_head || with_body {
                 self.end_response(record, body_at);
             } else {
                 // Its length is in the head.
