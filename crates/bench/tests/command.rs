@@ -1,7 +1,5 @@
 //! The command as people run it: suites in quick mode, ctrl-C, reports, comparisons, bad arguments.
 
-mod reasons;
-
 use core::time::Duration;
 use std::fs;
 use std::path::Path;
@@ -40,7 +38,7 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
         let ran = run.meta.tests.iter().find(|ran| ran.about.name == about.name).unwrap();
         let reasons = ran.skipped.iter().map(|skipped| &skipped.why);
         for reason in reasons.clone() {
-            reasons::accept(&about.name, reason);
+            crate::reasons::accept(&about.name, reason);
         }
         assert!(
             !about.title.is_empty() && !about.title.ends_with('?') && !about.scales.is_empty(),

@@ -1,7 +1,5 @@
 //! `samum-bench disk`: every strategy delivers every byte, and the command does what it says.
 
-mod reasons;
-
 use core::time::Duration;
 use std::fs;
 use std::net::TcpListener;
@@ -101,7 +99,7 @@ fn every_strategy_delivers_every_byte() {
         let (_sender, plan) = match start(strategy, dir.path()) {
             Ok(started) => started,
             Err(why) => {
-                reasons::accept(&strategy.name(), &why);
+                crate::reasons::accept(&strategy.name(), &why);
                 continue;
             }
         };
@@ -140,7 +138,7 @@ fn a_quick_run_makes_a_run_and_removes_the_rest() {
     let names: Vec<_> = run.meta.tests.iter().map(|ran| &ran.about.name[..]).collect();
     assert_eq!(names, ["bytes", "slow", "fast", "receive", "send"]);
     for skipped in run.meta.tests.iter().flat_map(|ran| &ran.skipped) {
-        reasons::accept(&skipped.system, &skipped.why);
+        crate::reasons::accept(&skipped.system, &skipped.why);
     }
     for name in ["fast", "receive", "send"] {
         assert!(run.of(name).any(|series| !series.points.is_empty()), "{name} has no points");

@@ -1,8 +1,6 @@
 //! The league and `http` as commands: what they write, with samum and whatever other servers there
 //! are. Nothing here is about who is faster.
 
-mod reasons;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -73,7 +71,7 @@ fn warm_has_every_server_or_says_why_not() {
     let (rows, skipped) = read(&out);
     let left_out: BTreeSet<String> = skipped.iter().map(|(system, _)| system.clone()).collect();
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     // How long a request takes in a closed loop is no latency.
     assert!(rows.iter().all(|row| !row.series.starts_with('p')), "percentiles of a closed loop");
@@ -129,7 +127,7 @@ fn wire_measures_or_says_why_not_and_removes_its_network() {
     assert!(!left.any(|name| name.starts_with(&namespaces)), "{namespaces}");
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     let left_out: BTreeSet<_> = skipped.iter().map(|(system, _)| &system[..]).collect();
     if left_out.contains("") {
@@ -170,7 +168,7 @@ fn cold_measures_or_says_why_not() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     if let Some((_, why)) = skipped.first() {
-        reasons::accept("cold", why);
+        crate::reasons::accept("cold", why);
         return;
     }
     let latency = rows.iter().filter(|row| row.series.starts_with("latency"));
@@ -194,7 +192,7 @@ fn download_mixed_and_idle_measure_or_say_why_not() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     let on_a_disk = skipped.is_empty();
     for (test, series, points, is_needed) in [
@@ -237,7 +235,7 @@ fn proxies_are_measured_or_say_why_not() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     let left_out: BTreeSet<_> = skipped.iter().map(|(system, _)| system.clone()).collect();
     // Without nginx there is no origin, and all tests are left out.
@@ -282,7 +280,7 @@ fn gateways_are_measured_or_say_why_not() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     for (test, servers) in
         [("fastcgi", &["nginx-fastcgi", "haproxy-fastcgi"][..]), ("includes", &["nginx-includes"])]
@@ -310,7 +308,7 @@ fn requests_beside_stalled_ones_are_measured() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (rows, skipped) = read(&out);
     for (system, why) in &skipped {
-        reasons::accept(system, why);
+        crate::reasons::accept(system, why);
     }
     for series in ["requests per second", "p99 of a hot file"] {
         for kind in ["alone", "beside stalled requests"] {
@@ -368,7 +366,7 @@ fn tests_of_disks_and_links_measure_or_say_why_not() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let (rows, skipped) = read(&out);
         for (system, why) in &skipped {
-            reasons::accept(system, why);
+            crate::reasons::accept(system, why);
         }
         for (test, series) in figures {
             let is_it = |row: &&Row| row.test == *test && row.series == *series;
@@ -524,7 +522,7 @@ fn a_server_that_fails_beside_stalled_or_hung_requests_does_not_end_the_test() {
         let output = command.output().unwrap();
         let (rows, skipped) = read(&out);
         if let Some((system, why)) = skipped.iter().find(|(_, why)| !why.starts_with("dropped")) {
-            reasons::accept(&format!("{test} {system}"), why);
+            crate::reasons::accept(&format!("{test} {system}"), why);
             continue;
         }
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -550,7 +548,7 @@ fn a_server_that_does_not_start_has_one_row() {
         let output = command.output().unwrap();
         let (_, skipped) = read(&out);
         if let Some((system, why)) = skipped.iter().find(|(system, _)| system != "samum") {
-            reasons::accept(&format!("{test} {system}"), why);
+            crate::reasons::accept(&format!("{test} {system}"), why);
             continue;
         }
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -11,13 +11,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use std::{env, thread};
 
-use net::{Namespace, Net, SEVERAL, enter, skip};
+use crate::net::{Namespace, Net, SEVERAL, enter, skip};
 use netdev::{Counters, Device, Frames, HELD_MAX, Options, Protocol, Queue, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tcp::{ACK, FIN, RST, SYN, Segment, send};
 
-#[path = "support/net.rs"]
-mod net;
 #[path = "support/tcp.rs"]
 mod tcp;
 
@@ -435,7 +433,7 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
     let Some(net) = Net::new() else { return };
     for _ in 0..3 {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "the_kernel_has_the_ports_when_the_process_was_killed"])
+            .args(["--exact", "device::the_kernel_has_the_ports_when_the_process_was_killed"])
             .env(CHILD, net.server.name())
             .stdout(Stdio::null())
             .spawn()

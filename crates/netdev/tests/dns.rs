@@ -1,4 +1,4 @@
-//! The DNS server of the examples: the tests of its modules, and `dig` and NSD at a virtual cable.
+//! The DNS server of the examples: `dig` and NSD at a virtual cable.
 
 use core::time::Duration;
 use std::env;
@@ -7,22 +7,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use net::{Net, SEVERAL, skip};
-use running::{Running, example, start};
-
-#[path = "../examples/dns/answers.rs"]
-mod answers;
-#[path = "../examples/dns/message.rs"]
-mod message;
-#[path = "../examples/dns/name.rs"]
-mod name;
-#[allow(dead_code, reason = "another test has several queues")]
-#[path = "support/net.rs"]
-mod net;
-#[path = "support/running.rs"]
-mod running;
-#[path = "../examples/dns/zone.rs"]
-mod zone;
+use crate::net::{Net, SEVERAL, skip};
+use crate::running::{Running, example, start};
 
 /// The address of the example, which the kernel does not own, and that of NSD.
 const OWN: &str = "10.9.0.53";

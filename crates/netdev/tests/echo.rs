@@ -6,13 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::thread;
 
-use net::{Net, SEVERAL};
-
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "support/net.rs"]
-mod net;
-#[path = "support/running.rs"]
-mod running;
+use crate::net::{Net, SEVERAL};
 
 /// The address of the example, which the kernel does not own.
 const OWN: &str = "10.9.0.7:7";
@@ -53,8 +47,8 @@ fn comes_back(bytes: usize) -> bool {
 fn all_clients_get_back_what_they_send() {
     for queues in [1, SEVERAL] {
         let Some(net) = Net::with_queues(queues) else { return };
-        let example = running::example("echo_server");
-        let _echo = running::start(&net.server, example.to_str().unwrap(), &["srv", OWN]);
+        let example = crate::running::example("echo_server");
+        let _echo = crate::running::start(&net.server, example.to_str().unwrap(), &["srv", OWN]);
         net.client.enter(connect);
         net.client.enter(|| {
             thread::scope(|scope| {

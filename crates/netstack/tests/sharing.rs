@@ -1,8 +1,6 @@
 //! The algorithms of congestion control beside each other and alone, in the simulated network: what they get, what others are
 //! left, how long the queue is, what is lost. The table is a file, so that a change shows in review.
-//! `SAMUM_WRITE=1 cargo test -p samum-netstack --test sharing` writes it.
-
-mod hosts;
+//! `SAMUM_WRITE=1 cargo test -p samum-netstack --test all sharing` writes it.
 
 use core::fmt::Write;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +10,7 @@ use netstack::sim::{Conditions, Host, Link, News, Policer, Random, mac};
 use netstack::tcp::Algorithm::{self, Bbr, Cubic};
 use netstack::{ConnectionId, Time};
 
-use hosts::{START, host};
+use crate::hosts::{START, host};
 
 /// Bytes that an endless sender keeps queued.
 const QUEUED: usize = 4 * 1024 * 1024;

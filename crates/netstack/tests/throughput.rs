@@ -1,9 +1,7 @@
 //! The speed of a download over loss and round trip, in the simulated network. The table is a file, so that a change
-//! of congestion control or loss recovery shows in review. `SAMUM_WRITE=1 cargo test -p samum-netstack --test throughput`
+//! of congestion control or loss recovery shows in review. `SAMUM_WRITE=1 cargo test -p samum-netstack --test all throughput`
 //! writes it. `throughput-linux.txt` (CUBIC) and `throughput-linux-bbr.txt` (BBR version 1) have the speed of the kernel's TCP
 //! over the same paths in real time; it is measured by samum's tests of an interface.
-
-mod hosts;
 
 use core::fmt::Write;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +10,7 @@ use core::time::Duration;
 use netstack::sim::{Conditions, Link, News, Random, World};
 use netstack::tcp::Algorithm;
 
-use hosts::{START, host};
+use crate::hosts::{START, host};
 
 /// Bytes a second: 100 Mbit/s.
 const RATE: u64 = 12_500_000;

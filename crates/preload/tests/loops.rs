@@ -1,14 +1,12 @@
 //! Every kind of event loop, with a real disk: every byte is right, no loop stalls or spins.
 
-mod common;
-
 use core::time::Duration;
 use std::thread;
 use std::time::Instant;
 
 use testkit::{Content, Server, Throttle, Tree, or_skip};
 
-use common::{
+use crate::common::{
     client, count, cpu, descriptors, get, loop_server, preloaded, room_for_descriptors, tree, until,
 };
 

@@ -1,14 +1,14 @@
 //! Programs that fork, use numbers again, duplicate, block, or try again and again; and the library under
 //! valgrind.
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use testkit::{Content, Server, Throttle, Tree, kill_at, or_skip, skip};
 
-use common::{client, count, get, library, loop_server, odd_program, preloaded, tree, until};
+use crate::common::{
+    client, count, get, library, loop_server, odd_program, preloaded, tree, until,
+};
 
 const MIB: u64 = 1024 * 1024;
 

@@ -1,7 +1,5 @@
 //! Real servers with the library, and a real disk: nginx, lighttpd, Apache httpd, webfsd.
 
-mod common;
-
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -16,7 +14,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Address, Client, Content, Disk, Throttle, Tree, kill_at, skip};
 
-use common::{count_in, cpu, descriptors, family, preloaded, tree, until};
+use crate::common::{count_in, cpu, descriptors, family, preloaded, tree, until};
 
 const MIB: u64 = 1024 * 1024;
 const SMALL: u64 = 1000;

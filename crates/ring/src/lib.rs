@@ -2,7 +2,7 @@
 //! processes, wake-ups.
 //!
 //! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers do
-//! the same in three ways and pass one test suite (`tests/contract.rs`):
+//! the same in three ways and pass one test suite (`tests/contract`):
 //!
 //! | driver | sockets | files |
 //! |---|---|---|

@@ -1,8 +1,6 @@
 //! Changes of files are visible: within 100 ms where changes make events, within 1.1 s where they do not
 //! (symbolic links, files with several names).
 
-mod common;
-
 use core::time::Duration;
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +12,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Client, Content, Server, Tree, request, skip};
 
-use common::{ask, ask_on, connect, on_both_drivers, serve};
+use crate::common::{self, ask, ask_on, connect, on_both_drivers, serve};
 
 const BY_EVENT: Duration = Duration::from_millis(100);
 const BY_AGE: Duration = Duration::from_millis(1100);

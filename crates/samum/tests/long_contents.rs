@@ -1,8 +1,6 @@
 //! Long contents of servers behind this one, byte for byte: of known length, in chunks, and up to the end of
 //! the connection; whole and cut off.
 
-mod common;
-
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -15,7 +13,7 @@ use std::thread;
 
 use testkit::{Client, Content, Disk, Server, Tree, or_skip, request};
 
-use common::{SAMUM, SOON, descriptors, on_both_drivers, resident_bytes, wait_until};
+use crate::common::{SAMUM, SOON, descriptors, on_both_drivers, resident_bytes, wait_until};
 
 /// Sizes below, at and above what is pulled, what a pipe takes, and what a buffer takes.
 const SIZES: [u64; 9] = [1, 2048, 65_535, 65_537, 200_000, 262_144, 262_145, 1_048_577, 5_000_000];

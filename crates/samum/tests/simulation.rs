@@ -6,9 +6,6 @@
 //! `SAMUM_SEEDS=100000` runs that many instead of a thousand, `SAMUM_SEEDS=50000..100000` those from 50,000
 //! on.
 
-#[path = "common/options.rs"]
-mod options;
-
 use core::cell::Cell;
 use core::ops::AddAssign;
 use core::panic::AssertUnwindSafe;
@@ -27,7 +24,7 @@ use samum::crowd::Crowd;
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, PageCache, Policy, Window};
 
-use options::Options;
+use crate::options::Options;
 
 /// Sizes at every boundary: empty, small, the limit of finished responses, one block, several blocks.
 const SIZES: [usize; 10] =

@@ -1,7 +1,5 @@
 //! A real slow file system (FUSE): requests that wait for it do not delay others.
 
-mod common;
-
 use core::time::Duration;
 use std::fs;
 use std::io::ErrorKind;
@@ -17,8 +15,8 @@ use testkit::{
     Tree, or_skip,
 };
 
-use common::{
-    SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve,
+use crate::common::{
+    self, SOON, ask, ask_on, connect, on_both_drivers, on_both_drivers_at_once, request, serve,
 };
 
 const COLD: usize = 20;

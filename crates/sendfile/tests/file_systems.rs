@@ -165,7 +165,7 @@ fn with_overlay(test: &str) -> Option<PathBuf> {
 
 #[test]
 fn what_is_resident_on_overlayfs_leaves_without_a_read() {
-    let name = "what_is_resident_on_overlayfs_leaves_without_a_read";
+    let name = "file_systems::what_is_resident_on_overlayfs_leaves_without_a_read";
     let Some(root) = with_overlay(name) else { return };
     let path = root.join("mnt/file");
     for choice in DRIVERS {
@@ -191,7 +191,8 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
 /// it.
 #[test]
 fn a_kernel_that_does_not_tell_is_not_believed() {
-    let Some(root) = with_overlay("a_kernel_that_does_not_tell_is_not_believed") else { return };
+    let name = "file_systems::a_kernel_that_does_not_tell_is_not_believed";
+    let Some(root) = with_overlay(name) else { return };
     let path = root.join("mnt/file");
     let test = move || {
         let nobody = rustix::thread::Uid::from_raw(NOBODY);

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use netstack::sim::{Segment, TcpOption, flag};
 
-use crate::parse::{Opt, Pattern, letters};
+use crate::scripts::parse::{Opt, Pattern, letters};
 
 /// The state of a peer on which its next segment depends.
 pub(crate) struct End {

@@ -10,9 +10,9 @@ use netstack::sim::{
 };
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Lost, Stack, Time};
 
-use crate::end::{End, at, blocks, contents, kind, numbers, relative};
-use crate::packets;
-use crate::parse::{Action, Case, Icmp, Line, Open, Opt, Pattern, Step, Told};
+use crate::scripts::end::{End, at, blocks, contents, kind, numbers, relative};
+use crate::scripts::packets;
+use crate::scripts::parse::{Action, Case, Icmp, Line, Open, Opt, Pattern, Step, Told};
 
 /// The stack's clock and its initial sequence numbers are near where they wrap in 32 bits of milliseconds.
 const START: Time = Time::from_nanos(4_294_967_000_000_000);

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use netstack::sim::{Numbers, Random, Segment, TcpOption, flag};
 
-use crate::plan::Aim;
+use crate::worlds::plan::Aim;
 
 /// Flags of the forged segments, and whether they carry data.
 const KINDS: [(u8, bool); 9] = [

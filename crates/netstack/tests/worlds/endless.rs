@@ -9,8 +9,8 @@ use netstack::sim::{
 };
 use netstack::{Address, Config, ConnectionId, Keepalive, Limits, Time};
 
-use crate::attack::volley;
-use crate::plan::Aim;
+use crate::worlds::attack::volley;
+use crate::worlds::plan::Aim;
 
 const START: Time = Time::from_nanos(1_000_000_000);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use netstack::sim::{News, Random, World};
 use netstack::{ConnectionId, Lost, Time};
 
-use crate::attack;
-use crate::plan::{Aim, ConnectionPlan, End, Plan};
+use crate::worlds::attack;
+use crate::worlds::plan::{Aim, ConnectionPlan, End, Plan};
 
 /// The clock begins shortly before its milliseconds wrap in 32 bits.
 const START: Time = Time::from_nanos(4_294_960_000_000_000);

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use testkit::skip;
 
-use crate::stage::{Stage, on_both_drivers, script, tree};
+use crate::cgi::stage::{Stage, on_both_drivers, script, tree};
 
 const BACKEND: &str = "/usr/lib/git-core/git-http-backend";
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use testkit::request;
 
-use crate::stage::{
+use crate::cgi::stage::{
     Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
     wait_for_end,
 };

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use testkit::{Signal, Tree, request};
 
-use crate::common::{SOON, wait_until};
-use crate::stage::{
+use crate::cgi::stage::{
     Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
     wait_for_end,
 };
+use crate::common::{SOON, wait_until};
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use testkit::request;
 
-use crate::stage::{Counts, Stage, on_both_drivers, script, text, tree};
+use crate::cgi::stage::{Counts, Stage, on_both_drivers, script, text, tree};
 
 #[test]
 fn a_program_is_told_the_request() {

@@ -2,7 +2,7 @@
 
 use testkit::{Framing, request};
 
-use crate::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+use crate::cgi::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
 
 #[test]
 fn a_program_decides_about_status_fields_and_content() {

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 use testkit::metrics::Metrics;
 use testkit::{Address, Client, Content, Disk, Op, Server, SlowFs, Tree, or_skip, request};
 
+use crate::cgi::stage::{on_both_drivers, on_both_drivers_at_once, script, text, tree};
 use crate::common::{SAMUM, SOON, wait_until};
-use crate::stage::{on_both_drivers, on_both_drivers_at_once, script, text, tree};
 
 const MIB: usize = 1024 * 1024;
 const CHUNKED: &str = "POST /cat\nTransfer-Encoding: chunked";

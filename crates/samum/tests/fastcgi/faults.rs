@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use testkit::{Signal, or_skip, request};
 
-use crate::application::{
+use crate::common::{SOON, on_both_drivers_at_once, wait_until};
+use crate::fastcgi::application::{
     Act, Seen, application, application_of_tcp, end, of_request, output, record,
 };
-use crate::common::{SOON, on_both_drivers_at_once, wait_until};
-use crate::stage::{Php, Stage, on_both_drivers, text, tree};
+use crate::fastcgi::stage::{Php, Stage, on_both_drivers, text, tree};
 
 const MIB: usize = 1024 * 1024;
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 
 use testkit::Tree;
 
-use crate::application::{Act, Seen, application, end, output};
-use crate::stage::{Stage, on_both_drivers, text, tree};
+use crate::fastcgi::application::{Act, Seen, application, end, output};
+use crate::fastcgi::stage::{Stage, on_both_drivers, text, tree};
 
 const FILE: &str = "0123456789";
 

@@ -6,7 +6,7 @@ use std::fs;
 use testkit::{Tree, or_skip, request};
 
 use crate::common::{SOON, wait_until};
-use crate::stage::{Php, Stage, on_both_drivers, text, tree};
+use crate::fastcgi::stage::{Php, Stage, on_both_drivers, text, tree};
 
 /// Prints some variables, and a digest of the content.
 const SHOW: &str = r#"<?php

@@ -8,9 +8,9 @@ use std::thread;
 
 use testkit::{Address, Content, Server, request};
 
-use crate::application::{Act, Seen, application, end, output};
 use crate::common::{SOON, on_both_drivers_at_once};
-use crate::stage::{Stage, tree};
+use crate::fastcgi::application::{Act, Seen, application, end, output};
+use crate::fastcgi::stage::{Stage, tree};
 
 const MIB: usize = 1024 * 1024;
 const CHUNKED: &str = "POST /index.php\nTransfer-Encoding: chunked";

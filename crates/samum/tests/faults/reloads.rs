@@ -17,7 +17,7 @@ use testkit::{Address, Client, Content, Server, Signal, Tree};
 use crate::common::{
     SAMUM, SOON, ask, ask_on, connect, descriptors, on_both_drivers, request, run, text, wait_until,
 };
-use crate::outcome;
+use crate::faults::outcome;
 
 /// A configuration file, the directories that it serves, and the server.
 struct Stage {

@@ -4,9 +4,9 @@ use core::fmt::Write as _;
 
 use testkit::{Client, Response, Tree, or_skip};
 
+use super::{connect, pass_on};
 use crate::common::on_both_drivers;
-use crate::origins::{self, FIELDS, FRONTS, Origin, PROGRAMMED, SERVERS};
-use crate::{connect, pass_on};
+use crate::garden::origins::{self, FIELDS, FRONTS, Origin, PROGRAMMED, SERVERS};
 
 /// A request, and what of it a server must tell.
 struct Case {

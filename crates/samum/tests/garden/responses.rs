@@ -2,9 +2,9 @@
 
 use testkit::{Client, Framing, Response, Tree, or_skip, request};
 
+use super::{connect, pass_on};
 use crate::common::on_both_drivers;
-use crate::origins::{self, Origin, PROGRAMMED, SERVERS};
-use crate::{connect, pass_on};
+use crate::garden::origins::{self, Origin, PROGRAMMED, SERVERS};
 
 /// Fields that belong to one connection, or to one moment.
 const OF_CONNECTION: [&str; 6] =

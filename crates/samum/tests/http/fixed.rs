@@ -4,7 +4,7 @@ use std::process::Command;
 
 use testkit::{Server, Tree, request};
 
-use super::common::{SAMUM, ask, connect, on_both_drivers};
+use crate::common::{SAMUM, ask, connect, on_both_drivers};
 
 fn serve(driver: &str, tree: &Tree) -> Server {
     let root = tree.path().display();

@@ -3,7 +3,7 @@
 use testkit::{HungDisk, or_skip, request};
 
 use crate::common::SOON;
-use crate::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, tree};
 
 #[test]
 fn a_stalled_disk_under_one_hole_delays_neither_the_text_before_nor_other_pages() {

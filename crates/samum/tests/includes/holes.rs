@@ -11,9 +11,9 @@ use std::thread;
 
 use testkit::{Content, request};
 
-use crate::application::{end, output};
 use crate::common::{SOON, wait_until};
-use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::fastcgi::application::{end, output};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
 /// A page with holes of all sizes between texts, and what it comes to.
 fn large_page(tree: &testkit::Tree) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! What the pages of one response may take.
 
 use crate::common::resident_bytes;
-use crate::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, tree};
 
 /// Bytes of memory that a response may take, with what the server itself begins to use.
 const RESPONSE_BYTES_MAX: u64 = 8 * 1024 * 1024;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use testkit::{Address, Client, request};
 
 use crate::common::{SOON, wait_until};
-use crate::stage::{Stage, on_both_drivers, tree};
+use crate::includes::stage::{Stage, on_both_drivers, tree};
 
 struct Nginx {
     child: Child,

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::{SOON, wait_until};
-use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
 #[test]
 fn directives_are_replaced_by_what_they_say() {

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread;
 
-use crate::application::{Act, application, end, output};
-use crate::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::fastcgi::application::{Act, application, end, output};
+use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
 
 /// A server that answers a request on each connection with these bytes, and closes it.
 fn serve(path: &Path, answers: &'static [&str]) {

@@ -23,8 +23,8 @@ use samum::shell::Shell;
 use samum::worker::Worker;
 use sendfile::{File, Piece, Policy, Takes};
 
-use crate::stage::{content, parse};
-use crate::world::{config, parts, pass, run_until};
+use crate::seams::stage::{content, parse};
+use crate::seams::world::{config, parts, pass, run_until};
 
 /// The server that requests are passed on to.
 const SERVER: &str = "127.0.0.1:9000";

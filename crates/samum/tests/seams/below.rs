@@ -10,7 +10,7 @@ use samum::session::Http1;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
 
 use crate::cases::Site;
-use crate::world::{self, Make, assert_nothing_is_left, config, options, pass, serve_over};
+use crate::seams::world::{self, Make, assert_nothing_is_left, config, options, pass, serve_over};
 
 /// A socket, and what has to leave through it before anything else.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use samum::session::Http1;
 use samum::worker::Worker;
 use testkit::Response;
 
-use crate::stage::content;
-use crate::world::{assert_nothing_is_left, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::content;
+use crate::seams::world::{assert_nothing_is_left, config, for_seeds, parts, pass, run_until};
 
 const GET: &str = "GET /small HTTP/1.1\r\nHost: a\r\n\r\n";
 const SMALL: usize = 900;

@@ -18,7 +18,7 @@ use samum::handler::{
 use samum::shell::{Shell, kind};
 use sendfile::Piece;
 
-use crate::stage::{Chance, content};
+use crate::seams::stage::{Chance, content};
 
 /// How the body of a response goes wrong, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

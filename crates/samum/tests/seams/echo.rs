@@ -18,7 +18,7 @@ use samum::handler::{
 use samum::shell::{Shell, kind};
 use sendfile::Piece;
 
-use crate::stage::Chance;
+use crate::seams::stage::Chance;
 
 /// Bytes that are kept on their way back.
 const ROOM: usize = 64 * 1024;

@@ -12,7 +12,7 @@ use samum::handler::{AnswerSize, Found, Response, Search};
 use samum::session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn};
 use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Transport, Weight};
 
-use crate::framed::Framed;
+use crate::seams::framed::Framed;
 
 /// The session; HTTP/1 until it is chosen.
 #[derive(Debug)]

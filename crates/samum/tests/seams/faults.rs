@@ -11,11 +11,11 @@ use samum::session::Http1;
 use sendfile::Transport;
 use testkit::{Content, Response};
 
-use crate::below::Layered;
 use crate::cases::Site;
-use crate::lossy::{Lossy, LossyClient};
-use crate::record::{RecordClient, Records, SECRET};
-use crate::world::{
+use crate::seams::below::Layered;
+use crate::seams::lossy::{Lossy, LossyClient};
+use crate::seams::record::{RecordClient, Records, SECRET};
+use crate::seams::world::{
     self, Chance, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, options,
     serve_over,
 };

@@ -15,8 +15,8 @@ use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::Worker;
 
-use crate::stage::{content, parse};
-use crate::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::{content, parse};
+use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 /// The directories of the sites, and the one that takes the place of the first.
 const DIRECTORIES: [&str; 4] = ["one", "two", "three", "new"];

@@ -8,8 +8,8 @@ use samum::config::FileRules;
 use samum::session::Http1;
 use samum::worker::Worker;
 
-use crate::stage::{Chance, content, parse};
-use crate::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::{Chance, content, parse};
+use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
 /// Pages that include those with greater numbers.

@@ -18,7 +18,7 @@ use samum::network::{NetEvent, Network, Origin, Peer};
 use samum::shell::kind;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
 
-use crate::below::{Below, bounds};
+use crate::seams::below::{Below, bounds};
 
 const HEAD_BYTES: usize = 4;
 const BODY_BYTES_MAX: usize = 500;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use outq::{Chunk, OutQ};
 use sendfile::{Failure, Piece};
 
-use crate::below::{Below, Layer, bounds};
+use crate::seams::below::{Below, Layer, bounds};
 pub(crate) use tests::LossyClient;
 
 const SEGMENT_BYTES_MAX: usize = 1460;

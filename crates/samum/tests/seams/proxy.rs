@@ -15,8 +15,8 @@ use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::Worker;
 
-use crate::stage::{Response, content, parse};
-use crate::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::{Response, content, parse};
+use crate::seams::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};
 
 mod budget;
 mod crowd;

@@ -9,7 +9,7 @@ mod tests;
 use outq::OutQ;
 use sendfile::{Failure, Piece};
 
-use crate::below::{Below, Layer, bounds};
+use crate::seams::below::{Below, Layer, bounds};
 pub(crate) use tests::RecordClient;
 
 const HEAD_BYTES: usize = 5;

@@ -17,8 +17,8 @@ use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::{Replacement, Worker};
 
-use crate::stage::{Response, content, parse};
-use crate::world::{Chance, Client, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::{Response, content, parse};
+use crate::seams::world::{Chance, Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const DIRECTORIES: [&str; 4] = ["d0", "d1", "d2", "d3"];
 const INDICES: [&str; 2] = ["index.html", "other.html"];

@@ -12,8 +12,8 @@ use samum::worker::Worker;
 use testkit::metrics::Metrics;
 
 use crate::options::Options;
-use crate::stage::{Response, content, parse};
-use crate::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::stage::{Response, content, parse};
+use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 /// The time of each read from the disk, and of each look at a name.
 const DISK: Duration = Duration::from_millis(20);

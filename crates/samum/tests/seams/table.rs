@@ -10,12 +10,12 @@ use samum::worker::Worker;
 use sendfile::Transport;
 use testkit::Response;
 
-use crate::below::Layered;
 use crate::cases::{Conversation, Cut, sites};
-use crate::lossy::{Lossy, LossyClient};
-use crate::record::{RecordClient, Records, SECRET};
-use crate::world;
-use crate::world::{
+use crate::seams::below::Layered;
+use crate::seams::lossy::{Lossy, LossyClient};
+use crate::seams::record::{RecordClient, Records, SECRET};
+use crate::seams::world;
+use crate::seams::world::{
     Client, Dial, Make, Plain, assert_nothing_is_left, config, options, run_until, serve_over,
 };
 

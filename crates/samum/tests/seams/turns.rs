@@ -15,8 +15,8 @@ use samum::session::Http1;
 use samum::shell::Shell;
 use samum::worker::Worker;
 
-use crate::stage::for_seeds;
-use crate::world::{config, parts, pass};
+use crate::seams::stage::for_seeds;
+use crate::seams::world::{config, parts, pass};
 
 /// The time for each request and for each response.
 const COST: Duration = Duration::from_micros(50);

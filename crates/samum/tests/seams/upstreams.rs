@@ -18,8 +18,8 @@ use samum::session::Http1;
 use samum::worker::Worker;
 
 use crate::options::Options;
-use crate::stage::parse;
-use crate::world::{Chance, Client as _, Plain, config, for_seeds, parts, pass};
+use crate::seams::stage::parse;
+use crate::seams::world::{Chance, Client as _, Plain, config, for_seeds, parts, pass};
 
 const STEP: Duration = Duration::from_millis(20);
 const SERVERS: u8 = 3;

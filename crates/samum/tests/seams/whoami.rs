@@ -16,7 +16,7 @@ use samum::worker::Worker;
 use sendfile::Piece;
 use testkit::Response as Received;
 
-use crate::world::{config, parts, run_until};
+use crate::seams::world::{config, parts, run_until};
 
 #[derive(Debug)]
 struct WhoAmI;

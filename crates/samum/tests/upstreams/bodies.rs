@@ -8,7 +8,7 @@ use std::thread;
 use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
-use super::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
+use crate::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
 
 /// A server of a proxy, whose requests the test answers.
 pub(crate) struct Origin(TcpListener);

@@ -7,7 +7,7 @@ use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use super::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
+use crate::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
 
 const CHUNKED: &str = "POST /x\nTransfer-Encoding: chunked";
 const LENGTH: &str = "POST /x\nContent-Length: 10";

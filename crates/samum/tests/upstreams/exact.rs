@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use testkit::{Content, Server, Tree};
 
+use super::{configure, serve};
 use crate::common::{on_both_drivers, pipe_bytes, resident_bytes, tcp_address};
-use crate::{configure, serve};
 
 const MIB: u64 = 1024 * 1024;
 const BUFFER: u64 = MIB;

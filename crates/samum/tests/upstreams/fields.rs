@@ -5,8 +5,8 @@ use std::io::Write as _;
 use testkit::{Client, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use super::common::{SOON, on_both_drivers};
 use super::{configure, serve};
+use crate::common::{SOON, on_both_drivers};
 
 #[test]
 fn a_server_gets_the_fields_of_its_route() {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use testkit::{Client, Server, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use super::common::{SAMUM, SOON, on_both_drivers};
+use crate::common::{SAMUM, SOON, on_both_drivers};
 
 /// A client that waits for an invitation gets the final status at once if that is known without the body. Where the body
 /// is wanted, it is invited.

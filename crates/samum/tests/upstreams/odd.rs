@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use testkit::{Client, Server, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use super::common::{SAMUM, SOON, on_both_drivers};
+use crate::common::{SAMUM, SOON, on_both_drivers};
 
 /// Responses to `GET`, behind `HTTP/1.1 200 `, that are passed on with the content [`CONTENT`].
 const PASSED: &[&str] = &[

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use testkit::{Address, Client, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use super::common::{SOON, ask, on_both_drivers};
 use super::{configure, origin, serve};
+use crate::common::{SOON, ask, on_both_drivers};
 
 /// A server that has another path than the route, and sends a client to a directory.
 #[test]

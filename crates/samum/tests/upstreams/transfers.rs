@@ -8,8 +8,8 @@ use std::thread;
 
 use testkit::{Client, Content, Tree, request};
 
+use super::{configure, origin, serve};
 use crate::common::{SAMUM, ask, on_both_drivers, tcp_address};
-use crate::{configure, origin, serve};
 
 /// More than all buffers between a server and a client that does not read.
 const DOWNLOAD: u64 = 48 * 1024 * 1024;

@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use testkit::{Tap, ip, within};
 
-use crate::end::{End, contents};
-use crate::parse::{Action, Pattern};
+use crate::scripts::end::{End, contents};
+use crate::scripts::parse::{Action, Pattern};
 
 use super::plan::{Plan, What};
 use super::transcript::Transcript;

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! To record again, as root, in a few seconds:
-//! `cargo test -p samum-netstack --test scripts -- --ignored record`
+//! `cargo test -p samum-netstack --test all -- --ignored record`
 
 mod kernel;
 mod plan;
@@ -26,8 +26,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::parse::{self, Case, Pattern};
-use crate::run::{Settings, World};
+use crate::scripts::parse::{self, Case, Pattern};
+use crate::scripts::run::{Settings, World};
 
 use kernel::Kernel;
 use plan::{Plan, What};

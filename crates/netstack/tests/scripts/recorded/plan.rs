@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::parse::{Action, Case, Pattern, Step};
+use crate::scripts::parse::{Action, Case, Pattern, Step};
 
 use super::transcript::Entry;
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use netstack::sim::{Segment, TcpOption, flag};
 
-use crate::end::{End, blocks, numbers};
+use crate::scripts::end::{End, blocks, numbers};
 
 use super::plan::Act;
 

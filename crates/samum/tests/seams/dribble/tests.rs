@@ -7,7 +7,7 @@ use ring::sim::{Config, End, World};
 use samum::config::Tuning;
 
 use super::{Asked, Dribble, Kind};
-use crate::stage::{Chance, Stage, content, for_seeds, parse};
+use crate::seams::stage::{Chance, Stage, content, for_seeds, parse};
 
 /// A request of a client: a body that dribbles, or a file.
 type Request = Option<Asked>;

@@ -9,7 +9,7 @@ use ring::sim::{Config, End, Peer, World};
 use samum::config::Tuning;
 
 use super::{EARLY, Echo, ROOM, STOP};
-use crate::stage::{Chance, Stage, content, for_seeds, parse};
+use crate::seams::stage::{Chance, Stage, content, for_seeds, parse};
 
 /// Memory of one connection, whatever is sent: what is kept, what waits for the socket, and the input,
 /// most of which is in flight when receiving is stopped.

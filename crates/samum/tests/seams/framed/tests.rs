@@ -13,8 +13,8 @@ use sendfile::{Caching, Policy, Window};
 use testkit::Response;
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};
-use crate::either::Either;
-use crate::world::{Chance, assert_nothing_is_left, for_seeds, pass, run_until, serve};
+use crate::seams::either::Either;
+use crate::seams::world::{Chance, assert_nothing_is_left, for_seeds, pass, run_until, serve};
 
 /// Files of the root, and of a device that may hang.
 const FILES: [(&str, usize); 8] = [

@@ -12,8 +12,8 @@ use testkit::{Content, Response};
 
 use super::{BODY_BYTES_MAX, HEAD_BYTES, Interface, frame};
 use crate::cases::Site;
-use crate::table::run_over;
-use crate::world::{
+use crate::seams::table::run_over;
+use crate::seams::world::{
     Client, assert_nothing_is_left, config, for_seeds, make, options, parts, run_until,
 };
 

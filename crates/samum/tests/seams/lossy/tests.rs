@@ -7,8 +7,8 @@ use std::rc::Rc;
 use ring::sim::{End, Peer};
 
 use super::{ACKNOWLEDGED, AGAIN, DATA, END, Lossy, frame, unframe};
-use crate::below::{Layered, assert_a_part_is_counted};
-use crate::world::{Chance, Client};
+use crate::seams::below::{Layered, assert_a_part_is_counted};
+use crate::seams::world::{Chance, Client};
 
 /// The client's end, and the network in front of it.
 pub(crate) struct LossyClient {

@@ -6,8 +6,8 @@ use samum::config::{Fastcgi, FileRules, Files};
 
 use super::turns::record;
 use super::*;
-use crate::stage::Chance;
-use crate::world::for_seeds_of;
+use crate::seams::stage::Chance;
+use crate::seams::world::for_seeds_of;
 
 /// The budget of the worker.
 const BUDGET: u64 = 1024 * 1024;

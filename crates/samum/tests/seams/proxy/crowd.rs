@@ -2,7 +2,7 @@
 //! arrives is right, no response that was cut off looks whole, and everything is given back.
 
 use super::*;
-use crate::world::Chance;
+use crate::seams::world::Chance;
 
 const DOWNLOADS: usize = 500;
 

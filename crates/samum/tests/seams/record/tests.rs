@@ -9,9 +9,9 @@ use samum::session::Http1;
 use samum::worker::Worker;
 
 use super::{BODY_BYTES_MAX, CLOSE, DATA, FINISHED, HELLO, Key, NEW_KEY, Records, SECRET};
-use crate::below::{Layered, assert_a_part_is_counted};
 use crate::cases::Site;
-use crate::world::{
+use crate::seams::below::{Layered, assert_a_part_is_counted};
+use crate::seams::world::{
     Client, Make, assert_nothing_is_left, config, make, options, parts, pass, run_until, serve_over,
 };
 

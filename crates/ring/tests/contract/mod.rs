@@ -3,18 +3,16 @@
 //! A behaviour that cannot apply to a driver is listed under `on_real_drivers!` with the reason.
 //! What looks at the whole process (open descriptors, its limits) is in `descriptors.rs`, what concerns all of its threads in `signals.rs`.
 
-mod contract {
-    #[macro_use]
-    pub(crate) mod stage;
-    mod cancel;
-    mod children;
-    mod connect;
-    mod file_watches;
-    mod files;
-    mod notices;
-    mod pressure;
-    mod signals;
-    mod sockets;
-    mod time;
-    mod watches;
-}
+#[macro_use]
+pub(crate) mod stage;
+mod cancel;
+mod children;
+mod connect;
+mod file_watches;
+mod files;
+mod notices;
+mod pressure;
+mod signals;
+mod sockets;
+mod time;
+mod watches;

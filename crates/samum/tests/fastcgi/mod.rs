@@ -1,11 +1,7 @@
 //! FastCGI applications behind a real server, on both drivers: php-fpm, and a scripted one that does what an
 //! application should not.
 
-#[path = "../common/mod.rs"]
-#[allow(unused, reason = "the other tests use the rest")]
-mod common;
-
-mod application;
+pub(crate) mod application;
 mod faults;
 mod hand_over;
 mod php;

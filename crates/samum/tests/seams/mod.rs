@@ -1,11 +1,6 @@
 //! The seams of the server, proved by small implementations: sessions, transports, networks and
 //! handlers of the tests' own, in the simulated world.
 
-#[path = "../cases/mod.rs"]
-mod cases;
-#[path = "../common/options.rs"]
-mod options;
-
 mod attached;
 mod below;
 mod clients;

@@ -4,7 +4,7 @@
 //! `SAMUM_SEED=1` runs one seed. `SAMUM_SEEDS=10000` runs so many, `SAMUM_SEEDS=5000..10000` those from 5,000 on:
 //!
 //! ```sh
-//! SAMUM_SEEDS=10000 cargo test --release -p samum-netstack --test worlds
+//! SAMUM_SEEDS=10000 cargo test --release -p samum-netstack --test all worlds
 //! ```
 
 mod attack;

@@ -1,8 +1,5 @@
 //! Several servers behind one: which is asked while some end, start again, or are exchanged by a reload.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bodies;
 mod broken;
 mod exact;
@@ -24,7 +21,7 @@ use rustix::process::Signal;
 use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
-use common::{SAMUM, SOON, ask, on_both_drivers, tcp_address, wait_until};
+use crate::common::{SAMUM, SOON, ask, on_both_drivers, tcp_address, wait_until};
 
 /// A server whose file says its number.
 fn origin(tree: &Tree, number: u8, port: u16) -> Server {

@@ -1,15 +1,11 @@
 //! WebSockets through samum: a real server behind it and real clients in front of it.
 
-#[path = "../common/mod.rs"]
-#[allow(unused, reason = "the other tests use the rest")]
-mod common;
-
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use testkit::{Address, Server, Tree, or_skip, tether};
 
-use common::{SAMUM, on_both_drivers};
+use crate::common::{SAMUM, on_both_drivers};
 
 /// A language with a library for WebSockets.
 #[derive(Clone, Copy)]

@@ -1,10 +1,6 @@
 //! CGI programs (RFC 3875) behind a real server, on both drivers: shell scripts that do what programs
 //! should do, and what they should not.
 
-#[path = "../common/mod.rs"]
-#[allow(unused, reason = "the other tests use the rest")]
-mod common;
-
 mod git;
 mod limits;
 mod processes;

@@ -1,11 +1,6 @@
 //! HTTP/1.0 and 1.1 (RFC 9110, RFC 9112) over real sockets, on both drivers: the table of cases, and
 //! tests that need processes, changing files, a clock, or a view of the server from outside.
 
-#[path = "../cases/mod.rs"]
-mod cases;
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bodies;
 mod conditions;
 mod costs;

@@ -7,7 +7,7 @@
 //! same on the virtual clock: flags, relative numbers, lengths, options, SACK blocks, echoes of timestamps, marks of
 //! congestion, closed windows, and times to within 15 ms or an eighth of the pause. Windows, PSH and the clock of
 //! timestamps are not compared. Twenty cases differ; each has the reason and what we send instead, and fails when that
-//! is no longer so. `cargo test -p samum-netstack --test scripts -- --ignored record` records anew.
+//! is no longer so. `cargo test -p samum-netstack --test all -- --ignored record` records anew.
 
 mod end;
 mod packets;

@@ -1,8 +1,5 @@
 //! Faults around the server, its reactions and its messages, on both drivers.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod attacks;
 mod clients;
 mod command_line;
@@ -20,7 +17,7 @@ mod signals;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
-use common::{SOON, wait_until};
+use crate::common::{SOON, wait_until};
 
 /// Runs a command that ends by itself; returns its exit code, standard output and standard error.
 #[track_caller]

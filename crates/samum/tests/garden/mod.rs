@@ -1,10 +1,6 @@
 //! A garden of servers behind samum, and proxies in front of it. Each server tells how it has parsed a request,
 //! and that must be what the client meant. What it answers must reach the client as if samum were not there.
 
-#[path = "../common/mod.rs"]
-#[allow(unused, reason = "the other tests use the rest")]
-mod common;
-
 mod origins;
 mod requests;
 mod responses;
@@ -13,7 +9,7 @@ use std::process::Command;
 
 use testkit::{Address, Client, Server, Tree};
 
-use common::SAMUM;
+use crate::common::SAMUM;
 
 /// Serves all paths from the server at this address. `keys` are of the server.
 fn pass_on(driver: &str, tree: &Tree, address: &Address, keys: &str) -> Server {

@@ -1,0 +1,16 @@
+//! The tests of the server as a process, in one program: it is linked once, and its tests wait together.
+
+mod cases;
+mod cgi;
+mod common;
+mod config;
+mod fastcgi;
+mod faults;
+mod garden;
+mod http;
+mod includes;
+mod invalidation;
+mod long_contents;
+mod slow_disk;
+mod tunnels;
+mod upstreams;
