@@ -175,6 +175,28 @@ fn pure_crates_depend_on_pure_crates_only() {
     }
 }
 
+/// Where Cargo does not look for tests itself, a file that no program names is no test, and nothing says so.
+#[test]
+fn each_file_of_tests_is_part_of_a_program() {
+    for name in all_crates() {
+        let root = crates().join(&name);
+        let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+        if !manifest.contains("\nautotests = false\n") {
+            continue;
+        }
+        let files = sources(&root.join("tests"));
+        let texts: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+        for file in files {
+            let is_of_folder = file.ends_with("mod.rs") || file.ends_with("main.rs");
+            let named = if is_of_folder { file.parent().expect("tests/") } else { &file };
+            let stem = named.file_stem().expect("a name").to_str().unwrap();
+            let is_module = texts.contains(&format!("mod {stem};\n"));
+            let is_program = manifest.contains(&format!("[[test]]\nname = \"{stem}\"\n"));
+            assert!(is_module || is_program, "no program has {}", file.display());
+        }
+    }
+}
+
 #[test]
 fn modules_form_no_circles() {
     let mut report = String::new();

@@ -2,7 +2,7 @@
 //! determines a run. Every byte that a client gets is compared with all versions of the files, and the
 //! simulation records each `sendfile` that would have slept.
 //!
-//! A failure prints its seed. `SAMUM_SEED=N cargo test -p samum --test simulation` runs one seed, and
+//! A failure prints its seed. `SAMUM_SEED=N cargo test -p samum --test worlds simulation` runs one seed, and
 //! `SAMUM_SEEDS=100000` runs that many instead of a thousand, `SAMUM_SEEDS=50000..100000` those from 50,000
 //! on.
 

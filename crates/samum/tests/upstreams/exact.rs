@@ -4,7 +4,7 @@
 //! Downloads of 4 GiB by fast and by slow clients take minutes, so they are not in the usual run:
 //!
 //! ```text
-//! cargo test --release -p samum --test upstreams -- --ignored exact --nocapture
+//! cargo test --release -p samum --test server -- --ignored exact --nocapture
 //! ```
 
 use core::net::SocketAddr;
