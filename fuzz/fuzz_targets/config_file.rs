@@ -7,9 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use config::file::{Environment, Errors, load};
+use config::print::to_toml;
 use libfuzzer_sys::fuzz_target;
-use samum::config::file::{Environment, Errors, load};
-use samum::config::print::to_toml;
 
 /// A file at one path, and another one at every other path.
 struct Files<'a>(&'a str, &'a str);

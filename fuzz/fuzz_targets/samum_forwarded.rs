@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "the server uses the rest")]
-#[path = "../../crates/samum/src/forwarded.rs"]
+#[path = "../../crates/session/src/forwarded.rs"]
 mod forwarded;
 
 /// Trusted are 10.0.0.0/8 and fd00::/8.
