@@ -5,7 +5,7 @@ use std::process::Command;
 
 use testkit::skip;
 
-use crate::cgi::stage::{Stage, on_both_drivers, script, tree};
+use crate::cgi::stage::{on_both_drivers, script, serve_with, tree};
 
 const BACKEND: &str = "/usr/lib/git-core/git-http-backend";
 
@@ -45,7 +45,7 @@ fn git_clones_and_pushes() {
             "environment = {{ GIT_PROJECT_ROOT = '{root}', GIT_HTTP_EXPORT_ALL = '1', \
              GIT_CONFIG_NOSYSTEM = '1', HOME = '{root}' }}"
         );
-        let stage = Stage::with(driver, &tree, &keys);
+        let stage = serve_with(driver, &tree, &keys);
         let testkit::Address::Tcp(address) = stage.server.address() else { unreachable!() };
         let url = format!("http://{address}/tool/git/a.git");
         git(&work, &["clone", "-q", &url, "one"]);

@@ -7,8 +7,8 @@ use std::time::Instant;
 use testkit::request;
 
 use crate::cgi::stage::{
-    Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
-    wait_for_end,
+    Counts, on_both_drivers, on_both_drivers_at_once, pid_in, script, serve, serve_impatient,
+    serve_with, text, tree, wait_for_end,
 };
 
 const HEAD: &str = "printf 'Content-Type: a/b\\n\\n'";
@@ -21,7 +21,7 @@ fn a_program_that_hangs_is_stopped() {
         script(&tree, "before", &format!("{pid}before; sleep 1000"));
         script(&tree, "after", &format!("{pid}after; {HEAD}; echo a; sleep 1000"));
         script(&tree, "deaf", &format!("trap '' TERM; {pid}deaf; while :; do sleep 0.1; done"));
-        let stage = Stage::with(driver, &tree, "timeout = 0.7");
+        let stage = serve_with(driver, &tree, "timeout = 0.7");
         let began = Instant::now();
         assert_eq!(stage.ask("GET /tool/before").status, 504);
         assert!(began.elapsed() >= Duration::from_millis(700));
@@ -48,7 +48,7 @@ fn a_program_that_floods_is_stopped() {
         script(&tree, "err", &format!("{pid}err; {HEAD}; exec cat /dev/zero >&2"));
         script(&tree, "all", &format!("{HEAD}; head -c 99000 /dev/zero"));
         script(&tree, "late", &format!("{HEAD}; sleep 0.5; exec cat /dev/zero"));
-        let stage = Stage::with(driver, &tree, "output = 100000");
+        let stage = serve_with(driver, &tree, "output = 100000");
         for name in ["out", "err"] {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -77,7 +77,7 @@ fn lines_on_standard_error_are_logged_and_bounded() {
         );
         script(&tree, "many", &format!("{HEAD}; yes noise | head -n 1000 >&2"));
         script(&tree, "fault", "exit 3");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(stage.ask("GET /tool/few").status, 200);
         stage.wait_for_log("samum: /tool/few: one");
         stage.wait_for_log("samum: /tool/few: two\\u{1b}[2J");
@@ -108,7 +108,7 @@ fn only_so_many_programs_run_at_once_and_others_wait_in_line() {
              rm \"$PATH_INFO\"/running/$$"
         );
         script(&tree, "run", &text_of);
-        let stage = Stage::with(driver, &tree, "processes = 3");
+        let stage = serve_with(driver, &tree, "processes = 3");
         let path = format!("/tool/run{}", tree.path().display());
         let mut clients: Vec<_> = (0..12).map(|_| stage.connect()).collect();
         for client in &mut clients {
@@ -133,7 +133,7 @@ fn a_full_line_is_answered_503() {
         let wait =
             format!("while [ -d {dir} ] && ! [ -e {file} ]; do sleep 0.05; done; {HEAD}; echo a");
         script(&tree, "run", &wait);
-        let stage = Stage::impatient(driver, &tree, "processes = 1");
+        let stage = serve_impatient(driver, &tree, "processes = 1");
         let mut first = stage.connect();
         first.send(request("GET /tool/run")).unwrap();
         std::thread::sleep(Duration::from_millis(300));
@@ -177,7 +177,7 @@ fn a_request_does_not_wait_in_line_for_ever() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "run", "trap '' TERM; sleep 1000");
-        let stage = Stage::with(driver, &tree, "processes = 1, timeout = 0.5");
+        let stage = serve_with(driver, &tree, "processes = 1, timeout = 0.5");
         let mut clients = [stage.connect(), stage.connect()];
         for client in &mut clients {
             client.send(request("GET /tool/run")).unwrap();

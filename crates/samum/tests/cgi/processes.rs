@@ -6,8 +6,8 @@ use std::time::Instant;
 use testkit::{Signal, Tree, request};
 
 use crate::cgi::stage::{
-    Counts, Stage, on_both_drivers, on_both_drivers_at_once, pid_in, script, text, tree,
-    wait_for_end,
+    Counts, on_both_drivers, on_both_drivers_at_once, pid_in, script, serve, serve_impatient,
+    serve_with, text, tree, wait_for_end,
 };
 use crate::common::{SOON, wait_until};
 
@@ -23,7 +23,7 @@ fn a_program_inherits_nothing() {
              while read -r name value; do case $name in SigBlk*|SigIgn*) echo $value;; esac; done </proc/$$/status; cut -d' ' -f5 /proc/$$/stat; echo $$"
         );
         script(&tree, "run", &shell);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let response = stage.ask("GET /tool/run");
         let (descriptors, rest) = text(&response).split_once("---\n").unwrap();
         let descriptors: Vec<_> = descriptors.lines().collect();
@@ -75,7 +75,7 @@ fn processes_of_a_client_that_leaves_are_stopped() {
         script(&tree, "flood", &flood);
         let read = format!("echo $$ >{}; {HEAD}; cat; sleep 1000", pid("read"));
         script(&tree, "read", &read);
-        let stage = Stage::impatient(driver, &tree, "");
+        let stage = serve_impatient(driver, &tree, "");
         for name in ["before", "after", "flood", "read"] {
             let mut client = stage.connect();
             if name == "read" {
@@ -110,7 +110,7 @@ fn processes_that_are_left_behind_do_not_hold_up_the_response() {
         let apart =
             format!("{HEAD}; echo a; sleep 1000 >/dev/null 2>&1 & echo $! >{}", pid("apart"));
         script(&tree, "apart", &apart);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (name, body, least, most) in [
             ("silent", "a\n", 900, 4000),
             ("deaf", "a\n", 900, 4000),
@@ -143,7 +143,7 @@ fn a_program_may_go_on_when_its_response_has_ended() {
             "{HEAD}; echo a; exec >&-; until [ -e {dir}/go ]; do sleep 0.1; done; echo $$ >{dir}/done"
         );
         script(&tree, "run", &text_of);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(text(&stage.ask("GET /tool/run")), "a\n");
         tree.write("go", "");
         wait_for_end(pid_in(&tree, "done"));
@@ -163,7 +163,7 @@ fn end_server(driver: &str) {
     script(&tree, "short", &format!("echo $$ >{}; sleep 0.5; {HEAD}; echo a", pid("short")));
     let long = format!("trap '' TERM; echo $$ >{}; {HEAD}; sleep 1000 & wait; wait", pid("long"));
     script(&tree, "long", &long);
-    let mut stage = Stage::new(driver, &tree);
+    let mut stage = serve(driver, &tree);
     let (mut short, mut long) = (stage.connect(), stage.connect());
     short.send(request("GET /tool/short")).unwrap();
     long.send(request("GET /tool/long")).unwrap();
@@ -184,7 +184,7 @@ fn nothing_is_left_of_a_server_that_ends_at_once() {
         let (one, other) = (pid("one"), pid("other"));
         let text = format!("trap '' TERM; sleep 1000 & echo $! >{one}; echo $$ >{other}; wait");
         script(&tree, "long", &text);
-        let mut stage = Stage::new(driver, &tree);
+        let mut stage = serve(driver, &tree);
         let mut client = stage.connect();
         client.send(request("GET /tool/long")).unwrap();
         let pids = [pid_in(&tree, "one"), pid_in(&tree, "other")];
@@ -235,7 +235,7 @@ fn a_program_cannot_escape_its_end_or_keep_its_place() {
             tree.path().display()
         );
         script(&tree, "meet", &meet);
-        let stage = Stage::with(driver, &tree, "processes = 6, timeout = 3");
+        let stage = serve_with(driver, &tree, "processes = 6, timeout = 3");
         let clients = fugitives.map(|name| {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -273,7 +273,7 @@ fn what_is_started_between_sigterm_and_sigkill_is_killed_too() {
         let run =
             format!("(env -i setsid {dir}/cgi/testator </dev/null >/dev/null 2>&1 &); sleep 1000");
         script(&tree, "run", &run);
-        let stage = Stage::with(driver, &tree, "timeout = 1");
+        let stage = serve_with(driver, &tree, "timeout = 1");
         assert_eq!(stage.ask("GET /tool/run").status, 504);
         wait_for_end(pid_in(&tree, "testator"));
         wait_for_end(pid_in(&tree, "heir"));
@@ -285,7 +285,7 @@ fn a_program_cannot_hold_up_the_end_of_the_server_or_outlive_it() {
     on_both_drivers_at_once(|driver| {
         let tree = tree();
         let fugitives = fugitives(&tree);
-        let mut stage = Stage::with(driver, &tree, "timeout = 1");
+        let mut stage = serve_with(driver, &tree, "timeout = 1");
         let clients = fugitives.map(|name| {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -308,7 +308,7 @@ fn what_escapes_is_killed_when_the_server_ends_at_once() {
     on_both_drivers_at_once(|driver| {
         let tree = tree();
         let fugitives = fugitives(&tree);
-        let mut stage = Stage::new(driver, &tree);
+        let mut stage = serve(driver, &tree);
         let clients = fugitives.map(|name| {
             let mut client = stage.connect();
             client.send(request(&format!("GET /tool/{name}"))).unwrap();
@@ -336,7 +336,7 @@ fn no_zombies_are_left_of_orphans() {
             "{HEAD}; for i in 1 2 3 4 5; do (setsid sh -c 'exec >&- 2>&-; sleep 0.$0' $i &); done; echo a; exit 7"
         );
         script(&tree, "orphans", &orphans);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use testkit::request;
 
-use crate::cgi::stage::{Counts, Stage, on_both_drivers, script, text, tree};
+use crate::cgi::stage::{Counts, on_both_drivers, script, serve, serve_with, text, tree};
 
 #[test]
 fn a_program_is_told_the_request() {
@@ -13,7 +13,7 @@ fn a_program_is_told_the_request() {
         let tree = tree();
         script(&tree, "sub/env", "printf 'Content-Type: text/plain\\n\\n'; pwd; echo \"$#\"; env");
         let keys = "environment = { EXTRA = '1 2', PATH = '/usr/bin:/bin' }";
-        let stage = Stage::with(driver, &tree, keys);
+        let stage = serve_with(driver, &tree, keys);
         let response =
             stage.ask("GET /tool/sub/env/x%20y/?a=b&c+-d\nX-A: 1\nProxy: evil\nX_B: evil");
         let mut lines = text(&response).lines();
@@ -74,7 +74,7 @@ fn what_follows_a_program_is_for_the_program() {
             "show",
             "printf 'Content-Type: text/plain\\n\\n%s' \"$PATH_INFO $REQUEST_URI\"",
         );
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let raw = stage.ask("GET /tool/show/é?ü");
         assert_eq!((raw.status, text(&raw)), (200, "/é /tool/show/%C3%A9?%C3%BC"));
         let long = "n".repeat(300);
@@ -106,7 +106,7 @@ fn a_program_is_found_beneath_its_directory_or_not_at_all() {
         tree.write("cgi/noexec", "\x7fELF nonsense");
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(tree.path().join("cgi/noexec"), executable).unwrap();
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (path, status) in [
             ("sub/run", 200),
             ("sub//run", 200),
@@ -150,7 +150,7 @@ fn a_directory_that_is_replaced_is_seen() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "run", "printf 'Content-Type: text/plain\\n\\nold'");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(text(&stage.ask("GET /tool/run")), "old");
         fs::rename(tree.path().join("cgi"), tree.path().join("away")).unwrap();
         assert_eq!(stage.ask("GET /tool/run").status, 503);
@@ -172,7 +172,7 @@ fn a_body_is_given_to_the_program_while_it_comes() {
         script(&tree, "head", "printf 'Content-Type: a/b\\n\\n'; head -c 3");
         script(&tree, "deaf", "exec <&-; printf 'Content-Type: a/b\\n\\ndeaf'");
         script(&tree, "idle", "sleep 0.3; printf 'Content-Type: a/b\\n\\nidle'");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
         // The response begins before the body has ended.
         let mut client = stage.connect();
@@ -215,7 +215,7 @@ fn a_body_that_fits_into_memory_is_collected_first() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n%s:' \"$CONTENT_LENGTH\"; cat");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let chunked = "POST /tool/cat\nTransfer-Encoding: chunked";
         let mut client = stage.connect();
         client.send(request(&format!("{chunked}\nExpect: 100-continue"))).unwrap();
@@ -259,7 +259,7 @@ fn a_program_is_not_started_for_a_body_that_is_longer_than_its_route_allows() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n%s:' \"$CONTENT_LENGTH\"; cat");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(text(&stage.post("POST /short/cat", b"hello")), "5:hello");
         assert_eq!(stage.post("POST /short/cat", b"hello!").status, 413);
         let chunked = "POST /short/cat\nTransfer-Encoding: chunked";
@@ -280,7 +280,7 @@ fn the_body_of_a_request_that_is_refused_takes_no_place() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "cat", "printf 'Content-Type: a/b\\n\\n%s:' \"$CONTENT_LENGTH\"; cat");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let begin = |path: &str| {
             let mut client = stage.connect();
             let head = request(&format!("POST {path}\nTransfer-Encoding: chunked"));

@@ -2,14 +2,14 @@
 
 use testkit::{Framing, request};
 
-use crate::cgi::stage::{Counts, Stage, on_both_drivers, pid_in, script, text, tree, wait_for_end};
+use crate::cgi::stage::{Counts, on_both_drivers, pid_in, script, serve, text, tree, wait_for_end};
 
 #[test]
 fn a_program_decides_about_status_fields_and_content() {
     on_both_drivers(|driver| {
         let tree = tree();
         script(&tree, "out", "printf \"$(printf %s \"$QUERY_STRING\" | sed 's/+/ /g')\"");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (output, status, body) in [
             ("Content-Type:text/plain\\n\\nhello", 200, "hello"),
             ("Content-Type:text/plain\\r\\n\\r\\nhello", 200, "hello"),
@@ -85,7 +85,7 @@ fn a_faulty_header_is_a_bad_gateway_and_a_line_for_the_operator() {
         for (number, (fault, _)) in faults.iter().enumerate() {
             script(&tree, &number.to_string(), fault);
         }
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (number, (fault, reason)) in faults.iter().enumerate() {
             for method in ["GET", "HEAD"] {
                 let response = stage.ask(&format!("{method} /tool/{number}"));
@@ -111,7 +111,7 @@ fn what_is_the_business_of_the_gateway_is_ignored() {
         for (number, head) in heads.iter().enumerate() {
             script(&tree, &number.to_string(), &format!("printf '{head}\\nhello'"));
         }
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (number, head) in heads.iter().enumerate() {
             let response = stage.ask(&format!("GET /tool/{number}"));
             assert_eq!((response.status, text(&response)), (200, "hello"), "{head}");
@@ -131,7 +131,7 @@ fn a_response_that_fails_after_its_header_is_cut_off() {
         let head = "printf 'Content-Type: a/b\\n";
         script(&tree, "short", &format!("{head}Content-Length: 10\\n\\nhello'"));
         script(&tree, "killed", &format!("{head}\\nhello'; kill -SEGV $$"));
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for name in ["short", "killed"] {
             for version in ["HTTP/1.1", "HTTP/1.0"] {
                 let mut client = stage.connect();
@@ -163,7 +163,7 @@ fn a_request_is_handed_over_to_another_path() {
             "show",
             "printf 'Content-Type: a/b\\n\\n%s' \"$REQUEST_METHOD $REQUEST_URI $CONTENT_LENGTH$CONTENT_TYPE\"; cat",
         );
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (path, status, body) in [
             ("go?/a.txt", 200, "a file"),
             ("go?//a.txt", 200, "a file"),
@@ -207,7 +207,7 @@ fn content_is_sent_while_it_is_made() {
             "printf 'Content-Type: a/b\\n\\n'; for n in 1 2 3; do echo $n; sleep 0.2; done",
         );
         script(&tree, "much", "printf 'Content-Type: a/b\\n\\n'; head -c 3000000 /dev/zero");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(text(&stage.ask("GET /tool/slow")), "1\n2\n3\n");
         let mut clients: Vec<_> = (0..4).map(|_| stage.connect()).collect();
         for client in &mut clients {
@@ -239,7 +239,7 @@ fn a_head_request_lets_the_program_end() {
             done.display()
         );
         script(&tree, "run", &text);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let response = stage.ask("HEAD /tool/run");
         assert_eq!((response.status, response.header("Content-Length")), (200, Some("7")));
         wait_for_end(pid_in(&tree, "done"));
@@ -257,7 +257,7 @@ fn a_program_is_stopped_when_its_client_breaks_the_body_off_behind_the_header() 
         script(&tree, "reads", &format!("{pid}; {begin}; cat > /dev/null; exec sleep 60"));
         script(&tree, "deaf", &format!("exec <&-; {pid}; {begin}; exec sleep 60"));
         script(&tree, "ends", &format!("{begin}; cat > /dev/null; sleep 0.5; printf ' and ended'"));
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let begun = |client: &mut testkit::Client| {
             let mut seen = Vec::new();
             while !seen.ends_with(b"begun\r\n") {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub(crate) mod stage;
+
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -16,7 +18,7 @@ use std::time::{Instant, SystemTime};
 
 use ring::{Choice, Ring};
 pub(crate) use testkit::request;
-use testkit::{Address, Client, Response, Server};
+use testkit::{Address, Client, Response, Server, Tree};
 
 /// The binary under test.
 pub(crate) const SAMUM: &str = env!("CARGO_BIN_EXE_samum");
@@ -62,6 +64,15 @@ pub(crate) fn command(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) ->
 #[track_caller]
 pub(crate) fn serve(driver: &str, dir: impl AsRef<OsStr>, options: &[&str]) -> Server {
     Server::spawn(&mut command(driver, dir, options)).expect("the server starts")
+}
+
+/// Serves by this configuration, which becomes the file `samum.toml` of the tree.
+#[track_caller]
+pub(crate) fn serve_config(tree: &Tree, config: &str) -> Server {
+    tree.write("samum.toml", config);
+    let mut command = Command::new(SAMUM);
+    command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
+    Server::spawn(&mut command).expect("the server starts")
 }
 
 /// A connection to the server.

@@ -10,7 +10,7 @@ use crate::common::{SOON, on_both_drivers_at_once, wait_until};
 use crate::fastcgi::application::{
     Act, Seen, application, application_of_tcp, end, of_request, output, record,
 };
-use crate::fastcgi::stage::{Php, Stage, on_both_drivers, text, tree};
+use crate::fastcgi::stage::{Php, on_both_drivers, serve, serve_route, serve_with, text, tree};
 
 const MIB: usize = 1024 * 1024;
 
@@ -62,7 +62,7 @@ fn what_is_no_response_is_a_bad_gateway_and_a_line_for_the_operator() {
         ] {
             let tree = scripts();
             let _seen = application(&tree.path().join("php.sock"), vec![act.clone()]);
-            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let stage = serve_with(driver, &tree, "", "timeout-upstream = 1\n");
             let mut client = stage.connect();
             client.send(request("GET /")).unwrap();
             if status == 200 {
@@ -96,7 +96,7 @@ fn records_without_content_give_an_application_no_more_time() {
         ] {
             let tree = scripts();
             let _seen = application(&tree.path().join("php.sock"), vec![Act::Drip(drops.clone())]);
-            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let stage = serve_with(driver, &tree, "", "timeout-upstream = 1\n");
             let mut client = stage.connect();
             let before = Instant::now();
             client.send(request("GET /")).unwrap();
@@ -134,7 +134,7 @@ fn text_for_the_operator_is_bounded_and_gives_an_application_no_more_time_withou
         ] {
             let tree = scripts();
             let _seen = application(&tree.path().join("php.sock"), vec![act]);
-            let stage = Stage::with(driver, &tree, "", &format!("timeout-upstream = {seconds}\n"));
+            let stage = serve_with(driver, &tree, "", &format!("timeout-upstream = {seconds}\n"));
             assert_eq!(stage.ask("GET /").status, status, "{line}");
             stage.wait_for_log(line);
             let lines = stage.server.stderr().iter().filter(|line| line.ends_with("text")).count();
@@ -153,7 +153,7 @@ fn an_application_that_writes_much_keeps_no_fault_out_of_the_log() {
         let act = Act::Close(whole);
         let _seen =
             application(&tree.path().join("php.sock"), vec![act.clone(), act, Act::Close(end(0))]);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for status in [200, 200, 502] {
             assert_eq!(stage.ask("GET /").status, status);
         }
@@ -169,7 +169,7 @@ fn an_application_that_takes_nothing_of_an_upload_is_a_gateway_timeout() {
         let tree = scripts();
         let _seen = application(&tree.path().join("php.sock"), vec![Act::Ignore]);
         let keys = "timeout-upstream-send = 1\ntimeout-upstream = 600\n";
-        let stage = Stage::with(driver, &tree, "", keys);
+        let stage = serve_with(driver, &tree, "", keys);
         let mut client = stage.connect();
         // More than the socket takes, and less than samum and the sockets of the client do.
         let length = 600_000;
@@ -191,7 +191,7 @@ fn an_upload_that_comes_slowly_takes_no_process_of_the_application() {
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let acts = vec![Act::Close(response.clone()), Act::Close(response)];
         let seen = application(&tree.path().join("php.sock"), acts);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let mut slow = stage.connect();
         slow.send(request("POST /\nContent-Length: 10")).unwrap();
         slow.send(b"01234").unwrap();
@@ -214,7 +214,7 @@ fn a_long_upload_takes_no_process_before_the_buffer_is_full() {
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let acts = vec![Act::Close(response); 4];
         let seen = application(&tree.path().join("php.sock"), acts);
-        let stage = Stage::with(driver, &tree, "", "buffer = '3MiB'\n");
+        let stage = serve_with(driver, &tree, "", "buffer = '3MiB'\n");
         let body: Vec<u8> = (0u8..251).cycle().take(5 * MIB).collect();
         for (first, length) in [(2 * MIB, 3 * MIB), (2 * MIB, 5 * MIB)] {
             let body = &body[..length];
@@ -241,7 +241,7 @@ fn an_upload_beyond_the_buffer_reaches_its_process_while_it_comes() {
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let (address, seen) = application_of_tcp(vec![Act::Close(response)]);
         let route = format!("fastcgi = {{ server = '{address}', root = '/srv' }}");
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         let mut slow = stage.connect();
         slow.send(request(&format!("POST /x?long\nContent-Length: {}", 2 * MIB))).unwrap();
         slow.send(vec![b'x'; MIB - 1]).unwrap();
@@ -265,7 +265,7 @@ fn the_oldest_of_too_many_long_uploads_is_passed_on() {
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let (address, seen) = application_of_tcp(vec![Act::Close(response); 4]);
         let route = format!("fastcgi = {{ server = '{address}', root = '/srv' }}\nbuffer = '8MiB'");
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         let asked = || stage.count("samum_upstream_requests_in_flight", &[]);
         let body = vec![b'x'; 8 * MIB];
         let mut all: Vec<_> = (0..4).map(|_| stage.connect()).collect();
@@ -296,7 +296,7 @@ fn a_request_does_not_wait_for_slow_uploads_that_the_buffer_holds() {
     on_both_drivers_at_once(|driver| {
         let tree = tree().file("www/index.php", SCRIPT);
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::with(driver, &tree, "", "buffer = '8MiB'\n");
+        let stage = serve_with(driver, &tree, "", "buffer = '8MiB'\n");
         let digest = |length: usize| match length {
             0 => "d41d8cd98f00b204e9800998ecf8427e",
             length if length == 2 * MIB => "22b5d52b7d06e1b2b44f0fe3162e90e2",
@@ -340,7 +340,7 @@ fn a_long_upload_that_stops_ends_with_a_408_and_no_process_hears_of_it() {
             "fastcgi = {{ server = 'unix:{}/php.sock', root = '/srv' }}",
             tree.path().display()
         );
-        let stage = Stage::in_server(driver, &tree, "timeout-header = 1", &route);
+        let stage = serve_route(driver, &tree, "timeout-header = 1", &route);
         let mut slow = stage.connect();
         slow.send(request(&format!("POST /\nContent-Length: {}", 2 * MIB))).unwrap();
         slow.send(vec![b'x'; MIB / 2]).unwrap();
@@ -355,7 +355,7 @@ fn a_long_upload_that_stops_ends_with_a_408_and_no_process_hears_of_it() {
 fn no_application_is_a_bad_gateway() {
     on_both_drivers(|driver| {
         let tree = scripts();
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(stage.ask("GET /").status, 502);
         assert_eq!(text(&stage.ask("GET /a.txt")), "a file");
         stage.wait_for_log("php.sock");
@@ -377,7 +377,7 @@ fn a_response_that_is_cut_is_not_made_to_look_whole() {
         ] {
             let tree = scripts();
             let _seen = application(&tree.path().join("php.sock"), vec![act.clone()]);
-            let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+            let stage = serve_with(driver, &tree, "", "timeout-upstream = 1\n");
             let mut client = stage.connect();
             client.send(request("GET /")).unwrap();
             client.response().expect_err(&format!("{act:?}"));
@@ -392,7 +392,7 @@ fn more_than_was_announced_is_dropped() {
         let long = output("Content-Type: a/b\r\nContent-Length: 2\r\n\r\nhello");
         let act = Act::Close([long, output("more"), end(0)].concat());
         let _seen = application(&tree.path().join("php.sock"), vec![act]);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(text(&stage.ask("GET /")), "he");
         stage.wait_for_log("php.sock /: it sent more than its Content-Length");
         assert_eq!(stage.count(PROXIED, &[("event", "surplus")]), 1);
@@ -412,7 +412,7 @@ fn a_body_of_a_status_that_has_none_is_dropped_and_told() {
         ];
         let act = |header| Act::Close([output(&format!("{header}\r\nbody")), end(0)].concat());
         let _seen = application(&tree.path().join("php.sock"), headers.map(act).into());
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (request, status, surplus) in
             [("GET /", 204, 1), ("GET /", 304, 2), ("GET /", 302, 2), ("HEAD /", 200, 2)]
         {
@@ -434,7 +434,7 @@ fn a_connection_is_kept_if_that_is_wanted_and_a_closed_one_is_tried_again() {
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let acts = vec![Act::Keep(2, response.clone()), Act::Keep(2, response)];
         let seen = application(&tree.path().join("php.sock"), acts);
-        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        let stage = serve_with(driver, &tree, ", keep = true", "");
         for _ in 0..4 {
             assert_eq!(text(&stage.ask("GET /")), "hello");
         }
@@ -455,7 +455,7 @@ fn what_is_behind_a_response_is_not_for_the_next_request() {
         let surplus = [response(&long), response("evil")].concat();
         let acts = vec![Act::Turns(vec![response("hello"), surplus]), Act::Wait(response("good"))];
         let seen = application(&tree.path().join("php.sock"), acts);
-        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        let stage = serve_with(driver, &tree, ", keep = true", "");
         assert_eq!(text(&stage.ask("GET /")), "hello");
         let mut client = stage.connect();
         let post = [request("POST /\nContent-Length: 1").as_bytes(), b"x"].concat();
@@ -496,7 +496,7 @@ fn what_comes_late_for_one_request_is_not_for_the_next() {
                 Act::Verbatim([1, 2, 3].map(|id| of_request(id, response("good"))).to_vec()),
             ];
             let seen = application(&tree.path().join("php.sock"), acts);
-            let stage = Stage::with(driver, &tree, ", keep = true", "");
+            let stage = serve_with(driver, &tree, ", keep = true", "");
             assert_eq!(text(&stage.ask("GET /")), "hello");
             let mut client = stage.connect();
             client.send(request("GET /")).unwrap();
@@ -523,7 +523,7 @@ fn a_post_is_not_sent_twice() {
         let acts =
             vec![Act::Keep(1, response.clone()), Act::Close(Vec::new()), Act::Close(response)];
         let seen = application(&tree.path().join("php.sock"), acts);
-        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        let stage = serve_with(driver, &tree, ", keep = true", "");
         assert_eq!(text(&stage.ask("GET /")), "hello");
         // The application closes the link: the content is not to go through it.
         std::thread::sleep(Duration::from_millis(200));
@@ -545,7 +545,7 @@ fn a_client_that_leaves_ends_the_request() {
         let content = output(&"x".repeat(60_000)).repeat(10);
         let act = Act::Wait([output("Content-Type: a/b\r\n\r\n"), content].concat());
         let seen = application(&tree.path().join("php.sock"), vec![act]);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let mut client = stage.connect();
         client.send(request("GET /")).unwrap();
         client.read_exactly(20).unwrap();
@@ -568,7 +568,7 @@ fn a_connection_is_kept_for_others_if_a_client_leaves_before_the_end() {
         let head = output("Content-Type: a/b\r\nContent-Length: 62464\r\n\r\n");
         let act = Act::Drip(vec![[head, content].concat(), end(0)]);
         let seen = application(&tree.path().join("php.sock"), vec![act]);
-        let mut stage = Stage::with(driver, &tree, ", keep = true", "buffer = '62KiB'\n");
+        let mut stage = serve_with(driver, &tree, ", keep = true", "buffer = '62KiB'\n");
         let mut client = stage.connect();
         client.send(request("GET /index.php")).unwrap();
         client.read_exactly(20).unwrap();
@@ -590,7 +590,7 @@ fn a_client_that_leaves_before_its_response_is_in_the_log() {
     on_both_drivers(|driver| {
         let tree = scripts();
         let seen = application(&tree.path().join("php.sock"), vec![Act::Wait(Vec::new())]);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
         let mut client = stage.connect();
         client.send(request("GET /a/path?b\nUser-Agent: it")).unwrap();
@@ -618,7 +618,7 @@ fn a_client_that_leaves_before_its_response_is_in_the_log() {
 fn a_body_that_is_too_long_is_logged_with_its_request() {
     on_both_drivers(|driver| {
         let tree = scripts();
-        let stage = Stage::with(driver, &tree, "", "max-body = '1m'");
+        let stage = serve_with(driver, &tree, "", "max-body = '1m'");
         let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
         let mut client = stage.connect();
         client.send(request("PUT /a/path?b\nUser-Agent: it\nTransfer-Encoding: chunked")).unwrap();
@@ -645,7 +645,7 @@ fn a_request_that_the_shutdown_cuts_off_is_in_the_log() {
     on_both_drivers_at_once(|driver| {
         let tree = scripts();
         let seen = application(&tree.path().join("php.sock"), vec![Act::Wait(Vec::new())]);
-        let mut stage = Stage::new(driver, &tree);
+        let mut stage = serve(driver, &tree);
         let log = || fs::read_to_string(tree.path().join("access.log")).unwrap_or_default();
         let mut client = stage.connect();
         client.send(request("GET /a/path?b\nUser-Agent: it")).unwrap();
@@ -677,9 +677,10 @@ fn another_server_is_asked_if_one_has_too_much_to_do() {
         let _busy = application(&tree.path().join("busy.sock"), busy);
         let _seen = application(&tree.path().join("php.sock"), vec![Act::Close(response); 20]);
         let servers = format!("['unix:{root}/busy.sock', 'unix:{root}/php.sock']");
-        let stage = Stage::of_route(
+        let stage = serve_route(
             driver,
             &tree,
+            "",
             &format!("fastcgi = {{ server = {servers}, root = '/x' }}"),
         );
         for _ in 0..6 {
@@ -704,9 +705,10 @@ fn the_longest_body_that_is_collected_leaves_at_once() {
         let tree = scripts();
         let response = [output("Content-Type: a/b\r\n\r\nhello"), end(0)].concat();
         let (address, seen) = application_of_tcp(vec![Act::Close(response)]);
-        let stage = Stage::of_route(
+        let stage = serve_route(
             driver,
             &tree,
+            "",
             &format!("fastcgi = {{ server = '{address}', root = '/x' }}"),
         );
         let body: Vec<u8> = (0..1024 * 1024_u32).map(|at| at.to_le_bytes()[1]).collect();
@@ -724,7 +726,7 @@ fn a_response_that_the_client_has_whole_is_not_said_to_be_cut() {
         let act = Act::Close(whole);
         let _seen = application(&tree.path().join("php.sock"), vec![act]);
         // Of a connection that is not kept the end is not waited for.
-        let stage = Stage::with(driver, &tree, ", keep = true", "");
+        let stage = serve_with(driver, &tree, ", keep = true", "");
         assert_eq!(text(&stage.ask("GET /")), "hello");
         stage.wait_for_log("php.sock /: the connection was closed; its response was whole");
         assert_eq!(stage.count(PROXIED, &[("event", "failed")]), 1);
@@ -737,7 +739,7 @@ fn a_post_to_a_directory_without_its_slash_is_sent_there_with_its_body() {
     on_both_drivers(|driver| {
         let tree = scripts();
         tree.write("www/dir ectory/index.php", "");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for method in ["POST", "PUT", "BREW"] {
             // Of the first the directory is not known yet.
             for body in ["", "a body"] {
@@ -757,7 +759,7 @@ fn a_post_to_a_directory_without_its_slash_is_sent_there_with_its_body() {
 fn rfc9110_10_2_1_a_file_beside_scripts_takes_fewer_methods_than_they_do() {
     on_both_drivers(|driver| {
         let tree = scripts();
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let (of_files, of_scripts) =
             ("GET, HEAD, OPTIONS", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         for (head, status, allow) in [
@@ -787,7 +789,7 @@ fn the_index_with_path_info_is_run_where_urls_are_clean() {
             "files = '{root}/www'\nindex = ['index.php', 'index.html']\nclean-urls = true\n\
              fastcgi = 'unix:{root}/php.sock'"
         );
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         // Of the first the file is not known yet.
         for body in ["", "a body", ""] {
             let response = stage.post("POST /index.php/b?c", body.as_bytes());
@@ -820,7 +822,7 @@ fn a_response_that_has_begun_is_cut_off_with_its_upload() {
             let tree = scripts();
             let act = Act::Early(bytes.clone());
             let seen = application(&tree.path().join("php.sock"), vec![act]);
-            let stage = Stage::with(driver, &tree, keys, "buffer = '64KiB'\n");
+            let stage = serve_with(driver, &tree, keys, "buffer = '64KiB'\n");
             let mut client = stage.connect();
             client.send(request(&format!("POST /\nContent-Length: {}", 2 * MIB))).unwrap();
             // More than is collected before the application hears of it, and not more than its socket takes: nothing can
@@ -857,7 +859,7 @@ fn a_process_of_php_is_free_once_its_upload_is_broken_off() {
         let _php = or_skip!(Php::start(&tree));
         // The script begins before the body has come.
         let keys = ", environment = { PHP_VALUE = 'enable_post_data_reading=0' }";
-        let stage = Stage::with(driver, &tree, keys, "buffer = '64KiB'\n");
+        let stage = serve_with(driver, &tree, keys, "buffer = '64KiB'\n");
         let mut clients = Vec::new();
         for _ in 0..2 {
             let mut client = stage.connect();

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use testkit::Tree;
 
 use crate::fastcgi::application::{Act, Seen, application, end, output};
-use crate::fastcgi::stage::{Stage, on_both_drivers, text, tree};
+use crate::fastcgi::stage::{Stage, on_both_drivers, serve, serve_route, serve_with, text, tree};
 
 const FILE: &str = "0123456789";
 
@@ -33,7 +33,7 @@ fn stage<'a>(driver: &str, tree: &Tree, headers: impl Iterator<Item = &'a str>) 
         "[[site.route]]\npath = '/inner/'\nfiles = '{root}/inner'\ninternal = true\n\
          [[site.route]]\npath = '/all/'\nfiles = '{root}/www'\ninternal = true\n"
     );
-    Stage::with(driver, tree, "", &routes)
+    serve_with(driver, tree, "", &routes)
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn both_fields_hand_out_the_same_files() {
              [[site.route]]\npath = '/inner/cgi-bin/'\ncgi = '{root}/inner/cgi-bin'\n\
              [[site.route]]\npath = '/all/'\nfiles = '{root}/www'\ninternal = true\n"
         );
-        let stage = Stage::with(driver, &tree, "", &routes);
+        let stage = serve_with(driver, &tree, "", &routes);
         for two in headers.chunks(2) {
             let statuses: Vec<_> = two
                 .iter()
@@ -261,7 +261,7 @@ fn a_script_is_not_sent_however_its_name_is_spelled() {
              [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n"
         );
         for (route, prefixes) in [(beside, ["/", "/all/www/"]), (own, ["/", "/static/"])] {
-            let stage = Stage::of_route(driver, &tree, &route);
+            let stage = serve_route(driver, &tree, "", &route);
             for prefix in prefixes {
                 let spelled = names.iter().flat_map(|name| {
                     let name = name.replace(' ', "%20");
@@ -327,7 +327,7 @@ fn a_script_behind_a_link_is_not_sent() {
              [[site.route]]\npath = '/other/'\nfiles = '{root}/other'\nsymlinks = 'follow'\n\
              [[site.route]]\npath = '/cgi-bin/'\ncgi = '{root}/www/cgi-bin'\n"
         );
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         let names = ["a.html", "hop.css", "tool.txt", "a.txt", "disk.txt", "d/index.php"];
         let below = |prefix: &'static str| names.map(|name| format!("{prefix}{name}"));
         let paths = [below("/"), below("/static/"), below("/other/www/")].concat();
@@ -360,7 +360,7 @@ fn the_type_is_that_of_the_file_if_the_application_names_none() {
         ];
         let acts = cases.iter().map(|(out, ..)| Act::Close([output(out), end(0)].concat()));
         let _seen = application(&tree.path().join("php.sock"), acts.collect());
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (out, status, body, content_type) in cases {
             let response = stage.ask("GET /");
             assert_eq!((response.status, text(&response)), (status, body), "{out}");
@@ -398,7 +398,7 @@ fn rfc3875_6_2_2_a_local_redirect_is_answered_as_if_the_client_had_asked() {
              [[site.route]]\npath = '/all/'\nfiles = '{root}/www'\ninternal = true\n\
              [[site.route]]\npath = '/server/'\nproxy = 'unix:{root}/none'\n"
         );
-        let stage = Stage::with(driver, &tree, "", &routes);
+        let stage = serve_with(driver, &tree, "", &routes);
         for (status, body) in [
             (200, "script"),
             (200, "script"),
@@ -474,7 +474,7 @@ fn a_local_redirect_to_a_path_that_has_another_form_sends_the_client_there_for_n
              [[site.route]]\npath = '/gone/'\nstatus = 410\n\
              [[site.route]]\npath = '/files/'\nfiles = '{root}/www'\nclean-urls = true\nlisting = true\n"
         );
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         for (index, (to, location)) in cases.iter().enumerate() {
             let response = match index {
                 7 => stage.post("POST /x.php?client", b"a body"),

@@ -6,7 +6,7 @@ use std::fs;
 use testkit::{Tree, or_skip, request};
 
 use crate::common::{SOON, wait_until};
-use crate::fastcgi::stage::{Php, Stage, on_both_drivers, text, tree};
+use crate::fastcgi::stage::{Php, on_both_drivers, serve, serve_route, serve_with, text, tree};
 
 /// Prints some variables, and a digest of the content.
 const SHOW: &str = r#"<?php
@@ -41,7 +41,7 @@ fn a_path_leads_to_a_script_or_a_file() {
     on_both_drivers(|driver| {
         let tree = scripts();
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::with(driver, &tree, ", environment = { APP = 'x' }", "");
+        let stage = serve_with(driver, &tree, ", environment = { APP = 'x' }", "");
         let long = format!("/sub/show.php/{}", "n".repeat(300));
         for (path, name, info) in [
             ("/", "/index.php", "-"),
@@ -112,7 +112,7 @@ fn a_body_reaches_the_script() {
     on_both_drivers(|driver| {
         let tree = scripts();
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let long: Vec<u8> = (0u8..251).cycle().take(10 * 1024 * 1024).collect();
         let digest = |bytes: &[u8]| match bytes.len() {
             0 => "0 d41d8cd98f00b204e9800998ecf8427e",
@@ -153,7 +153,7 @@ fn a_script_learns_the_length_of_a_body_in_chunks_that_has_come_before_the_file_
     on_both_drivers(|driver| {
         let tree = scripts();
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let mut client = stage.connect();
         let head = request("POST /sub/show.php\nTransfer-Encoding: chunked");
         client.send(head + "5\r\nhello\r\n0\r\n\r\n").unwrap();
@@ -169,7 +169,7 @@ fn a_script_is_not_run_for_a_body_that_is_longer_than_its_route_allows() {
     on_both_drivers(|driver| {
         let tree = scripts();
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::with(driver, &tree, "", "max-body = 5");
+        let stage = serve_with(driver, &tree, "", "max-body = 5");
         let chunked = "POST /sub/show.php\nTransfer-Encoding: chunked";
         for _ in 0..2 {
             let mut client = stage.connect();
@@ -199,7 +199,7 @@ fn a_directory_leads_to_the_first_index_that_it_has() {
         let route = format!(
             "files = '{root}/www'\nindex = ['index.php', 'index.html']\nfastcgi = 'unix:{root}/php.sock'"
         );
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         let leads_to = |head: &str, expected: &str| {
             assert!(wait_until(SOON, || text(&stage.ask(head)) == expected), "{head}: {expected}");
         };
@@ -238,7 +238,7 @@ fn responses_are_streamed() {
             .file("www/gone.php", "<?php http_response_code(404); echo 'nothing';");
         let _php = or_skip!(Php::start(&tree));
         for keep in ["", ", keep = true"] {
-            let stage = Stage::with(driver, &tree, keep, "buffer = '64k'\n");
+            let stage = serve_with(driver, &tree, keep, "buffer = '64k'\n");
             let mut client = stage.connect();
             for count in [1, 64, 8192] {
                 client.send(request(&format!("GET /many.php?n={count}"))).unwrap();
@@ -277,7 +277,7 @@ fn scripts_that_fail_are_told_to_the_client_and_the_operator() {
             )
             .file("www/sleep.php", "<?php sleep(4); echo 'late';");
         let _php = or_skip!(Php::start(&tree));
-        let stage = Stage::with(driver, &tree, "", "timeout-upstream = 1\n");
+        let stage = serve_with(driver, &tree, "", "timeout-upstream = 1\n");
         let counted = |event| stage.count("samum_proxy_requests_total", &[("event", event)]);
         assert_eq!(text(&stage.ask("GET /exit.php")), "said");
         assert_eq!(text(&stage.ask("GET /log.php?secret")), "fine");
@@ -307,7 +307,7 @@ fn without_files_the_application_decides_what_exists() {
         let _php = or_skip!(Php::start(&tree));
         let root = tree.path().display();
         let route = format!("fastcgi = {{ server = 'unix:{root}/php.sock', root = '{root}/www' }}");
-        let stage = Stage::of_route(driver, &tree, &route);
+        let stage = serve_route(driver, &tree, "", &route);
         for (path, name, info) in [
             ("/", "/index.php", "-"),
             ("/sub/show.php/x", "/sub/show.php", "/x"),
@@ -338,7 +338,7 @@ fn the_scheme_is_that_which_a_trusted_proxy_says() {
         let route = format!(
             "files = '{root}/www'\nindex = 'index.php'\nfastcgi = {{ server = 'unix:{root}/php.sock' }}\n"
         );
-        let trusted = Stage::in_server(driver, &tree, "trusted-proxies = ['127.0.0.1']", &route);
+        let trusted = serve_route(driver, &tree, "trusted-proxies = ['127.0.0.1']", &route);
         for (fields, expected) in [
             ("X-Forwarded-Proto: https", "on https 443 https - "),
             ("X-Forwarded-Proto: https\nX-Forwarded-Port: 8443", "on https 8443 https - "),
@@ -348,7 +348,7 @@ fn the_scheme_is_that_which_a_trusted_proxy_says() {
         ] {
             assert_eq!(text(&trusted.ask(&format!("GET /\n{fields}"))), expected, "{fields}");
         }
-        let plain = Stage::of_route(driver, &tree, &route);
+        let plain = serve_route(driver, &tree, "", &route);
         let alone = text(&plain.ask("GET /")).to_owned();
         assert!(alone.starts_with("- http ") && alone.ends_with(" - - "), "{alone}");
         for fields in ["X-Forwarded-Proto: https\nX-Forwarded-Port: 8443", "Forwarded: proto=https"]

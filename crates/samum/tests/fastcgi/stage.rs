@@ -1,15 +1,14 @@
 //! A server with scripts, and php-fpm.
 
-use core::time::Duration;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use testkit::metrics::Metrics;
-use testkit::{Client, Response, Server, Tree, request, tether};
+use testkit::{Tree, tether};
 
 pub(crate) use crate::common::on_both_drivers;
-use crate::common::{SAMUM, SOON, wait_until};
+pub(crate) use crate::common::stage::{Stage, text};
+use crate::common::{SOON, wait_until};
 
 /// The names by which php-fpm is installed.
 const PHP_FPM: [&str; 5] = [
@@ -67,91 +66,30 @@ impl Drop for Php {
     }
 }
 
-/// The server.
-pub(crate) struct Stage {
-    pub(crate) server: Server,
+/// Runs the scripts in `www` by the application at `php.sock`.
+pub(crate) fn serve(driver: &str, tree: &Tree) -> Stage {
+    serve_with(driver, tree, "", "")
 }
 
-impl Stage {
-    /// Runs the scripts in `www` by the application at `php.sock`.
-    pub(crate) fn new(driver: &str, tree: &Tree) -> Self {
-        Self::with(driver, tree, "", "")
-    }
-
-    /// The same with these keys of the table `fastcgi`, and of the route.
-    pub(crate) fn with(driver: &str, tree: &Tree, keys: &str, of_route: &str) -> Self {
-        let root = tree.path().display();
-        let route = format!(
-            "files = '{root}/www'\nindex = 'index.php'\nfallback = '/index.php'\n\
-             fastcgi = {{ server = 'unix:{root}/php.sock'{keys} }}\n{of_route}"
-        );
-        Self::of_route(driver, tree, &route)
-    }
-
-    /// A server with this route for all paths.
-    pub(crate) fn of_route(driver: &str, tree: &Tree, route: &str) -> Self {
-        Self::in_server(driver, tree, "", route)
-    }
-
-    /// The same with these keys of the table `server`.
-    pub(crate) fn in_server(driver: &str, tree: &Tree, keys: &str, route: &str) -> Self {
-        let root = tree.path().display();
-        let config = format!(
-            "[server]\nthreads = 1\ndriver = '{driver}'\n{keys}\n\
-             [[site]]\nlisten = ['127.0.0.1:0']\n\
-             log = {{ file = '{root}/access.log', format = 'json' }}\n\
-             [[site.route]]\n{route}\n\
-             [[site.route]]\npath = '/metrics'\nmetrics = true\n"
-        );
-        tree.write("samum.toml", config.as_str());
-        let mut command = Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        Self { server: Server::spawn(&mut command).expect("the server starts") }
-    }
-
-    /// A connection.
-    pub(crate) fn connect(&self) -> Client {
-        let mut client = Client::connect(&self.server.address()).unwrap();
-        client.set_limit(Duration::from_secs(30));
-        client
-    }
-
-    /// The response to a request on a connection of its own.
-    #[track_caller]
-    pub(crate) fn ask(&self, head: &str) -> Response {
-        let mut client = self.connect();
-        client.send(request(head)).unwrap();
-        let response = if head.starts_with("HEAD ") { client.head() } else { client.response() };
-        response.unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
-    }
-
-    /// The response to a request with a body.
-    #[track_caller]
-    pub(crate) fn post(&self, head: &str, body: &[u8]) -> Response {
-        let mut client = self.connect();
-        client.send(request(&format!("{head}\nContent-Length: {}", body.len()))).unwrap();
-        client.send(body).unwrap();
-        client.response().unwrap_or_else(|error| panic!("no response to {head:?}: {error}"))
-    }
-
-    /// One of the numbers of the server.
-    #[track_caller]
-    pub(crate) fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        let metrics = Metrics::parse(text(&self.ask("GET /metrics"))).unwrap();
-        assert!(metrics.all(name, labels).next().is_some(), "no {name} {labels:?}");
-        metrics.sum(name, labels).to_string().parse().expect("a whole number")
-    }
-
-    /// Waits for a line for the operator that contains `text`.
-    #[track_caller]
-    pub(crate) fn wait_for_log(&self, text: &str) {
-        let line = self.server.wait_for_stderr(text, SOON);
-        assert!(line.is_some(), "no {text:?} in {:#?}", self.server.stderr());
-    }
+/// The same with these keys of the table `fastcgi`, and of the route.
+pub(crate) fn serve_with(driver: &str, tree: &Tree, keys: &str, of_route: &str) -> Stage {
+    let root = tree.path().display();
+    let route = format!(
+        "files = '{root}/www'\nindex = 'index.php'\nfallback = '/index.php'\n\
+         fastcgi = {{ server = 'unix:{root}/php.sock'{keys} }}\n{of_route}"
+    );
+    serve_route(driver, tree, "", &route)
 }
 
-/// The text of a body.
-#[track_caller]
-pub(crate) fn text(response: &Response) -> &str {
-    core::str::from_utf8(&response.body).unwrap()
+/// A server with these keys of the table `server`, and this route for all paths.
+pub(crate) fn serve_route(driver: &str, tree: &Tree, keys: &str, route: &str) -> Stage {
+    let root = tree.path().display();
+    let config = format!(
+        "[server]\nthreads = 1\ndriver = '{driver}'\n{keys}\n\
+         [[site]]\nlisten = ['127.0.0.1:0']\n\
+         log = {{ file = '{root}/access.log', format = 'json' }}\n\
+         [[site.route]]\n{route}\n\
+         [[site.route]]\npath = '/metrics'\nmetrics = true\n"
+    );
+    Stage::new(tree, &config)
 }

@@ -10,7 +10,7 @@ use testkit::{Address, Content, Server, request};
 
 use crate::common::{SOON, on_both_drivers_at_once};
 use crate::fastcgi::application::{Act, Seen, application, end, output};
-use crate::fastcgi::stage::{Stage, tree};
+use crate::fastcgi::stage::{serve, tree};
 
 const MIB: usize = 1024 * 1024;
 const CHUNKED: &str = "POST /index.php\nTransfer-Encoding: chunked";
@@ -45,7 +45,7 @@ fn an_honest_slow_upload_reaches_the_application_while_others_fill_the_memory() 
             let answer = [output("Content-Type: a/b\r\n\r\nok"), end(0)].concat();
             let acts = vec![Act::Close(answer); usize::from(OTHERS) + 1];
             let seen = application(&tree.path().join("php.sock"), acts);
-            let stage = Stage::new(driver, &tree);
+            let stage = serve(driver, &tree);
             let body = Content::pseudo_random(3, 800_000).read(0, 800_000);
             let mut honest = stage.connect();
             honest.send(request(CHUNKED)).unwrap();

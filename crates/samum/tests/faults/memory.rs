@@ -6,15 +6,14 @@ use core::time::Duration;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
 use testkit::{Address, Client, Content, Server, Tree, skip};
 
 use crate::common::{
-    SAMUM, SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, text,
-    wait_until,
+    SOON, ask, ask_on, connect, on_both_drivers, request, resident_bytes, serve, serve_config,
+    text, wait_until,
 };
 
 const MIB: u64 = 1 << 20;
@@ -257,10 +256,7 @@ fn requests_that_are_sent_ahead_to_a_server_hold_little_more_than_one_buffer() {
                  [[site]]\nlisten = ['127.0.0.1:0']\n\
                  [[site.route]]\npath = '/'\nproxy = 'http://{origin}'\nbuffer = {BUFFER}\nsplice = false\n"
             );
-            tree.write("samum.toml", config.as_str());
-            let mut command = Command::new(SAMUM);
-            command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-            let server = Server::spawn(&mut command).unwrap();
+            let server = serve_config(&tree, &config);
             let mut victim = connect(&server);
             let mut ask_long = || assert_eq!(ask_on(&mut victim, "GET /long").body.len(), LONG);
             ask_long();

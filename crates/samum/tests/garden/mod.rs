@@ -5,11 +5,9 @@ mod origins;
 mod requests;
 mod responses;
 
-use std::process::Command;
-
 use testkit::{Address, Client, Server, Tree};
 
-use crate::common::SAMUM;
+use crate::common::serve_config;
 
 /// Serves all paths from the server at this address. `keys` are of the server.
 fn pass_on(driver: &str, tree: &Tree, address: &Address, keys: &str) -> Server {
@@ -18,10 +16,7 @@ fn pass_on(driver: &str, tree: &Tree, address: &Address, keys: &str) -> Server {
         "[server]\nthreads = 1\ndriver = '{driver}'\n{keys}\n[[site]]\nlisten = ['127.0.0.1:0']\n\
          [[site.route]]\npath = '/'\nproxy = 'http://{address}'\n"
     );
-    tree.write("samum.toml", config.as_str());
-    let mut command = Command::new(SAMUM);
-    command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-    Server::spawn(&mut command).expect("samum starts")
+    serve_config(tree, &config)
 }
 
 /// A connection.

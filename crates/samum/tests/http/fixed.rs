@@ -1,10 +1,8 @@
 //! Routes with `status`: responses that are always the same.
 
-use std::process::Command;
-
 use testkit::{Server, Tree, request};
 
-use crate::common::{SAMUM, ask, connect, on_both_drivers};
+use crate::common::{ask, connect, on_both_drivers, serve_config};
 
 fn serve(driver: &str, tree: &Tree) -> Server {
     let root = tree.path().display();
@@ -24,10 +22,7 @@ fn serve(driver: &str, tree: &Tree) -> Server {
          [[site.route]]\npath = '/own/'\nstatus = 203\ndeny = ['127.0.0.0/8']\n\
          [[site.route]]\npath = '/odd'\nstatus = 599\n"
     );
-    tree.write("samum.toml", config.as_str());
-    let mut command = Command::new(SAMUM);
-    command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-    Server::spawn(&mut command).expect("the server starts")
+    serve_config(tree, &config)
 }
 
 #[test]

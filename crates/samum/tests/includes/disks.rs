@@ -3,7 +3,7 @@
 use testkit::{HungDisk, or_skip, request};
 
 use crate::common::SOON;
-use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::includes::stage::{ERRMSG, on_both_drivers, serve_with, tree};
 
 #[test]
 fn a_stalled_disk_under_one_hole_delays_neither_the_text_before_nor_other_pages() {
@@ -19,7 +19,7 @@ fn a_stalled_disk_under_one_hole_delays_neither_the_text_before_nor_other_pages(
             "begin<!--#include virtual=\"/slow/hole.txt\"-->|<!--#include virtual=\"/a.txt\"-->end",
         );
         tree.write("www/other.html", "<!--#include virtual=\"/a.txt\"-->");
-        let stage = Stage::with(driver, &tree, disk.path(), "");
+        let stage = serve_with(driver, &tree, disk.path(), "");
         disk.set_hung(true);
         let mut client = stage.connect();
         client.send(request("GET /page.html")).unwrap();
@@ -55,7 +55,7 @@ fn a_hole_whose_disk_does_not_answer_in_time_is_an_error_message() {
         std::fs::create_dir(&place).unwrap();
         let disk = or_skip!(HungDisk::mount_beneath(&place, write));
         tree.write("www/page.html", "begin<!--#include virtual=\"/slow/hole.txt\"-->end");
-        let stage = Stage::with(driver, &tree, disk.path(), "timeout-disk = 1");
+        let stage = serve_with(driver, &tree, disk.path(), "timeout-disk = 1");
         disk.set_hung(true);
         assert_eq!(stage.page("/page.html"), format!("begin{ERRMSG}end"));
         assert_eq!(stage.ask("GET /slow/page.html").status, 503);

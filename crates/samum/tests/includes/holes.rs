@@ -13,7 +13,7 @@ use testkit::{Content, request};
 
 use crate::common::{SOON, wait_until};
 use crate::fastcgi::application::{end, output};
-use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::includes::stage::{ERRMSG, on_both_drivers, script, serve, serve_with, tree};
 
 /// A page with holes of all sizes between texts, and what it comes to.
 fn large_page(tree: &testkit::Tree) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn holes_are_filled_in_order() {
     on_both_drivers(|driver| {
         let tree = tree();
         let expected = large_page(&tree);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for _ in 0..3 {
             let response = stage.ask("GET /page.html");
             assert!(response.status == 200 && response.body == expected);
@@ -59,7 +59,7 @@ fn holes_are_filled_in_order() {
         for _ in 0..4 {
             assert!(client.response().unwrap().body == expected);
         }
-        let count = stage.count("samum_includes_total{event=\"begun\"}");
+        let count = stage.count("samum_includes_total", &[("event", "begun")]);
         assert_eq!(count, 7 * 20);
         // One whose end is that of the connection.
         let mut client = stage.connect();
@@ -94,7 +94,7 @@ fn holes_are_looked_for_side_by_side() {
              <!--#include virtual=\"/tool/failed\"-->4<!--#include virtual=\"/tool/last?x\"-->5",
         );
         tree.write("www/outer.html", "<<!--#include virtual=\"page.html\"-->>");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let expected = format!("1first2text3{ERRMSG}4last5");
         assert_eq!(stage.page("/page.html"), expected);
         fs::remove_file(tree.path().join("begun")).unwrap();
@@ -115,7 +115,7 @@ fn a_program_fills_a_hole_with_more_than_is_kept_for_a_client() {
             "www/page.html",
             "<!--#include virtual=\"/tool/much?1\"-->a<!--#include virtual=\"/tool/much?2\"-->b",
         );
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let body = stage.page("/page.html");
         assert_eq!(body.len(), 6_000_002);
         assert!(body.as_bytes()[3_000_000] == b'a' && body.ends_with("xb"));
@@ -134,9 +134,9 @@ fn a_client_that_leaves_ends_what_its_page_includes() {
             "begin<!--#include virtual=\"/tool/endless\"--><!--#include virtual=\"/inner.html\"-->",
         );
         // A client that has closed its side may still want its response, but not for long.
-        let stage = Stage::with(driver, &tree, tree.path(), "timeout-send = 1");
-        let started = || stage.count("samum_cgi_programs_total{event=\"started\"}");
-        let killed = || stage.count("samum_cgi_programs_total{event=\"killed\"}");
+        let stage = serve_with(driver, &tree, tree.path(), "timeout-send = 1");
+        let started = || stage.count("samum_cgi_programs_total", &[("event", "started")]);
+        let killed = || stage.count("samum_cgi_programs_total", &[("event", "killed")]);
         let mut client = stage.connect();
         client.send(request("GET /page.html")).unwrap();
         assert!(wait_until(SOON, || started() == 2));
@@ -154,7 +154,7 @@ fn an_if_without_endif_is_told_while_holes_wait() {
         script(&tree, "silent", "exec sleep 1000");
         let holes = "<!--#include virtual=\"/tool/silent\"-->".repeat(8);
         tree.write("www/page.html", format!("<!--#if expr=\"a\"-->{holes}").as_str());
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let mut client = stage.connect();
         client.send(request("GET /page.html")).unwrap();
         stage.wait_for_log("/page.html: line 1: an if has no endif");
@@ -172,7 +172,7 @@ fn a_program_that_dies_in_a_page_cuts_it() {
             "printf 'Content-Type: text/plain\\nContent-Length: 10\\n\\nx'; exit 1",
         );
         tree.write("www/page.html", "begin<!--#include virtual=\"/tool/dies\"-->end");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let mut client = stage.connect();
         client.send(request("GET /page.html")).unwrap();
         let bytes = client.read_to_end().unwrap();
@@ -198,7 +198,7 @@ fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
         tree.write("www/a.html", seven("/b.html").as_str());
         tree.write("www/b.html", seven("/c.html").as_str());
         tree.write("www/c.html", "<!--#echo var=\"none\"-->");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         // Each has 400 pages. Those for which there is no place yet wait until the turn of theirs has come.
         let clients: Vec<_> = (0..12)
             .map(|_| {
@@ -208,11 +208,11 @@ fn pages_that_wait_behind_a_slow_hole_leave_room_for_others() {
             })
             .collect();
         let all = 12 * OPEN_MAX;
-        let begun = || stage.count("samum_includes_total{event=\"begun\"}");
+        let begun = || stage.count("samum_includes_total", &[("event", "begun")]);
         assert!(wait_until(SOON, || begun() == all), "{} of {all}", begun());
         assert_eq!(stage.page("/c.html"), "(none)");
         assert_eq!(stage.page("/b.html"), "(none)".repeat(7));
-        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 0);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "failed")]), 0);
         drop(clients);
     });
 }
@@ -261,7 +261,7 @@ fn the_content_of_a_hole_waits_at_its_server_until_its_turn() {
             );
             tree.write("www/page.html", page.as_str());
             let has_sent = serve_once(&tree.path().join(socket), answer.clone());
-            let stage = Stage::new(driver, &tree);
+            let stage = serve(driver, &tree);
             let mut client = stage.connect();
             client.send(request("GET /page.html")).unwrap();
             let early = has_sent.recv_timeout(Duration::from_millis(700));

@@ -1,7 +1,7 @@
 //! What the pages of one response may take.
 
 use crate::common::resident_bytes;
-use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, tree};
+use crate::includes::stage::{ERRMSG, on_both_drivers, serve, tree};
 
 /// Bytes of memory that a response may take, with what the server itself begins to use.
 const RESPONSE_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -19,7 +19,7 @@ fn variables_of_pages_within_one_another_have_a_bound() {
             tree.write(format!("www/{page}.html"), text.as_str());
         }
         tree.write("www/last.html", "<!--#include virtual='/7.html'-->end");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert!(stage.page("/last.html").ends_with("end"));
         let before = resident_bytes(&stage.server);
         let shown = stage.page("/0.html");
@@ -48,7 +48,7 @@ fn a_page_with_many_includes_is_whole() {
         }
         tree.write("www/files.html", files.as_str());
         tree.write("www/pages.html", pages.as_str());
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for _ in 0..3 {
             assert_eq!(stage.page("/files.html"), expected);
             assert_eq!(stage.page("/pages.html"), expected);

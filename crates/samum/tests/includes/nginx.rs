@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use testkit::{Address, Client, request};
 
 use crate::common::{SOON, wait_until};
-use crate::includes::stage::{Stage, on_both_drivers, tree};
+use crate::includes::stage::{on_both_drivers, serve, tree};
 
 struct Nginx {
     child: Child,
@@ -87,7 +87,7 @@ fn pages_are_those_that_nginx_makes() {
     }
     let Some(nginx) = Nginx::start(&tree) else { testkit::skip!("nginx is not installed") };
     on_both_drivers(|driver| {
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (number, page) in pages.iter().enumerate() {
             for query in ["?a=1", "?a=2&b=3", "?a=%3Cb%3E&x=<>"] {
                 let path = format!("/{number}.html{query}");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::{SOON, wait_until};
-use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::includes::stage::{ERRMSG, on_both_drivers, script, serve, tree};
 
 #[test]
 fn directives_are_replaced_by_what_they_say() {
@@ -50,7 +50,7 @@ fn directives_are_replaced_by_what_they_say() {
             ("<!--#config errmsg=\"?\"--><!--#include virtual=\"/none.txt\"-->b", "?b".to_owned()),
             ("<!--#exec cmd=\"ls\"-->", ERRMSG.to_owned()),
         ];
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (page, expected) in cases {
             let path = tree.path().join("www/case.html");
             fs::write(tree.path().join("www/new"), page).unwrap();
@@ -75,7 +75,7 @@ fn a_page_has_no_validators_and_no_length() {
         tree.write("www/page.html", "a<!--#echo var=\"REQUEST_METHOD\"-->");
         tree.write("www/page.html.gz", "compressed");
         tree.write("www/plain.html", "<!-- no directive -->");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let conditions = "Accept-Encoding: gzip\nRange: bytes=0-0\nIf-None-Match: *\n\
                           If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT";
         for fields in ["", conditions] {
@@ -120,14 +120,14 @@ fn a_cycle_ends_and_is_counted() {
         tree.write("www/wide.html", wide.as_str());
         tree.write("www/wide2.html", "<!--#include virtual=\"/w.txt\"-->".repeat(40).as_str());
         tree.write("www/w.txt", "w");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for _ in 0..2 {
             assert_eq!(stage.page("/a.html"), format!("ab{ERRMSG}ba"));
             assert_eq!(stage.page("/self.html"), format!("({ERRMSG})"));
             assert_eq!(stage.page("/deep0.html"), format!("01234567{ERRMSG}"));
         }
-        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 4);
-        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 6);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "cycle")]), 4);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "failed")]), 6);
         stage.wait_for_log("/b.html: line 1: the include of ./a.html: a page includes itself");
         stage.wait_for_log("/self.html: line 1: the include of /self.html?again: a page includes");
         stage.wait_for_log("/deep7.html: line 1: the include of /deep8.html: more than 8 pages");
@@ -150,7 +150,7 @@ fn a_fault_is_told_with_its_page_its_line_and_its_include() {
             "a\n<!--#include virtual=\"/d/part.html\"-->\n<!--#include virtual=\"/none.txt?a\"-->\n\
              <!--#endif-->\n<!--#if expr=\"a\"-->b",
         );
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let shown = stage.page("/page.html");
         assert_eq!(shown, format!("a\na\n\n{ERRMSG}\n{ERRMSG}\n{ERRMSG}\nb"));
         for line in [
@@ -161,7 +161,7 @@ fn a_fault_is_told_with_its_page_its_line_and_its_include() {
         ] {
             stage.wait_for_log(line);
         }
-        assert_eq!(stage.count("samum_includes_total{event=\"failed\"}"), 4);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "failed")]), 4);
         for _ in 0..20 {
             stage.page("/page.html");
         }
@@ -183,7 +183,7 @@ fn a_page_is_parsed_anew_when_its_file_changes() {
         // In memory, and not.
         for length in [10, 100_000] {
             tree.write("www/page.html", page("old", length).as_str());
-            let stage = Stage::new(driver, &tree);
+            let stage = serve(driver, &tree);
             for _ in 0..3 {
                 assert!(stage.page("/page.html").starts_with("old-"));
             }
@@ -202,7 +202,7 @@ fn a_file_that_is_too_large_for_a_page_is_not_sent() {
         let file =
             fs::File::options().write(true).open(tree.path().join("www/large.html")).unwrap();
         file.set_len(32 * 1024 * 1024 + 1).unwrap();
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(stage.ask("GET /large.html").status, 500);
         stage.wait_for_log("/large.html: a page with includes has at most");
         assert_eq!(stage.ask("HEAD /as-it-is/large.html").status, 200);
@@ -221,12 +221,12 @@ fn a_page_is_included_by_the_name_of_its_file_where_urls_are_clean() {
         );
         tree.write("www/footer.html", "footer");
         tree.write("www/sub/index.html", "<!--#include virtual=\"/clean/footer.html\"-->index");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for _ in 0..2 {
             let page = format!("footer|footerindex|{ERRMSG}");
             assert_eq!(stage.page("/clean/page"), page);
         }
-        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 2);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "cycle")]), 2);
         assert_eq!(stage.ask("GET /clean/page.html").status, 308);
     });
 }
@@ -247,7 +247,7 @@ fn the_document_is_the_file_that_was_chosen() {
             format!("d of {names} <!--#include virtual='/d/'-->").as_str(),
         );
         tree.write("www/outer.html", "<!--#include virtual='/d/'-->");
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         let of_d = |document: &str| format!("{document} d of {document} ");
         for (path, expected) in [
             ("/", "index.html /index.html".to_owned()),

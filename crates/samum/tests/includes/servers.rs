@@ -6,10 +6,10 @@ use std::path::Path;
 use std::thread;
 
 use crate::fastcgi::application::{Act, application, end, output};
-use crate::includes::stage::{ERRMSG, Stage, on_both_drivers, script, tree};
+use crate::includes::stage::{ERRMSG, on_both_drivers, script, serve, tree};
 
 /// A server that answers a request on each connection with these bytes, and closes it.
-fn serve(path: &Path, answers: &'static [&str]) {
+fn answer(path: &Path, answers: &'static [&str]) {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
         for answer in answers {
@@ -25,7 +25,7 @@ fn serve(path: &Path, answers: &'static [&str]) {
 fn servers_and_applications_fill_holes() {
     on_both_drivers(|driver| {
         let tree = tree();
-        serve(
+        answer(
             &tree.path().join("app.sock"),
             &[
                 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
@@ -43,7 +43,7 @@ fn servers_and_applications_fill_holes() {
             "www/page.html",
             "1<!--#include virtual=\"/server/a\"-->2<!--#include virtual=\"/script/a.php\"-->3",
         );
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         assert_eq!(stage.page("/page.html"), "1ok2script3");
         assert_eq!(stage.page("/page.html"), format!("1{ERRMSG}2{ERRMSG}3"));
         stage.wait_for_log("php.sock /script/a.php: it has too much to do");
@@ -62,7 +62,7 @@ fn a_page_that_includes_itself_through_its_own_server_is_asked_for_once_more_by_
         let page = "<!--#include virtual=\"/server/page.html?1\"-->\
                     <!--#include virtual=\"/server/page.html?2\"-->.";
         tree.write("www/page.html", page);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         // The route of the server leads to the server itself.
         let testkit::Address::Tcp(address) = stage.server.address() else {
             panic!("it listens on no port")
@@ -88,8 +88,8 @@ fn a_page_that_includes_itself_through_its_own_server_is_asked_for_once_more_by_
         });
         let inner = format!("{ERRMSG}{ERRMSG}.");
         assert_eq!(stage.page("/page.html"), format!("{inner}{inner}."));
-        assert_eq!(stage.count("samum_proxy_requests_total{event=\"begun\"}"), 2);
-        assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), 4);
+        assert_eq!(stage.count("samum_proxy_requests_total", &[("event", "begun")]), 2);
+        assert_eq!(stage.count("samum_includes_total", &[("event", "cycle")]), 4);
         stage.wait_for_log("508");
     });
 }
@@ -107,7 +107,7 @@ fn pages_beside_scripts_are_pages() {
         tree.write("www/plain.html", "<!-- no directive -->");
         let script = [output("Content-Type: a/b\r\n\r\nscript"), end(0)].concat();
         let _seen = application(&tree.path().join("php.sock"), vec![Act::Close(script); 5]);
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for _ in 0..2 {
             let response = stage.ask("GET /mixed/page.html\nAccept-Encoding: gzip");
             assert_eq!((response.status, &response.body[..]), (200, &b"1script2"[..]));
@@ -167,7 +167,7 @@ fn a_page_to_which_a_request_is_handed_over_is_a_page() {
         let headers = cases.iter().map(|(header, ..)| *header);
         let twice = headers.clone().chain(headers).chain(cyclic);
         let _seen = application(&tree.path().join("php.sock"), twice.map(act).collect());
-        let stage = Stage::new(driver, &tree);
+        let stage = serve(driver, &tree);
         for (header, request, expected) in cases.iter().chain(&cases) {
             let response =
                 stage.ask(&format!("{request}\nAccept-Encoding: gzip\nRange: bytes=0-1"));
@@ -186,7 +186,7 @@ fn a_page_to_which_a_request_is_handed_over_is_a_page() {
         }
         for count in 1..=8 {
             assert_eq!(stage.page("/self.html"), format!("({ERRMSG})"));
-            assert_eq!(stage.count("samum_includes_total{event=\"cycle\"}"), count);
+            assert_eq!(stage.count("samum_includes_total", &[("event", "cycle")]), count);
         }
         stage.wait_for_log("a page includes itself");
     });

@@ -3,9 +3,9 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Address, Server, Tree, or_skip, tether};
+use testkit::{Address, Tree, or_skip, tether};
 
-use crate::common::{SAMUM, on_both_drivers};
+use crate::common::{on_both_drivers, serve_config};
 
 /// A language with a library for WebSockets.
 #[derive(Clone, Copy)]
@@ -93,10 +93,7 @@ fn check(language: Language) {
              [[site.route]]\npath = '/'\nproxy = 'http://127.0.0.1:{}'\n",
             echo.port
         );
-        tree.write("samum.toml", config.as_str());
-        let mut command = Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        let server = Server::spawn(&mut command).expect("samum starts");
+        let server = serve_config(&tree, &config);
         let Address::Tcp(address) = server.address() else { panic!("not TCP") };
         let mut clients = language.command();
         let clients = clients.args([language.script, "ask", &address.port().to_string()]);

@@ -8,7 +8,7 @@ use std::thread;
 use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
-use crate::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
+use crate::common::{SOON, ask, on_both_drivers, serve_config, wait_until};
 
 /// A server of a proxy, whose requests the test answers.
 pub(crate) struct Origin(TcpListener);
@@ -76,10 +76,7 @@ fn serve(driver: &str, tree: &Tree, origin: &Origin) -> Server {
          [[site.route]]\npath = '/metrics'\nmetrics = true\n\
          [[site.route]]\nfiles = '{root}/www'\n"
     );
-    tree.write("samum.toml", config.as_str());
-    let mut command = std::process::Command::new(SAMUM);
-    command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-    Server::spawn(&mut command).expect("the server starts")
+    serve_config(tree, &config)
 }
 
 fn connect(server: &Server) -> Client {
@@ -284,10 +281,7 @@ fn a_body_that_grows_too_long_before_the_turn_of_its_answer_is_in_the_log_of_its
              [[site]]\nhosts = ['b.example']\nlisten = ['127.0.0.1:0']\nlog = '{root}/b.log'\n\
              [[site.route]]\nproxy = 'http://{url}'\nmax-body = 10\n"
         );
-        tree.write("samum.toml", config.as_str());
-        let mut command = std::process::Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        let mut server = Server::spawn(&mut command).expect("the server starts");
+        let mut server = serve_config(&tree, &config);
         let mut client = connect(&server);
         client.send(request("GET /first\nHost: b.example")).expect("the server receives");
         let mut first = origin.accept();

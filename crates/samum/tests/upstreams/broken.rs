@@ -7,7 +7,7 @@ use testkit::metrics::Metrics;
 use testkit::{Client, Server, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use crate::common::{SAMUM, SOON, ask, on_both_drivers, wait_until};
+use crate::common::{SOON, ask, on_both_drivers, serve_config, wait_until};
 
 const CHUNKED: &str = "POST /x\nTransfer-Encoding: chunked";
 const LENGTH: &str = "POST /x\nContent-Length: 10";
@@ -63,10 +63,7 @@ impl Stage {
              [[site.route]]\nproxy = 'http://{url}'\n{keys}\n\
              [[site.route]]\npath = '/metrics'\nmetrics = true\n"
         );
-        tree.write("samum.toml", config.as_str());
-        let mut command = std::process::Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        let server = Server::spawn(&mut command).expect("the server starts");
+        let server = serve_config(&tree, &config);
         Self { tree, origin, server }
     }
 

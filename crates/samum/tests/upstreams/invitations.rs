@@ -2,10 +2,10 @@
 
 use std::io::Write as _;
 
-use testkit::{Client, Server, Tree, request};
+use testkit::{Client, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use crate::common::{SAMUM, SOON, on_both_drivers};
+use crate::common::{SOON, on_both_drivers, serve_config};
 
 /// A client that waits for an invitation gets the final status at once if that is known without the body. Where the body
 /// is wanted, it is invited.
@@ -26,10 +26,7 @@ fn only_a_body_that_is_wanted_is_invited() {
              [[site.route]]\npath = '/tool/'\ncgi = '{root}/cgi'\n\
              [[site.route]]\npath = '/closed-tool/'\ncgi = '{root}/cgi'\nallow = ['192.0.2.1']\n"
         );
-        tree.write("samum.toml", config.as_str());
-        let mut command = std::process::Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        let server = Server::spawn(&mut command).expect("the server starts");
+        let server = serve_config(&tree, &config);
         for framing in ["Content-Length: 3", "Transfer-Encoding: chunked"] {
             for (line, status) in [
                 ("POST /a.txt", 405),

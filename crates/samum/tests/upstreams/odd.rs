@@ -4,10 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 
-use testkit::{Client, Server, Tree, request};
+use testkit::{Client, Tree, request};
 
 use super::bodies::{Origin, read_until};
-use crate::common::{SAMUM, SOON, on_both_drivers};
+use crate::common::{SOON, on_both_drivers, serve_config};
 
 /// Responses to `GET`, behind `HTTP/1.1 200 `, that are passed on with the content [`CONTENT`].
 const PASSED: &[&str] = &[
@@ -81,10 +81,7 @@ fn an_odd_response_is_passed_on_if_it_has_one_meaning_and_its_link_is_not_kept()
              [[site.route]]\nproxy = 'http://{}'\n",
             origin.address()
         );
-        tree.write("samum.toml", config.as_str());
-        let mut command = std::process::Command::new(SAMUM);
-        command.args(["serve", "--config"]).arg(tree.path().join("samum.toml"));
-        let server = Server::spawn(&mut command).expect("the server starts");
+        let server = serve_config(&tree, &config);
         for (method, received, status, body) in cases() {
             let mut client = Client::connect(&server.address()).expect("the server accepts");
             client.set_limit(SOON);
