@@ -541,11 +541,11 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         tools: &mut Tools<'_, S, H>,
         work: &mut Work<S::Work, A>,
     ) {
-        let mut input = core::mem::take(&mut work.input);
+        let input = core::mem::take(&mut work.input);
         let takes = self.transport.takes();
         let taken = read(&mut self.session, &self.origin, takes, tools, work, &input);
-        input.drain(..taken);
         work.input = input;
+        work.consume(taken);
     }
 
     /// Begins the responses whose turn has come.

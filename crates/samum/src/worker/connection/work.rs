@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use crate::metrics::Stats;
 use crate::session::{Outgoing, Session};
 
-/// Memory of an idle connection's input buffer that is kept for the next one.
+/// Memory of an input buffer that is kept while it is empty.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;
 
 /// What a connection needs while a request is being received or answered.
@@ -26,6 +26,16 @@ pub(super) struct Work<W, A> {
 
 /// Works that connections have given back for the next one that has something to do.
 pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<Work<S::Work, A>>>);
+
+impl<W, A> Work<W, A> {
+    /// The session has taken so many bytes of the input. A burst takes its memory along: a connection may go on for hours.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.input.drain(..count);
+        if self.input.is_empty() {
+            self.input.shrink_to(INPUT_BYTES_KEPT);
+        }
+    }
+}
 
 impl<W: Outgoing, A> Work<W, A> {
     /// Returns whether everything was answered and sent. The connection may still stand in the worker's line.
@@ -68,5 +78,22 @@ impl<W: Default, A> Default for Work<W, A> {
 impl<S: Session, A> Default for Spare<S, A> {
     fn default() -> Self {
         Self(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_burst_is_given_back_with_its_last_byte() {
+        for len in [1, INPUT_BYTES_KEPT, INPUT_BYTES_KEPT + 1, 100 * INPUT_BYTES_KEPT] {
+            let mut work = Work::<(), ()>::default();
+            work.input.extend(vec![0; len]);
+            work.consume(len - 1);
+            assert_eq!(work.input.len(), 1);
+            work.consume(1);
+            assert!(work.input.capacity() <= INPUT_BYTES_KEPT, "{len} {}", work.input.capacity());
+        }
     }
 }
