@@ -92,8 +92,8 @@ pub(super) struct Tools<'a> {
     pub(super) again: &'a mut VecDeque<Key>,
     pub(super) lines: &'a mut Lines,
     pub(super) places: &'a mut Places,
-    /// When the time for what is pulled ends in this turn of the worker.
-    pub(super) pull_until: Time,
+    /// When the time for what is pulled ends in this turn of the worker; known once something is pulled.
+    pub(super) pull_until: &'a mut Option<Time>,
 }
 
 impl Exchange {

@@ -98,8 +98,8 @@ pub(super) struct Proxy {
     again: VecDeque<Key>,
     /// The turn of the worker in which those had another turn.
     turn: u64,
-    /// When the time for what is pulled ends in that turn.
-    pull_until: Time,
+    /// When the time for what is pulled ends in that turn; known once something is pulled.
+    pull_until: Option<Time>,
     /// Entries of the wheel that have come up and were not looked at yet.
     expired: VecDeque<(u64, Tick)>,
     /// True while the timer of the next tick is in flight.
@@ -187,7 +187,7 @@ impl Proxy {
             woken: VecDeque::new(),
             again: VecDeque::new(),
             turn: 0,
-            pull_until: Time::default(),
+            pull_until: None,
             expired: VecDeque::new(),
             ticks: false,
             tidied: Time::default(),
@@ -288,10 +288,10 @@ impl Proxy {
     /// Moves on what clients and servers have left to do.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
-            self.pull_until = shell.ring.now() + PULL_TIME;
+            self.pull_until = None;
             // Those for which no time is left are the first in the next turn.
             for nth in 0..self.again.len() {
-                if nth > 0 && shell.ring.now() >= self.pull_until {
+                if is_pull_over(&mut self.pull_until, shell) && nth > 0 {
                     break;
                 }
                 let Some(key) = self.again.pop_front() else { break };
@@ -523,7 +523,7 @@ impl Proxy {
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
         let has_acted = *turn == shell.cx.turn;
-        let pull_until = if has_acted { *pull_until } else { now + PULL_TIME };
+        let pull_until = if has_acted { pull_until } else { &mut Some(now + PULL_TIME) };
         let tools =
             &mut Tools { shell, links, answers, interims, woken, again, lines, places, pull_until };
         step(exchange, tools);
@@ -545,6 +545,13 @@ impl Proxy {
             exchange.clock.wheel_tick = wheel.insert(key.to_bits(), deadline);
         }
     }
+}
+
+/// Returns whether the time for what is pulled has ended. It begins when this is first asked in a turn: most turns pull
+/// nothing, and read no clock.
+fn is_pull_over(until: &mut Option<Time>, shell: &Shell) -> bool {
+    let now = shell.ring.now();
+    now >= *until.get_or_insert(now + PULL_TIME)
 }
 
 /// The response that an answer comes to, which is sent `now`, in Unix seconds.

@@ -26,6 +26,7 @@ use sendfile::{Account, Cyclic, CyclicPool, Piece, Takes};
 use super::reception::Way;
 use super::{Exchange, Stage, Tools};
 use crate::handler::gateway::output::EARLY_BYTES_MAX;
+use crate::handler::proxy::is_pull_over;
 use crate::handler::proxy::spool::Files;
 use crate::handler::proxy::wire::Heard;
 use session::budget::Budget;
@@ -160,9 +161,9 @@ impl Exchange {
     }
 
     /// Returns whether the share of the exchange in this turn of the worker is used up, or the time of all exchanges.
-    fn is_turn_over(&mut self, tools: &Tools<'_>) -> bool {
+    fn is_turn_over(&mut self, tools: &mut Tools<'_>) -> bool {
         let has_share = self.reception.share.is_left(tools.shell.cx.turn);
-        !has_share || tools.shell.ring.now() >= tools.pull_until
+        !has_share || is_pull_over(tools.pull_until, tools.shell)
     }
 
     /// Asks for another turn if something may have come.
