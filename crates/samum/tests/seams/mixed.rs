@@ -11,8 +11,8 @@ use samum::session::Http1;
 use samum::worker::Worker;
 use sendfile::KernelTcp;
 
-use crate::stage::{content, parse};
-use crate::world::{Client, Make, Plain, config, for_seeds, parts, pass, run_until};
+use super::stage::{content, parse};
+use super::world::{Client, Make, Plain, config, for_seeds, parts, pass, run_until};
 
 /// Files: one that all connections are sent from memory, one that only some are, and one that is never in memory.
 const FILES: [(&str, usize); 3] =
