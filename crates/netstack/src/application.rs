@@ -1,4 +1,4 @@
-//! The seam between the stack and what runs on it.
+//! The interface between the stack and the application that runs on it.
 
 use core::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Values for addresses, as many as fit: a new one may replace any other.
+//! A cache of values by address, of a fixed size: a new value may replace any other.
 
 use alloc::vec;
 use alloc::vec::Vec;

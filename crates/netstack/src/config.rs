@@ -1,4 +1,4 @@
-//! What a stack is told when it begins.
+//! The configuration of a stack: addresses, ports and limits.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

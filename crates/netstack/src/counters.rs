@@ -1,4 +1,4 @@
-//! What the stack counts.
+//! The counters of a stack.
 
 use crate::tcp::ConnectionCounters;
 

@@ -1,4 +1,4 @@
-//! A keyed hash that is as fast as two multiplications, for purposes where a collision costs little.
+//! A keyed hash that costs two multiplications, for uses in which a collision costs little.
 
 /// A number that is the same for the same input, and spread evenly otherwise. It is no secret: a peer that
 /// sees many of them may learn the key.

@@ -1,14 +1,14 @@
 //! A TCP/IP stack for a server that sends prepared content.
 //!
-//! Frames and the time go in; frames and news come out. The stack reads no clock, owns no descriptor
-//! and holds no byte that is to be sent: the application's queue ([`outq::OutQ`]) is the send buffer,
-//! and a retransmission reads from it. The idea is Sandstorm's (Marinos, Watson, Handley: "Network
-//! Stack Specialization for Performance", SIGCOMM 2014).
+//! Frames and the time go in; frames and events come out. The stack reads no clock, owns no descriptor and holds no
+//! bytes to send: the application's queue ([`outq::OutQ`]) is the send buffer, and a retransmission reads from it.
+//! The idea is Sandstorm's (Marinos, Watson, Handley: "Network Stack Specialization for Performance", SIGCOMM
+//! 2014).
 //!
 //! # Use
 //!
 //! - A [`Config`] names the addresses and ports that are served, and all limits.
-//! - A [`Stack`] is given frames and the time, and tells an [`Application`] what has happened. The application acts
+//! - A [`Stack`] takes frames and the time, and reports events to an [`Application`]. The application acts
 //!   afterwards: [`drain`](Stack::drain), [`shutdown`](Stack::shutdown), [`close`](Stack::close). A
 //!   [`flush`](Stack::flush) ends each batch.
 //! - A [`Transmit`] takes the frames that leave. The crate `netdev` has one for interfaces of Linux, and a loop that
@@ -129,14 +129,15 @@
 //!
 //! # Properties
 //!
-//! - IPv4 and IPv6 over Ethernet, with or without a VLAN tag. Fragments are dropped: segments are as long as the path
-//!   allows, and the path is believed when it says less.
-//! - An idle connection takes 148 bytes. Packets of open connections cost no allocation; `tests/allocations.rs` says what
-//!   does.
-//! - Peers are answered through a [`Gateway`], or at the station that their frames come from. There are no other routes.
-//! - A datagram can be sent to peers that have sent one lately, and to no others.
-//! - Each stack belongs to one thread. An interface with several receive queues has several stacks. What a router reports
-//!   about a connection may come to another stack than the connection's ([`Application::stray`]).
+//! - IPv4 and IPv6 over Ethernet, with or without a VLAN tag. Fragments are dropped, because segments are as long as
+//!   the path allows. When the path reports a smaller MTU, the stack uses that MTU.
+//! - An idle connection takes 148 bytes. Packets of open connections cost no allocation; `tests/allocations.rs` lists
+//!   what does allocate.
+//! - Packets to a peer go through a [`Gateway`], or to the station that the peer's frames come from. There are no other
+//!   routes.
+//! - A datagram can be sent only to a peer that has sent a datagram lately.
+//! - Each stack belongs to one thread. An interface with several receive queues has several stacks. A router's report
+//!   about a connection may reach another stack than the connection's ([`Application::stray`]).
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! SipHash (Aumasson, Bernstein 2012): a keyed hash of short inputs. Without the key its values cannot be
-//! told from chance, so a peer can neither foresee a number nor fill one chain of a table.
+//! SipHash (Aumasson, Bernstein 2012): a keyed hash of short inputs. Without the key its values look random, so a
+//! peer can neither predict a number nor fill one chain of a table.
 
 /// A key of one purpose.
 #[derive(Clone, Copy)]

@@ -1,8 +1,8 @@
-//! Values found by an index or by a key that never names a later value; a million without a pause.
+//! Stores values by index or by a key that never names a later value; grows to a million values without a pause.
 //!
-//! Values live in chunks that never move: growing copies nothing. A chunk without values is given back,
-//! but for one. Each slot has a link that belongs to the owner's table (`table.rs`) while there is a value,
-//! and to the chunk's list of free slots otherwise.
+//! Values live in chunks that never move, so growing copies nothing. Empty chunks are freed, except one. Each slot
+//! has a link. While the slot has a value, the link belongs to the owner's table (`table.rs`); otherwise it belongs
+//! to the chunk's list of free slots.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

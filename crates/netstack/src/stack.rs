@@ -1,14 +1,15 @@
-//! The stack: frames and the time in, frames and news out.
+//! The stack: frames and the time in, frames and events out.
 //!
 //! Folders are layers: `wire` has one header per file, whose `parse` and `emit` are inverse; `ip` finds the owner of a
-//! packet; `tcp` is RFC 9293 with the documents that each rule names. A frame is handed up, answered, or counted under
-//! one reason. A flush ends a batch: it sends the acknowledgements that no data has carried, and arms timers.
+//! packet; `tcp` is RFC 9293 with the documents that each rule names. Each frame is handed up, answered, or dropped
+//! and counted under one reason. A flush ends a batch: it sends the acknowledgements that no data has carried, and
+//! arms timers.
 //!
-//! Connections lie in chunks of slots that never move, and are found by a keyed hash with linear hashing, so a million
-//! of them come without a pause. What moving data needs is borrowed from a list of spares and given back when nothing
-//! is in flight. A connection that was closed in order and whose peer does not end it gives way to a new one when
-//! there are as many as there may be. A close without a complete shutdown resets, so that no peer takes a part for the
-//! whole.
+//! Connections live in chunks of slots that never move, and are found by a keyed hash with linear hashing, so the
+//! stack grows to a million connections without a pause. A connection that moves data borrows the memory for it from a
+//! list of spares, and gives it back when nothing is in flight. At the maximum of connections, a new one replaces a
+//! connection that was closed in order but not yet ended by its peer. A close without a complete shutdown sends a
+//! reset, so that no peer takes a part of the stream for the whole.
 
 mod connections;
 mod opening;

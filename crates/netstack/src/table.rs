@@ -1,8 +1,8 @@
-//! Finds values by a hash, with 8 bytes for each and without a pause when it grows.
+//! Finds values by a hash, with 8 bytes for each value and without a pause when the table grows.
 //!
-//! Linear hashing (Litwin 1980): there is one chain for each value, in the mean; each insertion that would
-//! make more values than chains splits one chain in two. The chains are linked through the values' own slots
-//! ([`Chained`]). The hash is keyed, so a peer cannot make one chain long.
+//! Linear hashing (Litwin 1980): the mean chain has one value; each insertion that would make more values than
+//! chains splits one chain in two. The chains are linked through the values' own slots ([`Chained`]). The hash is
+//! keyed, so a peer cannot make one chain long.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

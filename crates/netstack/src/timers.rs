@@ -1,13 +1,13 @@
-//! Deadlines of many connections: a hierarchical wheel that looks lazily.
+//! Deadlines of many connections: a hierarchical timer wheel with lazy updates.
 //!
-//! A deadline moves with each segment; its entry in the wheel does not: when an entry comes up, its owner
-//! says what its deadline is now. An owner keeps the tick of its entry, makes another one only if its
-//! deadline is earlier, and ignores an entry that is not the one it remembers. A connection without a
+//! A deadline moves with each segment, but its entry in the wheel stays. When an entry is due, the wheel asks its
+//! owner for the present deadline. An owner keeps the tick of its entry, and adds another entry only if its
+//! deadline is earlier. The owner ignores an entry with another tick than the one it keeps. A connection without a
 //! deadline, such as an idle one, has no entry.
 //!
-//! The wheel is the one of Varghese and Lauck (1987), scheme 7: a level counts in units of the whole level
-//! below. An entry is at the level of the highest digit in which its tick differs from the present one, so
-//! each entry of a level is earlier than all of the next one.
+//! The wheel is scheme 7 of Varghese and Lauck (1987): a level counts in units of the whole level below. An entry
+//! is at the level of the highest digit in which its tick differs from the present one, so each entry of a level is
+//! earlier than all of the next one.
 
 use alloc::vec::Vec;
 

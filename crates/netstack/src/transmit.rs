@@ -1,4 +1,4 @@
-//! The way of frames to the interface.
+//! The path of frames to the interface.
 
 /// A frame that is to leave: its head, and its payload in order.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Packets of open connections cost no allocation.
 //!
-//! Memory is allocated where something grows: by more connections at once than ever before, by more data in flight at
-//! once on a connection (a record for each frame, 64 of which are kept when nothing is in flight), by the first use of a
-//! timer's slot, and for bytes that come out of order or while the application does not receive.
+//! Memory is allocated when a number exceeds its maximum so far: the connections, or the frames in flight on one
+//! connection. A connection keeps the records of 64 frames when nothing is in flight. Memory is also allocated at the
+//! first use of a timer's slot, and for bytes that come out of order or while the application does not receive.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;

@@ -1,4 +1,4 @@
-//! A capture is what Wireshark thinks it is.
+//! Wireshark reads captures as they were meant.
 
 use std::io::Write as _;
 use std::process::Command;

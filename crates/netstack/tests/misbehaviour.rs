@@ -1,4 +1,4 @@
-//! Peers that want more than their share of a path: each gets no faster what an honest one gets (Savage, Cardwell,
+//! Peers that claim more than their share of a path: none is faster than an honest peer (Savage, Cardwell,
 //! Wetherall, Anderson: "TCP Congestion Control with a Misbehaving Receiver", 1999; RFC 3465; RFC 2018, 8).
 
 use core::net::{Ipv4Addr, SocketAddr};

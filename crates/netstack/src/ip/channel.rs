@@ -1,7 +1,7 @@
 //! Raw channels: frames that match a filter, handed over in batches (Polyakov's network channels).
 //!
-//! A channel sees frames beside the stack and takes none away from it. Who owns the interface shows it the
-//! frames that come, and lets the stack send through [`Tapped`].
+//! A channel sees frames beside the stack and takes none away from it. The owner of the interface shows the channel
+//! each received frame, and lets the stack send through [`Tapped`].
 
 use alloc::vec::Vec;
 use core::fmt;

@@ -6,8 +6,8 @@
 //! 0         14 or 18 in front of IP    TRANSPORT
 //! ```
 //!
-//! The header of the transport has a fixed place in the buffer, and those below it are written in front, so
-//! that nothing is moved.
+//! The header of the transport has a fixed place in the buffer. The headers of the lower layers are written in
+//! front of it, so no byte is moved.
 
 use core::net::{IpAddr, SocketAddr};
 

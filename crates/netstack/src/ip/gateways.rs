@@ -1,9 +1,9 @@
 //! The routers to other networks.
 //!
-//! A peer of another network is answered through its router, also if its frames come from another station: a
-//! load balancer, or the second of two routers. Until the router has told its address of the link, answers go to
-//! where the frames come from. It is asked again and again, because another router may take its address over;
-//! one that is silent keeps what it has told.
+//! Packets to a peer of another network go through its router, even if the peer's frames come from another station:
+//! a load balancer, or the second of two routers. Until the router has reported its MAC address, packets go to the
+//! station that the peer's frames come from. The stack asks the router again and again, because another router may
+//! take over its address. If a router stops answering, its last reported MAC address stays in use.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};

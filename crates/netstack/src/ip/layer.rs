@@ -1,7 +1,6 @@
-//! The layer of IP: what becomes of a frame that came.
+//! The IP layer: handles each received frame.
 //!
-//! It answers what is about addresses and not about connections (ARP, neighbour discovery, echo) itself,
-//! and hands everything else up.
+//! The layer itself answers ARP, neighbour discovery and echo requests, and hands everything else up.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -1,9 +1,10 @@
-//! A token bucket that limits answers, and whose level a peer cannot measure.
+//! A token bucket that limits replies, with a level that a peer cannot measure.
 //!
-//! All peers share it. If each use took one token, an attacker could send packets in the name of another host, count the
-//! answers that are left for its own, and so learn which of the packets were answered: which ports are closed, or which
-//! connections exist (Man et al.: "DNS Cache Poisoning Attack Reloaded", 2020; CVE-2020-25705). As in Linux
-//! (`icmp_global_allow` in net/ipv4/icmp.c), a use takes 0, 1 or 2 tokens by chance: one on average.
+//! All peers share the bucket. If each use took one token, an attacker could send packets in the name of another host
+//! and count the replies that are left for its own packets. The count would show which of the forged packets were
+//! answered, and so which ports are closed or which connections exist (Man et al.: "DNS Cache Poisoning Attack
+//! Reloaded", 2020; CVE-2020-25705). As in Linux (`icmp_global_allow` in net/ipv4/icmp.c), a use takes 0, 1 or 2 tokens
+//! by chance: one on average.
 
 use core::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Between the link and the transports: packets, next hops, the heads of frames, and all that is answered
-//! without a transport.
+//! The layer between the link and the transports: packets, next hops, headers of frames, and all replies that need
+//! no transport.
 
 pub mod capture;
 pub mod channel;

@@ -1,10 +1,11 @@
-//! The stations of the link that frames go to: a bounded table.
+//! A bounded table of the stations on the link to which frames are sent.
 //!
-//! A connection sends to where its segments come from, so nothing is resolved and no routes are needed: the
-//! table is filled by frames that passed all checks, not by what ARP or neighbour discovery say, but for the
-//! routers that the configuration names. A station that lies there can divert nothing else; one that injects segments has to hit the receive window. An
-//! entry that a connection uses is never replaced, so a flood of frames from invented stations only replaces
-//! other such entries. Handshakes use three quarters of the entries at most: invented stations begin as many as they like.
+//! A connection sends to the station that its segments come from, so the stack needs no address resolution and no
+//! routes. Frames that passed all checks fill the table. ARP and neighbour discovery fill only the entries of
+//! configured routers. A station that forges its address can divert no other traffic; a station that injects segments
+//! has to hit the receive window. An entry that a connection uses is never replaced, so a flood of frames from invented
+//! stations only replaces unused entries. Handshakes use at most three quarters of the entries, because invented
+//! stations can begin any number of handshakes.
 
 use alloc::vec::Vec;
 use core::fmt;

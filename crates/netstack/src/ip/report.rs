@@ -1,4 +1,5 @@
-//! Reads the messages of ICMP that quote a segment of ours, and chooses what our own messages quote.
+//! Reads ICMP messages that quote a segment of this stack, and chooses the bytes that the stack's own messages
+//! quote.
 
 use super::packet::Packet;
 use crate::seq::SeqNumber;

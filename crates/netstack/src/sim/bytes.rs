@@ -1,7 +1,7 @@
-//! The few facts about frames that the simulated network needs, read and written by position.
+//! Reads and writes, by position, the few fields of frames that the simulated network needs.
 //!
-//! That the stack's own headers (`wire`) are not used is the point: a mistake in them would meet itself here
-//! and look right.
+//! The stack's own headers (`wire`) are not used on purpose: a mistake in them would cancel itself out here and
+//! stay unnoticed.
 
 use core::net::IpAddr;
 use core::ops::Range;

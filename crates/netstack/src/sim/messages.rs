@@ -1,4 +1,4 @@
-//! What routers say about packets that do not get through: ICMP errors.
+//! ICMP errors that routers send about packets that they cannot forward.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;

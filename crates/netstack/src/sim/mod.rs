@@ -1,4 +1,4 @@
-//! A simulated network on a virtual clock. One seed, one run.
+//! A simulated network on a virtual clock. A seed determines the whole run.
 //!
 //! A [`Device`] is the interface of a stack: it cuts large frames into segments and fills in checksums as an
 //! adapter does, and checks what a stack promises to an adapter. A [`Link`] is one direction of a path: loss, bursts, reordering,
@@ -6,7 +6,7 @@
 //! overwrites options. A [`Segment`] is a segment as a value, for peers that a test plays itself. A [`Host`] is a
 //! stack with a device and the queues of its connections, and a [`World`] two of them with the path between.
 //!
-//! Nothing here uses the stack's own headers: a mistake in them would meet itself and look right.
+//! Nothing here uses the stack's own headers: a mistake in them would cancel itself out and stay unnoticed.
 
 mod bytes;
 mod device;

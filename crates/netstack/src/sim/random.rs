@@ -1,4 +1,4 @@
-//! The one source of chance: SplitMix64 (Steele, Lea, Flood 2014), seeded.
+//! The only source of random numbers: SplitMix64 (Steele, Lea, Flood 2014), seeded.
 
 use core::ops::RangeInclusive;
 

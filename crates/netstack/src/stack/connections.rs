@@ -1,4 +1,4 @@
-//! The connections of a stack, by name and by their ends.
+//! The connections of a stack, by identifier and by their two ends.
 
 use alloc::vec::Vec;
 use core::mem;

@@ -1,4 +1,4 @@
-//! How connections begin: LISTEN, SYN-SENT and SYN-RECEIVED, and segments that nothing owns.
+//! Opens connections (LISTEN, SYN-SENT and SYN-RECEIVED), and handles segments without a connection.
 
 use super::connections::id_of;
 use super::{Stack, kind};

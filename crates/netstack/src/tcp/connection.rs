@@ -1,7 +1,6 @@
-//! A connection from ESTABLISHED to LAST-ACK (RFC 9293, 3.3.2): what it is, and what is done with it.
+//! A connection from ESTABLISHED to LAST-ACK (RFC 9293, 3.3.2): its state, and the operations on it.
 //!
-//! `input.rs` handles segments, `output.rs` sends them, `receive.rs` holds bytes that the application does not
-//! get at once.
+//! `input.rs` handles segments, `output.rs` sends them, `receive.rs` takes the bytes and the FIN of a segment.
 
 use alloc::boxed::Box;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

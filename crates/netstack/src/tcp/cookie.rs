@@ -1,11 +1,11 @@
 //! SYN cookies (Bernstein 1996; RFC 4987, 3.6): a handshake that needs no memory.
 //!
-//! The initial sequence number of the SYN,ACK is the cookie: a keyed hash of both ends, of the peer's initial
-//! number and of the hour, with the MSS's place in a table. The acknowledgement brings it back. What else the
-//! peer offered is in the low bits of the SYN,ACK's timestamp, which the acknowledgement echoes, as in
-//! Linux: without timestamps there is no window scaling and no SACK. Nothing is remembered, so nothing is sent again: a peer
-//! whose acknowledgement was lost brings the cookie back with its first bytes, and one that waits for ours learns from its
-//! keepalive only that there is no connection.
+//! The initial sequence number of the SYN,ACK is the cookie: a keyed hash of both ends, of the peer's initial number
+//! and of the hour, with the index of the MSS in a table. The acknowledgement returns the cookie. The low bits of the
+//! SYN,ACK's timestamp hold the peer's other options, and the acknowledgement echoes them, as in Linux. Without
+//! timestamps there is no window scaling and no SACK. The stack keeps no state, so it retransmits nothing. If the
+//! peer's acknowledgement was lost, the peer's first bytes return the cookie. A peer that waits for the server's first
+//! bytes finds out only by its keepalive that there is no connection.
 //!
 //! ```text
 //! sequence number   31 ────────────── 3 2 ─── 0      timestamp   31 ───── 6   5    4   3 ── 0

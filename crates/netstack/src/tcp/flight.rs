@@ -1,13 +1,14 @@
-//! Data in flight: what was sent and is not acknowledged, when it is sent again, and how much may be sent.
+//! Data in flight: the bytes sent but not acknowledged, the time of their retransmission, and the bytes that may be
+//! sent.
 //!
-//! Only a connection whose data moves has a [`Flight`]. The connection asks [`Flight::next`] what to send, sends it,
-//! and says so with [`Flight::sent`]; it passes on each acknowledgement ([`Flight::handle_ack`]) and each timer
-//! ([`Flight::handle_timer`]). A FIN is the last byte of the stream here: it has a sequence number, and it is
-//! sent, lost and acknowledged as any byte is.
+//! Only a connection with data in motion has a [`Flight`]. The connection asks [`Flight::next`] what to send, sends
+//! it, and confirms with [`Flight::sent`]; it passes on each acknowledgement ([`Flight::handle_ack`]) and each timer
+//! ([`Flight::handle_timer`]). A FIN is the last byte of the stream here: it has a sequence number, and it is sent,
+//! lost and acknowledged as any byte is.
 //!
 //! Data in flight is a list of transmissions, one record per frame, split by selective acknowledgements. RACK-TLP
-//! decides by time what is lost, proportional rate reduction spreads its repair, and a repair that was not needed is
-//! undone. Paths above 1 ms are paced.
+//! decides by time which data is lost, proportional rate reduction spreads the retransmissions, and a reduction that
+//! was not needed is undone. Paths above 1 ms are paced.
 
 mod acknowledge;
 mod api;

@@ -1,4 +1,4 @@
-//! What a handshake has agreed: all that a connection begins with.
+//! The result of a handshake: the values that a connection begins with.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,6 +1,7 @@
 //! A connection whose peer the test plays.
 //!
-//! Numbers are relative: 0 is the first byte of a direction. The real ones are chosen so that they pass 2³² soon.
+//! Numbers are relative: 0 is the first byte of a direction. The real numbers are chosen so that they wrap at 2³²
+//! soon.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,9 +1,9 @@
-//! Received bytes that the application does not get at once: those that came out of order, and those that
-//! came while it does not receive.
+//! Received bytes that wait for the application: bytes that came out of order, and bytes that came while the
+//! application does not receive.
 //!
-//! Up to 1,024 ranges are kept if they hold 256 bytes on average. With 32 of them the peer of a sender in slow start
-//! dropped what came behind, because HyStart++ ends slow start a round trip too late for a queue of one
-//! bandwidth-delay product, and each second segment of that round trip is lost.
+//! Up to 1,024 ranges are kept if they hold 256 bytes on average. With a limit of 32 ranges, the peer of a sender in
+//! slow start dropped data behind them. HyStart++ ends slow start a round trip too late for a queue of one
+//! bandwidth-delay product, and every second segment of that round trip is lost.
 
 use alloc::vec::Vec;
 

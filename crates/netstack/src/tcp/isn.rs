@@ -1,5 +1,5 @@
-//! Numbers that a peer must not foresee: initial sequence numbers (RFC 6528) and the offsets of timestamps
-//! (RFC 7323, 5.4).
+//! Numbers that a peer must not predict: initial sequence numbers (RFC 6528) and the offsets of timestamps (RFC
+//! 7323, 5.4).
 
 use super::ends::EndpointBytes;
 use super::handshake::Endpoints;

@@ -1,8 +1,8 @@
 //! Segments of no connection (RFC 9293, 3.10.7.1 and 3.10.7.2).
 //!
 //! While SYN cookies may come back, a listener drops acknowledgements without a connection instead of resetting them.
-//! They may be bytes that have overtaken the first ones, and no cookie tells them from strays without being weaker
-//! against wrong numbers.
+//! Such a segment may hold bytes that have overtaken the first bytes of a connection. A cookie that could tell such
+//! segments from strays would be weaker against guessed numbers.
 
 use crate::seq::SeqNumber;
 use crate::wire::tcp::{Flags, Header, Options};

@@ -1,4 +1,4 @@
-//! TCP (RFC 9293), the side that answers and the side that asks.
+//! TCP (RFC 9293), for the passive side and the active side of a connection.
 
 mod clock;
 mod congestion;

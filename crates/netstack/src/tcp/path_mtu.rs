@@ -1,10 +1,11 @@
-//! The MTU of paths, as routers have told it (RFC 1191, RFC 8201), and what is doubted of it (RFC 5927, 7.2).
+//! The MTU of paths as routers report it (RFC 1191, RFC 8201), with doubt about reports that may be forged (RFC
+//! 5927, 7.2).
 //!
-//! Anybody who knows the numbers of a connection can forge such a message. While whole segments arrive, one that
-//! says that they are too long is *doubted*: it is believed when the segment that it quotes is not acknowledged until
-//! the retransmission timeout, and forgotten when it is. Before the first whole segment has arrived it is believed at
-//! once, and no longer when the peer's timestamps show that the segments arrived that are said to be too long. What is
-//! believed ages, for open connections, too.
+//! An attacker that knows the numbers of a connection can forge a report. While segments of full size arrive, a report
+//! that calls them too long is *doubted*. If the quoted segment is acknowledged before the retransmission timeout, the
+//! report is dropped; otherwise it is believed. Before the first segment of full size has arrived, a report is
+//! believed at once. Such a belief ends when the peer's timestamps show that the quoted segments arrived. A believed
+//! MTU ages, for open connections, too.
 
 use core::net::IpAddr;
 use core::time::Duration;

@@ -1,6 +1,6 @@
-//! The persist timer (RFC 9293, 3.8.6.1): a peer that has closed its window is asked whether it has opened it,
-//! for the segment that says so may have been lost. The same timer, as in Linux, ends the wait for more of a window
-//! that is open and small (the override timeout of 3.8.6.2.1).
+//! The persist timer (RFC 9293, 3.8.6.1): probes a peer that has closed its window, because the segment that
+//! reopens the window may have been lost. The same timer, as in Linux, ends the wait for a larger window while the
+//! window is open but small (the override timeout of 3.8.6.2.1).
 //!
 //! The probe is an empty segment, because a lost byte of data would look like congestion.
 

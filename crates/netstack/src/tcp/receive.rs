@@ -1,5 +1,5 @@
-//! The bytes and the FIN of a segment, and when they are acknowledged: the seventh and the eighth step of
-//! RFC 9293, 3.10.7.4.
+//! Takes the bytes and the FIN of a segment, and decides when to acknowledge them: the seventh and the eighth step
+//! of RFC 9293, 3.10.7.4.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! What the connections of a stack have in common.
+//! The state that the connections of a stack share.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! Connections in TIME-WAIT (RFC 9293, 3.3.2): both ends have closed, and old segments may still come.
 //!
-//! A record has 44 bytes, and 4 in the table. They stand in the order in which they end; what leaves in between
-//! leaves a gap until the front reaches it.
+//! A record takes 44 bytes, and 4 in the table. Records are queued in the order in which they end. A record that
+//! leaves early leaves a gap until the front of the queue reaches it.
 
 use alloc::collections::VecDeque;
 use core::net::{IpAddr, Ipv6Addr};

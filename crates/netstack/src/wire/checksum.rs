@@ -1,7 +1,7 @@
 //! The checksum of the Internet (RFC 1071).
 //!
 //! Words are added in the machine's byte order, many bytes at a time, and the carries are folded at the end:
-//! a one's complement sum does not depend on the order of bytes but for the order of its result (RFC 1071, 2).
+//! byte order changes only the byte order of a one's complement sum, not its value (RFC 1071, 2).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,6 +1,6 @@
-//! IPv6 (RFC 8200). Extension headers with options that may be skipped are, and routing headers of packets that have arrived;
-//! fragments are refused unless they are whole packets, and packets that would have to be sent on. [`Problem`] is what their
-//! sender is told.
+//! IPv6 (RFC 8200). Extension headers are skipped if their options allow it. Routing headers are skipped in packets
+//! that have reached their last address. Fragments that are not whole packets are refused, and so are packets to
+//! forward. A [`Problem`] reports a refused packet to its sender.
 
 use core::net::Ipv6Addr;
 

@@ -1,9 +1,9 @@
 //! The headers of frames: bytes to values and back.
 //!
-//! One idiom for all: `Header::parse(bytes)` returns the header and what it carries, `Header::emit` writes
-//! the header. Length fields are obeyed, so padding behind a packet is never part of its payload. Nothing
-//! here allocates or panics on what a peer sends. Parsing and emitting are inverse; what a header does not
-//! keep (urgent pointers, IP options, the DSCP) is skipped when it comes and zero when it leaves.
+//! All headers have the same interface: `Header::parse(bytes)` returns the header and what it carries,
+//! `Header::emit` writes the header. Length fields are obeyed, so padding behind a packet is never part of its
+//! payload. Nothing here allocates or panics on what a peer sends. Parsing and emitting are inverse; fields that a
+//! header does not keep (urgent pointers, IP options, the DSCP) are skipped by `parse` and zero after `emit`.
 
 pub mod arp;
 pub mod checksum;

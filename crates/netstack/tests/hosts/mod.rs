@@ -1,4 +1,4 @@
-//! Hosts whose receive windows never limit a flow: what is measured is congestion control.
+//! Hosts with receive windows that never limit a flow, so that only congestion control is measured.
 
 use core::net::Ipv4Addr;
 

@@ -1,13 +1,14 @@
-//! The scripts of this folder: what a stack sends and tells when a peer sends and the application acts.
-//! Each case names the RFC and the section that it holds the stack to. The format is in `parse.rs`.
+//! Runs the scripts of this folder: a script says what the stack sends and reports for each action of a peer or the
+//! application. Each case names the RFC and the section that it holds the stack to. The format is in `parse.rs`.
 //! `recorded` compares the stack with the kernel's.
 //!
-//! A case that begins with `broken` is known to fail, and fails the test when it does not. 111 cases (`recorded`) were
-//! played to Linux 6.18 by a TAP in a namespace, and `linux.txt` keeps what the kernel sent. The stack has to send the
-//! same on the virtual clock: flags, relative numbers, lengths, options, SACK blocks, echoes of timestamps, marks of
+//! A case that begins with `broken` is known to fail; if it passes, the test fails. 111 cases (`recorded`) were played
+//! to Linux 6.18 by a TAP in a namespace, and `linux.txt` keeps what the kernel sent. The stack has to send the same
+//! on the virtual clock: flags, relative numbers, lengths, options, SACK blocks, echoes of timestamps, marks of
 //! congestion, closed windows, and times to within 15 ms or an eighth of the pause. Windows, PSH and the clock of
-//! timestamps are not compared. Twenty cases differ; each has the reason and what we send instead, and fails when that
-//! is no longer so. `cargo test -p samum-netstack --test all -- --ignored record` records anew.
+//! timestamps are not compared. Twenty cases differ. Each of them names the reason and the frames that this stack
+//! sends instead, and fails if the stack sends others. `cargo test -p samum-netstack --test all -- --ignored
+//! record` records anew.
 
 mod end;
 mod packets;

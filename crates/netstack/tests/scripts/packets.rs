@@ -1,4 +1,4 @@
-//! Frames of a script that are no segments, as words: those that `in` sends, and those that `out` expects.
+//! The words of a script for frames other than TCP segments: `in` sends a frame, `out` expects one.
 //!
 //! ```text
 //! arp request 10.0.0.1            also: reply; from A
@@ -12,7 +12,8 @@
 //!
 //! All but ARP are packets: `to A` and `from A` change the addresses, `hops N` the hop limit, `bad-checksum` flips a bit
 //! of the payload and `bad-header` one of the header; `options`, `hop-by-hop`, `destination-options`, `routing`,
-//! `routed`, `late-hop-by-hop` and `fragment` put an extension in front of the payload; `option N` is the one in it. `broadcast` sends to all stations of the link.
+//! `routed`, `late-hop-by-hop` and `fragment` put an extension in front of the payload; `option N` sets its option.
+//! `broadcast` sends to all stations of the link.
 
 use core::net::{IpAddr, Ipv6Addr};
 use core::str::FromStr;

@@ -13,7 +13,7 @@
 //!   state ESTABLISHED
 //! ```
 //!
-//! `broken` in place of `case` says that the stack is known to do otherwise; the case fails if it does not.
+//! `broken` in place of `case` says that the stack is known to fail the case; if the case passes, the test fails.
 //!
 //! In the cases that are recorded from the kernel's TCP (`recorded/mod.rs`) there are only lines of the peer and the
 //! application, `wait` in place of `silence`, and `differs` and `ours`.

@@ -1,4 +1,4 @@
-//! Segments that somebody forges who is not on the path: addresses and ports are right, numbers are guessed.
+//! Segments forged by an off-path attacker: addresses and ports are right, sequence numbers are guessed.
 
 use core::net::SocketAddr;
 

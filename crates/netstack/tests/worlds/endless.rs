@@ -1,4 +1,4 @@
-//! Long times and hostile frames: nothing grows, and no connection dies of them.
+//! Long times and hostile frames: memory does not grow, and no connection is lost.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;

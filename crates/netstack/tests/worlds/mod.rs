@@ -1,7 +1,9 @@
-//! Two stacks, a path between them that misbehaves, and applications that do whatever a seed says: each byte
-//! arrives as it was sent, each connection ends, and nothing is left behind. Each side has an algorithm of congestion control of its own.
+//! Two stacks, a path between them that misbehaves, and applications that act as a seed says: each byte arrives as it
+//! was sent, each connection ends, and nothing is left behind. Each side has an algorithm of congestion control of its
+//! own.
 //!
-//! `SAMUM_SEED=1` runs one seed. `SAMUM_SEEDS=10000` runs so many, `SAMUM_SEEDS=5000..10000` those from 5,000 on:
+//! `SAMUM_SEED=1` runs one seed. `SAMUM_SEEDS=10000` runs the first 10,000 seeds, `SAMUM_SEEDS=5000..10000` the
+//! seeds from 5,000 on:
 //!
 //! ```sh
 //! SAMUM_SEEDS=10000 cargo test --release -p samum-netstack --test all worlds

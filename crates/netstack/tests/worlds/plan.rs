@@ -1,4 +1,4 @@
-//! What a seed makes of a world.
+//! The plan of a world, drawn from a seed.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;

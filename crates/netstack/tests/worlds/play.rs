@@ -1,4 +1,4 @@
-//! Runs a plan: the applications at both ends, and what must be true of them.
+//! Runs a plan: the applications at both ends, and checks them.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! Many connections, and many that never become one.
+//! Many connections, and many handshakes that never complete.
 
 use super::opening::{Server, peer, segment};
 use super::*;

@@ -1,5 +1,5 @@
-//! BBRv3 (draft-ietf-ccwg-bbr-05): a model of the path, its bandwidth and its least round trip, says how fast to send and how
-//! much may be in flight. Loss bounds the model, and is not what it waits for.
+//! BBRv3 (draft-ietf-ccwg-bbr-05): a model of the path, with its bandwidth and its least round trip, sets the sending
+//! rate and the bytes in flight. Loss bounds the model; BBR does not wait for loss to find the rate.
 //!
 //! ```text
 //! Startup ──► Drain ──► Down ──► Cruise ──► Refill ──► Up ──► Down ...      from all but ProbeRtt: ──► ProbeRtt
@@ -8,22 +8,23 @@
 //! Names are the draft's: `inflight_hi` and `_lo` are its `inflight_longterm` and `_shortterm`, `bw_lo` its
 //! `bw_shortterm`. Integers only: bandwidths are bytes a second, volumes bytes, gains hundredths.
 //!
-//! Three things are simpler than in the draft. A loss is judged with the sample of the acknowledgement that shows it, not
-//! for each lost packet. There is no offload budget beyond two frames. The random wait before a probe comes from the state.
+//! Three things are simpler than in the draft. Losses are judged once per acknowledgement, with its sample, not once
+//! per lost packet. There is no offload budget beyond two frames. The random wait before a probe is computed from the
+//! state.
 //!
-//! It follows samples of the delivery rate, for which each record of a transmission remembers what had been delivered
-//! when it left. An idle connection keeps the bandwidth alone, in the place of the slow start threshold. The next
-//! response begins with a probe for more, at the rate that is known, in a window of one round trip. What is sent again
-//! is paced, too, because nothing else spreads it.
+//! BBR follows samples of the delivery rate: each record of a transmission holds the bytes that had been delivered
+//! when it left. An idle connection keeps only the bandwidth, in the field of the slow start threshold. The next
+//! response begins with a probe for more, at the known rate, in a window of one round trip. Retransmissions are paced,
+//! too, because nothing else spreads them.
 //!
-//! In the simulated network (`tests/throughput.txt`, `tests/sharing.txt`) it is several times as fast as CUBIC where
-//! frames are lost by chance, keeps queues short, and pays with some percent of the speed elsewhere. Several flows of
-//! it are not fair in short queues, and the paths are simulated, so CUBIC stays the default. Measurements over real
-//! paths would change that.
+//! In the simulated network (`tests/throughput.txt`, `tests/sharing.txt`) BBR is several times as fast as CUBIC where
+//! frames are lost at random, and keeps queues short. Elsewhere it is a few percent slower. Several flows of BBR do
+//! not share short queues fairly, and the paths are simulated, so CUBIC stays the default. Measurements over real
+//! paths could change this default.
 //!
 //! Responses of 100 kB, one in a second over 20 Mbit/s and 40 ms, take 62, 66 and 92 ms (medians) with 0, 1 and 3 % of
-//! loss. With CUBIC, which begins each with the initial window, they take 129, 272 and 372 ms. A policer with a deep
-//! bucket drops 2.5 % of the frames, and 0.6 % of CUBIC's.
+//! loss. With CUBIC, which begins each response with the initial window, they take 129, 272 and 372 ms. A policer with
+//! a deep bucket drops 2.5 % of BBR's frames, and 0.6 % of CUBIC's.
 
 use super::initial_window;
 use crate::tcp::clock::{elapsed_us, later};

@@ -1,4 +1,5 @@
-//! Undoing a reduction that was not needed: nothing was lost, it was late (RFC 3522 and 4015, RFC 3708, RFC 5682).
+//! Undoes a reduction of the window that was not needed, because data was late and not lost (RFC 3522 and 4015, RFC
+//! 3708, RFC 5682).
 
 use super::Congestion;
 use crate::seq::SeqNumber;

@@ -1,4 +1,4 @@
-//! Timers, closing, and news from ICMP.
+//! Timers, closing, and reports by ICMP.
 
 use core::time::Duration;
 

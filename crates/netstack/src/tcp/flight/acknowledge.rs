@@ -1,4 +1,4 @@
-//! An acknowledgement: what it delivers, what it shows to be lost, and what it does to the window.
+//! Handles an acknowledgement: the bytes that it delivers, the losses that it shows, and its effect on the window.
 
 use super::{Ack, Acked, Flight, Phase, ProbeState};
 use crate::seq::SeqNumber;

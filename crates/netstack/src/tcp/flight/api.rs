@@ -1,4 +1,4 @@
-//! What a connection and its [`Flight`](super::Flight) tell each other.
+//! The types that a connection and its [`Flight`](super::Flight) exchange.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Drains: what is sent, in which segments, and what is released.
+//! Drains: the bytes sent, their segments, and the bytes released.
 
 use std::vec;
 use std::vec::Vec;

@@ -1,4 +1,4 @@
-//! The bytes of segments, FINs, windows, and when they are acknowledged.
+//! The bytes of segments, FINs, windows, and the times of acknowledgements.
 
 use core::time::Duration;
 use std::vec::Vec;

@@ -1,8 +1,9 @@
-//! Delivery rate samples (draft-ietf-ccwg-bbr, 4.1): how fast the network has delivered what was sent.
+//! Delivery rate samples (draft-ietf-ccwg-bbr, 4.1): the rate at which the network delivered data.
 //!
-//! Each transmission remembers how much had been delivered when it left. When it is delivered itself, what came in between
-//! and the time that it took are a sample of the rate. The time is the longer one of the time to send and the time to
-//! acknowledge, so that neither a burst of data nor one of acknowledgements looks like a fast network.
+//! Each transmission records the bytes that had been delivered when it left. When the transmission itself is delivered,
+//! the bytes delivered since then and the time they took are a sample of the rate. The time is the longer of the send
+//! time and the acknowledgement time, so neither a burst of data nor a burst of acknowledgements looks like a fast
+//! network.
 
 use crate::tcp::clock::elapsed_us;
 use crate::time::Time;

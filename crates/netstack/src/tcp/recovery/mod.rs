@@ -1,6 +1,7 @@
-//! Loss recovery: what was sent, what of it was lost, and when it is sent again.
+//! Loss recovery: records transmissions, detects losses, and times retransmissions.
 //!
-//! Each file is one mechanism and reads alone; [`Flight`](super::flight::Flight) puts them together.
+//! Each file is one mechanism and can be read alone; [`Flight`](super::flight::Flight) puts them
+//! together.
 
 pub(crate) mod delivery;
 pub(crate) mod pacing;

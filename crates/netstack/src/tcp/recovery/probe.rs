@@ -1,4 +1,4 @@
-//! Tail loss probes: one segment that makes the peer say what it has (RFC 8985, 7).
+//! Tail loss probes: one segment that makes the peer acknowledge the data it has (RFC 8985, 7).
 
 use crate::seq::SeqNumber;
 

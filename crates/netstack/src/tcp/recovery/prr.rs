@@ -1,4 +1,5 @@
-//! Proportional rate reduction (RFC 6937 and its successor): how much is sent for what arrives while the window shrinks.
+//! Proportional rate reduction (RFC 6937 and its successor): the bytes sent per bytes delivered while the window
+//! shrinks.
 
 /// The state of one reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Recent acknowledgement: a segment is lost if one that was sent later has arrived, and longer ago than
-//! reordering explains (RFC 8985, 6).
+//! Recent acknowledgement: a segment is lost if a later one has arrived, and more time has passed than reordering
+//! explains (RFC 8985, 6).
 
 use super::sent::{Delivery, Newest, Sent};
 use crate::seq::SeqNumber;

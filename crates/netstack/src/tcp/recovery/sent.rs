@@ -6,8 +6,8 @@
 //!    └──────┴──────────────────┴────────┴──────────────┴────────┴──────────┘
 //! ```
 //!
-//! The records are contiguous and in order. One covers what left in one moment, up to [`RECORD_BYTES_MAX`]; selective
-//! acknowledgements and retransmissions split it.
+//! The records are contiguous and in order. A record covers the bytes that left at one moment, up to
+//! [`RECORD_BYTES_MAX`]; selective acknowledgements and retransmissions split records.
 
 use alloc::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Plays cases to the TCP of the kernel, in a network namespace whose only cable ends here.
 //!
-//! All cases run at once, each with a peer of its own, on one thread: what is injected is handled by the kernel before
-//! the call returns, so that its answer is known to come before the next injection.
+//! All cases run at once on one thread, each with a peer of its own. The kernel handles an injected frame before the
+//! call returns, so its reply always comes before the next injection.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;

@@ -1,13 +1,14 @@
-//! Our stack compared with the kernel's: the same cases are played to both, and what they send is compared.
+//! Compares this stack with the kernel's: the same cases are played to both, and the sent segments are compared.
 //!
 //! `cases.txt` has the cases, in the format of scripts. They have only what peers and the application do, at fixed
-//! times; `do close` before `do shutdown` aborts. `linux.txt` has what the TCP of Linux sent then. A test plays the cases
-//! to our stack on the virtual clock and compares each answer: flags, numbers relative to the initial ones, length,
-//! closed windows, MSS, the presence of the other options, the blocks of SACK, echoes of timestamps, ECN, and the time to
-//! within what `transcript.rs` says. Another test plays them to the kernel that it runs on, if it is root there.
+//! times; `do close` before `do shutdown` aborts. `linux.txt` has the segments that the TCP of Linux sent. A test plays
+//! the cases to our stack on the virtual clock and compares each answer: flags, numbers relative to the initial ones,
+//! length, closed windows, MSS, the presence of the other options, the blocks of SACK, echoes of timestamps, ECN, and
+//! the time to within what `transcript.rs` says. Another test plays them to the kernel that it runs on, if it is root
+//! there.
 //!
-//! Where our stack answers otherwise on purpose, or Linux does, the case says why, and what we send instead of the
-//! recorded lines. It fails when the difference is another one, and when there is none any more:
+//! Where this stack differs from Linux on purpose, the case has the reason and this stack's own lines. The case
+//! fails if the difference changes or disappears:
 //!
 //! ```text
 //!   differs RFC 5961, 5.2: the reason

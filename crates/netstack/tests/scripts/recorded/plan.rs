@@ -1,4 +1,4 @@
-//! A case as what is done to a stack at which time, whatever it answers.
+//! A case as a plan: actions on a stack at fixed times, independent of its replies.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a stack answered in a case, as lines that can be kept and compared.
+//! The segments that a stack sent in a case, as lines to keep and compare.
 
 use core::fmt::{self, Write as _};
 use core::time::Duration;
