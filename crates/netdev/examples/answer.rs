@@ -1,5 +1,5 @@
-//! Answers each segment with data at a port of an interface with a response of so many bytes, without any
-//! loss recovery: the least that a TCP of our own costs. For measuring the ways to the wire.
+//! Answers each data segment at a port with a response of BYTES bytes, without any loss recovery. This is the least
+//! cost of a TCP outside the kernel, for measuring the paths to the interface.
 //!
 //! `answer INTERFACE ADDRESS:PORT BYTES [auto|xdp|packet|tap]`
 

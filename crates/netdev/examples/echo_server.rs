@@ -1,4 +1,5 @@
-//! Sends back what it receives: `echo_server INTERFACE ADDRESS:PORT`. Of an address that the kernel has, only the port is taken.
+//! Sends back all received bytes: `echo_server INTERFACE ADDRESS:PORT`. If the address is the kernel's, the server
+//! takes only the port.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! Notices when the kernel changes an interface that is in use, and says so. Pure.
+//! Detects and reports changes of an interface that is in use. Pure.
 //!
-//! AF_XDP is silent when its interface is deleted, so the kernel's news about links tell. They tell of another MAC
-//! address, another MTU and other addresses, too, which a device does not follow.
+//! AF_XDP does not report that its interface was deleted, so the kernel's link messages are read (rtnetlink). The
+//! messages also report changes of the MAC address, the MTU and the IP addresses, which a device does not follow.
 
 use core::fmt::Display;
 use core::net::IpAddr;

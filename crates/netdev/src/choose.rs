@@ -1,7 +1,8 @@
-//! The way of each frame to the interface. Pure: decides by measured costs.
+//! Chooses the path of each frame to the interface. Pure: decides by measured costs.
 //!
-//! Order is kept in each flow only, so a large frame does not wait for a system call that sends the small frames of
-//! others. Large data is half of the largest frame, because with few segments both ways cost the same.
+//! Order is kept only within each flow, so a large frame does not wait for a system call that sends the small
+//! frames of other flows. Data is large from half of the largest frame on, because with few segments both paths
+//! cost the same.
 
 use core::time::Duration;
 

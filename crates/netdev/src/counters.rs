@@ -1,4 +1,4 @@
-//! Counts of a device.
+//! The counters of a device.
 
 /// What a device has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Errors: what failed, for which object, and what to do about it.
+//! Errors: the failed operation, its object, and advice for the operator.
 
 use core::fmt;
 use std::io;

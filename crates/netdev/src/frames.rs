@@ -1,4 +1,4 @@
-//! The frames of an interface: [`open`] it, then receive and send by a [`Device`] per receive queue.
+//! The frames of an interface: [`open`] the interface, then receive and send by a [`Device`] per receive queue.
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};

@@ -1,16 +1,16 @@
 //! Frames from and to a network interface: AF_XDP, packet sockets with large segments, TAP.
 //!
-//! [`open`] looks at an interface, attaches what is needed, and returns a [`Queue`] for each receive
-//! queue in use; the thread that serves it starts it as a [`Device`]. With AF_XDP a small XDP program takes the
-//! frames of the services from the interface, and passes all others to the kernel. The program goes
-//! with the process.
+//! [`open`] looks at an interface, attaches an XDP program if needed, and returns a [`Queue`] for each receive
+//! queue in use. The thread that serves a queue starts it as a [`Device`]. With AF_XDP a small XDP program takes
+//! the frames of the services from the interface, and passes all others to the kernel. The kernel detaches the
+//! program when the process ends.
 //!
 //! A device has one socket and one worker per receive queue that is in use when it is opened. The kernel accounts the
-//! memory of a socket before it looks at the queue, so a queue whose memory is too much is asked with one page whether
-//! it is in use at all. A queue that reports room or frames and has none is asked again after a pause, so that no
-//! descriptor keeps a worker busy. veth gets generic mode, because native mode polls on the sender's CPU. In native
-//! mode a socket is bound without copies where the driver can (`XDP_ZEROCOPY`). That has never run: no adapter here
-//! has such a driver, and only the choice at `bind(2)` with its way back has a test.
+//! memory of a socket before it looks at the queue, so if the memory is too much, a socket with one page tests whether
+//! the queue is in use at all. If a queue reports room or frames and has none, it is polled again after a pause, so
+//! that no descriptor keeps a worker busy. veth gets generic mode, because native mode polls on the sender's CPU. In
+//! native mode a socket is bound without copies where the driver can (`XDP_ZEROCOPY`). Zero copy has never run,
+//! because no test machine has such a driver. Only the choice at `bind(2)` and its fallback have a test.
 
 mod changes;
 mod choose;

@@ -1,4 +1,4 @@
-//! Measures the ways to an interface: sends frames that are for nothing else.
+//! Measures the paths to an interface by sending frames that serve no other purpose.
 
 use core::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Questions to the kernel about interfaces, its answers, and its news (rtnetlink(7)). Pure.
+//! Requests to the kernel about interfaces, its replies, and its notifications (rtnetlink(7)).
+//! Pure.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

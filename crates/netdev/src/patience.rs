@@ -1,4 +1,4 @@
-//! Waiting for resources that a process that has ended still holds.
+//! Waits for resources that an ended process still holds.
 
 use core::time::Duration;
 use std::io;

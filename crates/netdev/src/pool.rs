@@ -1,4 +1,4 @@
-//! Memory for frames: a mapping cut into chunks, each of which has one owner.
+//! Memory for frames: a mapping cut into chunks, and each chunk has one owner.
 //!
 //! ```text
 //!           blank()               lend()

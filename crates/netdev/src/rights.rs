@@ -1,4 +1,4 @@
-//! The rights that opening an interface takes.
+//! The rights that a process needs to open an interface.
 
 use std::io;
 

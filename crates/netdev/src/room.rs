@@ -1,4 +1,4 @@
-//! The wait for room on an interface that is full. Pure.
+//! The wait for room at an interface that is full. Pure.
 
 use core::time::Duration;
 

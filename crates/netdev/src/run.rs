@@ -1,4 +1,4 @@
-//! A program on the stack: frames in, frames out, in a thread of its own.
+//! Runs an application on the stack, in a thread of its own: frames in, frames out.
 
 use core::convert::Infallible;
 use core::time::Duration;

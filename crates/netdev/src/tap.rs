@@ -1,4 +1,4 @@
-//! A TAP device: frames by a file, for machines and containers without XDP (tun(4);
+//! A TAP device: frames through a file descriptor, for machines and containers without XDP (tun(4);
 //! Documentation/networking/tuntap.rst of Linux).
 //!
 //! The stack is the machine at the other end of the device's cable, with a MAC of its own.

@@ -1,5 +1,5 @@
-//! The header in front of a frame that says what the other side has to do to it: fill in a checksum, or
-//! cut it into segments (`struct virtio_net_hdr` in linux/virtio_net.h; virtio 1.2, 5.1.6).
+//! The header in front of a frame that tells the other side to fill in a checksum, or to cut the frame
+//! into segments (`struct virtio_net_hdr` in linux/virtio_net.h; virtio 1.2, 5.1.6).
 
 use netstack::{Frame, ReceivedChecksum};
 

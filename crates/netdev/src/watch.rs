@@ -1,4 +1,4 @@
-//! Tells when an interface is gone, about which the sockets of AF_XDP are silent, and what changes at it meanwhile.
+//! Reports that an interface is gone, which AF_XDP sockets do not, and reports its changes before.
 
 use core::mem;
 use core::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The echo of the examples at a virtual cable with one receive queue and with several.
+//! The echo server of the examples at a virtual cable, with one receive queue and with several.
 
 use core::net::SocketAddr;
 use core::time::Duration;

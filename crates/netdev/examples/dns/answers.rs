@@ -1,9 +1,9 @@
 //! The answers of a zone, prepared when it is loaded.
 //!
-//! A message is a header, the question as it came, and a tail with the records. A name's tails differ only by the
-//! type that is asked for. Names in a tail are compressed against the question, whose name begins at offset 12: the
-//! tail for a name that exists is complete. A tail for all names below another one (they do not exist, are
-//! delegated, or match a wildcard) is made as if that other name were the question; its pointers move by the
+//! A message is a header, the question as received, and a tail with the records. The tails of a name differ only by
+//! the requested type. Names in a tail are compressed against the question, whose name begins at offset 12: the
+//! tail for a name that exists is complete. A tail for all names below another name (they do not exist, are
+//! delegated, or match a wildcard) is made as if the other name were the question. Its pointers move by the
 //! difference in length.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! The program on the stack: questions in datagrams and on connections.
+//! The server on the stack: answers questions in datagrams and on connections.
 
 use core::net::SocketAddr;
 use core::ops::Range;

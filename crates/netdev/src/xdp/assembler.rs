@@ -1,5 +1,5 @@
-//! Instructions of BPF, one below the other (RFC 9669), with labels for jumps. Pure: as much as the XDP
-//! program needs.
+//! An assembler for BPF (RFC 9669) with labels for jumps. Pure. It has only the instructions that the
+//! XDP program needs.
 
 /// A register. R0 is for the result, R1 to R5 for arguments, R6 to R9 survive calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,21 @@
 //! The XDP program: takes frames of the stack from the interface, and passes all others to the kernel.
-//! Pure: it becomes instructions here, and the kernel verifies them.
+//! Pure: this module emits the instructions, and the kernel verifies them.
 //!
-//! Taken are, behind at most one VLAN tag of 802.1Q, as the stack reads it (not of 802.1ad, 0x88a8):
+//! The program takes these frames, with at most one VLAN tag of 802.1Q, as the stack reads it (not of 802.1ad,
+//! 0x88a8):
 //!
 //! - everything to an address of the stack's own, with ARP and neighbour solicitations for it;
-//! - to an address of the kernel's: TCP and UDP to the ports that are served, and ICMP errors about what
-//!   was sent from them (for path MTU discovery).
+//! - to an address of the kernel's: TCP and UDP to the served ports, and ICMP errors about packets sent from these
+//!   ports (for path MTU discovery).
 //!
-//! Of fragments only the first one has ports. It is taken, so that the kernel cannot put the datagram
-//! together and refuse a connection that it does not know; the stack drops it. The extension headers of
-//! IPv6 are skipped in front of TCP and UDP, a few of common lengths; packets with others go to the kernel.
+//! Only the first fragment of a datagram has ports. The program takes the first fragment and the stack drops it;
+//! otherwise the kernel could reassemble the datagram and refuse a connection that the kernel does not know. In
+//! front of TCP and UDP, the program skips a few IPv6 extension headers of common lengths; packets with others go
+//! to the kernel.
 //!
-//! The program goes with the process by its `bpf_link`. It is tested on frames by `BPF_PROG_TEST_RUN`. It adds no
-//! register to a place in a frame, which the verifier allows only with CAP_PERFMON.
+//! Its `bpf_link` detaches the program when the process ends. Tests run the program on frames by
+//! `BPF_PROG_TEST_RUN`. The program adds no register to a packet pointer, because the verifier allows that only
+//! with CAP_PERFMON.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,7 +1,7 @@
 //! The rings of an AF_XDP socket: one side writes entries, the other side reads them, and one of the two
 //! is the kernel.
 //!
-//! The order of accesses is that of net/xdp/xsk_queue.h, which has drawn it so:
+//! The order of accesses is the same as in net/xdp/xsk_queue.h, which draws it so:
 //!
 //! ```text
 //! producer                          consumer

@@ -1,4 +1,4 @@
-//! Programs in a namespace, and where the examples are.
+//! Programs in a namespace, and the paths of the examples.
 
 use std::env;
 use std::path::PathBuf;

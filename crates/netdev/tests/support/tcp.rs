@@ -1,5 +1,5 @@
-//! As much of TCP as measuring and testing the way to the wire takes: a server without loss recovery that
-//! answers each segment with data.
+//! A minimal TCP to measure and test the path to the interface: a server without loss recovery that answers each
+//! data segment.
 
 use netdev::Device;
 use netstack::{Checksum, Frame, Full, Transmit as _};
