@@ -1,4 +1,4 @@
-//! The layout of a media file, and the points that it is made of.
+//! The layout of a media file, and the points of which it consists.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -1,19 +1,18 @@
-//! The layout of a media file: the place of its index, and its bytes over time.
+//! The layout of a media file: the position of its index, and its bytes over time.
 //!
-//! A server that knows it reads ahead a few seconds of a film instead of a number of bytes that fits no
-//! film: a player that leaves has not made it read what is not played. The containers are MP4, also
-//! fragmented, and Matroska with WebM.
+//! With the layout, a server reads ahead a few seconds of a film instead of a fixed number of bytes. So the server
+//! reads little in vain when a player leaves. The containers are MP4, also fragmented, and Matroska with WebM.
 //!
-//! A [`Probe`] says which bytes of the file it wants, and takes them. It ends with a [`Layout`], or
-//! with nothing if the file is no container that it knows. It needs one to four reads for most files.
-//! It is no validator and no demultiplexer: samples are not looked at, and what it cannot
-//! understand makes the layout less exact, never wrong in a way that costs more than a window.
+//! A [`Probe`] asks for bytes of the file, and takes them. The probe ends with a [`Layout`], or with nothing if it
+//! does not know the container. Most files need one to four reads. The probe is no validator and no demultiplexer:
+//! it does not look at samples. Parts that the probe does not understand make the layout less exact; such an error
+//! costs at most one window.
 //!
-//! It does no I/O and reads no clock.
+//! The crate does no I/O and reads no clock.
 //!
-//! Nothing in a file is believed: an offset beyond the file is dropped, a box beyond its parent is cut,
-//! and bytes, boxes and points are counted ([`BYTES_MAX`], [`TABLE_BYTES_MAX`], [`BOXES_MAX`],
-//! [`POINTS_MAX`]). Boxes are followed along fixed paths, so there is no recursion.
+//! The crate trusts nothing in a file: an offset beyond the file is dropped, a box beyond its parent is cut, and
+//! bytes, boxes and points are counted ([`BYTES_MAX`], [`TABLE_BYTES_MAX`], [`BOXES_MAX`], [`POINTS_MAX`]). Boxes
+//! are followed along fixed paths, so there is no recursion.
 //!
 //! # Reading list
 //!

@@ -1,6 +1,6 @@
-//! Matroska, and WebM, which is a part of it: elements with a name and a size. The `Segment` has `Info`
-//! with the duration, `Cluster`s with the media, and `Cues` with the places of the clusters;
-//! `SeekHead`, at its start, says where these are.
+//! Matroska, and its subset WebM: elements with a name and a size. The `Segment` has `Info` with the
+//! duration, `Cluster`s with the media, and `Cues` with the positions of the clusters. `SeekHead`, at
+//! the start of the `Segment`, has the positions of these elements.
 
 use core::ops::Range;
 

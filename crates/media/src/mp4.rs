@@ -1,6 +1,6 @@
-//! MP4: a row of boxes. `moov` has the tables of a whole film, in front of the media or behind them; a
-//! fragmented film has one `moof` for each fragment, and `sidx` in front or `mfra` at the end says where
-//! they are.
+//! MP4: a sequence of boxes. `moov` has the tables of a whole film, in front of the media or behind them. A
+//! fragmented film has one `moof` for each fragment; `sidx` in front or `mfra` at the end has the positions of the
+//! fragments.
 
 mod tables;
 

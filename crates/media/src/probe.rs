@@ -1,4 +1,5 @@
-//! The probe: asks for bytes of a file, hands them to the parser of its container, and bounds both.
+//! The probe: asks for bytes of a file, hands them to the parser of its container, and bounds the
+//! bytes and the parser's work.
 
 use alloc::vec::Vec;
 use core::ops::Range;
