@@ -1,9 +1,9 @@
-//! When a block that was found resident has to be looked at again.
+//! Decides when a block that was found resident has to be checked again.
 //!
-//! An exact look costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is
-//! cold); `cachestat(2)` costs 1 to 2 us and can only say no. A block leaves the page cache when memory is
-//! short, when it is told to, or when its file changes, and for none of them there is an event. So belief is by
-//! age, and each use touches one byte all the same.
+//! An exact check costs a copy of the block (`preadv2(RWF_NOWAIT)`, 9 us for 256 KiB, more if the memory is cold);
+//! `cachestat(2)` costs 1 to 2 us and can only say no. A block leaves the page cache when memory is short, when a
+//! program drops it, or when its file changes, and the kernel reports none of these events. So a block is believed
+//! resident by the age of its last check, and each use still touches one byte.
 
 use core::time::Duration;
 

@@ -1,9 +1,9 @@
-//! The pauses between the reads of streams, on a device that stops now and then.
+//! The pauses between the reads of streams, on a device with a rate limit in time slices.
 //!
-//! Control groups and some clouds limit a disk in slices of time. Two reads at a time use a slice up, and then even a
-//! small read waits for the next slice, whatever the window is. Such a device is recognised because most of its reads
-//! take much less than the mean. The rate is measured between two reads that had to wait. While other reads come,
-//! streams ask for 31/32 of that rate.
+//! Control groups and some clouds limit a disk in slices of time. Two concurrent reads use a slice up, and then even
+//! a small read waits for the next slice, at any window. Such a device is recognised because most of its reads take
+//! much less than the mean. The rate is measured between two reads that had to wait for a slice. While other reads
+//! come, streams ask for 31/32 of this rate.
 
 use core::time::Duration;
 

@@ -1,6 +1,6 @@
-//! Simulated disks: the model, what was used before it, and the best fixed choices.
+//! Simulated disks: the model, the rule used before it, and the best fixed choices.
 //!
-//! The results are a text, `tests/disks.txt`, so that a change of the model shows in review.
+//! The results are a text file, `tests/disks.txt`, so that a change of the model shows in review.
 //! `PACE_WRITE=1 cargo test -p samum-pace` writes it.
 
 #![allow(

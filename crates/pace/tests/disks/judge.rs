@@ -1,4 +1,4 @@
-//! Judges of a disk: the model, fixed choices, and what was used before it.
+//! Judges of a disk: the model, fixed choices, and the rule used before it.
 
 use core::cell::RefCell;
 use core::time::Duration;
