@@ -1,5 +1,5 @@
 //! Three blocks of a file are promised in order and read in reverse; the peer gets them in order,
-//! and nobody waits.
+//! and no thread waits.
 //!
 //! Run it with `cargo run -p samum-outq --example out_of_order`.
 

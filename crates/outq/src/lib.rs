@@ -1,6 +1,6 @@
 //! A send queue whose data may not be ready yet.
 //!
-//! A server answers in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
+//! A server sends in order, but a disk reads in any order. [`OutQ`] stands between the two: bytes
 //! are *promised* in the order in which they must leave, *filled* in the order in which they arrive,
 //! and *sent* only as far as all bytes in front of them have been filled. No thread waits: the fill
 //! that closes the first gap makes everything behind it ready. The idea is FreeBSD's non-blocking
@@ -10,8 +10,8 @@
 //! The queue does no I/O and copies no byte. The caller decides what a payload is ([`Payload`]):
 //! bytes, a range of a shared buffer, a range of a resident file. A *source* fills the queue. A
 //! *transport*, such as a kernel socket or a TCP of our own, drains it: it takes chunks from the
-//! ready prefix and says how far it got. The transport *releases* bytes once it no longer refers to
-//! them.
+//! ready prefix and reports the bytes that it sent. The transport *releases* bytes once it no
+//! longer refers to them.
 //!
 //! All positions are absolute `u64` offsets into the stream: bytes since the connection opened.
 //! There are no slot numbers: a read carries the position that it will fill through the kernel and

@@ -1,6 +1,6 @@
-//! The queue as anyone would write it who had no hurry: one cell for each byte. [`Pair`] puts the
-//! model and the real queue through the same operations and compares everything that can be seen.
-//! Property tests and the fuzz target share it.
+//! A model of the queue, simple and slow: one cell for each byte. [`Pair`] applies the same
+//! operations to the model and the real queue, and compares all results that a caller can see.
+//! Property tests and the fuzz target share [`Pair`].
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
