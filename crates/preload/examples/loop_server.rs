@@ -1,7 +1,8 @@
-//! A small file server with each kind of event loop, written without regard to the library:
+//! A small file server with each kind of event loop, written without knowledge of the library:
 //! `loop_server level|edge|oneshot|poll|select DIRECTORY`.
 //!
-//! It writes its address to standard error, and answers `GET /name` of files in the directory.
+//! The server writes its address to standard error, and answers `GET /name` with the file in the
+//! directory.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _, Write as _};

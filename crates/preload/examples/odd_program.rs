@@ -1,5 +1,5 @@
-//! Does to sockets that wait for the disk what programs do: `odd_program WHAT FILE`, with a cold file on a
-//! slow disk. It exits with 0 if everything was as without the library, except that nothing waited.
+//! Uses sockets that wait for the disk in the odd ways of real programs: `odd_program WHAT FILE`, with a cold file
+//! on a slow disk. The program exits with 0 if the calls behave as without the library, except that none waited.
 
 use core::ffi::c_void;
 use core::time::Duration;

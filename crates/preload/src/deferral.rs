@@ -1,5 +1,5 @@
-//! The program's side of a wait for the disk: a socket begins to wait, and the tables follow whatever the
-//! program does with descriptors meanwhile.
+//! The program's side of a wait for the disk: makes a socket wait, and updates the tables when the program changes
+//! descriptors meanwhile.
 
 use core::cell::Cell;
 use core::ffi::c_int;

@@ -1,12 +1,10 @@
-//! Switches the library off when it fails. A fault of this library must not end the program: a panic is
-//! caught where the program called the library, and logged once; from then on everything is left to the
-//! kernel.
+//! Switches the library off when it fails. A fault of this library must not end the program. A panic is caught
+//! where the program called the library, and logged once. From then on the kernel handles all calls.
 //!
 //! No function in which a thread can be cancelled (`poll`, `select`, `accept`, `close`, a `fcntl` that
-//! waits) is called under [`run`]: the C library cancels by unwinding, and to catch that would abort.
+//! waits) is called under [`run`]: the C library cancels by unwinding, and `catch_unwind` would abort the process.
 //!
-//! A panic is caught at the exported function and logged once. That is why the release profile unwinds, and programs
-//! abort in a hook.
+//! To catch panics at exported functions, the release profile unwinds, and programs abort in a panic hook.
 
 use core::panic::AssertUnwindSafe;
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! The events that a program asks `epoll(7)` for at one socket, and those that the kernel is asked for while
-//! the socket is *deferred*: it looks full to the program because its file is being read.
+//! the socket is *deferred*: the socket looks full to the program because its file is being read.
 //!
-//! Pure: the caller makes the calls. For each registration (one epoll instance that watches the socket):
+//! Pure: the caller makes the calls. The rules for each registration (one epoll instance that watches the socket):
 //!
 //! | mode | when the deferral begins | `ADD`, `MOD` by the program meanwhile | when it ends |
 //! |---|---|---|---|
@@ -10,13 +10,13 @@
 //! | one shot | nothing: it has fired, or will fire once | `MOD` removes it from the kernel, `ADD` is not passed on | `ADD`, but only if the program has armed it meanwhile |
 //!
 //! A one-shot registration that the kernel does not have cannot fire: not for another event, not because it
-//! had not fired yet, and not when the peer resets (the kernel reports `EPOLLERR` and `EPOLLHUP` unasked). If
-//! it did fire, the program would take it for disarmed, and the end of the deferral would arm it once more.
-//! Registrations with `EPOLLEXCLUSIVE` cannot be changed: such a socket is not deferred at all.
+//! had not fired yet, and not when the peer resets (the kernel reports `EPOLLERR` and `EPOLLHUP` unasked). If the
+//! registration fired, the program would take it for disarmed, and the end of the deferral would arm it once more.
+//! Registrations with `EPOLLEXCLUSIVE` cannot be changed: a socket with such a registration is never deferred.
 //!
 //! Level-triggered interest of a deferred socket loses `EPOLLOUT` until the read has ended. Edge-triggered interest is
-//! armed again by `EPOLL_CTL_MOD`. One-shot interest that the program arms meanwhile is taken away from the kernel and
-//! added when the read has ended, so that it is told once for each time it was armed.
+//! armed again by `EPOLL_CTL_MOD`. One-shot interest that the program arms meanwhile is removed from the kernel and
+//! added when the read has ended, so that it fires once for each time it was armed.
 
 use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLONESHOT, EPOLLOUT, EPOLLWAKEUP, EPOLLWRBAND,

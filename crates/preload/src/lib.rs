@@ -1,9 +1,9 @@
 //! `libsamum_preload.so`: an unmodified server's `sendfile(2)` no longer waits for the disk.
 //!
 //! Preloaded (`LD_PRELOAD`, `samum preload -- COMMAND`), the library takes the place of some functions of
-//! the C library ([`exports`]). If the bytes that `sendfile` wants are in memory, the kernel sends them. If
-//! not, the call returns `EAGAIN` and a thread reads the file. The program believes that the socket is
-//! full; when the file has been read, the program's own event loop learns that the socket is writable.
+//! the C library ([`exports`]). If the bytes that `sendfile` wants are in memory, the kernel sends them. If not,
+//! the call returns `EAGAIN` and a thread reads the file. The program believes that the socket is full. When the
+//! file has been read, the program's own event loop reports that the socket is writable.
 //!
 //! ```text
 //!  program ──► exports ──► sendfile ──► residency      in memory? then the kernel's sendfile
@@ -16,20 +16,20 @@
 //! |---|---|
 //! | `exports` | the functions that programs call; `real`: those of the C library |
 //! | `sendfile` | the loop of one call |
-//! | `residency` | which bytes are in memory, and how that is found out; `recent`: answers of a moment ago |
+//! | `residency` | finds out which bytes are in memory; `recent`: results of a moment ago |
 //! | `deferral` | the program's side of a wait for the disk; `wait`: `poll` and `select` |
 //! | `reader` | the threads that read |
-//! | `state` | which sockets wait for which reads; pure, under the one lock |
+//! | `state` | the sockets that wait and their reads; pure, under the one lock |
 //! | `locked` | files that the program has locked; pure |
 //! | `interest` | the events that epoll instances are asked for; pure; `epoll`: the calls |
-//! | `process` | the one lock, and the process that may take it; `fork`: children |
+//! | `process` | the one lock, and the check that this process may take it; `fork`: children |
 //! | `descriptors` | the table of descriptors |
 //! | `hash` | the hash that the tables share; pure |
 //! | `fuse` | switches the library off when it fails |
-//! | `permit` | which system calls may be made under a seccomp filter |
+//! | `permit` | the system calls that a seccomp filter allows |
 //!
-//! The library prints nothing unless it is asked to, and allocates nothing while all files are in memory. In
-//! doubt it leaves the call to the kernel.
+//! The library prints only on request, and allocates no memory while all files are in memory. In doubt it leaves
+//! the call to the kernel.
 
 mod deferral;
 mod descriptors;

@@ -1,5 +1,5 @@
-//! A lock that is safe with signal handlers: the program's threads hold it with all signals blocked, and in
-//! readers only handlers of the C library run.
+//! A lock that is safe with signal handlers: the program's threads hold it with all signals blocked, and in reader
+//! threads only handlers of the C library run.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -1,10 +1,10 @@
 //! Files that the program has locked (`fcntl(2)`, `lockf(3)`, `flock(2)`). Pure.
 //!
 //! A process gives up its locks on a file as soon as it closes any descriptor of that file, and readers
-//! open and close such descriptors. So the kernel alone sends locked files. Descriptors that readers had
-//! opened before stay open: they are *parked* until the program closes the descriptor by which it has locked
-//! the file, which gives up the locks anyway. Locks of `flock(2)` belong to the open file: as long as a reader has
-//! that, a close by the program would not give them up.
+//! open and close such descriptors. So the library leaves `sendfile` calls of locked files to the kernel.
+//! Descriptors that readers had opened before stay open: they are *parked* until the program closes the descriptor
+//! by which it has locked the file. The program's close gives up the locks anyway. Locks of `flock(2)` belong to
+//! the open file: while a reader holds the open file, a close by the program would not give up the locks.
 
 use core::ffi::c_int;
 

@@ -1,14 +1,13 @@
 //! The system calls that this library may make.
 //!
 //! A seccomp filter may kill a process for a call that the filter does not know: the filter of a unit with
-//! `SystemCallFilter=@system-service` does that for `cachestat(2)` if its systemd is older than 255. Filters
-//! are made for the program, which makes no such call. So if there is a filter, a child process tries all
-//! calls of this library before the program begins. A call for which it is killed is not made again.
+//! `SystemCallFilter=@system-service` kills for `cachestat(2)` if systemd is older than 255. Filters are made for
+//! the program, which does not make the library's calls. So if there is a filter, a child process tries all calls
+//! of this library before the program begins.
 //!
 //! Read first: `seccomp(2)`, kernel/seccomp.c `__seccomp_filter`.
 //!
-//! A child tries all calls of the library before the program begins. A call for which the child is killed is not made,
-//! or the library stays off.
+//! A call for which the child is killed is not made, or the library stays off.
 
 use core::ffi::c_int;
 

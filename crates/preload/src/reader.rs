@@ -1,19 +1,19 @@
 //! The threads that read files, so that the program does not wait for the disk.
 //!
-//! Reads of the program itself wait behind its readers, so jobs that go on have as many readers as
-//! the disk's pace says, and take turns. First reads of files do not wait for them. On a disk whose limit comes in
-//! slices jobs that go on pause, in each process for itself.
+//! Reads of the program itself wait behind the library's readers. So the disk's pace limits the readers of jobs
+//! that continue a file, and these jobs take turns. First reads of files do not wait for them. On a disk with a
+//! rate limit in time slices, jobs that continue a file pause, in each process for itself.
 //!
 //! A reader opens the file once more, because the kernel's readahead follows one reader of an open file, and the
-//! program would be a second. On a fast disk it brings pages by `sendfile(2)` to `/dev/null`, which copies nothing.
-//! The pace is learned from reads that slept (`ru_nvcsw`).
+//! program would be a second. On a fast disk a reader brings pages into memory by `sendfile(2)` to `/dev/null`,
+//! which copies nothing. The pace is learned from reads that slept (`ru_nvcsw`).
 //!
 //! With these pauses, small files of nginx beside eight downloads at 64 MiB/s took 1.2 ms (99th percentile) instead of
 //! 72 (three rounds, not kept). lighttpd reads small files itself, so nothing changes there.
 //!
-//! The number of a device is `st_dev` as it is. To know more, the library would have to read `mountinfo` in the
-//! program's process, and would gain only where several subvolumes or overlays of one slow disk are read at the same
-//! time.
+//! The number of a device is its plain `st_dev`. To find the real disk, the library would have to read `mountinfo`
+//! in the program's process. The gain would be only where several subvolumes or overlays of one slow disk are read
+//! at the same time.
 
 use core::ffi::c_void;
 use core::ptr;

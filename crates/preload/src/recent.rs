@@ -1,9 +1,9 @@
-//! Ranges and blocks that were found resident a moment ago. They are found again by descriptor, without any
-//! system call, or by file, with `fstat(2)` only, for servers that open a file for each request.
+//! Ranges and blocks that were found resident a moment ago. They are found again by descriptor, without any system
+//! call, or by file, with one `fstat(2)`, for servers that open a file for each request.
 //!
 //! A page that has just been used is not reclaimed within [`RECENT_MS`]. But a descriptor may be closed and
-//! its number used again within that time, so each number has an epoch that ends with `close`. A close that
-//! is not seen (`fclose`) costs at worst one `sendfile` that waits for the disk.
+//! its number used again within that time, so each number has an epoch that ends with `close`. A close that the
+//! library does not see (`fclose`) costs at worst one `sendfile` that waits for the disk.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,13 @@
-//! Finds out how much of a range of a file can be sent without the disk.
+//! Finds out how many bytes of a range of a file can be sent without the disk.
 //!
-//! The scheme is that of `crates/sendfile/src/file.rs`, which explains it. Here there is no ring and no object
-//! for each file, and there are many threads: the belief about a block is one atomic word in a table of fixed
-//! size. `cachestat(2)` can only say no, `RWF_NOWAIT` says yes:
+//! `crates/sendfile/src/file.rs` explains the scheme. Here there is no ring, no object for each file, and there are
+//! many threads: the belief about a block is one atomic word in a table of fixed size. `cachestat(2)` can only say
+//! no, `RWF_NOWAIT` says yes:
 //!
 //! | range | how it is found out |
 //! |---|---|
-//! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: to copy so little costs less than other ways |
-//! | larger | per block of 256 KiB: looked at exactly, or read, and found complete by `cachestat`, as lately as [`pace::belief`] asks for; and one byte in each block touched at each use, unless a reader has read it at most [`JUST_READ`] ago |
+//! | up to [`EXACT_BYTES`] | `RWF_NOWAIT` of the range: a small copy costs less than other checks |
+//! | larger | per block of 256 KiB: an exact check or a read, confirmed by `cachestat`, as recent as [`pace::belief`] asks for; and each use touches one byte in each block, unless a reader has read it at most [`JUST_READ`] ago |
 //! | either | found resident, or read, a moment ago ([`crate::recent`]): by the same descriptor no system call, by another one of the same file `fstat(2)` |
 //!
 //! Three cases remain, in which `sendfile(2)` sleeps for one read: pages evicted within 5 ms after they were

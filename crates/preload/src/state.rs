@@ -1,12 +1,11 @@
 //! The deferred sockets and the reads that they wait for: everything under the one lock.
 //!
-//! Pure: the caller reads the files, opens and closes descriptors, and makes the changes of interest that
-//! are returned.
+//! Pure: the caller reads the files, opens and closes descriptors, and makes the returned changes of interest.
 //!
-//! A *job* reads one file from some offset on, a block at a time. Sockets wait on its list, each for one byte
-//! of the file, and are resumed when the job has passed that byte. The job prefetches a *window* behind the
-//! last byte that a socket waits for. The window grows while the file is read in order, so that the disk does
-//! not idle while the program sends.
+//! A *job* reads one file from some offset on, a block at a time. Sockets wait on the job's list, each for one byte
+//! of the file. When the job has passed the byte, its socket is resumed. The job prefetches a *window* behind the
+//! last byte that a socket waits for. The window grows while the file is read in order, so that the disk does not
+//! idle while the program sends.
 
 use core::ffi::c_int;
 use core::time::Duration;

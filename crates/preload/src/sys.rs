@@ -1,7 +1,7 @@
 //! The parts of the kernel and of the C library that the other modules need, as safe functions.
 //!
-//! A function that this library replaces is called through [`crate::real`] or as a bare system call, never by
-//! its name, which is that of the replacement.
+//! A function that this library replaces is called through [`crate::real`] or as a bare system call, never by its
+//! name, because the name calls the replacement.
 
 use core::ffi::{CStr, c_int, c_long, c_void};
 use core::mem::MaybeUninit;

@@ -1,5 +1,5 @@
-//! `poll(2)` and `select(2)` over deferred sockets. The call is cut into short slices that do not ask
-//! whether deferred sockets are writable, until there is an event or the deferral ends.
+//! `poll(2)` and `select(2)` over deferred sockets. The call is cut into short slices, until there is an event or
+//! the deferral ends. The slices do not ask whether deferred sockets are writable.
 //!
 //! `epoll_wait(2)` needs none of this, because the interest in the kernel is changed.
 

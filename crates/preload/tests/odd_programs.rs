@@ -1,5 +1,5 @@
-//! Programs that fork, use numbers again, duplicate, block, or try again and again; and the library under
-//! valgrind.
+//! Programs that fork, reuse descriptor numbers, duplicate descriptors, block, or retry in a loop; and the library
+//! under valgrind.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

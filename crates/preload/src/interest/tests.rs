@@ -1,6 +1,6 @@
-//! A model of the kernel's epoll and of programs that use it. No event may be lost, no loop may spin, and
-//! nothing may be armed that the program has not armed. Peers reset, which the kernel reports unasked, and
-//! other threads wait while this one makes a call.
+//! A model of the kernel's epoll and of programs that use it. No event may be lost, no loop may spin, and only
+//! interest that the program has armed may be armed. Peers reset connections, which the kernel reports unasked, and
+//! other threads wait while the tested thread makes a call.
 
 use libc::{EPOLLIN, EPOLLRDHUP};
 use proptest::collection::vec;

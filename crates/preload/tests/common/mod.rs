@@ -1,4 +1,4 @@
-//! The parts that the tests of the library share: the library itself, trees on a disk, figures of processes.
+//! Helpers shared by the library's tests: the library itself, trees on a disk, figures of processes.
 
 #![allow(dead_code, reason = "not every test uses all of it")]
 
