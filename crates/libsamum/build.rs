@@ -1,5 +1,5 @@
-//! The library's name for the dynamic linker: programs that are linked with it need this one. It ends with
-//! the version of `samum.h`, which changes when a program has to be compiled anew.
+//! Sets the library's name for the dynamic linker (soname). The name ends with the version of `samum.h`. The
+//! version changes when programs have to be compiled anew.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,8 +1,8 @@
 //! The functions that C calls. Each checks its pointers, calls safe code, and returns 0 or an errno.
 //!
-//! C promises what `include/samum.h` asks for: pointers are null or valid for what the function does
-//! with them, memory given to a call stays as it is until the call has completed, and a queue is used by
-//! the thread that made it. The last is checked; a panic makes the queue unusable and never leaves Rust.
+//! The C program keeps the rules of `include/samum.h`. Pointers are null or valid for the function's use. Memory
+//! given to a call stays unchanged until the call has completed. Only the thread that made a queue uses it; this
+//! rule is checked. A panic makes the queue unusable and never leaves Rust.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;

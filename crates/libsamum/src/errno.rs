@@ -1,4 +1,4 @@
-//! The errno of each error.
+//! Maps each error to its errno.
 
 use core::ffi::c_int;
 use std::io;

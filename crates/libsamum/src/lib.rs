@@ -1,7 +1,7 @@
 //! `libsamum`: [`sendfile::Calls`] for C. `include/samum.h` is its documentation.
 //!
-//! [`abi`] has the functions that C calls: it checks pointers, and calls safe code. [`queue`] has that
-//! code: names instead of references, and errnos instead of errors. [`sigpipe`] keeps a signal away.
+//! [`abi`] has the functions that C calls: it checks pointers, and calls safe code. [`queue`] has the
+//! safe code: names instead of references, and errnos instead of errors. [`sigpipe`] blocks SIGPIPE.
 
 #![deny(unsafe_code)]
 

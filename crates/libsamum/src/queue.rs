@@ -1,5 +1,5 @@
-//! A queue as C knows it: everything has a name, which is a number, and a name that is not valid is an
-//! error and nothing worse.
+//! A queue for C: each object has a name, which is a number. An invalid name is an error and never undefined
+//! behaviour.
 
 use core::ffi::{CStr, c_int};
 use core::net::{SocketAddr, SocketAddrV6};

@@ -1,5 +1,5 @@
-//! No SIGPIPE. `sendfile(2)` and `splice(2)` raise it for a peer that has gone, and have no flag against it
-//! as `send(2)` has. A program that has not ignored it would be killed by what is an errno here.
+//! Suppresses SIGPIPE. `sendfile(2)` and `splice(2)` raise the signal if the peer has closed, and have no flag
+//! against it as `send(2)` has. Without this module, the signal would kill a program that does not ignore it.
 
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -1,4 +1,4 @@
-//! The library as C sees it: its header, its example and its errors.
+//! Tests of the library from C: its header, its example and its errors.
 
 use core::net::SocketAddr;
 use core::time::Duration;
