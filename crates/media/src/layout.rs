@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The maximum number of points that a layout keeps. Of a longer table it keeps each second point, each
-/// fourth, and so on: of a film of two hours one in 14 to 28 seconds.
+/// The maximum number of points that a layout keeps. Of a longer table the layout keeps every second point, every
+/// fourth, and so on: for a film of two hours one point in 14 to 28 seconds.
 pub const POINTS_MAX: usize = 512;
 /// The maximum memory of a layout, bytes.
 pub const MEMORY_MAX: usize = size_of::<Layout>()
@@ -14,14 +14,14 @@ pub const MEMORY_MAX: usize = size_of::<Layout>()
 /// `Cues`.
 const INDEX_MAX: usize = 8;
 
-/// What a container says about its file.
+/// The layout of a file, as its container describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     size: u64,
     index: Vec<Range<u64>>,
-    /// Bytes over time: in ascending order of offsets, in which time never goes back. Between two points
-    /// bytes and time grow together; in front of the first and behind the last is no media. Empty, or two
-    /// at least, of different times.
+    /// Bytes over time, in ascending order of offsets; time never goes back. Between two points bytes and time grow
+    /// linearly. In front of the first point and behind the last there is no media. Either empty, or at least two
+    /// points with different times.
     points: Vec<Point>,
 }
 
@@ -32,18 +32,18 @@ pub(crate) struct Point {
     pub(crate) ms: u64,
 }
 
-/// Collects what a parser finds.
+/// Collects the findings of a parser into a layout.
 #[derive(Clone, Debug)]
 pub(crate) struct Builder {
     size: u64,
     index: Vec<Range<u64>>,
     points: Vec<Point>,
-    /// One in so many points is kept.
+    /// One of `stride` points is kept.
     stride: u64,
     /// Points seen since the last one that was kept.
     skipped: u64,
     duration_ms: Option<u64>,
-    /// The end of the media, as a table of all fragments tells it.
+    /// The end of the media, if a table of all fragments has it.
     end: Option<Point>,
     /// The first byte of media, as far as it is known without points.
     media_start: Option<u64>,
@@ -57,17 +57,16 @@ impl Layout {
         &self.index
     }
 
-    /// The mean rate of the media, at least 1; `None` if the container does not tell.
+    /// The mean rate of the media, at least 1; `None` if the container does not have it.
     #[must_use]
     pub fn bytes_per_second(&self) -> Option<u64> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         Some(scale(last.offset - first.offset, 1000, last.ms - first.ms).max(1))
     }
 
-    /// The number of bytes from `offset` that a player uses in so much time, at the rate of the media at
-    /// that place. Bytes in front of the media take no time, so they are counted in full; bytes behind
-    /// it are counted only from an `offset` among them. Never beyond the end of the file. `None` if the
-    /// container does not tell the rate.
+    /// The number of bytes from `offset` that a player uses in `ms`, at the rate of the media there. Bytes in front
+    /// of the media take no time, so they count in full. Bytes behind the media count only if `offset` is among
+    /// them. The window ends at the end of the file. `None` if the container does not have the rate.
     #[must_use]
     pub fn window(&self, offset: u64, ms: u64) -> Option<u64> {
         let media_end = self.points.last()?.offset;
@@ -76,7 +75,7 @@ impl Layout {
         }
         let until = self.time_at(offset).checked_add(ms);
         let end = until.and_then(|until| self.offset_at(until)).unwrap_or(media_end);
-        // A place may be between two milliseconds.
+        // The offset may lie between two milliseconds.
         Some(end.max(offset) - offset)
     }
 
@@ -91,8 +90,8 @@ impl Layout {
         before.ms + scale(offset - before.offset, ms, bytes)
     }
 
-    /// The first byte that a player does not need before `ms`, which is not before the first point;
-    /// `None` if it needs all.
+    /// The first byte that a player does not need before `ms`; `None` if the player needs all bytes. `ms` is not
+    /// before the first point.
     fn offset_at(&self, ms: u64) -> Option<u64> {
         let next = self.points.partition_point(|point| point.ms <= ms);
         let (before, after) = (self.points[next - 1], self.points.get(next)?);
@@ -129,7 +128,8 @@ impl Builder {
         }
     }
 
-    /// Adds a range of the index; what has no room, overlaps or ends beyond the file is dropped or cut.
+    /// Adds a range of the index. The part beyond the file is cut off. A range that is empty, overlaps another, or
+    /// exceeds the limit is dropped.
     pub(crate) fn add_index(&mut self, range: Range<u64>) {
         let range = range.start..range.end.min(self.size);
         let place = self.index.partition_point(|other| other.start < range.start);
@@ -140,12 +140,12 @@ impl Builder {
         }
     }
 
-    /// True if the place of an index is known.
+    /// True if the position of an index is known.
     pub(crate) const fn has_index(&self) -> bool {
         !self.index.is_empty()
     }
 
-    /// Adds the start of a chunk at a time. One that goes back, or lies beyond the file, is dropped.
+    /// Adds the start of a chunk and its time. A point that goes back, or lies beyond the file, is dropped.
     pub(crate) fn add_point(&mut self, offset: u64, ms: u64) {
         let goes_on = |last: &Point| last.offset < offset && last.ms <= ms;
         if offset >= self.size || !self.points.last().is_none_or(goes_on) {
@@ -171,19 +171,19 @@ impl Builder {
         !self.points.is_empty()
     }
 
-    /// Sets the duration of the whole; the first one counts.
+    /// Sets the duration of the whole film; only the first call counts.
     pub(crate) const fn set_duration(&mut self, ms: u64) {
         if self.duration_ms.is_none() && ms > 0 {
             self.duration_ms = Some(ms);
         }
     }
 
-    /// Sets the end of what the points are the starts of.
+    /// Sets the end of the last chunk.
     pub(crate) const fn set_end(&mut self, offset: u64, ms: u64) {
         self.end = Some(Point { offset, ms });
     }
 
-    /// Sets the first byte of media; the first one counts.
+    /// Sets the first byte of media; only the first call counts.
     pub(crate) const fn set_media_start(&mut self, offset: u64) {
         if self.media_start.is_none() {
             self.media_start = Some(offset);
@@ -212,8 +212,8 @@ impl Builder {
         Layout { size, index, points }
     }
 
-    /// The end of the media. If the container does not tell its time, the media goes on at the mean rate
-    /// of the points.
+    /// The end of the media. If the container does not have its time, the media goes on at the mean rate of the
+    /// points.
     fn end(&self) -> Option<Point> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         let is_behind = |end: &Point| end.offset > last.offset && end.ms > last.ms;
@@ -233,7 +233,7 @@ impl Builder {
     }
 }
 
-/// `value * by / per`, at most the greatest number.
+/// `value * by / per`, or `u64::MAX` if the result is larger.
 pub(crate) fn scale(value: u64, by: u64, per: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(by) / u128::from(per)).unwrap_or(u64::MAX)
 }

@@ -31,26 +31,26 @@ mod name {
     pub(super) const CUE_CLUSTER_POSITION: u32 = 0xf1;
 }
 
-/// The parser: it needs a range, takes its bytes, and so on.
+/// The parser. In turns, the parser asks for a range and takes the bytes of the range.
 #[derive(Debug)]
 pub(crate) struct Matroska {
     size: u64,
     found: Builder,
-    /// The start of the contents of the `Segment`, from which positions count, and their end.
+    /// The contents of the `Segment`. Positions count from their start.
     segment: Option<Range<u64>>,
-    /// The place of the `Cues`, if `SeekHead` names it.
+    /// The position of the `Cues`, if `SeekHead` has it.
     cues_at: Option<u64>,
-    /// Nanoseconds of a tick.
+    /// The length of a tick, nanoseconds.
     tick_ns: u64,
     /// Elements of the outermost levels that were looked at.
     elements: u32,
     step: Step,
 }
 
-/// The next thing to read.
+/// The next part of the file to read.
 #[derive(Debug)]
 enum Step {
-    /// The header of an element at this position, as much of it as there is.
+    /// The header of an element at this position, up to the end of the file.
     Header(u64),
     /// The contents of an element.
     Table {
@@ -107,7 +107,7 @@ impl Matroska {
             }
             Step::Table { kind: Table::Cues, body } => {
                 self.cues(bytes);
-                // Cues at the end were looked for because all else is known.
+                // `Cues` behind the media are read last, when everything else is known.
                 if self.found.has_media_start() { Step::Done } else { self.next_element(body.end) }
             }
             Step::Done => Step::Done,
@@ -161,7 +161,7 @@ impl Matroska {
         Step::Header(at)
     }
 
-    /// Finds the place of the `Cues`.
+    /// Finds the position of the `Cues`.
     fn seek_head(&mut self, body: &[u8]) {
         let start = self.segment_start();
         for seek in elements(body).filter_map(named(name::SEEK)) {
@@ -218,13 +218,13 @@ struct Header {
     name: u32,
     /// Bytes of the header.
     len: u64,
-    /// Bytes of the contents, at most those that its parent has room for. A size that is not known
-    /// counts as all of them: only the outermost elements may have such a one.
+    /// Bytes of the contents, at most the room in the parent. An unknown size counts as all of the
+    /// room: only the outermost elements may have an unknown size.
     size: u64,
 }
 
 impl Header {
-    /// Parses the header of an element in so much room.
+    /// Parses the header of an element. Its parent has `room` bytes left.
     fn parse(bytes: &[u8], room: u64) -> Option<Self> {
         let first = *bytes.first()?;
         let name_len = first.leading_zeros() as usize + 1;
@@ -246,8 +246,8 @@ impl Header {
     }
 }
 
-/// The elements within a body: their names and their contents. It ends at the first that makes no
-/// sense.
+/// The elements within a body: their names and their contents. The iterator ends at the first
+/// malformed element.
 fn elements(mut body: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     core::iter::from_fn(move || {
         let header = Header::parse(body, body.len() as u64)?;
@@ -263,12 +263,12 @@ fn named<'a>(name: u32) -> impl FnMut((u32, &'a [u8])) -> Option<&'a [u8]> {
     move |(found, body)| (found == name).then_some(body)
 }
 
-/// A number without a sign; of more than 8 bytes the last 8 count.
+/// An unsigned number. If it has more than 8 bytes, the last 8 count.
 fn unsigned(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// A number with a fraction, which is dropped.
+/// A floating-point number, without its fraction.
 fn float(bytes: &[u8]) -> Option<u64> {
     let value = match bytes.len() {
         4 => f32::from_be_bytes(*bytes.first_chunk()?).into(),

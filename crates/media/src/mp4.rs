@@ -15,16 +15,16 @@ use tables::Track;
 const HEADER_BYTES: u64 = 16;
 /// The same with a size of 32 bits.
 const SHORT_HEADER_BYTES: u64 = 8;
-/// The size of `mfro`, the last box within `mfra`, which is the last box of a file: so the start of
-/// `mfra` is found from the end.
+/// The size of `mfro`, the last box within `mfra`. `mfra` is the last box of a file, so a parser finds its start
+/// from the end of the file.
 const MFRO_BYTES: u64 = 16;
-/// So much of a `moov` that is too large is read: `mvhd` stands at its start.
+/// The bytes that are read of a `moov` that is too large: `mvhd` stands at its start.
 const MOOV_START_BYTES: u64 = 4096;
 /// The types of boxes that a file begins with.
 const FIRST: [&[u8; 4]; 9] =
     [b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"mdat", b"free", b"skip", b"wide"];
 
-/// The parser: it needs a range, takes its bytes, and so on.
+/// The parser. In turns, the parser asks for a range and takes the bytes of the range.
 #[derive(Debug)]
 pub(crate) struct Mp4 {
     size: u64,
@@ -35,12 +35,12 @@ pub(crate) struct Mp4 {
     step: Step,
 }
 
-/// The next thing to read.
+/// The next part of the file to read.
 #[derive(Debug)]
 enum Step {
-    /// The header of a box at this position, as much of it as there is.
+    /// The header of a box at this position, up to the end of the file.
     Header(u64),
-    /// A box whose contents tell something, without its header, or the start of it.
+    /// The contents of a box with a table, or their start.
     Table {
         kind: Table,
         body: Range<u64>,
@@ -116,14 +116,14 @@ impl Mp4 {
             b"sidx" => self.table(Table::Sidx, at, start, end),
             b"mfra" => self.table(Table::Mfra, at, start, end),
             b"moof" | b"mdat" if self.found.has_points() => Step::Done,
-            // A fragmented film has an index in front, or at the end, or none.
+            // A fragmented film has its index in front, at the end, or nowhere.
             b"moof" => {
                 self.found.set_media_start(at);
                 if self.size >= MFRO_BYTES { Step::Mfro } else { Step::Done }
             }
             b"mdat" => {
                 self.found.set_media_start(start);
-                // Behind a `moov` without chunks comes nothing that helps.
+                // Nothing useful follows a `moov` without chunks.
                 if self.found.has_index() { Step::Done } else { self.next_box(end) }
             }
             _ => self.next_box(end),
@@ -169,12 +169,12 @@ struct Header {
     kind: [u8; 4],
     /// Bytes of the header.
     len: u64,
-    /// Bytes of the box with its header, at most those that its parent has room for.
+    /// Bytes of the box with its header, at most the room in the parent.
     size: u64,
 }
 
 impl Header {
-    /// Parses the header of a box in so much room. The box ends behind its header at the earliest.
+    /// Parses the header of a box. Its parent has `room` bytes left. The box is at least as long as its header.
     fn parse(bytes: &[u8], room: u64) -> Option<Self> {
         let kind = *bytes.get(4..)?.first_chunk()?;
         let (len, size) = match be32(bytes, 0)? {
@@ -186,7 +186,7 @@ impl Header {
     }
 }
 
-/// The boxes within a body: their types and their bodies. It ends at the first that makes no sense.
+/// The boxes within a body: their types and their bodies. The iterator ends at the first malformed box.
 fn boxes(mut body: &[u8]) -> impl Iterator<Item = (&[u8; 4], &[u8])> {
     core::iter::from_fn(move || {
         let header = Header::parse(body, body.len() as u64)?;
@@ -202,17 +202,17 @@ fn child<'a>(body: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
     boxes(body).find(|(found, _)| *found == kind).map(|(_, body)| body)
 }
 
-/// A number of 32 bits at a place.
+/// The big-endian 32-bit number at offset `at`.
 fn be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// A number of 64 bits at a place.
+/// The big-endian 64-bit number at offset `at`.
 fn be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// The version of a full box, which tells the widths of its numbers.
+/// The version of a full box, which gives the widths of its numbers.
 fn version(body: &[u8]) -> u8 {
     body.first().copied().unwrap_or_default()
 }

@@ -9,14 +9,14 @@ use crate::limits::{BYTES_MAX, READ_BYTES};
 use crate::matroska::Matroska;
 use crate::mp4::Mp4;
 
-/// The first bytes, by which a container is known.
+/// The first bytes of a file, which identify the container.
 const MAGIC_BYTES: u64 = 8;
 
-/// Learns the layout of a file. Read what it [`wants`](Self::wants), give it to
-/// [`handle_bytes`](Self::handle_bytes), and so on until it wants nothing; then take the
+/// Learns the layout of a file. Read the range that it [`wants`](Self::wants), pass the bytes to
+/// [`handle_bytes`](Self::handle_bytes), and repeat until it wants nothing. Then take the
 /// [layout](Self::into_layout).
 ///
-/// It holds at most 1 MiB of the file at a time.
+/// A probe holds at most 1 MiB of the file at a time.
 #[derive(Debug)]
 pub struct Probe {
     size: u64,
@@ -37,7 +37,7 @@ enum Parser {
 }
 
 impl Probe {
-    /// Begins with a file of this size.
+    /// Begins to probe a file of this size.
     #[must_use]
     pub const fn new(size: u64) -> Self {
         let is_over = size < MAGIC_BYTES;
@@ -45,8 +45,8 @@ impl Probe {
     }
 
     /// The bytes of the file to read next; `None` at the end. The range is not empty and lies within
-    /// the file. It may be read bit by bit: each call of [`handle_bytes`](Self::handle_bytes) takes a
-    /// first part of it.
+    /// the file. The caller may read the range in parts: each call of
+    /// [`handle_bytes`](Self::handle_bytes) takes a first part.
     #[must_use]
     pub fn wants(&self) -> Option<Range<u64>> {
         if self.is_over {
@@ -57,8 +57,8 @@ impl Probe {
         Some(start..end)
     }
 
-    /// Takes the bytes at the start of the range that the probe [wants](Self::wants); further ones are
-    /// ignored. None at all mean that no more can be had, as if the file ended there.
+    /// Takes the bytes at the start of the range that the probe [wants](Self::wants); further bytes
+    /// are ignored. An empty slice means that no more bytes can be read, as if the file ended there.
     pub fn handle_bytes(&mut self, bytes: &[u8]) {
         let Some(wanted) = self.wants() else { return };
         let wanted = usize::try_from(wanted.end - wanted.start).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ impl Probe {
         self.end();
     }
 
-    /// The layout; `None` if the file is no container that is known.
+    /// The layout; `None` if the container is unknown.
     #[must_use]
     pub fn into_layout(self) -> Option<Layout> {
         let builder: Builder = match self.parser? {
@@ -104,7 +104,8 @@ impl Probe {
         }
     }
 
-    /// Drops the bytes in front of `start`. If `start` is not held, the next bytes to read are there.
+    /// Drops the bytes in front of `start`. If the probe does not hold the byte at `start`, the next
+    /// read begins there.
     fn keep_from(&mut self, start: u64) {
         let held = self.at..=self.at + self.bytes.len() as u64;
         if held.contains(&start) {

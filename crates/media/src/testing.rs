@@ -34,7 +34,7 @@ fn index(at: u64) -> usize {
     usize::try_from(at).expect("within a file in memory")
 }
 
-/// Where parts of a file lie: the first place of a row of bytes.
+/// The first position of `bytes` in a file.
 #[track_caller]
 pub(crate) fn find(file: &[u8], bytes: &[u8]) -> u64 {
     let place = file.windows(bytes.len()).position(|window| window == bytes);

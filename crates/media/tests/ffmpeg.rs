@@ -10,7 +10,7 @@ use testkit::Tree;
 /// The duration of the film.
 const SECONDS: u64 = 20;
 
-/// What ffmpeg makes of the film, and the number of reads that a probe may need.
+/// The files that ffmpeg makes of the film, and the number of reads that a probe may need.
 const FILES: [(&str, &[&str], usize); 8] = [
     ("end.mp4", &["-c:v", "mpeg4", "-c:a", "aac"], 3),
     ("faststart.mp4", &["-c:v", "mpeg4", "-c:a", "aac", "-movflags", "+faststart"], 2),
@@ -47,7 +47,7 @@ fn probe_any(file: &[u8]) -> (Option<Layout>, usize) {
     (probe.into_layout(), reads)
 }
 
-/// Makes a file; fails with the last line that ffmpeg says.
+/// Makes a file; fails with the last line that ffmpeg prints.
 fn make(path: &Path, options: &[&str]) -> Result<Vec<u8>, String> {
     let pictures = format!("testsrc=size=320x180:rate=10:duration={SECONDS}");
     make_of(&pictures, path, options)
@@ -124,8 +124,8 @@ fn of_a_film_with_a_large_moov_the_mean_rate_is_known() {
     assert!(rate.abs_diff(mean) <= mean / 5, "{rate} instead of {mean}");
 }
 
-/// Segments of DASH tell their duration. Those of HLS are a transport stream, which is no container that is known, or
-/// like those of DASH. A window of their duration is the whole of a segment.
+/// Segments of DASH contain their duration. Segments of HLS are transport streams, which the probe does not know, or
+/// have the format of DASH segments. A window of a segment's duration is the whole segment.
 #[test]
 fn a_segment_is_played_whole() {
     const SEGMENT: u64 = 4;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{be32, be64, boxes, child, to_ms, version};
 use crate::layout::Builder;
 
-/// The maximum number of tracks that are looked at: films have one of pictures, and one of sound or of
+/// The maximum number of tracks that are parsed. A film has one track of pictures, and one of sound or
 /// subtitles for each language.
 const TRACKS_MAX: usize = 32;
 
@@ -22,7 +22,7 @@ pub(super) struct Track {
 /// Returns the tracks.
 pub(super) fn moov(body: &[u8], found: &mut Builder) -> Vec<Track> {
     duration(body, found);
-    // A fragmented film tells its duration here, if anywhere.
+    // A fragmented film has its duration here or nowhere.
     if let Some(mehd) = child(body, b"mvex").and_then(|mvex| child(mvex, b"mehd"))
         && let Some(mvhd) = child(body, b"mvhd")
         && let Some(per_second) = be32(mvhd, if version(mvhd) == 1 { 20 } else { 12 })
@@ -55,7 +55,7 @@ pub(super) fn duration(body: &[u8], found: &mut Builder) {
     }
 }
 
-/// The duration in `mvhd`, where all bits set mean that it is not known.
+/// The duration in `mvhd`. All bits set mean that the duration is unknown.
 fn header_duration(mvhd: &[u8]) -> Option<u64> {
     let (per_second, ticks) = if version(mvhd) == 1 {
         (be32(mvhd, 20)?, be64(mvhd, 24).filter(|&ticks| ticks != u64::MAX)?)
@@ -97,7 +97,7 @@ fn chunks(stbl: &[u8], per_second: u32, found: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// The entries of `stsc`: from a chunk on, so many samples in each.
+/// The entries of `stsc`: a first chunk, and the number of samples in each chunk from there on.
 #[derive(Debug)]
 struct Runs<'a> {
     rest: &'a [u8],
@@ -109,7 +109,7 @@ impl<'a> Runs<'a> {
         Some(Self { rest: stsc.get(8..)?, samples: 0 })
     }
 
-    /// The samples of a chunk; chunks are asked for in order, from 1.
+    /// The number of samples in a chunk. Callers pass chunks in order, from 1.
     fn samples_of(&mut self, chunk: u32) -> u32 {
         while let (Some(first), Some(samples)) = (be32(self.rest, 0), be32(self.rest, 4)) {
             if first > chunk {
@@ -122,7 +122,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The entries of `stts`: so many samples that take so many ticks each.
+/// The entries of `stts`: a number of samples, and the ticks of each sample.
 #[derive(Debug)]
 struct Clock<'a> {
     rest: &'a [u8],
@@ -136,8 +136,8 @@ impl<'a> Clock<'a> {
         Some(Self { rest: stts.get(8..)?, sample: 0, ticks: 0 })
     }
 
-    /// The time at which a sample begins, which comes behind all asked for before; `None` beyond the
-    /// numbers that there are. Behind the last entry the clock stands still.
+    /// The time at which a sample begins; `None` on overflow. Callers pass samples in ascending
+    /// order. Behind the last entry the clock stands still.
     fn at(&mut self, sample: u64) -> Option<u64> {
         while let (Some(count), Some(delta)) = (be32(self.rest, 0), be32(self.rest, 4)) {
             let within = (sample - self.sample).checked_mul(delta.into());
@@ -170,7 +170,7 @@ fn segments(body: &[u8], end: u64, found: &mut Builder) -> Option<()> {
     let count = usize::try_from(be32(body, counted_at)? & 0xffff).ok()?;
     for entry in body.get(counted_at + 4..)?.chunks_exact(12).take(count) {
         found.add_point(offset, to_ms(ticks, per_second)?);
-        // The first bit tells whether this is media or a further `sidx`, with its media behind it.
+        // The first bit distinguishes media from a further `sidx` with its media behind it.
         offset = offset.checked_add(u64::from(be32(entry, 0)? & 0x7fff_ffff))?;
         ticks = ticks.checked_add(be32(entry, 4)?.into())?;
     }
@@ -206,7 +206,7 @@ fn fragments(tfra: &[u8], per_second: u32, found: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// A number of 64 or 32 bits at a place.
+/// The 64-bit or 32-bit number at offset `at`.
 fn number(bytes: &[u8], at: usize, is_wide: bool) -> Option<u64> {
     if is_wide { be64(bytes, at) } else { be32(bytes, at).map(u64::from) }
 }

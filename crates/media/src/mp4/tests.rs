@@ -20,7 +20,7 @@ fn numbers(kind: &[u8; 4], values: &[u32]) -> Vec<u8> {
     boxed(kind, &body)
 }
 
-/// `mvhd`: so many ticks, of which a second has so many.
+/// `mvhd` with the duration in ticks, and the ticks of a second.
 fn mvhd(per_second: u32, ticks: u32) -> Vec<u8> {
     numbers(b"mvhd", &[0, 0, per_second, ticks])
 }
@@ -69,7 +69,7 @@ fn moov() -> Vec<u8> {
     boxed(b"moov", &body)
 }
 
-/// The times of places in a file, found by how far a window goes.
+/// Checks the times of offsets in a file by the length of a window.
 #[track_caller]
 fn assert_points(layout: &crate::Layout, points: &[(u64, u64)]) {
     for pair in points.windows(2) {
@@ -233,7 +233,7 @@ fn nonsense_ends_the_search() {
         [ftyp(), boxed(b"moov", &mvhd(100, u32::MAX)), mdat(100)].concat(),
         [ftyp(), boxed(b"moof", &[]), numbers(b"mfro", &[u32::MAX])].concat(),
         [ftyp(), boxed(b"moof", &[]), numbers(b"mfro", &[16])].concat(),
-        // The `mfra` is said to be where the first fragment is.
+        // `mfro` points to the first fragment instead of the `mfra`.
         [ftyp(), boxed(b"moof", &[]), numbers(b"mfro", &[8 + 16])].concat(),
         [ftyp(), numbers(b"sidx", &[1, 0, 0, 0, 1, 50, 50, 0])].concat(),
         [ftyp(), numbers(b"sidx", &[1, 100, u32::MAX, u32::MAX, 1, u32::MAX, u32::MAX, 0])]
