@@ -7,43 +7,43 @@
 
 use core::time::Duration;
 
-/// An exact look is believed for this time while `cachestat` finds nothing missing. `cachestat` counts a page
-/// that is evicted and read again meanwhile, so a look does not hold for ever; at 10 s its copy costs less
+/// An exact check is believed for this time while `cachestat` finds no page missing. `cachestat` also counts a page
+/// that was evicted and read again meanwhile, so no check holds for ever. At 10 s the copy of a check costs less
 /// than a thousandth of the CPU.
 const LOOK: Duration = Duration::from_secs(10);
-/// A confirmation, or a look at a mapping, is believed for this time: a file that is sent 1,000 times a second is
-/// asked about at every fifth. Reclaim does not take a page that was touched since.
+/// A confirmation, or a check of a mapping, is believed for this time: a file that is sent 1,000 times a second is
+/// confirmed at every fifth send. Reclaim does not take a page that was touched since then.
 const CONFIRMATION: Duration = Duration::from_millis(5);
-/// A look is believed for this time where nothing can confirm it: at one copy in 50 ms a file that is sent
-/// from all the time costs less than a thousandth of the CPU for each block.
+/// A check that nothing can confirm is believed for this time. At one copy in 50 ms, a file that is sent all the
+/// time costs less than a thousandth of the CPU for each block.
 const LOOK_ALONE: Duration = Duration::from_millis(50);
 /// A block that a read has just brought needs no touch for this time: a touch would be the first access of
 /// the processor to memory that the disk has written.
 pub const JUST_READ: Duration = Duration::from_millis(100);
 
-/// The means to confirm a look.
+/// The means to confirm an exact check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Witness {
     /// `cachestat(2)`.
     Cachestat,
-    /// Nothing: `cachestat` is missing, or refused on files of others.
+    /// None: `cachestat` is missing, or refused for files of other users.
     None,
-    /// A look costs no more than a confirmation: `mincore(2)` of a mapping.
+    /// A check costs no more than a confirmation: `mincore(2)` of a mapping.
     Mapping,
 }
 
-/// The answer about a block that was wholly resident when it was last looked at.
+/// The belief about a block that was wholly resident at its last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Belief {
-    /// It counts as resident.
+    /// The block counts as resident.
     Holds,
-    /// It does if the witness confirms it now.
+    /// The block counts as resident if the witness confirms it now.
     IfConfirmed,
-    /// It has to be looked at.
+    /// The block has to be checked.
     Over,
 }
 
-/// Judges a look of an age, last confirmed (or made) at another age.
+/// Judges a check by its age, and by the age of its last confirmation (or of the check itself).
 #[must_use]
 pub fn belief(looked: Duration, confirmed: Duration, witness: Witness) -> Belief {
     let (holds, if_confirmed) = match witness {

@@ -2,59 +2,60 @@
 
 use core::time::Duration;
 
-/// The fewest bytes of a read of a stream that goes on: the unit of residency. A copy of so much has been
-/// looked at for the price of a look.
+/// The minimum bytes of a read that continues a stream: the unit of residency. A copy of this size costs as much as
+/// an exact check, and proves the same.
 pub const CHUNK_MIN: u64 = 256 * 1024;
-/// The most: what a pipe holds (`/proc/sys/fs/pipe-max-size`).
+/// The maximum bytes of such a read: the size of a pipe (`/proc/sys/fs/pipe-max-size`).
 pub const CHUNK_MAX: u64 = 1024 * 1024;
 
 /// The constants of the model. All but [`Constants::DEFAULT`] are for experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// A window that drains in this time needs no proof. Half of one access of a hard disk: a client that
-    /// waits for a disk at all does not notice it. Nor does it notice that a device stops for so long, so
+    /// A window that drains in this time needs no proof. The time is half of one access of a hard disk, which a
+    /// client that waits for a disk does not notice. A client does not notice a stop of this length either, so
     /// [`Spacing`](crate::Spacing) is for longer stops only.
     pub wait: Duration,
     /// The busy time of a round. A limit of the kernel lets the bytes of 100 ms through at once
-    /// (`throtl_slice` in block/blk-throttle.c), so the first round takes it for three times as fast as it is; a much
-    /// shorter one would take it for memory.
+    /// (`throtl_slice` in block/blk-throttle.c), so in the first round the device seems three times as fast as it is.
+    /// In a much shorter round it would seem as fast as memory.
     pub round: Duration,
-    /// The fewest reads of a round, for devices that need longer than 100 ms for as many.
+    /// The minimum reads of a round, for devices that need more than 100 ms for them.
     pub reads: u64,
-    /// The best power, and the rate of a limit by slices, are believed for this time: the length of BBR's filters.
+    /// The best power, and the rate of a limit in slices, are believed for this time: the length of BBR's filters.
     pub memory: Duration,
     /// The smallest window: two of the smallest reads, so that one is under way while the end of the other is
     /// handled.
     pub window_min: u64,
-    /// The window of a device of which nothing is known. With half of it one cold file right after the start is a sixth
-    /// slower, since the first rounds do not show that the device is fast; with twice as much the others wait half as
-    /// long again (`tests/disks.txt`).
+    /// The window of an unknown device. With half of this window, one cold file right after the start is a sixth
+    /// slower, because the first rounds do not show that the device is fast. With twice this window, other reads wait
+    /// half as long again (`tests/disks.txt`).
     pub window_first: u64,
-    /// The largest window: as many of the largest reads as the programs have places for one device.
+    /// The largest window: the largest reads in all slots that the programs have for one device.
     pub window_max: u64,
-    /// The kernel may read ahead if so much is harmless.
+    /// The kernel may read ahead if this window is harmless.
     pub readahead: u64,
-    /// After a round in which so much was harmless, less by this factor is enough, and after two in a row by its square,
-    /// until `memory` is over. Bytes that the kernel has brought need no reads later and count for nothing, so the device
-    /// looks slower than it is. One round counts for less than two: a limit lets a burst through first. On a disk of
-    /// 1.3 GB/s 200 cold files, downloaded again, cost 230 ms of CPU per GiB without this and 194 with it (medians of 6 in
-    /// turns, not kept). On one of 1.7 GB/s the round after the first fast one brought 265 to 561 MB/s in 4 of 9 starts:
-    /// 629 are asked for at first, 315 then. Simulated limits of 320, 400 and 550 MiB/s, which let a burst of 100 ms through,
-    /// have the same rates and waits as with 629 in both (not kept).
+    /// After one round in which `readahead` was harmless, a window smaller by this factor is enough; after two in a
+    /// row, a window smaller by its square. This holds until `memory` is over. Bytes that the kernel has read ahead
+    /// need no reads later and are not counted, so the device looks slower than it is. One round counts for less than
+    /// two, because a limit lets a burst through first. On a disk of 1.3 GB/s, 200 cold files, downloaded again, cost
+    /// 230 ms of CPU per GiB without this factor and 194 with it (medians of 6 in turns, not kept). On a disk of 1.7
+    /// GB/s, the round after the first fast one brought 265 to 561 MB/s in 4 of 9 starts. The first round needs 629
+    /// MB/s, the next 315. Simulated limits of 320, 400 and 550 MiB/s, which let a burst of 100 ms through, have the
+    /// same rates and waits as with 629 in both (not kept).
     pub steady: u64,
-    /// The first round may show that before its end, with so many bytes: as many first reads as a program has places.
-    /// A limit of 160 MiB/s lets so much through in 100 ms.
+    /// The first round may prove a fast device before its end, with this many bytes: first reads in all slots of a
+    /// program. A limit of 160 MiB/s lets this many bytes through in 100 ms.
     pub proof: u64,
-    /// [`Spacing`](crate::Spacing): a read is quick if it takes less than the mean by this factor. Reads on a hard disk
-    /// differ by less, reads of a limit by slices by hundreds.
+    /// [`Spacing`](crate::Spacing): a read is quick if its time is shorter than the mean by this factor. Reads on a
+    /// hard disk differ by less, reads under a limit in slices by hundreds.
     pub quick: u32,
-    /// The same: a limit by slices is measured for so long, which is several slices of 100 ms.
+    /// [`Spacing`](crate::Spacing): a limit in slices is measured for this time, which is several slices of 100 ms.
     pub slices: Duration,
-    /// The same: streams leave one in so many bytes to others.
+    /// [`Spacing`](crate::Spacing): streams leave one byte in this many to other reads.
     pub spare: u64,
 }
 
-/// A device that neither begins nor ends a read for this time may have lost one (`Shares` of the ring counts in the
+/// If a device neither begins nor ends a read for this time, a read may be lost (`Shares` of the ring counts in the
 /// same way).
 const STALLED: Duration = Duration::from_secs(1);
 
@@ -77,25 +78,27 @@ impl Constants {
     };
 }
 
-/// The model of one device. Times are those of any clock that does not go back, since any point.
+/// The model of one device. Times come from any clock that does not go back, since any moment.
 ///
-/// Report each read to [`begin`](Self::begin) and [`end`](Self::end); ask the rest whenever a read could begin.
+/// Report each read to [`begin`](Self::begin) and [`end`](Self::end); call the other methods whenever a read could
+/// begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     constants: Constants,
     /// Bytes that may be in flight; a power of two.
     window: u64,
-    /// The part of it that needs no proof.
+    /// The harmless part of the window.
     harmless: u64,
-    /// The kernel may read ahead if this is not 0: the rounds in a row that have shown it, 2 if there were more.
+    /// The number of rounds in a row that have shown a fast device, at most 2. The kernel may read ahead if it is
+    /// not 0.
     fast: u8,
     /// Bytes in flight.
     in_flight: u64,
-    /// The last begin or end.
+    /// The time of the last begin or end.
     now: Duration,
     round: Round,
     best: Best,
-    /// Windows beside the best that are still to be tried, and the direction of the last one.
+    /// The windows beside the best that are still to be tried, and the direction of the last trial.
     trials: u8,
     upwards: bool,
     /// True while streams are spaced.
@@ -130,7 +133,7 @@ impl Round {
     }
 }
 
-/// The window of the most power that is remembered.
+/// The window with the most power so far.
 #[derive(Clone, Copy, Debug)]
 struct Best {
     power: u128,
@@ -139,7 +142,7 @@ struct Best {
 }
 
 impl Pace {
-    /// The pace of a device of which nothing is known.
+    /// The pace of an unknown device.
     #[must_use]
     pub const fn new() -> Self {
         Self::with(Constants::DEFAULT)
@@ -164,59 +167,59 @@ impl Pace {
         }
     }
 
-    /// Says whether streams are [spaced](crate::Spacing::is_on) now. Reads say nothing about the window then: a device
-    /// that idles because streams pause is not faster for it.
+    /// Sets whether streams are [spaced](crate::Spacing::is_on) now. While streams are spaced, reads do not change the
+    /// window: a device that idles because streams pause is no faster.
     pub const fn set_spaced(&mut self, is_spaced: bool) {
         self.is_spaced = is_spaced;
     }
 
-    /// Bytes of the next read of a stream.
+    /// The bytes of the next read of a stream.
     #[must_use]
     pub fn chunk(&self) -> u64 {
         (self.window / 2).clamp(CHUNK_MIN, CHUNK_MAX)
     }
 
-    /// The number of reads that may be in flight, of streams that go on reading.
+    /// The number of reads that streams may have in flight.
     #[must_use]
     pub fn depth(&self) -> u64 {
         self.window / self.chunk()
     }
 
-    /// Returns whether one more chunk may be in flight. If nothing has begun or ended for a second, what is in flight may
-    /// never end, and does not count.
+    /// True if one more chunk may be in flight. If no read has begun or ended for a second, the reads in flight may
+    /// never end, and do not count.
     #[must_use]
     pub fn has_room(&self, now: Duration) -> bool {
         self.in_flight.saturating_add(self.chunk()) <= self.window
             || now.saturating_sub(self.now) >= STALLED
     }
 
-    /// Bytes that may be in flight beside those that are.
+    /// The further bytes that may be in flight now.
     #[must_use]
     pub const fn room(&self) -> u64 {
         self.window.saturating_sub(self.in_flight)
     }
 
-    /// Returns whether the kernel may read ahead of streams.
+    /// True if the kernel may read ahead of streams.
     #[must_use]
     pub const fn readahead(&self) -> bool {
         self.fast > 0
     }
 
-    /// Notes that a read begins which asks for so many bytes.
+    /// Records the begin of a read of `bytes`.
     pub fn begin(&mut self, bytes: u64, now: Duration) {
         self.pass(now);
         self.in_flight += bytes;
     }
 
-    /// Notes that a read has ended which had asked for `bytes`. The device has brought `brought` of them: fewer
-    /// at the end of a file, none if they were in memory.
+    /// Records the end of a read of `bytes`. The device has delivered `brought` bytes: fewer at the end of a file,
+    /// none if the bytes were in memory.
     pub fn end(&mut self, bytes: u64, brought: u64, now: Duration) {
         self.pass(now);
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.round.reads += 1;
         self.round.bytes += brought.min(bytes);
         let Constants { round, reads, .. } = self.constants;
-        // As many as are in flight: those that end together are of one round.
+        // A round has at least as many reads as are in flight, so reads that end together are in one round.
         if self.is_spaced {
             self.round = Round::EMPTY;
         } else if self.round.busy >= round && self.round.reads >= reads.max(self.depth()) {
@@ -229,7 +232,7 @@ impl Pace {
         }
     }
 
-    /// Returns whether the first round has shown already that the kernel may read ahead.
+    /// True if the first round has already shown that the kernel may read ahead.
     fn is_proof(&self) -> bool {
         let is_first = self.best.until.is_zero();
         let Constants { proof, readahead, .. } = self.constants;
@@ -267,7 +270,7 @@ impl Pace {
         let window = self.window_near(in_flight);
         if is_over || (power > self.best.power && window != self.best.window) {
             self.best = Best { power, window, until: self.now + self.constants.memory };
-            // What lies behind a better window is known to be worse.
+            // Windows on the other side of a better window are known to be worse.
             self.trials = if is_over { 2 } else { 1 };
         } else {
             self.best.power = self.best.power.max(power);
@@ -276,7 +279,7 @@ impl Pace {
         self.window = self.next_window().max(self.harmless);
     }
 
-    /// The best window, or one beside it as long as one is to be tried.
+    /// The best window, or a window beside it while one is still to be tried.
     fn next_window(&mut self) -> u64 {
         if self.trials == 0 {
             return self.best.window;
@@ -288,7 +291,7 @@ impl Pace {
         self.beside(self.upwards).unwrap_or(self.best.window)
     }
 
-    /// Twice or half the best window; `None` if that changes nothing.
+    /// Twice or half the best window; `None` at the limit of windows.
     fn beside(&self, upwards: bool) -> Option<u64> {
         let best = self.best.window;
         let window = if upwards { best * 2 } else { best / 2 };
@@ -296,11 +299,11 @@ impl Pace {
         (least..=self.constants.window_max).contains(&window).then_some(window)
     }
 
-    /// The window that is nearest to so many bytes.
+    /// The window nearest to `bytes`.
     fn window_near(&self, bytes: u128) -> u64 {
         let Constants { window_min, window_max, .. } = self.constants;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).clamp(window_min, window_max);
-        // From 3/2 of a power of two on the next one is nearer.
+        // From 3/2 of a power of two on, the next power is nearer.
         (1 << (bytes + bytes / 3).ilog2()).min(window_max)
     }
 }
@@ -317,8 +320,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// Lets a device with a limit (bytes per second), or with none but a latency, serve as many reads as may
-    /// be in flight for a time.
+    /// Lets a device serve as many reads as may be in flight for a time. The device has a limit (bytes per second),
+    /// or only a latency.
     fn serve(
         pace: &mut Pace,
         now: &mut Duration,

@@ -9,54 +9,55 @@ use core::time::Duration;
 
 use crate::Constants;
 
-/// The spacing of streams on one device, for all that read from it in a process.
+/// The spacing of streams on one device, for all its readers in a process.
 ///
-/// A device whose limit is given out in slices (`throtl_slice` in block/blk-throttle.c, the credits of a cloud disk)
-/// serves quickly until a slice is used up, and then nothing, not even a small read, until the next slice begins. No
-/// window prevents that, because two reads at once are enough to use up a slice. Only streams that ask for a little less
-/// than the limit leave each slice something for others.
+/// Some devices have a rate limit in time slices (`throtl_slice` in block/blk-throttle.c, the credits of a cloud disk).
+/// Such a device serves quickly until a slice is used up, and then serves no read, not even a small one, until the next
+/// slice begins. No window prevents this stop, because two concurrent reads are enough to use up a slice. Only streams
+/// that ask for a little less than the limit leave a part of each slice to other reads.
 ///
-/// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. Then a read that takes
-/// twice the mean has waited for a slice, unless it took less than 5 ms ([`Constants::wait`]): reads of which the kernel has
-/// read most ahead come in bursts from any device, however quick. If streams stood in line all the time from the end of one such read to the end
-/// of another, all slices between them were used up, and the bytes that streams have asked for, by this time, are
-/// the rate that is left for streams.
+/// **What is measured.** A device *comes in bursts* if most reads take much less than the mean. On such a device, a
+/// read that takes twice the mean has waited for a slice, unless it took less than 5 ms ([`Constants::wait`]). Shorter
+/// reads prove nothing: if the kernel has read ahead, they come in bursts from any device. If streams were queued all
+/// the time from the end of one such read to the end of another, all slices between them were used up. Then the bytes
+/// that streams have asked for, divided by this time, are the rate left for streams.
 ///
-/// **What is inferred.** As long as other reads come, streams are limited to this rate, less a small part. The rate is
-/// forgotten after a while, and measured again without the limit, so that one limit never follows from another.
+/// **What is inferred.** While other reads come, streams are limited to this rate, less a small part. The rate expires
+/// after a while, and is measured again without the limit, so that no limit follows from an earlier limit.
 ///
 /// Report each read to [`begin`](Self::begin) or [`begin_other`](Self::begin_other), and to [`end`](Self::end); and to
-/// [`note_idle`](Self::note_idle) if a read has ended and no stream stands in line.
+/// [`note_idle`](Self::note_idle) if a read has ended and no stream is queued.
 #[derive(Clone, Copy, Debug)]
 pub struct Spacing {
     constants: Constants,
     sums: Sums,
-    /// The mean latency of a byte, in the last sums of reads that were not spaced.
+    /// The mean latency of a byte, from the last sums of reads that were not spaced.
     mean: Duration,
     comes_in_bursts: bool,
-    /// When the last read that waited for a slice has ended.
+    /// The time at which the last read that waited for a slice ended.
     since: Duration,
-    /// Bytes that streams have asked for since then.
+    /// Bytes that streams have asked for since `since`.
     asked: u64,
-    /// True if at some time since then streams asked for less than they could: none stood in line, or they were spaced.
+    /// True if at some time after `since` streams asked for less than they could: no stream was queued, or streams were
+    /// spaced.
     was_idle: bool,
-    /// Other reads count as coming until then.
+    /// Other reads count as coming until this time.
     others_until: Duration,
-    /// Bytes per second of streams, until a time.
+    /// The rate of streams, bytes per second, and the time at which it expires.
     rate: u64,
     until: Duration,
-    /// The next read of a stream may begin then.
+    /// The time at which the next read of a stream may begin.
     next: Duration,
 }
 
-/// Reads that have ended since a time.
+/// The reads that have ended since a time.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
     since: Duration,
     reads: u64,
     quick: u64,
     bytes: u128,
-    /// The sum of their latencies, each multiplied by its bytes.
+    /// The sum of the latencies, each multiplied by the bytes of its read.
     latency: u128,
 }
 
@@ -72,7 +73,7 @@ impl Sums {
 }
 
 impl Spacing {
-    /// The spacing of a device of which nothing is known: none.
+    /// The spacing of an unknown device: no pauses.
     #[must_use]
     pub const fn new() -> Self {
         Self::with(Constants::DEFAULT)
@@ -96,42 +97,42 @@ impl Spacing {
         }
     }
 
-    /// Returns whether streams are spaced now.
+    /// True if streams are spaced now.
     #[must_use]
     pub const fn is_on(&self, now: Duration) -> bool {
         let now = now.as_nanos();
         now < self.until.as_nanos() && now < self.others_until.as_nanos()
     }
 
-    /// The time at which a stream may begin a read, if it may not now.
+    /// The time at which a stream may begin a read; `None` if it may begin now.
     #[must_use]
     pub fn opens_at(&self, now: Duration) -> Option<Duration> {
         (self.is_on(now) && now < self.next).then_some(self.next)
     }
 
-    /// Notes that a stream that goes on begins a read of so many bytes.
+    /// Records that a stream continues with a read of `bytes`.
     pub fn begin(&mut self, bytes: u64, now: Duration) {
         self.asked = self.asked.saturating_add(bytes);
         if self.is_on(now) {
             let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate.max(1));
             let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-            // A stream that comes late may catch up.
+            // A stream that is late may catch up.
             let from = self.next.max(now.saturating_sub(self.constants.wait));
             self.next = from.saturating_add(pause);
         }
     }
 
-    /// Notes that another read begins: a first read of a file, or a small one.
+    /// Records the begin of another read: a first read of a file, or a small read.
     pub fn begin_other(&mut self, now: Duration) {
         self.others_until = now.saturating_add(self.constants.memory);
     }
 
-    /// Notes that no stream stands in line, so that less is asked for than the device could bring.
+    /// Records that no stream is queued, so streams ask for less than the device could deliver.
     pub const fn note_idle(&mut self) {
         self.was_idle = true;
     }
 
-    /// Notes that a read of so many bytes has ended, of whichever kind, that took so long.
+    /// Records the end of a read of any kind: its bytes and its time.
     pub fn end(&mut self, bytes: u64, took: Duration, now: Duration) {
         self.judge(now);
         let Constants { wait, quick, slices, memory, spare, .. } = self.constants;
@@ -153,11 +154,11 @@ impl Spacing {
             self.rate = rate - rate / spare;
             (self.until, self.next) = (now + memory, now);
         }
-        // A time that begins while streams are spaced says nothing about what they could get.
+        // A measurement that begins while streams are spaced does not show their possible rate.
         (self.since, self.asked, self.was_idle) = (now, 0, self.is_on(now));
     }
 
-    /// Judges the reads of the last time. Reads that are spaced say nothing about how a device serves.
+    /// Judges the reads since the last judgement. Spaced reads do not show how a device serves.
     fn judge(&mut self, now: Duration) {
         if self.is_on(now) {
             self.sums = Sums::new(now);
@@ -182,7 +183,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const CHUNK: u64 = 256 * 1024;
 
-    /// Lets a device serve 10 chunks at the beginning of each slice of 100 ms, two at once, for so many slices.
+    /// Lets a device serve 10 chunks at the beginning of each slice of 100 ms, two at once, for `slices` slices.
     fn serve(spacing: &mut Spacing, now: &mut Duration, slices: u32, others: bool) {
         for _ in 0..slices {
             if others {
@@ -257,7 +258,8 @@ mod tests {
         for read in 0..10_000 {
             spacing.begin_other(now);
             spacing.begin(CHUNK, now);
-            // Reads that the kernel has read ahead end at once. Every sixteenth read waits for the next 4 MiB.
+            // Reads of bytes that the kernel has read ahead end at once. Every sixteenth read waits for the next 4
+            // MiB.
             let took = if read % 16 == 0 { 2 * MS } else { MS / 100 };
             now += took;
             spacing.end(CHUNK, took, now);
@@ -272,7 +274,7 @@ mod tests {
             spacing.begin_other(now);
             spacing.begin(CHUNK, now);
             now += 8 * MS;
-            // An arm: between nothing to seek and a whole turn behind others.
+            // A hard disk: from no seek up to a whole turn behind other reads.
             spacing.end(CHUNK, (2 + read % 40) * MS, now);
             assert_eq!(spacing.opens_at(now), None);
         }

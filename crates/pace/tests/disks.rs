@@ -43,7 +43,7 @@ const SSD: Model = Model {
     later: None,
     bucket: None,
     slice: None,
-    // As far as the kernel reads ahead with `read_ahead_kb` of 8,192 and `POSIX_FADV_SEQUENTIAL`.
+    // The kernel's readahead with `read_ahead_kb` of 8,192 and `POSIX_FADV_SEQUENTIAL`.
     readahead: 16 * MIB,
 };
 
@@ -124,7 +124,7 @@ const LOADS: [Load; 6] = [
     Load { name: "200 large downloads", streams: 200, small_every: None, ..MIXED },
 ];
 
-/// Makes the judges of so many workers.
+/// Makes the judges of a number of workers.
 type Judges<'a> = &'a (dyn Fn(usize) -> Vec<Box<dyn Judge>> + Sync);
 
 fn outcome(model: Model, load: Load, judges: Judges<'_>) -> Outcome {
@@ -208,7 +208,7 @@ fn means(fixed: &[Vec<Outcome>], judges: &[(String, Judges<'_>)], of: &[Vec<Outc
     text
 }
 
-/// One line for each variant that concerns the limit by slices.
+/// One line for each variant that concerns limits in slices.
 fn slices(judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
     let disk = DISKS.iter().position(|disk| disk.slice.is_some()).unwrap();
     let concerns = ["pace", "spacing", "quick", "slices", "spare"];
@@ -224,7 +224,7 @@ fn slices(judges: &[(String, Judges<'_>)], of: &[Vec<Outcome>]) -> String {
     text
 }
 
-/// A judge for each of so many workers.
+/// A judge for each of `count` workers.
 fn each<J: Judge + 'static>(count: usize, judge: impl Fn() -> J) -> Vec<Box<dyn Judge>> {
     (0..count).map(|_| Box::new(judge()) as Box<dyn Judge>).collect()
 }
@@ -315,7 +315,7 @@ fn the_model_on_simulated_disks() {
         std::fs::write(&path, &text).unwrap();
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "PACE_WRITE=1 writes it");
-    // Streams stand in one line, so none is passed often.
+    // Streams wait in one queue, so no stream is overtaken often.
     let turns = of[3].iter().map(|it| it.turns).fold(0.0, f64::max);
     assert!(turns < 8.0, "{turns}");
 }

@@ -22,24 +22,24 @@ impl Random {
     }
 }
 
-/// The time that a unit of a disk needs before a part's bytes flow.
+/// The time that a unit of a disk needs before it transfers a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
-    /// The same for each.
+    /// The same time for each part.
     Fixed(Duration),
-    /// A hard disk's arm: none if the part follows the last one, else a seek by distance (0.5 to 14.5 ms)
-    /// and a turn of 7,200 in a minute.
+    /// A hard disk's arm: no time if the part follows the last one, else a seek by distance (0.5 to 14.5 ms) and a
+    /// turn at 7,200 turns per minute.
     Seek,
 }
 
-/// A limit of the bytes per second with a credit that fills while less flows.
+/// A limit of the bytes per second, with a credit that fills while the disk transfers less.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) rate: u64,
     pub(crate) credit: u64,
 }
 
-/// A disk: units that work side by side, and one link that their bytes share.
+/// A disk: units that work in parallel, and one link that they share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
     pub(crate) name: &'static str,
@@ -50,9 +50,9 @@ pub(crate) struct Model {
     /// The same from a time on.
     pub(crate) later: Option<(Duration, u64)>,
     pub(crate) bucket: Option<Bucket>,
-    /// A limit of the bytes in each [`SLICE`]; others wait for the next one.
+    /// The maximum bytes in each [`SLICE`]; further bytes wait for the next slice.
     pub(crate) slice: Option<u64>,
-    /// Bytes that the kernel's readahead keeps under way for a stream.
+    /// Bytes that the kernel's readahead keeps in flight for a stream.
     pub(crate) readahead: u64,
 }
 
@@ -63,7 +63,7 @@ const SLICE: Duration = Duration::from_millis(100);
 const PART: u64 = 256 * 1024;
 /// The size of each disk.
 pub(crate) const SIZE: u64 = 1 << 40;
-/// The arm goes one way, and to the oldest part after so many (`fifo_batch` of mq-deadline).
+/// The arm moves in one direction; after this many parts it moves to the oldest part (`fifo_batch` of mq-deadline).
 const BATCH: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -78,17 +78,17 @@ pub(crate) struct Disk {
     model: Model,
     random: Random,
     waiting: VecDeque<Part>,
-    /// When each part that is being served ends, and its read.
+    /// The end time and the read of each part in service.
     served: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Parts left of each read.
+    /// The remaining parts of each read.
     left: Vec<u64>,
     head: u64,
-    /// Parts served since the oldest was.
+    /// Parts served since the oldest part was served.
     batch: u32,
     link_free: Duration,
     credit: u64,
     credit_at: Duration,
-    /// The slice in which the last part was let through, and the bytes of all that were.
+    /// The slice in which the last part passed, and the bytes that passed in the slice.
     slice: (u32, u64),
 }
 
@@ -127,7 +127,7 @@ impl Disk {
         self.served.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Ends the next part; returns its read if it was the last of it.
+    /// Ends the next part; returns its read if the part was the read's last.
     pub(crate) fn step(&mut self) -> Option<usize> {
         let Reverse((now, read)) = self.served.pop()?;
         self.serve(now);
@@ -144,7 +144,7 @@ impl Disk {
         }
     }
 
-    /// The part that is served next: the oldest, or for an arm the next on its way.
+    /// The part that is served next: the oldest part, or for an arm the next in its direction.
     fn choose(&mut self) -> usize {
         self.batch += 1;
         if matches!(self.model.access, Access::Fixed(_)) || self.batch >= BATCH {
@@ -190,7 +190,7 @@ impl Disk {
         end
     }
 
-    /// The beginning of the slice in which a part is let through.
+    /// The beginning of the slice in which a part passes.
     fn pass_slice(&mut self, part: Part, now: Duration, most: u64) -> Duration {
         let slice = (now.as_nanos() / SLICE.as_nanos()) as u32;
         if slice > self.slice.0 {

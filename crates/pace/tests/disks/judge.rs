@@ -27,7 +27,7 @@ pub(crate) trait Judge {
     fn end(&mut self, ended: Ended, now: Duration);
     fn chunk(&self, stream: usize) -> u64;
     fn depth(&self) -> u64;
-    /// The time at which streams may read again, if they may not now.
+    /// The time at which streams may read again; `None` if they may read now.
     fn opens_at(&self, _now: Duration) -> Option<Duration> {
         None
     }
@@ -99,8 +99,8 @@ impl Judge for Spaced {
     }
 }
 
-/// What the file source did: a chunk for each stream by the time of its last read, 32 reads of one device,
-/// and the kernel's readahead after 18 MiB that came quickly.
+/// The former rule of the file source: a chunk for each stream by the time of its last read, 32 reads of one
+/// device, and the kernel's readahead after 18 MiB that came quickly.
 #[derive(Default)]
 pub(crate) struct Source {
     chunks: Vec<u64>,
@@ -144,7 +144,7 @@ impl Judge for Source {
     }
 }
 
-/// What the preload library did: blocks, as many readers as pay (halved where reads take more than 10 ms),
+/// The former rule of the preload library: blocks, as many readers as pay (halved if reads take more than 10 ms),
 /// and the kernel's readahead after 72 quick blocks.
 pub(crate) struct Readers {
     readers: u64,

@@ -10,13 +10,13 @@ use crate::judge::{Ended, Judge};
 pub(crate) struct Load {
     pub(crate) name: &'static str,
     pub(crate) streams: usize,
-    /// Each has a judge of its own, and streams in turn.
+    /// Workers, each with a judge of its own. Streams are dealt to them in turn.
     pub(crate) workers: usize,
     /// Bytes of each file.
     pub(crate) file: u64,
     /// The time between two cold reads of 16 KiB beside the streams.
     pub(crate) small_every: Option<Duration>,
-    /// The end, if the files are not read before.
+    /// The end of the run, unless the files are read before.
     pub(crate) time: Duration,
 }
 
@@ -24,18 +24,19 @@ pub(crate) struct Load {
 pub(crate) struct Outcome {
     /// Bytes per second of the streams.
     pub(crate) rate: f64,
-    /// Of the small reads: 99 of 100 took less.
+    /// The 99th percentile of the times of small reads.
     pub(crate) p99: Duration,
-    /// The same of 9 of 10.
+    /// The 90th percentile of the times of small reads.
     pub(crate) p90: Duration,
-    /// The most reads that began while one stream waited to begin its own, by the number of streams.
+    /// The maximum number of reads that began while one stream waited for its own, divided by the
+    /// number of streams.
     pub(crate) turns: f64,
 }
 
-/// A stream's window: what is in flight and one more read fit into it.
+/// A stream's window: the bytes in flight and one more read fit into it.
 const STREAM: u64 = 2 * 1024 * 1024;
 
-/// Reads of one worker at once.
+/// The maximum concurrent reads of one worker.
 const PLACES: u64 = 32;
 
 #[derive(Clone, Copy)]
@@ -43,7 +44,7 @@ struct Stream {
     at: u64,
     end: u64,
     in_flight: u64,
-    /// Some while it stands in line: the reads begun before.
+    /// Some while the stream is queued: the number of reads begun before.
     in_line: Option<u64>,
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
     let (mut brought, mut open) = (0, load.streams);
     let mut waits = Vec::new();
     loop {
-        // Each worker is the first in turn.
+        // Each worker is the first in its turn.
         (0..load.workers).for_each(|turn| run.fill((turn + run.reads.len()) % load.workers));
         let next = run.disk.next();
         let opens = run.judges[0].opens_at(run.now);
@@ -115,7 +116,8 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
         if small == Some(at) && next.is_none_or(|next| at <= next) {
             let worker = random.below(load.workers as u64) as usize;
             run.begin(None, worker, random.below(SIZE / 16_384) * 16_384, 16_384, false);
-            // At any time, so that no period of the disk meets them always or never.
+            // Small reads come at random times, so that no period of the disk meets all of them or
+            // none.
             let mut jitter = |every: Duration| random.below(every.as_nanos() as u64);
             small =
                 load.small_every.map(|every| at + every / 2 + Duration::from_nanos(jitter(every)));
@@ -143,7 +145,7 @@ pub(crate) fn run(model: Model, load: Load, judges: &mut [Box<dyn Judge>], seed:
 }
 
 impl Run<'_> {
-    /// Begins as many reads of a worker's streams as its judge says.
+    /// Begins as many reads of a worker's streams as its judge allows.
     fn fill(&mut self, worker: usize) {
         while let Some(index) = self.next_in_line(worker) {
             let since = self.streams[index].in_line.take().unwrap();
@@ -161,7 +163,7 @@ impl Run<'_> {
         }
     }
 
-    /// The next stream that may read. First reads of files are bound by places alone.
+    /// The next stream that may read. Only the slots limit first reads of files.
     fn next_in_line(&mut self, worker: usize) -> Option<usize> {
         let Worker { first, line, in_flight } = &mut self.workers[worker];
         if *in_flight < PLACES && !first.is_empty() {
