@@ -7,7 +7,7 @@
 
 use outq::{Chunk, OutQ, Payload, State};
 
-/// What the queue holds here. A server would have more kinds: pooled buffers, ranges of resident
+/// The payloads of this queue. A server would have more kinds: pooled buffers, ranges of resident
 /// files, ...
 enum Data {
     Head(&'static str),
@@ -56,7 +56,7 @@ fn main() {
     println!("promised {} bytes", queue.promised());
     drain(&mut queue);
 
-    // The disk answers in the order that suits it.
+    // The disk completes the reads in its own order.
     for (block, at) in
         [b"[ ... 3]", b"[ ... 2]", b"[ ... 1]"].into_iter().zip(reads.into_iter().rev())
     {
@@ -67,11 +67,11 @@ fn main() {
     assert_eq!(queue.state(), State::Drained);
 
     // The peer has acknowledged everything, or the kernel has copied it: the buffers go back to
-    // where they came from.
+    // their owners.
     queue.mark_released(queue.sent() - queue.released());
 }
 
-/// Sends as much as there is. Run it after each fill, and whenever the socket becomes writable.
+/// Sends all ready bytes. Run it after each fill, and whenever the socket becomes writable.
 fn drain(queue: &mut OutQ<Data>) {
     loop {
         match queue.state() {
@@ -87,7 +87,7 @@ fn drain(queue: &mut OutQ<Data>) {
     }
 }
 
-/// A socket that takes 20 bytes at most, as a full one would. Says how many it took.
+/// A socket that takes at most 20 bytes, like a nearly full one. Returns the number of bytes taken.
 fn write(chunk: &Chunk<'_, Data>) -> u64 {
     let taken = chunk.len().min(20);
     let begin = usize::try_from(chunk.range.start).expect("within a slice");

@@ -67,9 +67,9 @@ mod tests;
 
 /// Data that can be sent: bytes, a range of a shared buffer, a range of a resident file.
 ///
-/// Dropping a payload frees what it holds. The queue drops it when its last byte has been
-/// released, when it has been taken back ([`OutQ::retract`]), or when it can never be sent
-/// ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] hands it out instead.
+/// Dropping a payload frees what it holds. The queue drops a payload when its last byte has been
+/// released, when the payload has been taken back ([`OutQ::retract`]), or when it can never be sent
+/// ([`OutQ::fail`], [`OutQ::abort`]). [`OutQ::take_ready`] moves a payload out instead.
 #[expect(
     clippy::len_without_is_empty,
     reason = "the queue turns empty payloads away at the door and never holds one"
@@ -79,16 +79,15 @@ pub trait Payload {
     /// by [`split_to`](Self::split_to).
     fn len(&self) -> u64;
 
-    /// The memory this keeps alive: its length, unless said otherwise. Must not change while the
+    /// The memory that the payload keeps alive: by default its length. Must not change while the
     /// payload is queued, except by [`split_to`](Self::split_to).
     fn weight(&self) -> Weight {
         Weight { own: self.len(), shared: 0 }
     }
 
-    /// Returns whether the memory may be written again once the payload is dropped, as far as this is
-    /// its last owner. A transport that refers to the memory instead of copying it
-    /// [releases](OutQ::mark_released) such a payload when nothing refers to it any more, and any other
-    /// at once.
+    /// True if the memory may be written again once its last owner is dropped. A transport may refer to
+    /// the memory instead of copying it. Such a transport [releases](OutQ::mark_released) a reusable
+    /// payload only when it no longer refers to the memory, and any other payload at once.
     fn is_reusable(&self) -> bool {
         true
     }
@@ -96,8 +95,8 @@ pub trait Payload {
     /// Cuts off the first `n` bytes and returns them; `self` keeps the rest. `n` is at least 1 and
     /// less than the length, so neither half is empty.
     ///
-    /// Halves of a payload that cannot be cut in memory keep one owner alive together, and each of
-    /// them weighs what that owner does.
+    /// If a payload cannot be cut in memory, both halves keep its one owner alive, and each half
+    /// has the full weight of the owner.
     #[must_use]
     fn split_to(&mut self, n: u64) -> Self
     where
@@ -114,14 +113,15 @@ pub trait Memory: Payload {
 /// weighs the whole buffer, a range of a file nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Freed with the payload.
+    /// Bytes freed with the payload.
     pub own: u64,
-    /// Freed with the last of several owners. A buffer with several payloads counts for each of them.
+    /// Bytes freed with the last of several owners. A buffer with several payloads counts for each
+    /// payload.
     pub shared: u64,
 }
 
 impl Weight {
-    /// Both together: the most memory that the queue alone could keep alive.
+    /// The sum of both: the most memory that the queue alone could keep alive.
     pub const fn total(self) -> u64 {
         self.own + self.shared
     }
@@ -185,13 +185,14 @@ fn index(n: u64) -> usize {
 /// released ([`OutQ::in_flight`]).
 #[derive(Debug)]
 pub struct Chunk<'a, P> {
-    /// Where in the stream the first byte of `range` stands, in bytes since the connection opened.
+    /// The position of the first byte of `range` in the stream, in bytes since the connection
+    /// opened.
     pub at: u64,
     /// The payload that holds the bytes.
     pub payload: &'a P,
-    /// The range of the payload, counted from the payload's own beginning. Never empty. It starts
-    /// behind 0 when the front was sent before, and ends before the payload does when the rest was
-    /// retracted, can never be sent, or has not been sent.
+    /// The range within the payload; never empty. The range starts behind 0 when the front was sent
+    /// before. The range ends before the payload when the rest was retracted, can never be sent, or
+    /// has not been sent.
     pub range: Range<u64>,
 }
 
@@ -206,10 +207,10 @@ impl<P> Chunk<'_, P> {
 /// The next step in sending, for the owner of a connection. See [`OutQ::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All that was promised has been sent: read the next request, or close.
+    /// All promised bytes have been sent: read the next request, or close.
     Drained,
     /// The next byte will never come, or the stream was [aborted](OutQ::abort) here. Close the
-    /// connection: what was promised cannot be skipped, and must not be padded.
+    /// connection: promised bytes cannot be skipped, and must not be padded.
     Failed,
     /// At least one byte may be sent now.
     Ready,
@@ -232,53 +233,54 @@ pub enum State {
 /// ```
 ///
 /// `released <= sent <= ready <= promised` after every call. FreeBSD counts from the front of the
-/// socket buffer what is a position here: its `sb_ccc` (claimed) is `promised - released`, its
-/// `sb_acc` (available) `ready - released`. A gap is an `M_NOTREADY` mbuf, and the first of them,
-/// [`first_gap`](Self::first_gap), its `sb_fnrdy`.
+/// socket buffer instead of using positions: its `sb_ccc` (claimed) is `promised - released`, its
+/// `sb_acc` (available) `ready - released`. A gap is an `M_NOTREADY` mbuf, and
+/// [`first_gap`](Self::first_gap) is `sb_fnrdy`.
 ///
-/// A response calls [`push`](Self::push) for bytes in memory and [`promise`](Self::promise) for the
-/// others. A source answers each promise, in any order and in any parts, by [`fill`](Self::fill) or
-/// [`fail`](Self::fail). The transport loops over [`next_ready`](Self::next_ready) and calls
-/// [`mark_sent`](Self::mark_sent). When it no longer refers to the bytes, because the kernel has
-/// copied them or the peer has acknowledged them, it calls [`mark_released`](Self::mark_released). A
-/// transport that retransmits reads sent bytes again by [`in_flight`](Self::in_flight): the queue is
-/// its send buffer. A queue that feeds another queue has no transport;
-/// [`take_ready`](Self::take_ready) moves its payloads.
+/// A response calls [`push`](Self::push) for bytes in memory and [`promise`](Self::promise) for
+/// bytes that come later. A source answers each promise, in any order and in any parts, by
+/// [`fill`](Self::fill) or [`fail`](Self::fail). The transport loops over
+/// [`next_ready`](Self::next_ready) and calls [`mark_sent`](Self::mark_sent). When the kernel has
+/// copied the bytes, or the peer has acknowledged them, the transport no longer refers to them and
+/// calls [`mark_released`](Self::mark_released). A transport that retransmits reads sent bytes again
+/// by [`in_flight`](Self::in_flight): the queue is its send buffer. A queue that feeds another queue
+/// has no transport; [`take_ready`](Self::take_ready) moves its payloads.
 ///
 /// A failure is final: the failed byte and all behind it will never be ready, whatever is filled
-/// later. The bytes in front of it can still be sent; then [`state`](Self::state) is
-/// [`State::Failed`]. A producer that does not know its length promises only bytes that it has, so
-/// when it fails there may be no gap: [`abort`](Self::abort) says that nothing follows.
+/// later. The bytes in front of the failed byte can still be sent; then [`state`](Self::state) is
+/// [`State::Failed`]. A producer that does not know its length promises only bytes that it has.
+/// When such a producer fails, there may be no gap, so it calls [`abort`](Self::abort) to end the
+/// stream.
 ///
 /// The queue does not limit promised bytes; its caller does, by promising less. It holds at most
-/// two segments per payload and one more, and allocates nothing before the first promise. Calls
-/// that break the protocol panic: they are mistakes of the caller, after which the order of the
-/// stream could not be trusted.
+/// two segments per payload and one more, and allocates nothing before the first promise. A call
+/// that breaks the protocol panics: it is a mistake of the caller, and the order of the stream
+/// could not be trusted afterwards.
 pub struct OutQ<P> {
     /// In order and without holes from `released` to `reachable()`. The first may begin in front of
     /// `released`.
     segments: VecDeque<Segment<P>>,
-    /// The transport refers to nothing in front of this.
+    /// The transport refers to no byte in front of this position.
     released: u64,
     /// The first byte that the transport has not taken.
     sent: u64,
-    /// Where the first gap begins; `reachable()` when there is none.
+    /// The position of the first gap; `reachable()` without a gap.
     ready: u64,
-    /// The byte that will never come: a promised one, or after an abort the one at `promised`.
-    /// [`NEVER`] while nothing has failed.
+    /// The byte that will never come: a promised byte, or after an abort the byte at `promised`.
+    /// [`NEVER`] before a failure.
     failed_at: u64,
-    /// The end of what is queued, filled or not. Below [`NEVER`].
+    /// The end of the queued bytes, filled or not. Below [`NEVER`].
     promised: u64,
     /// The sum of the weights of all payloads held.
     weight: Weight,
 }
 
-/// A run of bytes that ends where the next segment begins, the last one at `reachable()`. No gap
-/// follows a gap.
+/// A run of bytes. The run ends where the next segment begins; the last segment ends at
+/// `reachable()`. No gap follows a gap.
 struct Segment<P> {
     /// Position of the first byte.
     at: u64,
-    /// Some exactly when the segment is filled. The payload's first byte is the one at `at`; the
+    /// Some exactly when the segment is filled. The payload begins with the byte at `at`. The
     /// payload may be longer than the segment; the excess is never sent.
     payload: Option<P>,
 }
@@ -297,8 +299,8 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Queues `n` bytes that will come later, and returns the position of the first. With `n == 0`
-    /// nothing changes.
+    /// Queues `n` bytes that will come later, and returns the position of the first byte. `n == 0`
+    /// changes nothing.
     ///
     /// # Panics
     ///
@@ -337,12 +339,12 @@ impl<P: Payload> OutQ<P> {
     /// Fills promised bytes from `at` on: all of a gap, or any part of one. An empty payload is
     /// dropped.
     ///
-    /// Bytes behind a failure are dropped silently, because their reads may have been in flight when
-    /// it happened. If a payload reaches across the failed position, its front is kept.
+    /// Bytes behind a failure are dropped silently, because their reads may have been in flight at
+    /// the failure. If a payload reaches across the failed position, its front is kept.
     ///
     /// # Panics
     ///
-    /// When one of the bytes was not promised, or is filled already.
+    /// When a byte was not promised, or is already filled.
     #[track_caller]
     pub fn fill(&mut self, at: u64, payload: P) {
         let len = payload.len();
@@ -383,12 +385,12 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Takes back filled bytes that have not been sent, from `at` to the end of their payload: they
-    /// are a gap again. For a range of a file that is believed to be resident only for a moment, and
-    /// for memory that is needed elsewhere.
+    /// Takes back filled bytes that have not been sent, from `at` to the end of their payload, which
+    /// become a gap again. Callers retract a range of a file that may no longer be resident, and
+    /// memory that is needed elsewhere.
     ///
     /// The payload is dropped unless it also holds bytes in front of `at` that have not been
-    /// released. Retracting bytes behind a failure does nothing: they were dropped when it happened.
+    /// released. Retracting bytes behind a failure does nothing: the failure has dropped them.
     ///
     /// # Panics
     ///
@@ -427,15 +429,15 @@ impl<P: Payload> OutQ<P> {
         self.ready = self.ready.min(at);
     }
 
-    /// Says that the byte at `at`, in a gap, will never come. From there on nothing will ever be
-    /// ready, and what was filled there is dropped. Bytes in front of it may still be filled and
+    /// Declares that the byte at `at`, in a gap, will never come. No byte from there on will ever
+    /// be ready, and filled bytes there are dropped. Bytes in front of `at` may still be filled and
     /// sent.
     ///
     /// If several reads fail, the failure nearest to the front counts.
     ///
     /// # Panics
     ///
-    /// When the byte at `at` was not promised, or is filled already.
+    /// When the byte at `at` was not promised, or is already filled.
     #[track_caller]
     pub fn fail(&mut self, at: u64) {
         self.assert_promised(at);
@@ -450,10 +452,10 @@ impl<P: Payload> OutQ<P> {
         self.failed_at = at;
     }
 
-    /// Says that nothing follows: the producer of the stream has failed. If there is a gap, its
-    /// first byte [fails](Self::fail). If there is none, the promised bytes can still be sent, and
-    /// then [`state`](Self::state) is [`State::Failed`]. After a failure this does nothing, unless
-    /// there is still a gap in front of it.
+    /// Declares that no byte follows, because the producer of the stream has failed. If there is a
+    /// gap, its first byte [fails](Self::fail). Without a gap, the promised bytes can still be
+    /// sent, and then [`state`](Self::state) is [`State::Failed`]. After a failure, `abort` has an
+    /// effect only if there is still a gap in front of the failed byte.
     pub fn abort(&mut self) {
         if self.ready < self.reachable() {
             self.fail(self.ready);
@@ -462,8 +464,8 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Says that the transport has taken the next `n` ready bytes. It may refer to them until they
-    /// are [released](Self::mark_released).
+    /// Records that the transport has taken the next `n` ready bytes. The transport may refer to
+    /// them until they are [released](Self::mark_released).
     ///
     /// # Panics
     ///
@@ -475,8 +477,8 @@ impl<P: Payload> OutQ<P> {
         self.sent += n;
     }
 
-    /// Says that the transport no longer refers to the next `n` sent bytes. Payloads without any
-    /// byte left are dropped.
+    /// Records that the transport no longer refers to the next `n` sent bytes. Payloads without any
+    /// remaining byte are dropped.
     ///
     /// # Panics
     ///
@@ -487,7 +489,7 @@ impl<P: Payload> OutQ<P> {
         assert!(n <= unreleased, "outq: {n} bytes released of {unreleased} sent");
         self.released += n;
         if self.released == self.reachable() {
-            // Mostly there is one, which takes half as long alone.
+            // Mostly there is one segment; this path for one takes half as long.
             drop(self.segments.pop_front());
             if !self.segments.is_empty() {
                 self.segments.clear();
@@ -503,8 +505,8 @@ impl<P: Payload> OutQ<P> {
     }
 
     /// Takes the next ready and unsent payload out of the queue, cut down to at most `max` bytes;
-    /// None when nothing is ready or `max` is 0. Its bytes count as sent and released: this is how
-    /// ready bytes move into another queue, whose transport sends them.
+    /// None when nothing is ready or `max` is 0. Its bytes count as sent and released. The caller
+    /// moves the payload into another queue, whose transport sends it.
     ///
     /// # Panics
     ///
@@ -547,16 +549,16 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Gives back all memory that holds no segment; for a connection that goes idle.
+    /// Frees all memory that holds no segment, when a connection goes idle.
     ///
-    /// Without it, a queue from which everything was released keeps room for a few segments, so
+    /// Without `shrink`, a queue whose bytes were all released keeps room for a few segments, so
     /// that a busy connection does not allocate for each response.
     pub fn shrink(&mut self) {
         self.segments.shrink_to_fit();
     }
 
-    /// Begins a new stream at position 0, and keeps the memory. For a queue that serves another
-    /// connection next.
+    /// Begins a new stream at position 0, and keeps the memory, so that the queue can serve another
+    /// connection.
     ///
     /// # Panics
     ///
@@ -570,18 +572,18 @@ impl<P: Payload> OutQ<P> {
         (self.released, self.sent, self.ready, self.promised) = (0, 0, 0, 0);
     }
 
-    /// The chunks that may be sent now, in order, beginning with the byte at [`sent`](Self::sent).
-    /// Without a gap in between, and none is empty.
+    /// The chunks that may be sent now, in order, from the byte at [`sent`](Self::sent) on. There
+    /// is no gap between them, and no chunk is empty.
     pub fn next_ready(&self) -> impl Iterator<Item = Chunk<'_, P>> {
         self.chunks(self.sent..self.ready)
     }
 
-    /// The chunks that were sent and not released, in order, beginning with the byte at `from`: for
-    /// a transport that sends them again.
+    /// The chunks that were sent and not released, in order, from the byte at `from` on. A
+    /// transport reads them to retransmit.
     ///
     /// # Panics
     ///
-    /// When the byte at `from` has been released, or stands behind [`sent`](Self::sent).
+    /// When the byte at `from` has been released, or `from` is behind [`sent`](Self::sent).
     #[track_caller]
     pub fn in_flight(&self, from: u64) -> impl Iterator<Item = Chunk<'_, P>> {
         assert!(from >= self.released, "outq: the byte at {from} has been released");
@@ -602,7 +604,7 @@ impl<P: Payload> OutQ<P> {
         })
     }
 
-    /// What to do next about sending.
+    /// The next step in sending.
     pub const fn state(&self) -> State {
         if self.sent < self.ready {
             State::Ready
@@ -615,58 +617,56 @@ impl<P: Payload> OutQ<P> {
         }
     }
 
-    /// Returns whether all promised bytes have been sent, and the stream was not
-    /// [aborted](Self::abort).
+    /// True if all promised bytes have been sent, and the stream was not [aborted](Self::abort).
     pub const fn is_drained(&self) -> bool {
         self.sent == self.promised && self.failed_at == NEVER
     }
 
-    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; None when nothing is
-    /// missing that may still come. It begins at [`ready`](Self::ready) and may span several
-    /// promises.
+    /// The run of missing bytes nearest to the front, FreeBSD's `sb_fnrdy`; None when no missing
+    /// byte may still come. The gap begins at [`ready`](Self::ready) and may span several promises.
     pub fn first_gap(&self) -> Option<Range<u64>> {
         let is_missing = self.ready < self.reachable();
         is_missing.then(|| self.ready..self.end_of(self.segment_at(self.ready)))
     }
 
-    /// The position from which on nothing will ever be sent; None while nothing has failed. After
-    /// an [abort](Self::abort) it may be [`promised`](Self::promised).
+    /// The position from which no byte will ever be sent; None before a failure. After an
+    /// [abort](Self::abort) it may be [`promised`](Self::promised).
     pub fn failed_at(&self) -> Option<u64> {
         (self.failed_at != NEVER).then_some(self.failed_at)
     }
 
-    /// How many bytes may be sent now: `ready - sent`.
+    /// The number of bytes that may be sent now: `ready - sent`.
     pub const fn unsent_ready(&self) -> u64 {
         self.ready - self.sent
     }
 
     /// The memory that all payloads held keep alive: the sum of their [weights](Payload::weight). A
-    /// payload counts until it is dropped, so what was sent and not released counts too.
+    /// payload counts until it is dropped, so sent bytes that are not released count, too.
     pub const fn weight(&self) -> Weight {
         self.weight
     }
 
-    /// Position up to which the transport no longer refers to the stream.
+    /// The position up to which the transport no longer refers to the stream.
     pub const fn released(&self) -> u64 {
         self.released
     }
 
-    /// Position up to which the transport has taken the stream: its next byte.
+    /// The position up to which the transport has taken the stream: the next byte to send.
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Position up to which every byte is here; in front of it nothing is missing.
+    /// The position up to which every byte is filled.
     pub const fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// Position up to which bytes are queued, here or not: where the next promise will stand.
+    /// The position up to which bytes are queued, filled or not. The next promise begins there.
     pub const fn promised(&self) -> u64 {
         self.promised
     }
 
-    /// Panics unless all that the fields' comments say is true. For tests: walks the whole queue.
+    /// Panics unless the invariants in the fields' comments hold. For tests: walks the whole queue.
     #[doc(hidden)]
     pub fn check(&self) {
         assert!(self.released <= self.sent);
@@ -698,7 +698,7 @@ impl<P: Payload> OutQ<P> {
         assert_eq!(self.weight, weight);
     }
 
-    /// Moves the end of the stream by `n` and returns where it was.
+    /// Moves the end of the stream by `n`, and returns the old end.
     #[track_caller]
     fn extend(&mut self, n: u64) -> u64 {
         let at = self.promised;
@@ -711,7 +711,7 @@ impl<P: Payload> OutQ<P> {
         at
     }
 
-    /// The end of what may still become ready.
+    /// The end of the bytes that may still become ready.
     const fn reachable(&self) -> u64 {
         if self.failed_at < self.promised { self.failed_at } else { self.promised }
     }
@@ -722,7 +722,7 @@ impl<P: Payload> OutQ<P> {
         assert!(at < promised, "outq: {at} was not promised, promised is {promised}");
     }
 
-    /// Index of the gap that holds the reachable byte at `at`. Panics if that is filled.
+    /// Index of the gap that holds the reachable byte at `at`. Panics if the byte is filled.
     #[track_caller]
     fn gap_at(&self, at: u64) -> usize {
         assert!(at >= self.ready, "outq: the byte at {at} is filled already");
@@ -734,7 +734,8 @@ impl<P: Payload> OutQ<P> {
     /// Index of the segment that holds the byte at `at`, which is neither released nor out of
     /// reach.
     fn segment_at(&self, at: u64) -> usize {
-        // A transport that releases what it has sent is always at the first, a source at the last.
+        // A transport that releases sent bytes is always at the first segment, a source at the
+        // last.
         if self.end_of(0) > at {
             return 0;
         }
@@ -759,7 +760,7 @@ impl<P: Payload> Default for OutQ<P> {
 }
 
 impl<P> fmt::Debug for OutQ<P> {
-    /// Shows where each segment begins, not what it holds: payloads are long and need not be
+    /// Shows the position of each segment, but no payload: payloads are long and need not be
     /// `Debug`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutQ")
@@ -797,12 +798,12 @@ impl<P> fmt::Debug for Segment<P> {
     }
 }
 
-/// A position that no byte has, for no stream reaches it.
+/// A position that no byte has: no stream is so long.
 const NEVER: u64 = u64::MAX;
 
-/// How many segments an empty queue keeps room for, so that a response of a head and a body does
-/// not allocate. The standard library's first allocation holds as many.
+/// The number of segments for which an empty queue keeps room, so that a response of a head and a
+/// body does not allocate. The standard library's first allocation holds as many.
 const SEGMENTS_KEPT: usize = 4;
 
-// One for each connection, idle ones too: a queue that has allocated nothing must stay small.
+// Each connection has a queue, even an idle one, so an empty queue must stay small.
 const _: () = assert!(size_of::<OutQ<&[u8]>>() <= 88);

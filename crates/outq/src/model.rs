@@ -8,23 +8,23 @@ use core::ops::Range;
 
 use crate::{Chunk, OutQ, Payload, State, Weight};
 
-/// One call of the queue. The numbers are wishes: [`Pair::apply`] takes each modulo what the
-/// protocol allows at that moment, and leaves an operation out for which there is no room.
+/// One call of the queue. The numbers are wishes: [`Pair::apply`] takes each modulo the range that
+/// the protocol allows at that moment. An operation without an allowed value is skipped.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
-    /// Nothing is here yet of the next `n` bytes.
+    /// The next `n` bytes will come later.
     Promise(u16),
-    /// The next `n` bytes are here.
+    /// The next `n` bytes are in memory.
     Push(u16),
-    /// Some missing bytes come; also those behind a failure, and across it.
+    /// Some missing bytes come, also bytes behind or across a failure.
     Fill(u16, u16),
-    /// A missing byte will never come; also one behind a failure.
+    /// A missing byte will never come; the byte may be behind a failure.
     Fail(u16),
-    /// Filled bytes vanish before they could be sent; also those behind a failure.
+    /// Filled bytes vanish before they could be sent; the bytes may be behind a failure.
     Retract(u16),
     /// The transport takes ready bytes.
     Send(u16),
-    /// The transport lets sent bytes go.
+    /// The transport releases sent bytes.
     Release(u16),
     /// Ready bytes move into another queue.
     Take(u16),
@@ -36,7 +36,7 @@ pub enum Operation {
     Restart,
 }
 
-/// A payload whose life is counted: `_alive` is one clone of [`Pair::alive`].
+/// A payload that counts its clones: `_alive` is one clone of [`Pair::alive`].
 #[derive(Debug)]
 pub struct Piece {
     bytes: Vec<u8>,
@@ -62,7 +62,7 @@ impl Payload for Piece {
     }
 }
 
-/// A filled byte: which payload it belongs to, where in it, and its value.
+/// A filled byte: its payload, its index in the payload, and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     payload: usize,
@@ -70,7 +70,7 @@ struct Cell {
     value: u8,
 }
 
-/// The naive queue. Everything that is not stored is counted out anew each time it is asked for.
+/// The naive queue. Everything that is not stored is computed anew for each call.
 #[derive(Debug, Default)]
 struct Model {
     /// All promised bytes from position 0 on; None is a gap. Never filled from `failed_at` on.
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Payloads of which a byte is unreleased. Bytes of one payload are neighbours.
+    /// Payloads with an unreleased byte. Bytes of one payload are neighbours.
     fn payloads_alive(&self) -> Vec<usize> {
         let mut payloads: Vec<usize> =
             self.cells[self.released..].iter().flatten().map(|cell| cell.payload).collect();
@@ -114,7 +114,8 @@ impl Model {
         payloads
     }
 
-    /// The `wish`th position, counted around, of those for which `is_allowed` holds.
+    /// The position with index `wish`, modulo their number, among the positions that `is_allowed`
+    /// accepts.
     fn pick(&self, wish: u16, is_allowed: impl Fn(&Self, usize) -> bool) -> Option<usize> {
         let allowed: Vec<usize> =
             (0..self.cells.len()).filter(|&at| is_allowed(self, at)).collect();
@@ -146,7 +147,7 @@ struct Made {
 }
 
 impl Pair {
-    /// Does one operation on both sides, then compares them.
+    /// Applies one operation to the queue and the model, then compares them.
     ///
     /// # Panics
     ///
@@ -187,7 +188,7 @@ impl Pair {
         self.compare();
     }
 
-    /// How many bytes may be promised or pushed now.
+    /// The number of bytes that may be promised or pushed now.
     fn room(&self) -> usize {
         match self.model.failed_at {
             Some(_) => 0,
@@ -280,8 +281,8 @@ impl Pair {
         self.model.released += count;
     }
 
-    /// A new payload, for the queue and for the model. No two have the same bytes, so that stale
-    /// ones are noticed.
+    /// A new payload, for the queue and for the model. No two payloads have the same bytes, so that
+    /// stale bytes are noticed.
     fn piece(&mut self, len: usize) -> (Piece, Vec<Option<Cell>>) {
         let payload = self.payloads.len();
         self.payloads.push(Made { len, cut: 0 });
@@ -343,7 +344,7 @@ impl Pair {
     }
 }
 
-/// The weight of a payload of which so many bytes are left.
+/// The weight of a payload with `left` bytes left.
 fn weight(payload: usize, left: usize) -> Weight {
     let (payload, left) = (to_u64(payload), to_u64(left));
     Weight { own: payload % 7 * 100 + left, shared: payload % 5 * 1000 }
@@ -360,6 +361,6 @@ fn to_u64(n: usize) -> u64 {
     u64::try_from(n).expect("usize is 64 bits at most")
 }
 
-/// Bytes that one run promises at most. Enough for a few dozen segments; each comparison walks all
-/// of them.
+/// The maximum bytes that one run promises. They are enough for a few dozen segments; each
+/// comparison walks all bytes.
 const PROMISED_MAX: usize = 1024;

@@ -14,7 +14,7 @@ use crate::{OutQ, Payload, SEGMENTS_KEPT, State, Weight};
 
 type Bytes = &'static [u8];
 
-/// What may be sent now, chunks separated by `|`.
+/// The bytes that may be sent now, with `|` between chunks.
 fn ready(queue: &OutQ<Bytes>) -> String {
     queue.check();
     let chunks: Vec<&str> = queue
@@ -91,7 +91,7 @@ fn state_says_what_to_do_next() {
     queue.mark_sent(3);
     assert_eq!(queue.state(), State::Waiting);
 
-    // The failure counts once its turn has come.
+    // The failure counts once all bytes in front of it were sent.
     let mut queue = failed_at_9();
     assert_eq!(queue.state(), State::Ready);
     queue.mark_sent(3);
@@ -144,7 +144,7 @@ fn neighbouring_promises_are_one_gap() {
 
 #[test]
 fn any_part_of_a_gap_may_be_filled() {
-    /// What is filled of the gap 3..10, what is ready then, and which gap is first then.
+    /// The fills of the gap 3..10, the bytes ready afterwards, and the first gap afterwards.
     type Case<'a> = (&'a [(u64, Bytes)], &'a str, Option<(u64, u64)>);
     let table: [Case<'_>; 7] = [
         (&[(3, b"defghij")], "abc|defghij", None),
@@ -261,7 +261,7 @@ fn retract_joins_the_gaps_around_it() {
         queue.retract(at);
         queue.check();
         assert_eq!(queue.first_gap(), Some(gap), "retract({at})");
-        // What was behind the gaps' old border is fillable in one.
+        // One payload can fill the bytes on both sides of the old border.
         queue.fill(at, &b"0123456789"[usize::try_from(at).unwrap()..]);
         queue.check();
         assert_eq!(queue.promised(), 10);
@@ -289,7 +289,7 @@ fn failure_lets_the_front_drain_and_nothing_else() {
     queue.fill(3, b"def");
     assert_eq!(drain(&mut queue), "def|ghi");
 
-    // Reads that were under way when the failure struck come in, again and again.
+    // Reads that were under way at the failure end, again and again.
     for _ in 0..2 {
         queue.fill(9, b"j");
         queue.fill(9, b"jk");
@@ -417,7 +417,7 @@ fn an_abort_fails_the_first_gap_or_what_would_follow() {
         assert_eq!((queue.failed_at(), queue.promised()), (Some(3), 3));
     }
     assert_eq!(queue.state(), State::Ready);
-    // A range that is taken back may come otherwise, and may not.
+    // A retracted range may be filled by another payload, or never.
     queue.retract(2);
     queue.check();
     assert_eq!(queue.first_gap(), Some(2..3));
