@@ -22,9 +22,9 @@ use crate::sigpipe;
 /// The target of `samum_queue *`.
 #[derive(Debug)]
 struct Handle {
-    /// The thread that made it. Written once, before there is a pointer to it.
+    /// The thread that made the queue. Written once, before C has a pointer to the handle.
     thread: ThreadId,
-    /// None once something has panicked. What it had is leaked.
+    /// None after a panic. The memory and the descriptors of the queue are leaked then.
     queue: Option<Queue>,
 }
 
@@ -77,24 +77,24 @@ unsafe fn with<T>(queue: *mut Handle, act: impl FnOnce(&mut Queue) -> Result<T>)
     if queue.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: by the contract it points to a handle, and nothing writes to `thread` any more, so it
-    // may be read by any thread.
+    // SAFETY: by the contract `queue` points to a handle, and nothing writes to `thread` any more, so any thread
+    // may read it.
     let thread = unsafe { (*queue).thread };
     if thread != thread::current().id() {
         return Err(libc::EPERM);
     }
-    // SAFETY: as above; only its own thread comes here, and no function calls back into the program
-    // while it uses the queue, so there is no other reference to the handle.
+    // SAFETY: as above; only the queue's own thread comes here, and no function calls back into the program while
+    // it uses the queue. So there is no other reference to the handle.
     let handle = unsafe { &mut *queue };
     let Some(queue) = &mut handle.queue else { return Err(libc::ENOTRECOVERABLE) };
     sigpipe::without(|| catch_unwind(AssertUnwindSafe(|| act(queue)))).unwrap_or_else(|_| {
-        // Its state is not known, so not even its destructors may run.
+        // The state of the queue is unknown, so not even its destructors may run.
         core::mem::forget(handle.queue.take());
         Err(libc::ENOTRECOVERABLE)
     })
 }
 
-/// Writes a result to where C wants it, and returns the errno.
+/// Writes a result to the memory that C names, and returns the errno.
 ///
 /// # Safety
 ///
@@ -112,11 +112,11 @@ unsafe fn give<T>(place: *mut T, result: Result<T>) -> c_int {
     }
 }
 
-/// Begins a call with a path, and writes its name to where C wants it.
+/// Begins a call with a path, and writes the call's name to the memory that C names.
 ///
 /// # Safety
 ///
-/// As [`with`] and [`give`]; and `path` is null or ends with a NUL, and stays as it is for now.
+/// As [`with`] and [`give`]; and `path` is null or ends with a NUL, and stays unchanged during this call.
 unsafe fn begin_with_path(
     queue: *mut Handle,
     path: *const c_char,
@@ -134,7 +134,7 @@ unsafe fn begin_with_path(
     unsafe { give(call, begun) }
 }
 
-/// Runs `act` on a queue with a descriptor that it takes over, unless there is an error: then it stays C's.
+/// Runs `act` on a queue with a descriptor, which the queue takes over. After an error C keeps the descriptor.
 ///
 /// # Safety
 ///
@@ -150,8 +150,8 @@ unsafe fn adopt(
         if fd < 0 {
             return Err(libc::EBADF);
         }
-        // SAFETY: it is not -1, and by the contract it belongs to this call if it is open. If it is not,
-        // `fstat` says so below, and it is given up without being closed.
+        // SAFETY: `fd` is not -1, and by the contract it belongs to this call if it is open. If `fd` is not open,
+        // `fstat` fails below, and `fd` is given up without being closed.
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
         if let Err(errno) = queue::check(&owned, wanted, otherwise) {
             let _still_theirs = owned.into_raw_fd();
@@ -191,13 +191,13 @@ unsafe extern "C" fn samum_queue_free(queue: *mut Handle) -> c_int {
     if queue.is_null() {
         return 0;
     }
-    // SAFETY: the header asks for a queue that has not been freed. Nothing is done with it; this finds
-    // out whether it is this thread's.
+    // SAFETY: the header asks for a queue that has not been freed. The call only checks that the queue is this
+    // thread's.
     let own = unsafe { with(queue, |_| Ok(())) };
     if own == Err(libc::EPERM) {
         return libc::EPERM;
     }
-    // SAFETY: it came from `Box::into_raw` in `samum_queue_new`, and C uses it no more.
+    // SAFETY: `queue` came from `Box::into_raw` in `samum_queue_new`, and C uses it no more.
     let handle = unsafe { Box::from_raw(queue) };
     match catch_unwind(AssertUnwindSafe(|| drop(handle))) {
         Ok(()) => 0,
@@ -222,7 +222,7 @@ unsafe extern "C" fn samum_queue_set_patience(queue: *mut Handle, milliseconds: 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_socket(queue: *mut Handle, fd: c_int, socket: *mut u64) -> c_int {
     let wanted = (FileType::Socket, libc::ENOTSOCK);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { adopt(queue, fd, wanted, socket, Queue::socket) }
 }
 
@@ -230,7 +230,7 @@ unsafe extern "C" fn samum_socket(queue: *mut Handle, fd: c_int, socket: *mut u6
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_listener(queue: *mut Handle, fd: c_int, listener: *mut u64) -> c_int {
     let wanted = (FileType::Socket, libc::ENOTSOCK);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { adopt(queue, fd, wanted, listener, Queue::listener) }
 }
 
@@ -238,7 +238,7 @@ unsafe extern "C" fn samum_listener(queue: *mut Handle, fd: c_int, listener: *mu
 #[unsafe(no_mangle)]
 unsafe extern "C" fn samum_directory(queue: *mut Handle, fd: c_int, directory: *mut u64) -> c_int {
     let wanted = (FileType::Directory, libc::ENOTDIR);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { adopt(queue, fd, wanted, directory, Queue::directory) }
 }
 
@@ -268,7 +268,7 @@ unsafe extern "C" fn samum_accept(
 ) -> c_int {
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.accept(listener, token)) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -295,7 +295,7 @@ unsafe extern "C" fn samum_connect(
     };
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, connect) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -310,7 +310,7 @@ unsafe extern "C" fn samum_timer(
     let after = Duration::from_millis(milliseconds);
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.timer(after, token)) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -337,7 +337,7 @@ unsafe extern "C" fn samum_acknowledgement(
 ) -> c_int {
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.acknowledgement(socket, bytes, token)) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -351,7 +351,7 @@ unsafe extern "C" fn samum_signal(
 ) -> c_int {
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.signal(number, token)) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -366,7 +366,7 @@ unsafe extern "C" fn samum_open(
     call: *mut u64,
 ) -> c_int {
     let open = |queue: &mut Queue, path| queue.open(directory, path, flags, token);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { begin_with_path(queue, path, call, open) }
 }
 
@@ -378,7 +378,7 @@ unsafe extern "C" fn samum_stat(queue: *mut Handle, file: u64, stat: *mut Stat) 
     }
     // SAFETY: the header asks for a valid queue.
     let asked = unsafe { with(queue, |queue| queue.stat(file)) };
-    // SAFETY: the header asks for a place for it.
+    // SAFETY: the header asks for writable memory for the result.
     unsafe { give(stat, asked) }
 }
 
@@ -393,7 +393,7 @@ unsafe extern "C" fn samum_list(
     call: *mut u64,
 ) -> c_int {
     let list = |queue: &mut Queue, path| queue.list(directory, path, entries_max, token);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { begin_with_path(queue, path, call, list) }
 }
 
@@ -414,7 +414,7 @@ unsafe extern "C" fn samum_entry(
     };
     // SAFETY: the header asks for a valid queue.
     let found = unsafe { with(queue, find) };
-    // SAFETY: the header asks for a place for it.
+    // SAFETY: the header asks for writable memory for the result.
     unsafe { give(entry, found) }
 }
 
@@ -428,7 +428,7 @@ unsafe extern "C" fn samum_watch(
     call: *mut u64,
 ) -> c_int {
     let watch = |queue: &mut Queue, path| queue.watch(directory, path, token);
-    // SAFETY: the header asks for all of it.
+    // SAFETY: the header asks the caller for all promises of the called function.
     unsafe { begin_with_path(queue, path, call, watch) }
 }
 
@@ -442,7 +442,7 @@ unsafe extern "C" fn samum_child(
 ) -> c_int {
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, |queue| queue.child(pid, token)) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -462,18 +462,18 @@ unsafe extern "C" fn samum_send(
             return Ok(Piece::File { name: file, offset, length, readahead, caching });
         }
         let length = usize::try_from(length).map_err(|_| libc::EINVAL)?;
-        // SAFETY: the header asks for memory that stays readable and as it is until the call has
-        // completed. The queue drops its last reference to it before it reports that.
+        // SAFETY: the header asks for memory that stays readable and unchanged until the call has completed. The
+        // queue drops its last reference to the memory before it reports the completion.
         unsafe { slice(memory.cast::<u8>(), length) }.map(Piece::Memory)
     };
     let send = |queue: &mut Queue| {
-        // SAFETY: the header asks for so many pieces, which stay as they are during the call.
+        // SAFETY: the header asks for `count` pieces, which stay unchanged during the call.
         let pieces = unsafe { slice(pieces, count) }?;
         queue.send(socket, pieces.iter().map(piece), readahead, token)
     };
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, send) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -494,14 +494,14 @@ unsafe extern "C" fn samum_receive(
         if size == 0 || isize::try_from(size).is_err() {
             return Err(libc::EINVAL);
         }
-        // SAFETY: the header asks for so much memory, which no other code uses until the call has completed.
-        // The queue drops its last reference to it before it reports that.
+        // SAFETY: the header asks for `size` bytes of memory, which no other code uses until the call has
+        // completed. The queue drops its last reference to the memory before it reports the completion.
         let room = unsafe { core::slice::from_raw_parts_mut(memory.cast::<u8>(), size) };
         queue.receive(socket, room, token)
     };
     // SAFETY: the header asks for a valid queue.
     let begun = unsafe { with(queue, receive) };
-    // SAFETY: the header asks for null or a place for the name.
+    // SAFETY: the header asks for null or writable memory for the name.
     unsafe { give(call, begun) }
 }
 
@@ -533,7 +533,7 @@ unsafe extern "C" fn samum_wait(
         let done = queue.wait(limit, room)?;
         let taken = done.len();
         for (at, completion) in done.enumerate() {
-            // SAFETY: `at` is below `room`, and the header asks for an array of that many.
+            // SAFETY: `at` is below `room`, and the header asks for an array of `room` completions.
             let place = unsafe { completions.add(at) };
             // SAFETY: the same.
             unsafe { place.write(completion) };
@@ -564,16 +564,17 @@ unsafe extern "C" fn samum_wait_for(
     unsafe { give(completion, done) }
 }
 
-/// The limit of a wait: none for a negative number.
+/// The time limit of a wait: `None`, without a limit, for a negative number.
 fn limit(timeout_ms: c_int) -> Option<Duration> {
     u64::try_from(timeout_ms).ok().map(Duration::from_millis)
 }
 
-/// An array of C: null only if it is empty (`EFAULT`), and no larger than memory can be (`EINVAL`).
+/// An array of C. A null pointer with a count above 0 is `EFAULT`; an array larger than the address space is
+/// `EINVAL`.
 ///
 /// # Safety
 ///
-/// If `count` is not 0, `start` is null or points to so many values, which stay as they are for `'a`.
+/// If `count` is not 0, `start` is null or points to `count` values, which stay unchanged for `'a`.
 unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T]> {
     if count == 0 {
         return Ok(&[]);

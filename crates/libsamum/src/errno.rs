@@ -5,7 +5,7 @@ use std::io;
 
 use sendfile::{Failure, Stop};
 
-/// The errno of a call that has ended early; `gone` is that of a peer that has gone.
+/// The errno of a call that has ended early; `gone` is the errno for a peer that has closed.
 pub(crate) const fn of_stop(stop: Stop, gone: c_int) -> c_int {
     match stop {
         Stop::Cancelled => libc::ECANCELED,
@@ -23,7 +23,7 @@ pub(crate) const fn of_stop(stop: Stop, gone: c_int) -> c_int {
     }
 }
 
-/// The errno of an error of a system call, or of one that was made without one.
+/// The errno of an error from a system call, or of an error that this library made.
 pub(crate) fn of_error(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or_else(|| match error.kind() {
         io::ErrorKind::IsADirectory => libc::EISDIR,

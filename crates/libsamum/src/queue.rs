@@ -20,8 +20,8 @@ use sendfile::{
 
 use crate::errno;
 
-/// The kind of what a name names, in its highest byte; the rest is a key. So no name is 0, and the name
-/// of a file is no socket's.
+/// The kind of a named object, in the highest byte of the name; the rest is a key. So no name is 0, and the name of
+/// a file is never the name of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Socket = 1,
@@ -41,7 +41,7 @@ fn key(kind: Kind, name: u64) -> Option<Key> {
     (name >> KEY_BITS == kind as u64).then(|| Key::from_bits(name))
 }
 
-/// Reads `SAMUM_NOCACHE` and the like; `None` is 0, which means the choice of something else.
+/// Reads `SAMUM_NOCACHE` and its siblings; 0 is `None`: the default applies.
 const fn caching(number: u32) -> Result<Option<Caching>> {
     match number {
         0 => Ok(None),
@@ -52,7 +52,7 @@ const fn caching(number: u32) -> Result<Option<Caching>> {
     }
 }
 
-/// The belongings of a queue beside its sockets.
+/// An object of a queue that is not a socket.
 #[derive(Debug)]
 enum Object {
     Listener(Fd),
@@ -122,7 +122,7 @@ enum What {
     Exited = 12,
 }
 
-/// A piece of what is sent.
+/// A piece of a send: memory, or a range of a file.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Memory(&'static [u8]),
@@ -138,27 +138,27 @@ impl Piece {
     }
 }
 
-/// Bytes of one send. Sums of positions and sizes stay below 2⁶⁴.
+/// The maximum bytes of one send. With this limit, sums of positions and sizes stay below 2⁶⁴.
 const SEND_BYTES_MAX: u64 = 1 << 62;
 
-/// The first time in which disks have to answer: that of `samum serve --timeout-disk`.
+/// The initial limit on the time of a disk operation: the default of `samum serve --timeout-disk`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time that the end of a queue waits for operations under way: what a disk that is busy may take.
+/// The longest time for which the end of a queue waits for operations under way. A busy disk may take this long.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
 
-/// The calls of one queue, and what they work on.
+/// The calls of one queue, and their objects.
 #[derive(Debug)]
 pub(crate) struct Queue {
     objects: Slab<Object>,
     /// Completions that C has not taken yet.
     waiting: VecDeque<Completion>,
     batch: Vec<Done>,
-    /// The choices for files that are being opened, but for the default.
+    /// The caching choices of files that are being opened. Files with the default have no entry.
     caching: HashMap<u64, Caching>,
     calls: Calls,
 }
 
-/// The errno of what failed.
+/// A result with the errno of the failure.
 pub(crate) type Result<T> = core::result::Result<T, c_int>;
 
 impl Queue {
@@ -251,7 +251,7 @@ impl Queue {
     }
 
     pub(crate) fn signal(&mut self, number: c_int, token: u64) -> Result<u64> {
-        // While a function runs, it is blocked anyway (`sigpipe`).
+        // The library blocks SIGPIPE while a function runs (`sigpipe`), so no call may wait for it.
         if number == libc::SIGPIPE {
             return Err(libc::EINVAL);
         }
@@ -259,7 +259,7 @@ impl Queue {
     }
 
     pub(crate) fn child(&mut self, pid: libc::pid_t, token: u64) -> Result<u64> {
-        // For waitpid(2) 0 and less are several children.
+        // For waitpid(2), numbers up to 0 mean several children.
         let id = u32::try_from(pid).ok().filter(|id| *id > 0).ok_or(libc::EINVAL)?;
         self.begin(|calls| calls.child(id, token))
     }
@@ -287,7 +287,7 @@ impl Queue {
         self.begin(|calls| calls.list(&dir, path, entries_max, token))
     }
 
-    /// An entry of a listing, whose name stays where it is until the listing is closed.
+    /// An entry of a listing. Its name stays at the same address until the listing is closed.
     pub(crate) fn entry(&mut self, listing: u64, index: usize) -> Result<Entry<'_>> {
         let object = key(Kind::Object, listing).and_then(|key| self.objects.get_mut(key));
         let Some(Object::Listing(listing)) = object else { return Err(libc::EBADF) };
@@ -391,7 +391,7 @@ impl Queue {
         Ok(name(Kind::Call, call.to_bits()))
     }
 
-    /// Waits until something has completed or the time is over, and returns at most so many completions.
+    /// Waits until a call has completed or the time is over, and returns at most `most` completions.
     pub(crate) fn wait(
         &mut self,
         limit: Option<Duration>,
@@ -519,7 +519,7 @@ pub(crate) fn address(raw: &[u8]) -> Result<Address> {
     }
 }
 
-/// Refuses a descriptor that is not of this type. A server of a network file system is not asked.
+/// Refuses a descriptor of another file type. The check does not ask the server of a network file system.
 pub(crate) fn check(fd: &OwnedFd, wanted: FileType, otherwise: c_int) -> Result<()> {
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(fd.as_fd(), c"", how, StatxFlags::TYPE);

@@ -6,14 +6,14 @@ use core::ptr;
 
 use libc::{SIG_BLOCK, SIG_SETMASK, SIGPIPE, sigset_t, timespec};
 
-/// Runs `act` with SIGPIPE blocked in this thread, and takes back the one that it raises.
+/// Runs `act` with SIGPIPE blocked in this thread, and discards the signal that `act` raises.
 ///
-/// It costs three system calls, about half a microsecond. A thread that has blocked SIGPIPE itself keeps what
-/// is raised as pending, as it does after its own calls.
+/// The cost is three system calls, about half a microsecond. If the thread has blocked SIGPIPE itself, the signal
+/// stays pending, as after the thread's own calls.
 pub(crate) fn without<T>(act: impl FnOnce() -> T) -> T {
     let only = only_sigpipe();
     let mut before = MaybeUninit::<sigset_t>::uninit();
-    // SAFETY: `only` is a set, and there is room for another (pthread_sigmask(3)). It fails only for an
+    // SAFETY: `only` is a set, and there is room for another (pthread_sigmask(3)). The call fails only for an
     // unknown first argument.
     unsafe { libc::pthread_sigmask(SIG_BLOCK, &raw const only, before.as_mut_ptr()) };
     // SAFETY: written by the call above.
@@ -22,10 +22,10 @@ pub(crate) fn without<T>(act: impl FnOnce() -> T) -> T {
     // SAFETY: `before` is a set.
     if unsafe { libc::sigismember(&raw const before, SIGPIPE) } == 0 {
         let at_once = timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: a set, and a time; null means that no details are wanted (sigtimedwait(2)). EAGAIN: none
-        // was raised. It does not sleep, so no other signal ends it.
+        // SAFETY: a set, and a time; null means that no details are wanted (sigtimedwait(2)). EAGAIN means that no
+        // signal was raised. The call does not sleep, so no other signal interrupts it.
         unsafe { libc::sigtimedwait(&raw const only, ptr::null_mut(), &raw const at_once) };
-        // SAFETY: `before` is what was set before; null means that it is not wanted back.
+        // SAFETY: `before` is the mask from before; null means that the present mask is not wanted back.
         unsafe { libc::pthread_sigmask(SIG_SETMASK, &raw const before, ptr::null_mut()) };
     }
     result

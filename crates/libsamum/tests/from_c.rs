@@ -17,12 +17,12 @@ use testkit::{
     evict, forbid_io_uring, or_skip, request, skip, with_few_descriptors,
 };
 
-/// Where the parts of this crate are.
+/// The path of a file of this crate.
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Returns whether there is a compiler with this name.
+/// True if a compiler with this name is installed.
 fn exists(compiler: &str) -> bool {
     Command::new(compiler).arg("--version").stdout(Stdio::null()).status().is_ok()
 }
@@ -35,7 +35,7 @@ const EVENTS: &str = "tests/events.c";
 const BRIEF: &str = "tests/brief.c";
 const HUNG: &str = "tests/hung.c";
 
-/// Builds the library as cargo does, and returns the directory where it is.
+/// Builds the library with cargo, and returns its directory.
 fn library() -> PathBuf {
     built(&["--package", "samum-ffi", "--lib"])
 }
@@ -52,7 +52,8 @@ fn compile_with(source: &str, out: &Path, args: impl IntoIterator<Item = OsStrin
     program
 }
 
-/// Compiles a program with the library, and returns its path and the directory where it finds that.
+/// Compiles a program with the library, and returns the paths of the program and of the library's
+/// directory.
 fn compile(source: &str, out: &Path) -> (PathBuf, PathBuf) {
     let library = library();
     let args = ["-I".into(), here("include").into(), "-L".into(), library.clone().into()];
@@ -108,7 +109,7 @@ fn the_example_serves_cold_and_hot_files() {
             if round != 1 {
                 evict(site.join(name));
             }
-            // All at once, and then one after the other on the same connections.
+            // All requests at once, and then in turn on the same connections.
             for client in &mut clients {
                 client.send(request(&format!("GET /{name}"))).unwrap();
             }
@@ -131,7 +132,7 @@ fn the_example_serves_cold_and_hot_files() {
     drop(clients.remove(1));
     clients[1].send(request("GET /large")).unwrap();
     assert!(clients[1].response().unwrap().body == content(9_000_001));
-    // A signal ends it, in the midst of a response.
+    // A signal ends the server in the midst of a response.
     clients[0].send(request("GET /large")).unwrap();
     let pid = Pid::from_child(&server.0);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
@@ -282,7 +283,7 @@ fn an_installed_library_is_linked_dynamically_or_statically() {
     assert_eq!(pkg_config(prefix, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);
     let program = compile_with(MISUSE, prefix, pkg_config(prefix, &["--cflags", "--libs"]));
     run(Command::new(program).env("LD_LIBRARY_PATH", prefix.join("lib")));
-    // All that the archive needs, and no library of ours when the program runs.
+    // Everything that the archive needs. The program loads no library of this project at run time.
     let args = pkg_config(prefix, &["--static", "--cflags", "--libs"]);
     let args = args.into_iter().map(|word| match word.to_str() {
         Some("-lsamum") => "-l:libsamum.a".into(),
@@ -338,7 +339,7 @@ fn the_header_declares_what_the_library_exports_and_the_programs_use() {
     assert_eq!(exported, declared);
 }
 
-/// Valgrind has no vDSO, and writes what it finds to standard error.
+/// Valgrind has no vDSO, and writes its findings to standard error.
 #[test]
 fn a_program_runs_beneath_valgrind() {
     if !exists("cc") {
