@@ -12,7 +12,7 @@ use support::{ACK, FIN, RST, SYN, Segment, send};
 #[expect(clippy::cast_possible_truncation, reason = "lengths of frames")]
 mod support;
 
-/// Frames that are received before the answers leave.
+/// The maximum frames that are received before the responses leave.
 const BATCH: usize = 64;
 
 fn main() -> Result<(), Box<dyn core::error::Error>> {
@@ -67,7 +67,7 @@ fn answer(device: &mut Device, frame: &[u8], response: &[u8]) {
         0 => usize::from(limits.mtu) - 60,
         cut_bytes_max => cut_bytes_max as usize,
     };
-    // A frame for which there is no room is lost.
+    // A response without room in the device is lost.
     if flags & RST != 0 {
     } else if flags & SYN != 0 {
         let _ = send(device, &segment.answer(0, SYN | ACK, 0), &[]);

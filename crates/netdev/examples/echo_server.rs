@@ -44,7 +44,7 @@ impl netdev::Program for Echo {
         while let Some(id) = self.due.pop() {
             let Some(queue) = self.queues.get_mut(&id) else { continue };
             stack.drain(now, id, queue, &mut u64::MAX.clone(), out);
-            // A peer that does not take what it gets back has to wait.
+            // A peer that does not read its echo has to wait.
             let takes_more = queue.promised() - queue.released() < 1 << 20;
             stack.set_receiving(now, id, takes_more, self, out);
         }

@@ -10,8 +10,8 @@ use netstack::wire::Mac;
 
 use crate::netlink::KernelMessage;
 
-/// The properties of an interface that the server uses, and those that the kernel has now. One is `None` if the server has
-/// its own.
+/// The properties of an interface that the server uses, and the kernel's present ones. A property is `None` if the
+/// server has its own.
 #[derive(Debug)]
 pub(crate) struct Changes {
     index: u32,
@@ -34,7 +34,7 @@ impl<T: Clone> Value<T> {
 }
 
 impl<T: PartialEq + Copy> Value<T> {
-    /// Returns whether the value is another one than before.
+    /// Sets the present value. Returns true if it has changed.
     fn set(&mut self, value: T) -> bool {
         core::mem::replace(&mut self.now, value) != value
     }
@@ -52,11 +52,11 @@ impl Changes {
         Self { index, name, mac, mtu: Value::new(mtu), addresses }
     }
 
-    /// Adds a sentence for the operator about each change.
+    /// Adds a sentence for the operator about each change in a kernel message.
     pub(crate) fn note(&mut self, news: &KernelMessage, sentences: &mut Vec<String>) {
         match news {
             KernelMessage::Link(link) if link.index == self.index => {
-                // Some news about a link have a part of its properties only.
+                // Some link messages have only a part of the link's properties.
                 if let Some(mac) = &mut self.mac
                     && let Ok(now) = <[u8; 6]>::try_from(&*link.mac)
                     && mac.set(now)
@@ -100,14 +100,15 @@ impl Changes {
         let addresses = self.addresses.as_mut()?;
         let at = addresses.now.iter().position(|known| *known == one)?;
         addresses.now.swap_remove(at);
-        // Without an address that was added later the interface is what the server has.
+        // If an address that was added later goes, the interface matches the server's properties again.
         let is_used = addresses.used.contains(&one);
         let what = "was removed; the server goes on with it until it is restarted";
         is_used.then(|| about(&self.name, one, what))
     }
 }
 
-/// Returns whether an address comes and goes with the link by itself. No service has one: it would need a zone.
+/// True if an address comes and goes with the link by itself. No service has such an address, because it would need
+/// a zone.
 const fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
@@ -144,7 +145,7 @@ mod tests {
         Changes::new(7, "eth1".to_owned(), Some(USED), 1500, Some(vec![first()]))
     }
 
-    /// Checks the sentences about news in a row.
+    /// Checks the sentences about a sequence of messages.
     #[track_caller]
     fn check<const N: usize>(changes: &mut Changes, news: [(KernelMessage, &[&str]); N]) {
         for (one, expected) in news {

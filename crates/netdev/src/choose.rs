@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-/// A way to the interface.
+/// A path to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// The rings of AF_XDP.
@@ -15,23 +15,23 @@ pub(crate) enum By {
     Packet,
 }
 
-/// The ways of frames by their size.
+/// The paths of frames by their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ways {
-    /// The way of frames up to the interface's MTU.
+    /// The path of frames up to the interface's MTU.
     pub(crate) small: By,
-    /// The way of more data: cut by the kernel, or, with AF_XDP, by the stack.
+    /// The path of larger data: cut by the kernel, or, with AF_XDP, by the stack.
     pub(crate) large: By,
 }
 
 impl Ways {
-    /// All frames by one way.
+    /// One path for all frames.
     pub(crate) const fn all(by: By) -> Self {
         Self { small: by, large: by }
     }
 }
 
-/// The processor's time for the same data by both ways.
+/// The CPU time of the same data by each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) xdp: Duration,
@@ -43,7 +43,7 @@ impl Cost {
         if self.xdp < self.packet { By::Xdp } else { By::Packet }
     }
 
-    /// Names the way and both costs.
+    /// Names the path and both costs.
     fn describe(self, by: By) -> String {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
         let (xdp, packet) = (micros(self.xdp), micros(self.packet));
@@ -64,10 +64,10 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Chooses the cheaper way for each size. Small frames go by AF_XDP if large ones do.
+    /// Chooses the cheaper path for each size. If large frames go by AF_XDP, small frames do, too.
     ///
-    /// What the kernel does not cut is cut into frames of the interface's MTU, which cost more than the
-    /// smallest ones: all of them are to go by the way that was cheaper for many.
+    /// With AF_XDP the stack cuts large data into frames of the interface's MTU, which cost more than the smallest
+    /// frames. All of these frames go by the path that was cheaper for many.
     pub(crate) fn choose(&self) -> Ways {
         match self.large.cheaper() {
             By::Xdp => Ways::all(By::Xdp),

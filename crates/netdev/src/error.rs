@@ -3,14 +3,14 @@
 use core::fmt;
 use std::io;
 
-/// An interface that cannot be used: what failed, why, and what to do about it.
+/// The reason why an interface cannot be used, and advice for the operator.
 #[derive(Debug)]
 pub struct Error {
-    /// The object and what failed: `interface eth1: attaching the XDP program`.
+    /// The object and the failed operation: `interface eth1: attaching the XDP program`.
     what: String,
-    /// The system's reason.
+    /// The error of the system call.
     source: Option<io::Error>,
-    /// What the user can do about it.
+    /// The operator's remedy.
     advice: Option<String>,
 }
 

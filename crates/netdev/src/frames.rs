@@ -17,41 +17,41 @@ use crate::watch::Watch;
 use crate::xdp::{self, Attachment, Mode, Taken};
 use crate::{measure, packet, rights};
 
-/// The number of received frames of a device that may be kept. Further frames are copies.
+/// The maximum number of received frames that may be held per device. Further frames are copies.
 pub const HELD_MAX: usize = 256;
 
-/// The number of [`Service`]s of an interface, for the length of the XDP program.
+/// The maximum number of [`Service`]s of an interface. It bounds the length of the XDP program.
 pub const SERVICES_MAX: usize = 16;
 
-/// The number of own addresses of an interface, for the length of the XDP program.
+/// The maximum number of own addresses of an interface. It bounds the length of the XDP program.
 pub const OWN_ADDRESSES_MAX: usize = 16;
 
-/// What to open.
+/// The interface to open, and its frames for the stack.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The name of the interface.
     pub interface: String,
-    /// The way of the frames.
+    /// The path of the frames.
     pub frames: Frames,
-    /// What to take from the interface, at most [`SERVICES_MAX`]. Everything else goes to the kernel. A
-    /// TAP device ignores it, because all of its frames are the stack's.
+    /// The services whose frames the stack takes, at most [`SERVICES_MAX`]. All other frames go to the kernel. A
+    /// TAP device ignores this list, because the stack takes all of its frames.
     pub services: Vec<Service>,
-    /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]: everything to them is taken,
-    /// with ARP and neighbour discovery. One that the kernel has, on whichever interface, is an error.
+    /// Addresses that the kernel does not own, at most [`OWN_ADDRESSES_MAX`]. The stack takes all frames to these
+    /// addresses, with ARP and neighbour discovery. An address that the kernel has on any interface is an error.
     pub own_addresses: Vec<IpAddr>,
 }
 
-/// The way of the frames of an interface.
+/// The path of the frames of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// Receive by AF_XDP, and transmit by the way that is cheaper for the size at hand.
+    /// Receive by AF_XDP, and transmit by the path that is cheaper for the frame's size.
     #[default]
     Auto,
     /// Receive and transmit by AF_XDP.
     Xdp,
     /// Receive by AF_XDP, and transmit by a packet socket, which cuts large segments.
     Packet,
-    /// Receive and transmit by a TAP device, whose name is that of the interface.
+    /// Receive and transmit by a TAP device with the interface's name.
     Tap,
 }
 
@@ -69,31 +69,31 @@ pub enum Protocol {
 pub struct Service {
     /// The protocol.
     pub protocol: Protocol,
-    /// The address, which is not the unspecified one, and the port.
+    /// The address and the port. The address is not the unspecified one.
     pub local: SocketAddr,
 }
 
 /// An open interface.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its properties.
+    /// The properties of the interface.
     pub interface: Interface,
-    /// One for each receive queue in use. All must be started: the frames of a queue without a device go to the
-    /// kernel.
+    /// A queue for each receive queue in use. All queues must be started, because the frames of a queue without a
+    /// device go to the kernel.
     pub queues: Vec<Queue>,
-    /// Tells when the interface is gone.
+    /// Reports when the interface is gone.
     pub watch: Watch,
-    /// The way of the frames and the reason for it: a sentence for the log.
+    /// The path of the frames and the reason for it: a sentence for the log.
     pub choice: String,
 }
 
 /// Opens an interface, in the network namespace of the calling thread.
 ///
-/// The rights that it takes can be dropped afterwards ([`drop_rights`](crate::drop_rights)).
+/// The rights for opening can be dropped afterwards ([`drop_rights`](crate::drop_rights)).
 ///
 /// # Errors
 ///
-/// If the interface cannot be used so. The message says what to do.
+/// If the interface cannot be used with these options. The message says what to do.
 pub fn open(options: &Options) -> Result<Opened, Error> {
     let interface = Interface::open(&options.interface)?;
     check_own(&interface, &options.own_addresses)?;
@@ -103,8 +103,8 @@ pub fn open(options: &Options) -> Result<Opened, Error> {
     }
 }
 
-/// Refuses an own address that the kernel has: everything to it would be taken from the kernel, such as the connection of
-/// the operator who is logged in there.
+/// Refuses an own address that the kernel has. The stack would take all frames to this address from the kernel, such as
+/// those of the operator's remote login.
 fn check_own(interface: &Interface, own_addresses: &[IpAddr]) -> Result<(), Error> {
     let known = own_addresses.iter().find(|own| interface.kernel_has(**own));
     known.map_or(Ok(()), |known| {
@@ -163,7 +163,7 @@ fn open_xdp(interface: Interface, options: &Options) -> Result<Opened, Error> {
     Ok(Opened { interface, queues, watch, choice })
 }
 
-/// Checks what is to be taken, for the limits of the program.
+/// Checks the services and addresses against the limits of the program.
 fn taken(interface: &Interface, options: &Options) -> Result<Taken, Error> {
     let (services, addresses) = (options.services.len(), options.own_addresses.len());
     let fault = if services > SERVICES_MAX {
@@ -188,7 +188,8 @@ fn taken(interface: &Interface, options: &Options) -> Result<Taken, Error> {
     Ok(Taken { services: services.collect(), own_addresses: options.own_addresses.clone() })
 }
 
-/// Opens the sockets and attaches the program: in the driver if that pays.
+/// Opens the sockets, and attaches the program: in native mode if the driver can, otherwise in generic mode. A veth
+/// always gets generic mode.
 fn attach(
     interface: &Interface,
     taken: &Taken,
@@ -203,29 +204,28 @@ fn attach(
     attach(Mode::Native).or_else(|_: Error| attach(Mode::Generic))
 }
 
-/// A receive queue of an interface, and the way to send. It can be sent to the thread that is to use it.
+/// A receive queue of an interface, with its path to send. A queue can be moved to the thread that will use it.
 #[derive(Debug)]
 pub struct Queue {
     device: Device,
 }
 
-// SAFETY: `Device` is not `Send` for the reference counts of its pool. They are in the device itself and
-// in frames that it has received. A queue has received none: `device` is private, and `start` gives it
-// away.
+// SAFETY: `Device` is not `Send` because of the reference counts of its pool. Only the device and its received
+// frames hold them. A queue has received no frames: `device` is private, and `start` moves it out.
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Begins to use it.
+    /// Makes the device of this queue, for the calling thread.
     #[must_use]
     pub fn start(self) -> Device {
         self.device
     }
 }
 
-/// Frames of one receive queue, and the way to send frames.
+/// The frames of one receive queue, and the path to send frames.
 ///
-/// The loop: wait until [`fd`](Self::fd) is readable, [`receive`](Self::receive) until nothing is left or
-/// the batch is long enough, send, [`flush`](Self::flush).
+/// The loop: wait until [`fd`](Self::fd) is readable, [`receive`](Self::receive) until no frame is left or the
+/// batch is long enough, send, [`flush`](Self::flush).
 #[derive(Debug)]
 pub struct Device {
     way: FrameIo,
@@ -241,7 +241,7 @@ enum FrameIo {
 }
 
 impl Device {
-    /// The descriptor that is readable when frames have arrived.
+    /// The descriptor that becomes readable when frames have arrived.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.way {
@@ -250,7 +250,7 @@ impl Device {
         }
     }
 
-    /// The descriptor that is writable when there is room again after a [`Full`].
+    /// The descriptor that becomes writable when there is room again after a [`Full`].
     #[must_use]
     pub fn room_fd(&self) -> BorrowedFd<'_> {
         match &self.way {
@@ -265,15 +265,15 @@ impl Device {
         self.mac
     }
 
-    /// What it has done.
+    /// The counters since the device was opened.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Frames that arrived while as many waited as can (2,048), and were dropped by the kernel. It is a system call,
-    /// so not one of the [counters](Self::counters). 0 with TAP, where the sender has the queue, and on adapters
-    /// without copies, which count such frames themselves (`ethtool -S`).
+    /// The number of frames that the kernel dropped because 2,048 frames already waited. Reading it is a system
+    /// call, so it is not one of the [counters](Self::counters). It is 0 with TAP, where the sender has the queue.
+    /// It is also 0 on adapters without copies, which count such frames themselves (`ethtool -S`).
     #[must_use]
     pub fn missed(&self) -> u64 {
         match &self.way {
@@ -293,8 +293,8 @@ impl Device {
         Some(received)
     }
 
-    /// Sends the frames that wait in the batch. Returns whether all have left; the others leave with a
-    /// later call, when [`room_fd`](Self::room_fd) is writable.
+    /// Sends the frames that wait in the batch. Returns true if all frames have left. The others leave with a later
+    /// call, when [`room_fd`](Self::room_fd) is writable.
     pub fn flush(&mut self) -> bool {
         match &mut self.way {
             FrameIo::Tap(_) => true,

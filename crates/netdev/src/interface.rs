@@ -9,23 +9,23 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::error::Error;
 use crate::netlink::{self, KernelMessage, Link};
 
-/// An interface in the network namespace of the thread that asked for it.
+/// An interface in the network namespace of the thread that opened it.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
-    /// Its number in the namespace.
+    /// The number of the interface in its namespace.
     pub index: u32,
-    /// Its Ethernet address.
+    /// The Ethernet address of the interface.
     pub mac: [u8; 6],
-    /// Bytes of the largest frame without the link header.
+    /// The bytes of the largest frame, without the link header.
     pub mtu: u16,
-    /// The number of its receive queues, at least 1. Fewer may be in use (`ethtool -L`): by default a virtual
-    /// cable has one for each processor, and uses one.
+    /// The number of its receive queues, at least 1. Fewer queues may be in use (`ethtool -L`): by default a
+    /// virtual cable has a queue for each processor, and uses one.
     pub rx_queues: u32,
-    /// The addresses that the kernel has on it, and the lengths of their prefixes.
+    /// The kernel's addresses on the interface, and the lengths of their prefixes.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Those that it has on other interfaces.
+    /// The kernel's addresses on other interfaces.
     others: Vec<IpAddr>,
     /// The kind of a virtual interface (`veth`, `bridge`, ...); empty for an adapter.
     pub kind: String,
@@ -63,7 +63,7 @@ impl Interface {
         Self::new(link, addresses, others)
     }
 
-    /// Returns whether the kernel has an address, be it on another interface.
+    /// True if the kernel has the address, on this or another interface.
     pub(crate) fn kernel_has(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address) || self.others.contains(&address)
     }
@@ -80,7 +80,7 @@ impl Interface {
             name,
             index: link.index,
             mac,
-            // IP has no larger packets.
+            // IP packets have at most 65,535 bytes.
             mtu: u16::try_from(link.mtu).unwrap_or(u16::MAX),
             rx_queues: link.rx_queues.max(1),
             addresses,
@@ -100,10 +100,10 @@ pub(crate) fn netlink_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Asks a question, and hands over each part of the answer.
+/// Sends a request, and hands over each message of the reply.
 fn ask(socket: &OwnedFd, question: &[u8], mut take: impl FnMut(KernelMessage)) -> io::Result<()> {
     rustix::net::send(socket, question, SendFlags::empty())?;
-    // Datagrams of a dump are no larger (netlink_dump in net/netlink/af_netlink.c).
+    // Datagrams of a dump are at most this long (netlink_dump in net/netlink/af_netlink.c).
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let (bytes, _) = rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty())?;

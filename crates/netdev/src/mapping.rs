@@ -17,7 +17,7 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps zeroes. Memory that is never touched costs address space only.
+    /// Maps zeroed memory. Pages that are never touched cost only address space.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         // SAFETY: an anonymous mapping at an address of the kernel's choice (mmap(2)) touches no memory
         // that exists.
@@ -52,11 +52,11 @@ impl Mapping {
         self.bytes
     }
 
-    /// The address of `len` bytes at `offset`, which are inside of the mapping for as long as it lives.
+    /// The address of `len` bytes at `offset`. The address is valid as long as the mapping lives.
     ///
     /// # Panics
     ///
-    /// If they are not.
+    /// If the bytes are not inside of the mapping.
     pub(crate) fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.bytes);
         assert!(fits, "{len} bytes at {offset} of {}", self.bytes);
@@ -67,8 +67,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `base` and `bytes` are those of mmap(2), and nothing refers to the memory: the types
-        // that read it hold the mapping.
+        // SAFETY: `base` and `bytes` come from mmap(2), and nothing refers to the memory: the types that read it
+        // hold the mapping.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }

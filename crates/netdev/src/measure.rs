@@ -9,25 +9,25 @@ use crate::choose::{By, Cost, Costs, Ways};
 use crate::counters::Counters;
 use crate::sockets::{CUT_BYTES_MAX, Sockets};
 
-/// Measurements of each kind, the least of which counts: others were interrupted.
+/// The number of measurements of each kind. The least counts, because the others were interrupted.
 const ROUNDS: usize = 4;
 /// Small frames in a measurement.
 const SMALL_FRAMES: u32 = 48;
 /// Pieces of large data in a measurement.
 const LARGE_PIECES: u32 = 8;
-/// Frames between two flushes, as in a batch of a server with some load.
+/// Frames between two flushes: a batch of a server with some load.
 const BATCH: u32 = 8;
 
-/// Payload of a small frame: a response of a server that has little to say.
+/// Payload of a small frame, bytes: a short response.
 const SMALL_BYTES: usize = 128;
-/// Segments of large data: half of what one frame can carry, if they have 1,460 bytes. With few segments the
-/// ways may cost the same; with many a wrong choice costs several times as much.
+/// Segments of large data: half of the segments of 1,460 bytes that one frame can carry. With few segments both
+/// paths may cost the same; with many segments a wrong choice costs several times as much.
 const LARGE_SEGMENTS: u16 = 22;
 
 /// Bytes of the headers below: Ethernet, IPv4, TCP.
 const HEAD_BYTES: u16 = 14 + 20 + 20;
 
-/// Measures the costs of small frames and of large data by both ways. It takes some milliseconds.
+/// Measures the costs of small frames and of large data by both paths. The measurement takes some milliseconds.
 pub(crate) fn costs(sockets: &mut Sockets, mac: [u8; 6], mtu: u16) -> Costs {
     let segment_bytes = sockets.limits(mtu).mtu.saturating_sub(40);
     let large_bytes = usize::from(segment_bytes) * usize::from(LARGE_SEGMENTS);
@@ -60,7 +60,7 @@ pub(crate) fn costs(sockets: &mut Sockets, mac: [u8; 6], mtu: u16) -> Costs {
 
 const UNKNOWN: Cost = Cost { xdp: Duration::MAX, packet: Duration::MAX };
 
-/// Measures the processor's time of the thread for one of `count` calls.
+/// Measures the mean CPU time of the thread for one of `count` calls.
 fn measure(sockets: &mut Sockets, count: u32, mut send: impl FnMut(&mut Sockets)) -> Duration {
     let mut counters = Counters::default();
     let before = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
@@ -75,8 +75,8 @@ fn measure(sockets: &mut Sockets, count: u32, mut send: impl FnMut(&mut Sockets)
     time / count
 }
 
-/// Sends TCP that is not for any machine: an Ethernet frame to its sender, which no switch returns, and
-/// addresses for documentation (RFC 5737).
+/// Sends a TCP segment that no machine receives. The Ethernet frame is addressed to its own sender, and no switch
+/// returns such a frame. The IP addresses are for documentation (RFC 5737).
 fn send(sockets: &mut Sockets, mac: [u8; 6], payload: &[u8], segment_bytes: Option<u16>) {
     let mut head = [0; HEAD_BYTES as usize];
     head[..6].copy_from_slice(&mac);
@@ -97,6 +97,6 @@ fn send(sockets: &mut Sockets, mac: [u8; 6], payload: &[u8], segment_bytes: Opti
         segment_bytes,
         checksum: Some(Checksum { start: 34, offset: 16 }),
     };
-    // A frame that is refused makes the way look cheap only if all of them are.
+    // A refused frame makes the path look cheap only if all frames are refused.
     let _ = sockets.send(&frame, &mut Counters::default());
 }

@@ -17,22 +17,22 @@ pub(crate) struct Link {
     pub(crate) kind: String,
 }
 
-/// What a message of the kernel says.
+/// The content of a kernel message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelMessage {
     /// An interface.
     Link(Link),
     /// An address of the interface with this index, and the length of its prefix.
     Address(u32, IpAddr, u8),
-    /// The interface with this index has such an address no longer.
+    /// The interface with this index no longer has this address.
     AddressGone(u32, IpAddr, u8),
-    /// The interface with this index is no longer there, or no longer in this namespace.
+    /// The interface with this index is gone, or has left this namespace.
     Gone(u32),
-    /// The last message of an answer with several.
+    /// The last message of a reply with several messages.
     Done,
-    /// A number of errno.h; 0 is none.
+    /// An errno; 0 means success.
     Error(i32),
-    /// A message that is not of interest here.
+    /// Any other message.
     Other,
 }
 
@@ -61,12 +61,12 @@ const IFADDRMSG_BYTES: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-/// Asks for all links.
+/// Builds the request for all links.
 pub(crate) fn links() -> Vec<u8> {
     request(RTM_GETLINK, &[0; IFINFOMSG_BYTES])
 }
 
-/// Asks for the addresses of all links.
+/// Builds the request for the addresses of all links.
 pub(crate) fn addresses() -> Vec<u8> {
     request(RTM_GETADDR, &[0; IFADDRMSG_BYTES])
 }
@@ -76,7 +76,7 @@ fn request(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::from(bytes.to_ne_bytes());
     message.extend(kind.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-    // The sequence number and the port, which one question on a socket of its own does not need.
+    // The sequence number and the port, which a request on a socket of its own does not need.
     message.extend([0; 8]);
     message.extend(body);
     message
@@ -105,7 +105,7 @@ fn answer(message: &[u8]) -> KernelMessage {
             u32_at(body, 0).map(|it| KernelMessage::Error(it.cast_signed().wrapping_neg()))
         }
         Some(RTM_NEWLINK) => link(body),
-        // Those with a family are about a part of it: a bridge has lost a port.
+        // A message with a family is about a part of the link: a bridge has lost a port.
         Some(RTM_DELLINK) if body.first() == Some(&0) => u32_at(body, 4).map(KernelMessage::Gone),
         Some(RTM_NEWADDR) => {
             address(body).map(|(index, ip, prefix)| KernelMessage::Address(index, ip, prefix))
@@ -158,7 +158,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
         let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
         let value = bytes.get(4..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        // Two bits say what is in it, not which it is.
+        // The upper two bits are flags, not a part of the kind.
         Some((kind & 0x3fff, value))
     })
 }

@@ -19,11 +19,11 @@ use crate::vnet;
 
 /// The number of frames in a batch.
 const BATCH_FRAMES: usize = 64;
-/// Frames up to this length, also those that the kernel cuts, are copied, and leave with the batch; larger ones leave
-/// at once. Each call for itself sends the receiving processor an interrupt, which costs more than a copy of 8 KiB: a
-/// response of that length costs 5.8 us in a batch instead of 9.1. For 64 KiB it is the same.
+/// Frames up to this length, also frames that the kernel cuts, are copied and leave with the batch. Larger frames
+/// leave at once. Each single call sends an interrupt to the receiving processor, which costs more than a copy of 8
+/// KiB: a response of 8 KiB costs 5.8 us in a batch instead of 9.1. For 64 KiB both costs are the same.
 const COPY_BYTES_MAX: usize = 16 * 1024;
-/// Memory of the kernel for frames that have not left.
+/// The kernel's memory for frames that have not left.
 const SEND_BUFFER_BYTES: i32 = 8 * 1024 * 1024;
 
 /// A packet socket of an interface.
@@ -33,13 +33,13 @@ pub(crate) struct Socket {
     batch: Batch,
 }
 
-/// Frames that leave together, each behind its header.
+/// Frames that leave together. Each frame is behind its virtio-net header.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
     /// The end of each frame in `bytes`.
     ends: Vec<usize>,
-    /// Frames at the begin that have left.
+    /// The number of frames at the begin that have left.
     sent: usize,
 }
 
@@ -48,16 +48,16 @@ impl Socket {
         let failed = |what, source| {
             Error::system(format!("interface {}: {what} a packet socket", interface.name), source)
         };
-        // Protocol 0: it receives nothing.
+        // Protocol 0: the socket receives no frames.
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) has no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, flags, 0) };
         let fd = check(fd).map_err(|source| failed("making", source))?;
-        // SAFETY: the descriptor was made just now, and is owned by nothing else.
+        // SAFETY: the descriptor was made just now, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         set(&fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)
             .map_err(|source| failed("asking for virtio-net headers of", source))?;
-        // The kernel takes what the system allows, unless the process may exceed it.
+        // The kernel caps the size at the system's limit, unless the process may exceed the limit.
         set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER_BYTES)
             .or_else(|_| set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER_BYTES))
             .map_err(|source| failed("setting the buffer of", source))?;
@@ -65,7 +65,7 @@ impl Socket {
         Ok(Self { fd, batch: Batch::default() })
     }
 
-    /// Lets the interface receive what is sent to the group that asks for a neighbour (RFC 4291, 2.7.1).
+    /// Lets the interface receive frames to the solicited-node multicast group (RFC 4291, 2.7.1).
     pub(crate) fn join(&self, interface: &Interface, address: Ipv6Addr) -> Result<(), Error> {
         let [.., a, b, c] = address.octets();
         let membership = libc::packet_mreq {
@@ -104,7 +104,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends the batch. Returns whether nothing remains.
+    /// Sends the batch. Returns true if no frame remains.
     pub(crate) fn flush(&mut self, counters: &mut Counters) -> bool {
         while !self.batch.is_empty() {
             counters.calls += 1;
@@ -112,7 +112,7 @@ impl Socket {
                 Ok(frames) => self.batch.remove(frames),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return false,
-                // The first one is at fault: the interface is down, or a queue of the kernel is full.
+                // The error concerns the first frame: the interface is down, or a queue of the kernel is full.
                 Err(_) => {
                     self.batch.remove(1);
                     counters.lost += 1;
@@ -185,7 +185,7 @@ fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), pointer, bytes) }).map(drop)
 }
 
-/// Sets an option, whose type is the one that the kernel expects for it.
+/// Sets a socket option. The type is the one that the kernel expects for the option.
 fn set<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
     let bytes = libc::socklen_t::try_from(size_of::<T>()).expect("a small size");
     let pointer = core::ptr::from_ref(value).cast();

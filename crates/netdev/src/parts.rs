@@ -4,8 +4,8 @@ use std::io::IoSlice;
 
 use netstack::Frame;
 
-/// The number of slices that the kernel takes in one call (`UIO_MAXIOV` is 1024; the stack's frames have
-/// far fewer parts).
+/// The maximum slices of one system call (the kernel's `UIO_MAXIOV` is 1024; the stack's frames have far fewer
+/// parts).
 const SLICES_MAX: usize = 64;
 
 /// Calls `send` with a header in front of a frame and the frame's parts.

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-/// The time to try again while an interface is busy, or the locked memory of the user is used up. The kernel takes
-/// some 100 ms to clean up after a process that died.
+/// The time for which an attempt is repeated while the interface is busy, or the user's locked memory is used up.
+/// The kernel takes some 100 ms to clean up after an ended process.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries until the interface is not busy and memory is free, or patience ends.
+/// Repeats an attempt until the interface is not busy and memory is free, or [`BUSY_PATIENCE`] is over.
 pub(crate) fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let end = Instant::now() + BUSY_PATIENCE;
     loop {
@@ -28,7 +28,7 @@ pub(crate) fn with_patience<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io
     }
 }
 
-/// Returns whether an error has this number.
+/// True if an error has this errno.
 pub(crate) fn is(error: &io::Error, errno: Errno) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }

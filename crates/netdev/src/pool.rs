@@ -23,9 +23,9 @@ use crate::mapping::Mapping;
 pub(crate) struct Pool {
     memory: Mapping,
     chunk_bytes: usize,
-    /// For each chunk the number of frames that refer to it, or one of the marks below.
+    /// For each chunk: the number of frames that refer to it, or `OWNED` or `LENT`.
     holders: Box<[Cell<u32>]>,
-    /// Free chunks, the one that was used last on top: it is likely to be in the processor's cache.
+    /// Free chunks. The chunk that was used last is on top, because it is likely to be in the processor's cache.
     free: RefCell<Vec<u32>>,
     /// Chunks with holders.
     held: Cell<usize>,
@@ -53,7 +53,7 @@ impl Pool {
         self.chunk_bytes
     }
 
-    /// Takes a free chunk. Its bytes are those of its last use.
+    /// Takes a free chunk. The chunk still has the bytes of its last use.
     pub(crate) fn blank(self: &Rc<Self>) -> Option<Chunk<'_>> {
         let index = self.free.borrow_mut().pop()?;
         self.move_to(index, FREE, OWNED);
@@ -98,7 +98,7 @@ pub(crate) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// The chunk's place in the memory.
+    /// The offset of the chunk in the memory.
     fn offset(&self) -> usize {
         self.index as usize * self.pool.chunk_bytes
     }
@@ -116,13 +116,13 @@ impl Chunk<'_> {
         unsafe { core::slice::from_raw_parts_mut(base.as_ptr(), self.pool.chunk_bytes) }
     }
 
-    /// Gives the chunk to the kernel, and returns its place in the memory.
+    /// Gives the chunk to the kernel, and returns its offset in the memory.
     pub(crate) fn lend(self) -> u64 {
         self.pool.move_to(self.index, OWNED, LENT);
         self.offset() as u64
     }
 
-    /// Makes it a frame that was received: the bytes in `range` of the chunk.
+    /// Makes the chunk a received frame: the bytes in `range` of the chunk.
     pub(crate) fn share(self, range: Range<usize>, checksum: ReceivedChecksum) -> Received {
         assert!(range.start <= range.end, "{range:?}");
         assert!(range.end <= self.pool.chunk_bytes, "{range:?}");
@@ -150,17 +150,17 @@ impl Chunk<'_> {
 
 impl Drop for Chunk<'_> {
     fn drop(&mut self) {
-        // Otherwise it was lent or shared, and is another owner's.
+        // Otherwise the chunk was lent or shared, and has another owner.
         if self.pool.holders[self.index as usize].get() == OWNED {
             self.pool.release(self.index);
         }
     }
 }
 
-/// A frame that was received. Clones and parts of it share its bytes.
+/// A received frame. Its clones and parts share its bytes.
 ///
-/// It should be dropped soon, because its memory is the interface's. An interface has
-/// [`HELD_MAX`](crate::HELD_MAX) frames to lend; further frames are copies.
+/// The application should drop the frame soon, because its memory belongs to the interface. An interface lends
+/// [`HELD_MAX`](crate::HELD_MAX) frames; further frames are copies.
 #[derive(Clone)]
 pub struct Received {
     owner: Owner,
@@ -170,24 +170,24 @@ pub struct Received {
 }
 
 impl Received {
-    /// Makes a copy of `bytes`, which no memory of an interface is needed for.
+    /// Makes a copy of `bytes`, which uses no memory of the interface.
     pub(crate) fn copy(bytes: &[u8], checksum: ReceivedChecksum) -> Self {
         let copy = Rc::<[u8]>::from(bytes);
         Self { bytes: NonNull::from(&*copy), owner: Owner::Copied(copy), checksum }
     }
 
-    /// Whether it has memory of its own.
+    /// True if the frame is a copy, with memory of its own.
     pub(crate) const fn is_copy(&self) -> bool {
         matches!(self.owner, Owner::Copied(_))
     }
 
-    /// What is known about the checksum of TCP or UDP.
+    /// The knowledge about the checksum of TCP or UDP.
     #[must_use]
     pub const fn checksum(&self) -> ReceivedChecksum {
         self.checksum
     }
 
-    /// A part of the frame, which shares its memory.
+    /// A part of the frame, which shares the frame's memory.
     ///
     /// # Panics
     ///

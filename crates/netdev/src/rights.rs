@@ -6,7 +6,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::error::Error;
 
-/// Each right, its name, and what it is for.
+/// Each right, its name, and its purpose.
 const RIGHTS: [(CapabilitySet, &str); 3] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
@@ -38,11 +38,11 @@ fn missing(effective: CapabilitySet) -> Option<String> {
 }
 
 /// Gives up the rights that [`open`](crate::open) needs, for the calling thread and the threads that it
-/// starts afterwards. Open interfaces stay usable. It cannot be undone.
+/// starts afterwards. Open interfaces stay usable. The rights cannot be regained.
 ///
 /// # Errors
 ///
-/// Those of capset(2).
+/// The errors of capset(2).
 pub fn drop_rights() -> io::Result<()> {
     let mut sets = rustix::thread::capabilities(None)?;
     for (right, _) in RIGHTS {

@@ -4,35 +4,34 @@ use core::time::Duration;
 
 use crate::counters::Counters;
 
-/// The pause before a device is asked again that has reported room and had none.
+/// The pause before a device is tried again that has reported room and had none.
 pub const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-/// What to wait for before more is sent.
+/// The event to wait for before more frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Nothing: all frames have left.
+    /// No wait: all frames have left.
     Nothing,
-    /// The descriptor for room is writable.
+    /// Wait until the descriptor for room is writable.
     Writable,
-    /// [`ROOM_PAUSE`] is over.
+    /// Wait for [`ROOM_PAUSE`].
     Pause,
 }
 
 /// The room of a device over time.
 ///
-/// A descriptor can be writable while the device takes nothing: AF_XDP looks at the ring of frames, and
-/// what is short is memory for them, or the kernel's for its copies. To wait for that descriptor again
-/// would be a busy loop.
+/// A descriptor can be writable while the device takes no frame. AF_XDP reports room in the ring of frames, but
+/// memory for frames or for the kernel's copies may be short. A wait for the descriptor would then be a busy loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
-    /// Frames that the device had refused when it was looked at last.
+    /// The number of refused frames at the last look at the device.
     refused: u64,
-    /// Some exactly if the device was full, and has since reported room: the frames that were sent before.
+    /// Some exactly if the device was full, and has since reported room: the number of frames sent before.
     reported: Option<u64>,
 }
 
 impl Room {
-    /// Says what to wait for after a batch. `has_left` is the result of
+    /// Returns the event to wait for after a batch. `has_left` is the result of
     /// [`Device::flush`](crate::Device::flush).
     pub fn handle_batch(&mut self, has_left: bool, counters: &Counters) -> Wait {
         let is_full = !has_left || counters.refused != self.refused;
@@ -47,7 +46,7 @@ impl Room {
         }
     }
 
-    /// The wait is over.
+    /// Records that the wait is over.
     pub const fn handle_end(&mut self, counters: &Counters) {
         self.reported = Some(counters.sent);
     }
@@ -57,7 +56,7 @@ impl Room {
 mod tests {
     use super::*;
 
-    /// Counters with frames that were refused and sent.
+    /// Counters with these numbers of refused and sent frames.
     fn counters(refused: u64, sent: u64) -> Counters {
         Counters { refused, sent, ..Counters::default() }
     }

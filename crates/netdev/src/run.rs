@@ -11,14 +11,14 @@ use rustix::io::Errno;
 
 use crate::{Device, ROOM_PAUSE, Room, Wait};
 
-/// Frames that are handled before the application acts and the answers leave: enough to share the cost of
-/// a batch, few enough that the first one does not wait.
+/// The maximum frames that are handled before the application acts and its frames leave. The batch shares its cost
+/// among enough frames, and the first frame hardly waits.
 const BATCH: usize = 64;
 
 /// An application that [`run`] runs.
 pub trait Program: Application {
-    /// Does what was noted: drains queues, sends datagrams, ends connections. It is called after each batch of
-    /// frames.
+    /// Acts on the events of a batch of frames: drains queues, sends datagrams, ends connections. The loop calls it
+    /// after each batch.
     fn act(&mut self, now: Time, stack: &mut Stack, out: &mut impl Transmit);
 }
 
@@ -26,8 +26,8 @@ pub trait Program: Application {
 ///
 /// # Errors
 ///
-/// If waiting for frames fails, or the descriptor of the device says that its interface is gone. Otherwise it
-/// does not return.
+/// If waiting for frames fails, or the descriptor of the device reports that its interface is gone. Without an
+/// error, the function does not return.
 pub fn run(
     device: &mut Device,
     stack: &mut Stack,
@@ -63,7 +63,7 @@ pub fn run(
     }
 }
 
-/// Waits for frames, and for room. Returns whether the wait for room is over.
+/// Waits for frames, and for room. Returns true if the wait for room is over.
 fn wait(device: &Device, waits: Wait, timeout: Option<Duration>) -> io::Result<bool> {
     let pause = (waits == Wait::Pause).then_some(ROOM_PAUSE);
     let timeout = timeout.into_iter().chain(pause).min();
@@ -75,7 +75,7 @@ fn wait(device: &Device, waits: Wait, timeout: Option<Duration>) -> io::Result<b
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    // A TAP device whose interface was deleted: it would be readable for ever.
+    // The interface of the TAP device was deleted. The descriptor would be readable for ever.
     if fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
         return Err(Errno::NODEV.into());
     }

@@ -26,12 +26,12 @@ pub(crate) struct Sockets {
     _attachment: Arc<Attachment>,
 }
 
-/// A set of flows, in which one may seem to be that is not.
+/// A set of flows with false positives: a flow may seem to be in the set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Flows(u64);
 
 impl Flows {
-    /// The flow of a frame; all flows if that is not known.
+    /// The flow of a frame; all flows if the flow is unknown.
     fn of(frame: &Frame<'_>) -> Self {
         // The ports are the first bytes of TCP's and UDP's headers.
         let ports =
@@ -60,18 +60,18 @@ impl Sockets {
         Self { xdp, packet, ways, waiting: Flows(0), _attachment: attachment }
     }
 
-    /// What they do for the stack on an interface with this MTU.
+    /// The offloads and limits of the sockets on an interface with this MTU.
     pub(crate) fn limits(&self, mtu: u16) -> Limits {
         let fills_checksums = self.ways == Ways::all(By::Packet) || self.xdp.fills_checksums();
         let cut_bytes_max = match self.ways.large {
             By::Packet => CUT_BYTES_MAX,
             By::Xdp => 0,
         };
-        // Whatever leaves by the packet socket, all frames come by AF_XDP.
+        // All frames come by AF_XDP, even if frames leave by the packet socket.
         Limits { mtu: mtu.min(self.xdp.mtu()), cut_bytes_max, fills_checksums }
     }
 
-    /// Chooses other ways. Nothing waits to be sent.
+    /// Chooses other paths. The caller has flushed all frames.
     pub(crate) const fn set_ways(&mut self, ways: Ways) {
         self.ways = ways;
     }
@@ -89,7 +89,7 @@ impl Sockets {
         }
     }
 
-    /// Frames that were dropped before they could be received.
+    /// The number of frames that were dropped before they could be received.
     pub(crate) fn missed(&self) -> u64 {
         self.xdp.missed()
     }
@@ -99,10 +99,10 @@ impl Sockets {
         self.xdp.receive()
     }
 
-    /// Sends a frame behind those of the same flow that were sent before.
+    /// Sends a frame behind the earlier frames of the same flow.
     ///
-    /// Order between flows does not matter. So a large frame does not wait for a system call that sends the
-    /// small ones of others.
+    /// Order between flows does not matter. So a large frame does not wait for a system call that sends small
+    /// frames of other flows.
     pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
         let is_large = frame.segment_bytes.is_some() || frame.len() > self.xdp.frame_bytes_max();
         let flow = Flows::of(frame);
@@ -124,10 +124,10 @@ impl Sockets {
         }
     }
 
-    /// Sends the frames that wait. Returns whether none remains.
+    /// Sends the waiting frames. Returns true if no frame remains.
     pub(crate) fn flush(&mut self, counters: &mut Counters) -> bool {
         self.xdp.replenish();
-        // Each flow has frames in at most one of them.
+        // Each flow has waiting frames in at most one of the two sockets.
         let is_xdp_empty = self.flush_xdp(counters);
         self.packet.flush(counters) && is_xdp_empty
     }

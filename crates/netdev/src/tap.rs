@@ -31,7 +31,8 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Opens the device of an interface, which exists. At most `held_max` frames keep its memory.
+    /// Opens the device of an existing interface. At most `held_max` received frames may hold its
+    /// memory.
     pub(crate) fn open(interface: &Interface, held_max: usize) -> Result<Self, Error> {
         let name = &interface.name;
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -64,7 +65,7 @@ impl Tap {
         let mut chunk = self.pool.blank()?;
         let mut header = [0; vnet::HEADER_BYTES];
         let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(chunk.bytes_mut())];
-        // Nothing has arrived; or the interface is down, and nothing arrives.
+        // An error means that no frame has arrived, or that the interface is down.
         let bytes = rustix::io::readv(&self.file, &mut parts).ok()?;
         let end = bytes.checked_sub(vnet::HEADER_BYTES)?;
         Some(chunk.share_or_copy(0..end, vnet::parse(header), self.held_max))
@@ -89,7 +90,7 @@ impl AsFd for Tap {
     }
 }
 
-/// The MAC of the machine at the other end of the cable: made from that of the interface, and marked as
+/// The MAC of the machine at the other end of the cable: the interface's MAC, changed and marked as
 /// locally administered.
 pub(crate) const fn peer_mac(mac: [u8; 6]) -> [u8; 6] {
     let [a, b, c, d, e, f] = mac;
@@ -99,7 +100,7 @@ pub(crate) const fn peer_mac(mac: [u8; 6]) -> [u8; 6] {
 fn attach(file: &OwnedFd, name: &str) -> io::Result<()> {
     // SAFETY: all bytes zero are a valid `ifreq`, which is made of integers.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
-    // The kernel's own table of names has none that is as long as the field (IFNAMSIZ counts the zero).
+    // The name comes from the kernel and is shorter than the field (IFNAMSIZ counts the zero).
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();
     }

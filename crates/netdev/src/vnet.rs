@@ -14,10 +14,10 @@ const GSO_TCPV6: u8 = 4;
 const VLAN: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// Builds the header of a frame that is to be sent.
+/// Builds the header of a frame to send.
 ///
-/// All fields are in the byte order of this machine: packet sockets and TAP devices expect that unless
-/// told otherwise.
+/// All fields are in the byte order of this machine: packet sockets and TAP devices expect this order
+/// by default.
 pub(crate) fn emit(frame: &Frame<'_>) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     if let Some(checksum) = frame.checksum {
@@ -35,7 +35,7 @@ pub(crate) fn emit(frame: &Frame<'_>) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The way to cut a frame: TCP in the version of IP that its ethertype says.
+/// The GSO type of a frame: TCP over the version of IP in its ethertype.
 fn gso_type(head: &[u8]) -> u8 {
     let ethertype = |at: usize| head.get(at..at + 2);
     let is_tagged = VLAN.iter().any(|tag| ethertype(12) == Some(tag));
@@ -43,9 +43,9 @@ fn gso_type(head: &[u8]) -> u8 {
     if is_ipv6 { GSO_TCPV6 } else { GSO_TCPV4 }
 }
 
-/// Reads off what is known about the checksum of a frame that was received.
+/// Reads the knowledge about the checksum of a received frame.
 ///
-/// A frame whose checksum still is to be filled in was never on a wire.
+/// A frame without its checksum filled in was never on a wire.
 pub(crate) fn parse(header: [u8; HEADER_BYTES]) -> ReceivedChecksum {
     if header[0] & (NEEDS_CSUM | DATA_VALID) != 0 {
         ReceivedChecksum::Verified

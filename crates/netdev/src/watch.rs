@@ -16,14 +16,16 @@ use crate::error::Error;
 use crate::interface::{Interface, netlink_socket};
 use crate::netlink::{self, KernelMessage};
 
-/// The groups of news about links and addresses (`RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`).
+/// The multicast groups of messages about links and addresses (`RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`,
+/// `RTMGRP_IPV6_IFADDR`).
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 
-/// Sentences about changes that are told in a row; others are dropped until there has been a pause for one more.
+/// The maximum sentences about changes in a burst. Further sentences are dropped until [`SENTENCE_PAUSE`] has
+/// passed for one more.
 const SENTENCES_MAX: u32 = 10;
 const SENTENCE_PAUSE: Duration = Duration::from_secs(60);
 
-/// A watch over an interface. Its descriptor is readable when there are news about any interface.
+/// A watch over an interface. Its descriptor is readable when there are messages about any interface.
 #[derive(Debug)]
 pub struct Watch {
     socket: OwnedFd,
@@ -31,12 +33,13 @@ pub struct Watch {
     name: String,
     is_gone: bool,
     changes: Changes,
-    /// Sentences that may be told, at most [`SENTENCES_MAX`], since a moment.
+    /// The sentences that may still be reported, at most [`SENTENCES_MAX`], and the time of this count.
     left: (u32, Instant),
 }
 
 impl Watch {
-    /// Watches the interface of a server that uses its MTU, and its MAC and addresses if they are given.
+    /// Watches an interface. The server uses the interface's MTU, and also its MAC and its addresses if these are
+    /// given.
     pub(crate) fn open(
         interface: &Interface,
         mac: Option<[u8; 6]>,
@@ -53,12 +56,12 @@ impl Watch {
         Ok(Self { socket, index, name, is_gone: false, changes, left })
     }
 
-    /// Reads the news. Returns sentences for the operator: about what has changed at the interface, which the server does
-    /// not follow, or that the interface is gone, once.
+    /// Reads the kernel's messages. Returns sentences for the operator about changes of the interface, which the server
+    /// does not follow. When the interface is gone, one sentence reports it, once.
     ///
     /// # Errors
     ///
-    /// Those of recv(2): there will be no more news.
+    /// The errors of recv(2). No more messages will come after an error.
     pub fn handle_readable(&mut self) -> io::Result<Vec<String>> {
         let mut buffer = [0; 32 * 1024];
         let mut sentences = Vec::new();
@@ -69,7 +72,7 @@ impl Watch {
                     sentences.truncate(self.allowed(sentences.len()));
                     return Ok(sentences);
                 }
-                // Some were lost, and others follow.
+                // Some messages were lost, and others follow.
                 Err(Errno::NOBUFS | Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -87,13 +90,13 @@ impl Watch {
         }
     }
 
-    /// Returns whether the interface is gone: there will be no more news.
+    /// True if the interface is gone. No more messages will come.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Returns how many of so many sentences may be told now.
+    /// Returns how many of `sentences` may be reported now.
     fn allowed(&mut self, sentences: usize) -> usize {
         let (left, since) = &mut self.left;
         while *left < SENTENCES_MAX && since.elapsed() >= SENTENCE_PAUSE {

@@ -31,7 +31,7 @@ fn options(frames: Frames, locals: &[&str]) -> Options {
     }
 }
 
-/// Bytes that differ from their neighbours and from those a frame further.
+/// Bytes that differ from their neighbours, and from the bytes one frame later.
 fn body(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8).collect()
 }
@@ -42,7 +42,7 @@ fn wait(device: &Device) {
     poll(&mut [PollFd::new(&device.fd(), PollFlags::IN)], Some(&patience)).unwrap();
 }
 
-/// Answers each segment with data with `response`, until it is told to stop. `see` sees each frame.
+/// Answers each data segment with `response`, until the stop flag is set. `see` sees each frame.
 fn answer(
     device: &mut Device,
     response: &[u8],
@@ -83,7 +83,7 @@ fn answer_one(device: &mut Device, frame: &[u8], response: &[u8]) {
     }
 }
 
-/// Asks the stack for its response.
+/// Fetches the stack's response.
 fn fetch(to: &str, bytes: usize) -> Vec<u8> {
     let mut stream = connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -111,7 +111,7 @@ impl Kernel {
         })
     }
 
-    /// Checks that the client reaches them, and that the kernel answers ping.
+    /// Checks that the client reaches the services, and that the kernel answers ping.
     fn check(&self, client: &Namespace) {
         for host in ["10.9.0.1", "fd09::1"] {
             if client.run(&format!("ping -c 1 -W 5 {host}")).is_none() {
@@ -135,7 +135,7 @@ impl Kernel {
     }
 }
 
-/// Stops the stack's side when it is dropped, be it by a panic.
+/// Stops the stack's side when it is dropped, also by a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -203,8 +203,8 @@ fn the_stack_has_its_ports_and_the_kernel_all_others() {
     }
 }
 
-/// Without offloads the client verifies the checksums that the sending side has filled in, and large
-/// frames are cut before they are at the cable.
+/// Without offloads the client verifies the checksums of the sending side, and large frames are cut before they
+/// reach the cable.
 #[test]
 fn checksums_and_segments_are_right_without_offloads() {
     let Some(net) = Net::new() else { return };
@@ -240,7 +240,7 @@ fn tcp_statistic(statistics: &str, name: &str) -> u64 {
 #[test]
 fn frames_longer_than_a_chunk_are_joined() {
     let Some(net) = Net::new() else { return };
-    // No part of it is at two places.
+    // No part of the upload occurs twice.
     let upload: Vec<_> = (0..25_000_u16).flat_map(u16::to_be_bytes).collect();
     let (mut end, mut longest) = (0, 0);
     let is_whole = AtomicBool::new(false);
@@ -270,7 +270,7 @@ fn frames_longer_than_a_chunk_are_joined() {
     assert!(counters.copied > 0, "{counters:?}");
 }
 
-/// Tagged frames are the stack's, too, and the tag is in what it receives and sends.
+/// The stack takes tagged frames, too, and its received and sent frames have the tag.
 #[test]
 fn frames_may_have_a_vlan_tag() {
     let Some(net) = Net::new() else { return };
@@ -284,7 +284,7 @@ fn frames_may_have_a_vlan_tag() {
         let mut server = queues.remove(0).start();
         let mut queues = net.client.enter(|| netdev::open(&client).unwrap().queues);
         let mut client = queues.remove(0).start();
-        // The stack knows no other tag, so the kernel has those frames.
+        // The stack knows no other tag, so the kernel takes frames with other tags.
         let other = &[0x88, 0xa8, 0, 5];
         let frame = datagram(server.mac(), client.mac(), other, [10, 9, 0, 2], [10, 9, 0, 1]);
         emit(&mut client, &frame);
@@ -320,7 +320,8 @@ fn emit(from: &mut Device, frame: &[u8]) {
     assert!(from.flush());
 }
 
-/// The machine could not be reached any more: everything to an own address is the stack's.
+/// With the kernel's address as an own address, the machine could no longer be reached: the stack takes all its
+/// frames.
 #[test]
 fn own_addresses_that_the_kernel_has_are_refused() {
     let Some(net) = Net::new() else { return };
@@ -340,8 +341,7 @@ fn own_addresses_that_the_kernel_has_are_refused() {
     }
 }
 
-/// ARP and neighbour solicitations for an address that the kernel does not own arrive at the stack;
-/// those for the kernel's address do not.
+/// The stack takes ARP and neighbour solicitations for an own address, and none for the kernel's address.
 #[test]
 fn own_addresses_are_asked_for() {
     let Some(net) = Net::new() else { return };
@@ -422,7 +422,7 @@ fn frames_that_come_while_too_many_wait_are_counted() {
 
 const CHILD: &str = "NETDEV_CHILD_NAMESPACE";
 
-/// Runs itself as a process that dies.
+/// Runs this test again as a process that is killed.
 #[test]
 fn the_kernel_has_the_ports_when_the_process_was_killed() {
     if let Ok(name) = env::var(CHILD) {
@@ -447,7 +447,7 @@ fn the_kernel_has_the_ports_when_the_process_was_killed() {
         child.wait().unwrap();
         let refused = net.client.enter(|| connect(LOCALS[0]).unwrap_err());
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        // The next process takes the ports at once.
+        // The next process can take the ports at once.
     }
 }
 
@@ -473,7 +473,7 @@ fn each_receive_queue_in_use_has_a_device() {
     serve(&net, queues);
 }
 
-/// Serves on all queues, while a client asks.
+/// Serves on all queues while a client sends requests.
 fn serve(net: &Net, queues: Vec<Queue>) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -556,7 +556,8 @@ fn a_tap_device_is_a_cable_to_the_stack() {
     assert_eq!(device.counters().lost, 0);
 }
 
-/// The kernel gives a device back some time after its process has died, if descriptors of it are still in a ring.
+/// The kernel releases a device some time after its process has died, if a ring still holds descriptors of the
+/// device.
 #[test]
 fn a_tap_device_that_is_given_back_late_is_waited_for() {
     let Some(net) = Net::new() else { return };

@@ -10,7 +10,7 @@ use std::thread;
 use crate::net::{Net, SEVERAL, skip};
 use crate::running::{Running, example, start};
 
-/// The address of the example, which the kernel does not own, and that of NSD.
+/// The address of the example, which the kernel does not own, and the address of NSD.
 const OWN: &str = "10.9.0.53";
 const NSD: &str = "10.9.0.1";
 
@@ -44,8 +44,8 @@ to-wild CNAME any.wild
 odd TYPE300 \# 3 010203
 "#;
 
-/// Questions in all the ways that answers differ; not the origin's NS, to which NSD adds the addresses of the
-/// servers even when its responses are minimal.
+/// Questions with each kind of answer. The origin's NS is left out, because NSD adds the servers' addresses to it
+/// even in minimal responses.
 const QUESTIONS: [&str; 33] = [
     "example.org SOA",
     "example.org MX",
@@ -82,7 +82,7 @@ const QUESTIONS: [&str; 33] = [
     "odd.example.org TYPE300",
 ];
 
-/// A directory of this test's own, which goes when this is dropped.
+/// A directory of this test's own, which is removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -107,7 +107,7 @@ impl Drop for Directory {
     }
 }
 
-/// Whether a program is installed; if not, prints that the test cannot run here.
+/// True if a program is installed. If not, prints that the test cannot run here.
 fn has(program: &str) -> bool {
     let started =
         Command::new(program).arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -117,7 +117,7 @@ fn has(program: &str) -> bool {
     started.is_ok()
 }
 
-/// The namespaces with the example at work in them; `None`, with the reason printed, if they cannot be.
+/// The namespaces with the example running in them; `None`, with the reason printed, if they cannot be made.
 fn serve(directory: &Directory, queues: u32) -> Option<(Net, Running)> {
     if !has("dig") {
         return None;
@@ -146,7 +146,7 @@ fn wait(net: &Net, server: &str) {
     panic!("{server} does not answer");
 }
 
-/// What `dig` shows of an answer, without what differs between two servers: the message's number, the sizes of
+/// The output of `dig`, without the parts that differ between two servers: the message's number, the sizes of
 /// datagrams, the order of records.
 fn dig(net: &Net, server: &str, question: &str) -> String {
     let shown = "+norecurse +noall +comments +question +answer +authority +additional";
@@ -191,7 +191,7 @@ fn dig_gets_answers() {
     }
 }
 
-/// Each question comes from another port, by which the interface chooses the queue.
+/// Each question comes from another port, and the interface chooses the queue by the port.
 #[test]
 fn all_receive_queues_are_answered() {
     let directory = Directory::new("queues");

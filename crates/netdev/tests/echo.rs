@@ -10,9 +10,9 @@ use crate::net::{Net, SEVERAL};
 
 /// The address of the example, which the kernel does not own.
 const OWN: &str = "10.9.0.7:7";
-/// Longer than anything here takes.
+/// A time longer than any step of a test.
 const SOON: Duration = Duration::from_secs(30);
-/// More than one for each queue, so that each queue has some.
+/// More connections than queues, so that each queue has some.
 const CONNECTIONS: usize = 16;
 
 fn connect() -> TcpStream {
@@ -27,7 +27,7 @@ fn connect() -> TcpStream {
     panic!("{OWN} does not answer");
 }
 
-/// Sends so many bytes, and ends the sending side; returns whether the same came back, and then the end.
+/// Sends `bytes` bytes, and ends the sending side. Returns true if the same bytes came back, followed by the end.
 fn comes_back(bytes: usize) -> bool {
     let sent: Vec<u8> = (0..bytes).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect();
     let mut stream = connect();

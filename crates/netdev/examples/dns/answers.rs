@@ -17,25 +17,25 @@ pub(crate) const HEADER_BYTES: usize = 12;
 pub(crate) const TYPE_AND_CLASS_BYTES: usize = 4;
 /// The name of the question, compressed (RFC 1035, 4.1.4).
 const QUESTION: u16 = 0xc000 | 12;
-/// Offsets from here on cannot be pointed at after a tail has moved.
+/// No pointer can reach offsets from here on after a tail has moved.
 const POINTER_END: usize = 0x4000 - NAME_BYTES_MAX;
-/// Bytes of the longest tail: a message of TCP has at most 65,535, with a header, a question and an OPT record.
+/// Bytes of the longest tail: a message over TCP has at most 65,535 bytes with its header, question and OPT record.
 const TAIL_BYTES_MAX: usize = 65_535 - HEADER_BYTES - NAME_BYTES_MAX - TYPE_AND_CLASS_BYTES - 11;
-/// The longest chain of CNAMEs that is followed. A resolver asks for the rest.
+/// The longest chain of CNAMEs that the server follows. A resolver asks for the rest.
 const CHAIN_MAX: usize = 16;
 /// A type that no record has.
 const NO_KIND: u16 = 0;
 
-/// The bit of a header that says that the answer is authoritative.
+/// The header bit of an authoritative answer (AA).
 const AUTHORITATIVE: u16 = 0x0400;
 const NXDOMAIN: u16 = 3;
 
 /// The answers of a zone.
 #[derive(Debug)]
 pub(crate) struct Zone {
-    /// The key is the name in lower case.
+    /// The nodes by their names in lower case.
     nodes: HashMap<Box<[u8]>, Node>,
-    /// The most labels of a name: a longer one cannot exist.
+    /// The maximum labels of a name in the zone: a name with more labels does not exist.
     labels_max: usize,
 }
 
@@ -54,7 +54,7 @@ struct Answers {
     other: Answer,
 }
 
-/// The tail of an answer, and its share in the header.
+/// The tail of an answer, and the answer's fields of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     /// AA and the response code.
@@ -70,7 +70,7 @@ pub(crate) struct Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) answer: &'a Answer,
-    /// Bytes by which the question's name is longer than the one that the tail was made for.
+    /// The difference in bytes between the question's name and the name for which the tail was made.
     extra: u16,
 }
 
@@ -97,7 +97,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// If the records are not those of a zone with this origin.
+    /// If the records do not form a zone with this origin.
     pub(crate) fn new(records: Vec<Record>, origin: &Name) -> Result<Self, Error> {
         Sets::new(records, origin.lowercase())?.prepare()
     }
@@ -134,16 +134,16 @@ struct Set {
 #[derive(Debug)]
 struct Sets {
     origin: Name,
-    /// All names, in lower case, with those between the origin and a name with records.
+    /// All names in lower case, also the names without records between the origin and a name with records.
     names: BTreeMap<Name, Kinds>,
-    /// The SOA of negative answers, whose TTL is the time that they live for (RFC 2308, 3).
+    /// The SOA of negative answers. Its TTL is the lifetime of these answers (RFC 2308, 3).
     negative_soa: Set,
 }
 
-/// The place where a name is looked for (RFC 1034, 4.3.2).
+/// The result of the search for a name in the zone (RFC 1034, 4.3.2).
 #[derive(Clone, Copy)]
 enum Place<'a> {
-    /// The zone ends at this name, where another one begins.
+    /// The zone ends at this name, and a delegated zone begins.
     Delegated(&'a Name),
     /// The records of the name, or of the wildcard that it matches.
     Present(&'a Kinds),
@@ -159,7 +159,7 @@ struct Draft<'a> {
     kinds: Vec<u16>,
 }
 
-/// Records with an owner and a type in common. The owner `None` is the question's name.
+/// Records with the same owner and type. The owner `None` is the question's name.
 struct Shared<'a> {
     owner: Option<Name>,
     kind: u16,
@@ -176,7 +176,7 @@ impl Sets {
             }
             let kinds = names.entry(owner.clone()).or_default();
             let set = kinds.entry(kind).or_insert_with(|| Set { ttl, data: Vec::new() });
-            // The TTLs of a set are the same (RFC 2181, 5.2), and no record is there twice (5).
+            // The TTLs of a set are the same (RFC 2181, 5.2), and a set has no record twice (5).
             set.ttl = set.ttl.min(ttl);
             if !set.data.contains(&data) {
                 set.data.push(data);
@@ -227,12 +227,13 @@ impl Sets {
             .map_or(Place::Missing, |encloser| self.place_below(&encloser))
     }
 
-    /// The place of names that do not exist below one that does, the closest encloser (RFC 4592, 3.3.1).
+    /// The result for names that do not exist below an existing name, their closest encloser (RFC 4592, 3.3.1).
     fn place_below(&self, encloser: &Name) -> Place<'_> {
         self.names.get(&encloser.wildcard()).map_or(Place::Missing, Place::Present)
     }
 
-    /// The records of the answer to a question for a name in this place; the name is `None` if it stands for many.
+    /// The records of the answer for a name with this search result. The name is `None` if the answer is for many
+    /// names.
     fn draft<'a>(&'a self, name: Option<&Name>, mut place: Place<'a>, asked: u16) -> Draft<'a> {
         let mut draft = Draft { flags: AUTHORITATIVE, ..Draft::default() };
         let mut owner = None;
@@ -251,14 +252,14 @@ impl Sets {
                     break;
                 }
                 Place::Delegated(cut) => {
-                    // The owner of a chain's begin is ours (RFC 1035, 4.1.1).
+                    // AA concerns the owner at the begin of the chain, which is in this zone (RFC 1035, 4.1.1).
                     draft.flags = if answer.is_empty() { 0 } else { AUTHORITATIVE };
                     self.refer(cut, authority, additional);
                     break;
                 }
             };
             draft.kinds = kinds.keys().copied().collect();
-            // Any one set answers a question for all of them (RFC 8482, 4.1).
+            // One set of any type answers a question for all types (RFC 8482, 4.1).
             let wanted = match asked {
                 kind::ANY => kinds.keys().next().copied().unwrap_or(NO_KIND),
                 asked => asked,
@@ -284,8 +285,8 @@ impl Sets {
         draft
     }
 
-    /// Refers to the servers of a delegated zone, with the addresses of those that are within it or another
-    /// delegated zone (glue).
+    /// Refers to the servers of a delegated zone. The addresses of servers within a delegated zone are added
+    /// (glue).
     fn refer<'a>(
         &'a self,
         cut: &Name,
@@ -327,7 +328,7 @@ impl Sets {
         Ok(Zone { labels_max: labels.max().expect("the origin"), nodes })
     }
 
-    /// Prepares the answers for names in a place.
+    /// Prepares the answers for names with this search result.
     fn answers<'a>(
         &'a self,
         name: &Name,
@@ -355,12 +356,12 @@ impl Sets {
     }
 }
 
-/// The name that an answer is made for.
+/// The name for which an answer is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Base {
     /// The question's own name.
     Question,
-    /// A name that the question's is below.
+    /// A name above the question's name.
     Above,
 }
 
@@ -406,7 +407,7 @@ struct Encoder {
     bytes: Vec<u8>,
     /// The offset of the tail in the message.
     begin: usize,
-    /// The offsets in the message of the names that can be pointed at, in lower case.
+    /// The offsets in the message of the names that pointers can reach, by their names in lower case.
     offsets: HashMap<Vec<u8>, usize>,
     /// The positions of the pointers in the tail.
     pointers: Vec<u16>,
@@ -433,7 +434,7 @@ impl Encoder {
         self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// Writes a name, compressed as far as it is in the message already.
+    /// Writes a name, compressed against the names that are already in the message.
     fn name(&mut self, name: &Name) {
         for (_, suffix) in name::suffixes(name.bytes()) {
             let label = &suffix[..=usize::from(suffix[0])];
@@ -442,7 +443,7 @@ impl Encoder {
             if label != [0] {
                 if let Some(offset) = self.offsets.get(&lower) {
                     let offset = u16::try_from(*offset).expect("less than 2¹⁴");
-                    // A tail whose positions need more bits is too long anyway.
+                    // A tail with positions above 16 bits is too long anyway.
                     self.pointers.push(u16::try_from(self.bytes.len()).unwrap_or(u16::MAX));
                     self.bytes.extend((0xc000 | offset).to_be_bytes());
                     return;

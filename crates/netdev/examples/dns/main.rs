@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Err(support::run(interface, frames, local.parse()?, &protocols, program).unwrap_err())
 }
 
-/// Loads a zone file. An error begins with the file, and the line if it is in one.
+/// Loads a zone file. An error message begins with the file, and the line if there is one.
 fn load(file: &str, origin: &str) -> Result<Zone, Box<dyn Error>> {
     let origin = Name::parse(origin.as_bytes(), &Name::root())?;
     let text = fs::read(file).map_err(|error| format!("{file}: {error}"))?;

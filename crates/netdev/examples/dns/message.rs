@@ -6,7 +6,8 @@ use crate::zone::kind;
 
 /// Bytes of a datagram that every resolver takes (RFC 1035, 4.2.1).
 const DATAGRAM_BYTES: usize = 512;
-/// Bytes of the longest datagram that is sent: no path has to fragment it (IPv6's least MTU less its headers).
+/// Bytes of the longest datagram that is sent: no path has to fragment it (the minimum MTU of IPv6 less its
+/// headers).
 const DATAGRAM_BYTES_MAX: u16 = 1232;
 /// Bytes of an OPT record without options.
 const OPT_BYTES: usize = 11;
@@ -25,10 +26,10 @@ const REFUSED: u16 = 5;
 
 /// The upper eight bits of the code BADVERS, 16.
 const BADVERS_UPPER: u8 = 1;
-/// The flag of EDNS that asks for DNSSEC's records; it is sent back (RFC 3225, 3).
+/// The EDNS flag that asks for DNSSEC records; the reply repeats it (RFC 3225, 3).
 const DNSSEC_OK: u8 = 0x80;
 
-/// The protocol that a message came by.
+/// The protocol that carried a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Datagram,
@@ -39,7 +40,7 @@ pub(crate) enum Transport {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a> {
     header: [u8; HEADER_BYTES],
-    /// The question as it came: its case is a resolver's proof that the reply belongs to it.
+    /// The question as received: a resolver checks its case to match the reply.
     question: &'a [u8],
     tail: &'a [u8],
     opt: Option<[u8; OPT_BYTES]>,
@@ -52,8 +53,8 @@ impl Reply<'_> {
     }
 }
 
-/// Replies to a message, which is not answered at all if it is a reply itself or too short to tell. `moved` is memory
-/// for a tail that is not sent as it was prepared.
+/// Replies to a message; `None` if the message is itself a reply, or too short for a header. `moved` is memory for a
+/// tail whose pointers have to move.
 pub(crate) fn reply<'a>(
     zone: &'a Zone,
     message: &'a [u8],
@@ -152,7 +153,7 @@ struct Edns {
     is_dnssec_ok: bool,
 }
 
-/// A message against the format.
+/// A message that violates the format.
 struct Malformed;
 
 impl Header {
@@ -190,7 +191,7 @@ impl Header {
         })
     }
 
-    /// Looks for the OPT record in the additional section, the only one behind the question.
+    /// Looks for the OPT record in the additional section, the only section behind the question.
     fn edns(&self, message: &[u8], question_bytes: usize) -> Result<Option<Edns>, Malformed> {
         let mut rest = &message[HEADER_BYTES + question_bytes..];
         let mut edns = None;
@@ -204,7 +205,7 @@ impl Header {
             if u16::from_be_bytes([kind0, kind1]) != kind::OPT {
                 continue;
             }
-            // There is one, and it belongs to the root (RFC 6891, 6.1.1 and 6.1.2).
+            // A message has at most one OPT record, and its owner is the root (RFC 6891, 6.1.1 and 6.1.2).
             if name != [0] || edns.is_some() {
                 return Err(Malformed);
             }

@@ -7,7 +7,7 @@ const LABEL_BYTES_MAX: usize = 63;
 
 /// An absolute domain name: its labels with a length before each, the empty label of the root last.
 ///
-/// A length is less than any letter's code, so that the case of a name can be changed without parsing it.
+/// A length is less than the code of any letter, so the case of a name can be changed without parsing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(Vec<u8>);
 
@@ -75,7 +75,7 @@ impl Name {
     }
 }
 
-/// Writes the length of a label that is complete.
+/// Writes the length of a complete label.
 fn end_label(bytes: &mut [u8], length_at: usize) -> Result<(), &'static str> {
     let length = bytes.len() - length_at - 1;
     if length == 0 {
@@ -88,7 +88,7 @@ fn end_label(bytes: &mut [u8], length_at: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The names that a name in wire format is within, itself first and the root last, with their positions in it.
+/// The suffixes of a name in wire format, from the name itself to the root, with their positions.
 pub(crate) fn suffixes(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = Some(0);
     core::iter::from_fn(move || {
@@ -115,8 +115,7 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// A byte of a zone file with its escape resolved (`\X`, `\DDD`), whether it was escaped, and what is
-/// behind it.
+/// A byte of a zone file with its escape resolved (`\X`, `\DDD`), true if it was escaped, and the text behind it.
 #[expect(clippy::type_complexity, reason = "three results that belong together for one line each")]
 pub(crate) fn unescape(text: &[u8]) -> Result<Option<(u8, bool, &[u8])>, &'static str> {
     const WRONG: &str =

@@ -11,16 +11,17 @@ use outq::OutQ;
 use crate::answers::Zone;
 use crate::message::{Transport, reply};
 
-/// The most connections. One more closes the one that was idle for longest (RFC 7766, 6.2.3).
+/// The maximum number of connections. A further connection closes the connection that was idle for longest (RFC
+/// 7766, 6.2.3).
 const CONNECTIONS_MAX: usize = 1024;
-/// Bytes of replies that wait for a peer, above which its questions wait too.
+/// The limit of queued reply bytes for a peer. Above the limit the peer's questions wait, too.
 const QUEUED_BYTES_MAX: u64 = 256 * 1024;
 
 /// A server for a zone.
 pub(crate) struct Server {
     zone: Arc<Zone>,
     datagrams: Vec<Datagram>,
-    /// The bytes of the datagrams.
+    /// The bytes of the received datagrams.
     received: Vec<u8>,
     conversations: HashMap<ConnectionId, Conversation>,
     /// The connections to drain.
@@ -28,7 +29,7 @@ pub(crate) struct Server {
     closing: Vec<ConnectionId>,
     /// Memory for the tail of a reply.
     moved: Vec<u8>,
-    /// Events so far: the clock by which connections are idle.
+    /// The number of events so far: the clock for idle connections.
     events: u64,
 }
 
@@ -46,7 +47,7 @@ struct Conversation {
     received: Vec<u8>,
     replies: OutQ<Vec<u8>>,
     has_ended: bool,
-    /// The number of the last event.
+    /// The number of the connection's last event.
     used: u64,
 }
 
@@ -83,13 +84,13 @@ impl Server {
 }
 
 impl Conversation {
-    /// True if the peer takes its replies. Otherwise its questions wait.
+    /// True if the queue of replies is below its limit. Otherwise the peer's questions wait.
     fn takes_more(&self) -> bool {
         self.replies.promised() - self.replies.released() < QUEUED_BYTES_MAX
     }
 
-    /// Replies to the messages that are whole, as long as the peer takes its replies. Each has two bytes with its
-    /// length before it (RFC 1035, 4.2.2).
+    /// Replies to complete messages while the peer takes its replies. In front of each message are two bytes with
+    /// its length (RFC 1035, 4.2.2).
     fn handle(&mut self, zone: &Zone, moved: &mut Vec<u8>) {
         let mut rest = &self.received[..];
         while self.takes_more()

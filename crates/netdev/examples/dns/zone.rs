@@ -17,7 +17,7 @@ pub(crate) mod kind {
     pub(crate) const AAAA: u16 = 28;
     pub(crate) const OPT: u16 = 41;
     pub(crate) const DS: u16 = 43;
-    /// The first of the types that only questions and messages have.
+    /// The first type that occurs only in questions and messages.
     pub(crate) const META_FIRST: u16 = 128;
     pub(crate) const META_LAST: u16 = 255;
     pub(crate) const IXFR: u16 = 251;
@@ -28,7 +28,7 @@ pub(crate) mod kind {
 /// A record of the zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The line of the file where it begins, from 1.
+    /// The line of the file at which the record begins, from 1.
     pub(crate) line: usize,
     /// In lower case.
     pub(crate) owner: Name,
@@ -46,7 +46,7 @@ pub(crate) enum Part {
 }
 
 impl Record {
-    /// The first name in the data: of an NS the server, of a CNAME the target. In lower case.
+    /// The first name in the data, in lower case: the server of an NS, the target of a CNAME.
     pub(crate) fn target(data: &[Part]) -> Option<Name> {
         data.iter().find_map(|part| match part {
             Part::Name(name) => Some(name.lowercase()),
@@ -78,13 +78,13 @@ impl fmt::Display for Error {
 /// A line of the file, or several that parentheses join.
 struct Entry<'a> {
     line: usize,
-    /// True if it begins with a blank. Then its owner is that of the record before it.
+    /// True if the entry begins with a blank. Then the entry has the owner of the record before it.
     is_indented: bool,
     words: Vec<&'a [u8]>,
 }
 
 /// Cuts the next entry with words off the text. `line` is the number of the text's first line. A word in quotes
-/// keeps its first quote, and every word its escapes.
+/// keeps its first quote, and every word keeps its escapes.
 fn next_entry<'a>(text: &mut &'a [u8], line: &mut usize) -> Result<Option<Entry<'a>>, Error> {
     let begin = *line;
     let mut entry = Entry { line: begin, is_indented: false, words: Vec::new() };
@@ -143,8 +143,8 @@ fn next_entry<'a>(text: &mut &'a [u8], line: &mut usize) -> Result<Option<Entry<
     Ok((!entry.words.is_empty()).then_some(entry))
 }
 
-/// Bytes in front of the first one that ends the word. A backslash takes the next byte's meaning away, but not that
-/// of the end of a line.
+/// The number of bytes in front of the byte that ends the word. A backslash escapes the next byte, but not the end
+/// of a line.
 fn word_length(text: &[u8], is_end: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;
     while at < text.len() && !is_end(text[at]) {
@@ -158,7 +158,7 @@ fn word_length(text: &[u8], is_end: impl Fn(u8) -> bool) -> usize {
 ///
 /// # Errors
 ///
-/// If the file is not a zone of this origin, for the first entry that is wrong.
+/// If the file is not a zone of this origin; the error names the first wrong entry.
 pub(crate) fn parse(mut text: &[u8], origin: &Name) -> Result<Vec<Record>, Error> {
     let mut state =
         State { origin: origin.clone(), owner: None, default_ttl: None, last_ttl: None };
@@ -182,7 +182,7 @@ struct State {
     owner: Option<Name>,
     /// `$TTL` (RFC 2308, 4).
     default_ttl: Option<u32>,
-    /// The TTL of the record before, which a record without one has if there is no `$TTL` (RFC 1035, 5.1).
+    /// The TTL of the record before. Without `$TTL`, a record without a TTL takes it (RFC 1035, 5.1).
     last_ttl: Option<u32>,
 }
 
@@ -223,7 +223,7 @@ impl State {
             }
         };
         let data = parse_data(kind, values, &self.origin)?;
-        // The SOA may come before any TTL: its last field was the default once (RFC 2308, 4).
+        // The SOA may come before any TTL, because its last field was once the default TTL (RFC 2308, 4).
         let minimum = (kind == kind::SOA).then(|| soa_minimum(&data));
         let ttl = ttl.or(self.default_ttl).or(self.last_ttl).or(minimum);
         let ttl = ttl.ok_or("a record without a TTL, and no $TTL")?;
@@ -243,7 +243,7 @@ pub(crate) fn soa_minimum(data: &[Part]) -> u32 {
     }
 }
 
-/// Parses seconds, or numbers with units as BIND has them: `1h30m`. At most 2³¹ − 1 (RFC 2181, 8).
+/// Parses seconds, or numbers with BIND's units: `1h30m`. At most 2³¹ − 1 (RFC 2181, 8).
 fn parse_ttl(word: &[u8]) -> Option<u32> {
     let mut total = 0_u32;
     let mut number = None;

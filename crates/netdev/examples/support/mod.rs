@@ -13,13 +13,13 @@ use std::thread;
 use netdev::{Frames, Options, Program, Protocol, Queue, Service};
 use netstack::{Address, Config, Stack, Time};
 
-/// The way of the frames if the user names none. A TAP device is known by its name: `tap…`.
+/// The default frame path of an interface. A TAP device is recognised by its name: `tap…`.
 pub(crate) fn frames_of(interface: &str) -> Frames {
     if interface.starts_with("tap") { Frames::Tap } else { Frames::Auto }
 }
 
-/// Serves an address and port by these protocols. The interface decides by which of its receive queues a frame
-/// comes, so each of them has a stack and a program of its own. Returns the first error of any of them.
+/// Serves an address and port by these protocols. The interface chooses the receive queue of each frame, so each
+/// queue has a stack and a program of its own. Returns the first error of any queue.
 pub(crate) fn run<P: Program + Send + 'static>(
     interface: &str,
     frames: Frames,
@@ -50,7 +50,7 @@ pub(crate) fn run<P: Program + Send + 'static>(
         let (config, mut program, sender) = (config.clone(), program(), sender.clone());
         thread::spawn(move || {
             let error = run_queue(queue, config, &mut program).unwrap_err();
-            // If nothing receives it, the process is about to end because of another one.
+            // If the receiver is gone, the process is about to end because of another error.
             let _ = sender.send(error);
         });
     }

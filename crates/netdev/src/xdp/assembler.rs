@@ -16,7 +16,7 @@ pub(crate) enum Register {
     R9,
 }
 
-/// The length of what is loaded from memory.
+/// The size of a load from memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Size {
     /// One byte.
@@ -29,15 +29,15 @@ pub(crate) enum Size {
     Double = 0x18,
 }
 
-/// A place to jump to.
+/// The target of a jump.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Label(usize);
 
-/// Instructions in the making.
+/// A program under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     instructions: Vec<u64>,
-    /// For each label the number of the instruction behind it, once it is placed.
+    /// For each placed label, the number of the instruction behind it.
     labels: Vec<Option<usize>>,
     /// Jumps, and their labels.
     jumps: Vec<(usize, Label)>,
@@ -49,7 +49,7 @@ const LDX: u8 = 0x01;
 const JMP: u8 = 0x05;
 const JMP32: u8 = 0x06;
 const ALU64: u8 = 0x07;
-// The second operand is a register instead of the number in the instruction.
+// The flag of instructions with a register as second operand, instead of an immediate.
 const X: u8 = 0x08;
 // Modes and operations.
 const MODE_MEMORY: u8 = 0x60;
@@ -66,7 +66,7 @@ const JSET: u8 = 0x40;
 const JNE: u8 = 0x50;
 const CALL: u8 = 0x80;
 const EXIT: u8 = 0x90;
-/// In place of the source of a 64-bit number: the number is the descriptor of a map.
+/// The source field of a 64-bit load whose number is the descriptor of a map.
 const PSEUDO_MAP_FD: u8 = 1;
 
 use Register::R0;
@@ -173,7 +173,7 @@ impl Assembler {
     ///
     /// # Panics
     ///
-    /// If a label of a jump was not placed, or is too far away.
+    /// If the label of a jump was not placed, or is too far away.
     pub(crate) fn finish(mut self) -> Vec<u64> {
         for (from, label) in self.jumps {
             let to = self.labels[label.0].expect("a label that is jumped to has a place");

@@ -13,7 +13,7 @@ const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 /// The kind of attachment (`BPF_XDP`).
 const BPF_XDP: u32 = 37;
-/// The program does not mind frames in several pieces, of which it sees the first one.
+/// The program accepts frames in several pieces, and sees only the first piece.
 const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
@@ -21,7 +21,7 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 /// Bytes of a name, with the zero.
 const NAME: [u8; 16] = *b"samum\0\0\0\0\0\0\0\0\0\0\0";
 
-/// The place where a program runs.
+/// The hook at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// In the driver, before the kernel makes a packet of the frame.
@@ -143,8 +143,7 @@ impl Program {
         unsafe { create(BPF_PROG_LOAD, &attributes) }.map(|fd| Self { fd })
     }
 
-    /// Attaches the program to an interface for as long as the link lives: at most as long as the
-    /// process.
+    /// Attaches the program to an interface until the link is dropped, or the process ends.
     pub(crate) fn attach(&self, interface: u32, mode: Mode) -> io::Result<Link> {
         #[repr(C)]
         struct Attributes {
@@ -167,7 +166,7 @@ impl Program {
     }
 }
 
-/// The attachment of a program, which ends when this is dropped.
+/// The attachment of a program, which ends when the link is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     _fd: OwnedFd,
@@ -181,7 +180,7 @@ pub(crate) struct Link {
 unsafe fn create<A>(command: i32, attributes: &A) -> io::Result<OwnedFd> {
     // SAFETY: the caller's promise.
     let fd = unsafe { bpf(command, attributes) }?;
-    // SAFETY: bpf(2) has made the descriptor for us.
+    // SAFETY: bpf(2) has just made the descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -189,8 +188,8 @@ unsafe fn create<A>(command: i32, attributes: &A) -> io::Result<OwnedFd> {
 ///
 /// # Safety
 ///
-/// `attributes` is the begin of `union bpf_attr` that belongs to the command, and what its pointers point
-/// to is as the command wants it.
+/// `attributes` is the begin of the command's variant of `union bpf_attr`, and its pointers are valid for the
+/// command.
 unsafe fn bpf<A>(command: i32, attributes: &A) -> io::Result<i32> {
     let attributes = core::ptr::from_ref(attributes);
     // SAFETY: the attributes live until the call returns, and the kernel reads no more than the size.

@@ -21,7 +21,7 @@ pub(crate) use bpf::Mode;
 pub(crate) use program::{TCP, Taken, UDP};
 pub(crate) use socket::Socket;
 
-/// The program of an interface. It is attached while this lives: at most as long as the process.
+/// The program of an interface. It stays attached until this value is dropped, or the process ends.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     _link: Link,
@@ -42,8 +42,8 @@ pub(crate) fn open(
     let mut sockets = Vec::new();
     for queue in 0..interface.rx_queues {
         let socket = match with_patience(|| open_queue(interface, queue, mode, held_max)) {
-            // A queue that is allocated, and not in use (xsk_reg_pool_at_qid in net/xdp/xsk.c): neither is
-            // any behind it. The arguments are otherwise those of queue 0.
+            // EINVAL means a queue that is allocated but not in use (xsk_reg_pool_at_qid in net/xdp/xsk.c): no
+            // queue behind it is in use either. All other arguments are the same as for queue 0.
             Err(error) if queue > 0 && is(&error, Errno::INVAL) => break,
             result => result.map_err(|source| socket_error(interface, queue, held_max, source))?,
         };
@@ -58,8 +58,8 @@ pub(crate) fn open(
     Ok((sockets, Attachment { _link: link }))
 }
 
-/// Opens a socket for a queue. The error is the one that a queue not in use has (EINVAL), even if the memory for it would
-/// exceed the limit: the kernel looks at the memory first.
+/// Opens a socket for a queue. A queue that is not in use gives EINVAL, even if its memory would exceed the limit. The
+/// kernel itself checks the memory first.
 fn open_queue(
     interface: &Interface,
     queue: u32,
@@ -87,7 +87,7 @@ fn socket_error(interface: &Interface, queue: u32, held_max: usize, source: io::
     Error::system(what, source).advise(advice)
 }
 
-/// Says how much memory all queues in use take. There is none for this one.
+/// The error for a queue without memory: it names the memory that all queues in use need.
 fn memory_error(interface: &Interface, queue: u32, held_max: usize, source: io::Error) -> Error {
     let mut behind = queue + 1..interface.rx_queues;
     let first_unused = behind.find(|queue| !socket::is_in_use(interface, *queue));

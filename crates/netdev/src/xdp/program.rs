@@ -22,7 +22,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use super::assembler::{Assembler, Label, Register, Size};
 
-/// What the program takes.
+/// The frames that the program takes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     /// Protocol (TCP or UDP), address and port.
@@ -47,8 +47,8 @@ const HOP_BY_HOP: u32 = 0;
 const ROUTING: u32 = 43;
 const FRAGMENT: u32 = 44;
 const DESTINATION_OPTIONS: u32 = 60;
-/// The most extension headers that are skipped, and the most units of 8 bytes in one: more is not seen in front of TCP, and
-/// the verifier follows each combination of lengths.
+/// The maximum extension headers that are skipped, and the maximum units of 8 bytes in one header. More do not occur in
+/// front of TCP, and the verifier follows each combination of lengths.
 const EXTENSIONS_MAX: usize = 2;
 const EXTENSION_UNITS_MAX: i32 = 8;
 
@@ -57,12 +57,12 @@ const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// The program's result for frames of the kernel.
+/// The program's result for frames that go to the kernel.
 pub(crate) const XDP_PASS: i32 = 2;
-/// A helper: puts a frame into the socket that a map has for a key, or returns its third argument.
+/// The helper that puts a frame into the socket of a map's key, or returns its third argument.
 const BPF_REDIRECT_MAP: i32 = 51;
 
-// Places of fields in `struct xdp_md`.
+// Offsets of fields in `struct xdp_md`.
 const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_RX_QUEUE: i16 = 16;
@@ -86,7 +86,7 @@ struct Labels {
 /// Assembles the program. It puts frames into the socket that the map behind `map_fd` has for their
 /// receive queue; the result is `without_socket` if the map has none.
 ///
-/// R6 is the context, R2 the place in the frame, R3 the end of the frame.
+/// R6 is the context, R2 the position in the frame, R3 the end of the frame.
 pub(crate) fn assemble(taken: &Taken, map_fd: u32, without_socket: i32) -> Vec<u64> {
     let mut code = Assembler::default();
     let labels = Labels {
@@ -115,14 +115,14 @@ pub(crate) fn assemble(taken: &Taken, map_fd: u32, without_socket: i32) -> Vec<u
     code.finish()
 }
 
-/// Passes frames that have fewer than `bytes` from R2 on.
+/// Passes a frame to the kernel if it has fewer than `bytes` from R2 on.
 fn need(code: &mut Assembler, labels: &Labels, bytes: i32) {
     code.copy(R4, R2);
     code.add(R4, bytes);
     code.jump_if_greater(R4, R3, labels.pass);
 }
 
-/// Goes on by the ethertype, behind a tag if there is one.
+/// Branches by the ethertype, behind a tag if there is one.
 fn ethernet(code: &mut Assembler, labels: &Labels) {
     let untagged = code.label();
     code.copy(R6, R1);
@@ -142,7 +142,7 @@ fn ethernet(code: &mut Assembler, labels: &Labels) {
     code.jump(labels.pass);
 }
 
-/// Takes questions about an own address, and answers to it: both have it as their target.
+/// Takes ARP requests for an own address, and replies to an own address: both have it as their target.
 fn arp(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.place(labels.arp);
     need(code, labels, 28);
@@ -172,8 +172,8 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     key(code, R9, 2);
     code.jump(labels.match_ipv4);
 
-    // Behind the 8 bytes of an error is the begin of the packet that it is about, which is the stack's
-    // and has no options.
+    // Behind the 8 bytes of an error is the begin of the quoted packet. The stack sent the quoted packet without
+    // options.
     code.place(icmp);
     need(code, labels, 8 + 20 + 4);
     code.load(Size::Byte, R5, R2, 0);
@@ -198,8 +198,8 @@ fn ipv4(code: &mut Assembler, labels: &Labels, taken: &Taken) {
 
 /// Moves R2 behind the header at it; the low four bits of its first byte count words.
 ///
-/// Each length is a number of its own in the program: the verifier (`sanitize_ptr_alu` in kernel/bpf/verifier.c)
-/// lets only processes with CAP_PERFMON add a register to a place in a frame.
+/// Each length is an immediate in the program: the verifier (`sanitize_ptr_alu` in kernel/bpf/verifier.c) lets only
+/// processes with CAP_PERFMON add a register to a packet pointer.
 fn behind_ipv4_header(code: &mut Assembler, labels: &Labels) {
     let behind = code.label();
     code.load(Size::Byte, R5, R2, 0);
@@ -239,7 +239,7 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     key(code, R9, 2);
     code.jump(labels.match_ipv6);
 
-    // A question about an own address goes to a multicast address. Its target is behind 8 bytes.
+    // A solicitation for an own address goes to a multicast address. Its target is behind 8 bytes.
     code.place(icmp);
     need(code, labels, 24);
     code.load(Size::Byte, R5, R2, 0);
@@ -270,8 +270,8 @@ fn ipv6(code: &mut Assembler, labels: &Labels, taken: &Taken) {
     code.jump(labels.pass);
 }
 
-/// Moves R2 behind the extension header at it, whose number is R9, and puts the number of the next one there. Each length is a
-/// number of its own, as for [`behind_ipv4_header`].
+/// Moves R2 behind the extension header at R2. R9 is the number of this header, and becomes the number of the next
+/// header. Each length is an immediate, as in [`behind_ipv4_header`].
 fn behind_extension(code: &mut Assembler, labels: &Labels) {
     let (whole, behind) = (code.label(), code.label());
     need(code, labels, 8);
@@ -289,7 +289,7 @@ fn behind_extension(code: &mut Assembler, labels: &Labels) {
     code.place(whole);
     code.load(Size::Byte, R9, R2, 0);
     code.load(Size::Byte, R5, R2, 1);
-    // The first unit is not counted.
+    // The length field does not count the first unit.
     for units in 1..=EXTENSION_UNITS_MAX {
         let next = code.label();
         code.jump_if_not(R5, units.cast_unsigned() - 1, next);
@@ -339,7 +339,7 @@ fn unless_ipv6(code: &mut Assembler, address: Ipv6Addr, to: Label) {
     }
 }
 
-// Numbers as they are loaded from the wire's bytes, whose order is not the machine's.
+// Network-order bytes as the numbers that loads give on this machine.
 
 fn wire16(number: u16) -> u32 {
     number.to_be().into()

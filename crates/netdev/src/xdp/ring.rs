@@ -29,9 +29,9 @@ use crate::mapping::Mapping;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Descriptor {
-    /// Its place in the memory.
+    /// The offset of the frame in the memory.
     pub(crate) offset: u64,
-    /// Its length.
+    /// The length of the frame, bytes.
     pub(crate) bytes: u32,
     /// `XDP_PKT_CONTD`, `XDP_TX_METADATA`.
     pub(crate) options: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Descriptor {
 pub(crate) trait Entry: Copy {}
 
 impl Entry for Descriptor {}
-/// A place in the memory: entries of the fill ring and of the completion ring.
+/// An offset in the memory: an entry of the fill ring or the completion ring.
 impl Entry for u64 {}
 
 /// Shared memory with the counters of both sides, flags, and entries.
@@ -53,7 +53,7 @@ struct Ring<T> {
     entries: PhantomData<T>,
 }
 
-/// Places in the memory of a ring.
+/// Offsets in the memory of a ring.
 #[derive(Clone, Copy, Debug)]
 struct Offsets {
     producer: usize,
@@ -75,7 +75,7 @@ impl<T: Entry> Ring<T> {
         let offsets = Offsets {
             producer: place(offsets.producer)?,
             consumer: place(offsets.consumer)?,
-            // Linux has them since 5.4; XDP_USE_NEED_WAKEUP is as old.
+            // Linux has the flags since 5.4, like XDP_USE_NEED_WAKEUP.
             flags: place(offsets.flags.ok_or(io::ErrorKind::Unsupported)?)?,
             entries: place(offsets.desc)?,
         };
@@ -100,7 +100,7 @@ impl<T: Entry> Ring<T> {
         self.counter(self.offsets.consumer)
     }
 
-    /// The place of the entry with this number, which counts on for ever and wraps.
+    /// The address of the entry with this number. Numbers count up for ever, and wrap.
     fn entry(&self, number: u32) -> NonNull<T> {
         let at = self.offsets.entries + (number & self.mask) as usize * size_of::<T>();
         self.memory.at(at, size_of::<T>()).cast()
@@ -111,7 +111,7 @@ impl<T: Entry> Ring<T> {
 #[derive(Debug)]
 pub(crate) struct Producer<T> {
     ring: Ring<T>,
-    /// Entries written, those included that the other side may not see yet.
+    /// The number of entries written, with entries that are not yet published.
     written: u32,
     /// Entries that the other side had read when it was asked last.
     read: u32,
@@ -130,7 +130,7 @@ impl<T: Entry> Producer<T> {
         Ok(Self { ring, written, read: written })
     }
 
-    /// Returns whether the ring has room for an entry.
+    /// True if the ring has room for an entry.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.written.wrapping_sub(self.read) > self.ring.mask {
             // (A), which pairs with (D).
@@ -145,8 +145,8 @@ impl<T: Entry> Producer<T> {
         if !self.has_room() {
             return false;
         }
-        // SAFETY: the entry is in the mapping and aligned (`entry`), and is ours until (B): the other
-        // side has read what was in it, by the check above.
+        // SAFETY: the entry is in the mapping and aligned (`entry`), and belongs to this side until (B): by the
+        // check above, the other side has read its old content.
         unsafe { self.ring.entry(self.written).write(entry) };
         self.written = self.written.wrapping_add(1);
         true
@@ -163,9 +163,9 @@ impl<T: Entry> Producer<T> {
         self.written.wrapping_sub(self.ring.consumer().load(Ordering::Relaxed))
     }
 
-    /// Whether the kernel only looks at the ring after a system call.
+    /// True if the kernel looks at the ring only after a system call.
     pub(crate) fn needs_wakeup(&self) -> bool {
-        // Relaxed: nothing depends on it but a call that is made or not.
+        // Relaxed: the flag only decides whether a system call is made.
         let flags = self.ring.counter(self.ring.offsets.flags).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -177,7 +177,7 @@ pub(crate) struct Consumer<T> {
     ring: Ring<T>,
     /// Entries that the other side had written when it was asked last.
     written: u32,
-    /// Entries read, those included that the other side may not overwrite yet.
+    /// The number of entries read, with entries that are not yet released.
     read: u32,
 }
 

@@ -28,25 +28,26 @@ use crate::interface::Interface;
 use crate::parts::gather;
 use crate::pool::{Pool, Received};
 
-/// Frames that the kernel has for receiving: as many can arrive before the first one is looked at.
+/// The number of chunks that the kernel has for receiving: as many frames can arrive before the first one is
+/// handled.
 const FILL_FRAMES: u32 = 2048;
-/// Frames that can wait to be sent.
+/// The maximum frames that wait to be sent.
 const TX_FRAMES: u32 = 512;
 
 /// The kernel's room in front of a frame in a chunk (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
 /// Headers of Ethernet with two VLAN tags.
 const LINK_BYTES: usize = 14 + 2 * 4;
-/// The frame goes on in the next descriptor.
+/// The frame continues in the next descriptor.
 const CONTINUES: u32 = libc::XDP_PKT_CONTD;
 
-/// Bytes that the question whether a queue is in use locks in memory: a page.
+/// The memory, bytes, that [`is_in_use`] locks: a page.
 pub(crate) const PROBE_BYTES: usize = 4096;
 
-/// What the kernel should do to a frame that it sends (`struct xsk_tx_metadata`): it is in front of it.
+/// The bytes of the metadata in front of a sent frame: requests to the kernel (`struct xsk_tx_metadata`).
 const METADATA_BYTES: usize = 24;
 
-/// An AF_XDP socket that is bound to a queue of an interface.
+/// An AF_XDP socket, bound to a queue of an interface.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -60,14 +61,14 @@ pub(crate) struct Socket {
     /// Chunks that the kernel has not sent yet.
     sending: u32,
     held_max: usize,
-    /// What can be known about checksums: it depends on where the frames come from.
+    /// The knowledge about the checksums of received frames, which depends on their source.
     checksum: ReceivedChecksum,
     is_zero_copy: bool,
     has_metadata: bool,
 }
 
 impl Socket {
-    /// Makes a socket and binds it to a queue. At most `held_max` frames keep its memory.
+    /// Makes a socket and binds it to a queue. At most `held_max` received frames may hold its memory.
     pub(crate) fn open(
         interface: &Interface,
         queue: u32,
@@ -87,7 +88,7 @@ impl Socket {
 
         let is_zero_copy =
             sockopt::xdp_options(&fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
-        // A virtual cable has its other end on this machine, and generic mode is behind the offloads.
+        // The other end of a virtual cable is on this machine, and generic mode runs behind the offloads.
         let checksum = if mode == Mode::Generic || interface.kind == "veth" {
             ReceivedChecksum::MayBePartial
         } else {
@@ -105,7 +106,7 @@ impl Socket {
             held_max,
             checksum,
             is_zero_copy,
-            // A driver that sends from this memory may ignore what is asked of it.
+            // A driver that sends from this memory may ignore the metadata.
             has_metadata: has_metadata && !is_zero_copy,
         };
         socket.replenish();
@@ -117,12 +118,13 @@ impl Socket {
         chunk_bytes(interface) * chunks(held_max) as usize
     }
 
-    /// Whether the kernel fills in checksums of frames that it sends.
+    /// True if the kernel fills in the checksums of sent frames.
     pub(crate) const fn fills_checksums(&self) -> bool {
         self.has_metadata
     }
 
-    /// Frames that the kernel had no chunk or no place in the ring for (`xsk_rcv` in net/xdp/xsk.c).
+    /// The number of frames that the kernel dropped because it had no chunk or no ring entry (`xsk_rcv` in
+    /// net/xdp/xsk.c).
     pub(crate) fn missed(&self) -> u64 {
         let counts = sockopt::xdp_statistics(&self.fd);
         counts.map_or(0, |counts| counts.rx_dropped + counts.rx_ring_full.unwrap_or(0))
@@ -157,21 +159,21 @@ impl Socket {
         Some(Received::copy(&bytes, self.checksum))
     }
 
-    /// The place of a frame in its chunk.
+    /// The range of a frame in its chunk.
     fn range(&self, frame: Descriptor) -> core::ops::Range<usize> {
         let offset = usize::try_from(frame.offset).expect("an offset into a mapping");
         let start = offset % self.pool.chunk_bytes();
         start..start + frame.bytes as usize
     }
 
-    /// Gives back the entries of frames that were received, and chunks for what will arrive.
+    /// Gives back the entries of received frames, and chunks for future frames.
     pub(crate) fn replenish(&mut self) {
         self.received.release();
         if self.filling == FILL_FRAMES {
             return;
         }
-        // `xsk_flush` (net/xdp/xsk.c) shows the frames that have arrived before it says which entries of the fill ring it
-        // has read. So the ring may look full for a moment; the rest is for the next time.
+        // `xsk_flush` (net/xdp/xsk.c) publishes arrived frames before it releases the entries of the fill ring. So the
+        // ring may look full for a moment; the next call adds the remaining chunks.
         while self.filling < FILL_FRAMES && self.fill.has_room() {
             let chunk = self.pool.blank().expect("the other uses of chunks are limited");
             let is_written = self.fill.push(chunk.lend());
@@ -180,25 +182,25 @@ impl Socket {
         }
         self.fill.publish();
         if self.fill.needs_wakeup() {
-            // The driver has stopped for lack of chunks. An error would come back when frames are sent.
+            // The driver has stopped for lack of chunks. An error would come again when frames are sent.
             let _ = rustix::net::recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT);
         }
     }
 
-    /// Bytes of the longest frame that it sends.
+    /// Bytes of the longest frame that the socket sends.
     pub(crate) fn frame_bytes_max(&self) -> usize {
         self.pool.chunk_bytes() - METADATA_BYTES
     }
 
-    /// Bytes of the longest frame without the link header that it sends and receives.
+    /// Bytes, without the link header, of the longest frame that the socket sends and receives.
     pub(crate) fn mtu(&self) -> u16 {
-        // The kernel drops a received frame that does not fit behind its room (`xsk_rcv_check`).
+        // The kernel drops a received frame that does not fit behind the headroom (`xsk_rcv_check`).
         let received_max = self.pool.chunk_bytes() - HEADROOM;
         let bytes = self.frame_bytes_max().min(received_max) - LINK_BYTES;
         u16::try_from(bytes).expect("less than a chunk")
     }
 
-    /// Copies a frame, which is not to be cut, into the memory. It leaves by [`flush`](Self::flush).
+    /// Copies a frame of one segment into the memory. The frame leaves by [`flush`](Self::flush).
     pub(crate) fn send(&mut self, frame: &Frame<'_>, counters: &mut Counters) -> Result<(), Full> {
         if self.sending == TX_FRAMES {
             self.flush(counters);
@@ -225,11 +227,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Lets the kernel send the frames that wait. Returns whether none needs another call.
+    /// Lets the kernel send the waiting frames. Returns true if no frame needs another call.
     pub(crate) fn flush(&mut self, counters: &mut Counters) -> bool {
         self.tx.publish();
         let mut waiting = self.tx.unread();
-        // The kernel sends a share of 32 frames or more in one call, until it makes no progress.
+        // The kernel sends 32 frames or more per call. The loop ends when a call makes no progress.
         while waiting != 0 && self.tx.needs_wakeup() {
             counters.calls += 1;
             match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT) {
@@ -237,7 +239,7 @@ impl Socket {
                 Ok(_) if self.is_zero_copy => break,
                 // The interface has dropped a frame.
                 Err(Errno::BUSY) => counters.lost += 1,
-                // What it is shows by the progress.
+                // The progress of the ring decides what follows.
                 Ok(_) | Err(_) => {}
             }
             let before = core::mem::replace(&mut waiting, self.tx.unread());
@@ -253,7 +255,7 @@ impl Socket {
     /// Takes back the chunks of frames that were sent.
     fn reap(&mut self) {
         while let Some(offset) = self.completed.pop() {
-            // It is free again when it is dropped.
+            // Dropping the chunk frees it.
             let chunk = self.pool.take_back(offset);
             debug_assert!(chunk.is_some(), "the kernel returns what it had");
             self.sending -= 1;
@@ -268,9 +270,9 @@ impl AsFd for Socket {
     }
 }
 
-/// Returns whether the interface uses a queue that it has allocated. A socket with little memory tries to bind to it.
+/// True if the interface uses an allocated queue. A socket with little memory tries to bind to the queue.
 ///
-/// After that the queue is busy for a moment, so it is a question for when something has failed.
+/// Afterwards the queue is busy for a moment, so this check is only for use after a failure.
 pub(crate) fn is_in_use(interface: &Interface, queue: u32) -> bool {
     let try_it = || {
         let pool = Pool::new(PROBE_BYTES, 1)?;
@@ -290,8 +292,8 @@ fn chunks(held_max: usize) -> u32 {
     FILL_FRAMES + TX_FRAMES + u32::try_from(held_max).expect("a small limit")
 }
 
-/// Makes a socket with rings for so many received and sent frames. Returns whether frames that are sent can have
-/// metadata, too.
+/// Makes a socket with rings for these numbers of received and sent frames. Also returns true if sent frames can
+/// have metadata.
 fn unbound(pool: &Pool, received: u32, sent: u32) -> io::Result<(OwnedFd, bool)> {
     let (family, kind) = (AddressFamily::XDP, SocketType::RAW);
     let fd = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -303,7 +305,7 @@ fn unbound(pool: &Pool, received: u32, sent: u32) -> io::Result<(OwnedFd, bool)>
     Ok((fd, has_metadata))
 }
 
-/// Registers the memory. Returns whether frames that are sent can have metadata.
+/// Registers the memory. Returns true if sent frames can have metadata.
 fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
     let memory = pool.memory();
     let plain = XdpUmemReg {
@@ -320,7 +322,7 @@ fn register(socket: BorrowedFd<'_>, pool: &Pool) -> io::Result<bool> {
         ..plain
     };
     match sockopt::set_xdp_umem_reg(socket, with_metadata) {
-        // Linux has it since 6.8.
+        // Linux has metadata since 6.8.
         Err(Errno::INVAL | Errno::TOOBIG) => sockopt::set_xdp_umem_reg(socket, plain)?,
         result => return Ok(result.map(|()| true)?),
     }
@@ -335,7 +337,7 @@ fn bind(socket: BorrowedFd<'_>, interface: u32, queue: u32, mode: Mode) -> io::R
     Ok(try_ways(mode, with)?)
 }
 
-/// Tries the ways to bind: without copies if the driver can, and otherwise with frames of any length.
+/// Tries to bind without copies, which needs a driver with zero copy, and otherwise with frames of any length.
 fn try_ways(
     mode: Mode,
     mut with: impl FnMut(SocketAddrXdpFlags) -> Result<(), Errno>,
@@ -344,7 +346,7 @@ fn try_ways(
         return Ok(());
     }
     match with(SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_SG) {
-        // Linux has frames of several chunks since 6.6. Before, it drops those that are longer than one.
+        // Linux has frames of several chunks since 6.6. Older kernels drop frames longer than one chunk.
         Err(Errno::INVAL) => with(SocketAddrXdpFlags::XDP_COPY),
         result => result,
     }

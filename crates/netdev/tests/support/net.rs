@@ -9,12 +9,12 @@ use std::{env, process, thread};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// The number of queues at which frames of different connections come by different ones: with an XDP program in
-/// generic mode, a frame that leaves veth by its queue n comes by the other end's queue n − 1 (0 for the first).
+/// The number of queues with which frames of different connections come by different queues. With an XDP program in
+/// generic mode, a frame that leaves veth by queue n comes by queue n − 1 of the other end (0 for the first).
 pub(crate) const SEVERAL: u32 = 4;
 
 /// Two namespaces, `server` and `client`, with one end of a cable each: `srv` with 10.9.0.1/24 and
-/// fd09::1/64, `cli` with 10.9.0.2/24 and fd09::2/64. They go when this is dropped.
+/// fd09::1/64, `cli` with 10.9.0.2/24 and fd09::2/64. They are removed on drop.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) server: Namespace,
@@ -116,7 +116,7 @@ impl Drop for Namespace {
 pub(crate) fn enter(name: &str) {
     let file = File::open(format!("/run/netns/{name}")).unwrap();
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-    // What the kernel has for this thread is of the namespace.
+    // The kernel's view for this thread is the namespace.
     assert!(fs::exists("/proc/thread-self/net/dev").unwrap());
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::net::Namespace;
 
-/// A program that ends when this is dropped.
+/// A program that is ended on drop.
 pub(crate) struct Running(Child);
 
 impl Drop for Running {

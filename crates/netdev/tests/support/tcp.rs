@@ -74,7 +74,7 @@ impl<'a> Segment<'a> {
         self.word(8)
     }
 
-    /// The head of an answer with so many bytes of payload, and what is left to do to its checksum.
+    /// The head of a response segment with `payload_bytes` of payload, and the remaining work on its checksum.
     pub(crate) fn answer(&self, seq: u32, flags: u8, payload_bytes: usize) -> (Vec<u8>, Checksum) {
         let mut head = self.frame[6..12].to_vec();
         head.extend(&self.frame[..6]);

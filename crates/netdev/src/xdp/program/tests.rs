@@ -36,12 +36,12 @@ fn ipv6(to: Ipv6Addr, next: u8, payload: &[u8]) -> Vec<u8> {
     [&start, &PEER_V6.octets()[..], &to.octets(), payload].concat()
 }
 
-/// An extension header of so many units of 8 bytes, in front of a payload.
+/// An extension header of `units` units of 8 bytes, in front of a payload.
 fn extended(next: u8, units: u8, payload: &[u8]) -> Vec<u8> {
     [&[next, units - 1], &vec![0; usize::from(units) * 8 - 2][..], payload].concat()
 }
 
-/// A fragment with this offset in units of 8 bytes, behind which more follow or not.
+/// A fragment with this offset in units of 8 bytes; `more` is 1 if more fragments follow.
 fn fragment(next: u8, offset: u16, more: u16, payload: &[u8]) -> Vec<u8> {
     let [a, b] = (offset << 3 | more).to_be_bytes();
     [&[next, 0, a, b, 0, 0, 0, 1], payload].concat()
@@ -98,7 +98,7 @@ fn load(taken: &Taken) -> Option<(Program, SocketMap)> {
         }
         map => map.unwrap(),
     };
-    // The map has no sockets: a frame that is taken is dropped.
+    // The map has no sockets, so the program drops each frame that it takes.
     let program = Program::load(&assemble(taken, map.raw_fd(), XDP_DROP)).unwrap();
     Some((program, map))
 }
@@ -196,7 +196,7 @@ fn frames_of_the_stack_are_taken_and_others_are_passed() {
         for (frame, is_taken) in [
             (ethernet(ethertype, &packet), is_taken),
             (tagged(ETHERTYPE_VLAN, ethertype, &packet), is_taken),
-            // The stack does not read it.
+            // The stack does not read this tag.
             (tagged(ETHERTYPE_SERVICE_VLAN, ethertype, &packet), pass),
         ] {
             let wanted = if is_taken { XDP_DROP } else { XDP_PASS }.cast_unsigned();
@@ -206,7 +206,7 @@ fn frames_of_the_stack_are_taken_and_others_are_passed() {
     }
 }
 
-/// Frames that are cut anywhere do not make the program fail; only the kernel's verifier knows why.
+/// The program handles frames that are cut at any byte, as the kernel's verifier has proved.
 #[test]
 fn cut_frames_are_passed() {
     let Some((program, _map)) = load(&taken()) else { return };
