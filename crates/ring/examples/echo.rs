@@ -1,4 +1,4 @@
-//! An echo server on one ring: what comes in goes out again.
+//! An echo server on one ring: it sends back the bytes that it receives.
 //!
 //! ```text
 //! cargo run -p samum-ring --example echo                        # -- ADDRESS for another one

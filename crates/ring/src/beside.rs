@@ -1,5 +1,5 @@
-//! A thread beside a ring, which does jobs that take long one after the other and wakes the ring after
-//! each. In the simulation a job is done when its result is due, so that a seed determines it.
+//! A thread beside a ring, which does long jobs one after the other and wakes the ring after each. In
+//! the simulation a job ends when its result is due, so the seed determines its end.
 
 use core::fmt;
 use core::time::Duration;

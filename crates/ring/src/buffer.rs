@@ -1,4 +1,4 @@
-//! Memory that the disk reads into: pages from one mapping, lent and taken back.
+//! The memory for reads from the disk: pages of one mapping, which are lent and taken back.
 
 use core::cell::RefCell;
 use core::fmt;

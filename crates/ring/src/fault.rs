@@ -1,8 +1,9 @@
-//! Whose fault an errno of a send, a `sendfile` or a read is, and so what there is to do about it.
+//! Classifies the errno of a send, a `sendfile` or a read by the side at fault, which decides what
+//! the caller does.
 //!
-//! One call works on a socket and on a file, and its errno alone says which of the two failed. The
-//! families are those of `send(2)`, `tcp(7)` and of file systems; an errno that is in none of them
-//! is ours to look into, and is never taken for a peer that has gone.
+//! One call works on a socket and on a file, and only its errno says which of the two failed. The
+//! families are those of `send(2)`, of `tcp(7)` and of file systems. An errno in none of the
+//! families counts as a fault of this program, and is never taken for a peer that has gone.
 
 use std::io;
 

@@ -1,16 +1,15 @@
-//! Calls that may sleep, counted by device: a device that does not answer occupies a share of the
-//! places, and the others have the rest.
+//! Limits the calls that may sleep, by device: a device that does not answer occupies only its share of the slots.
 //!
-//! A call on a dead network file system cannot be cancelled. It keeps its place until it ends, so what
-//! such a device may occupy is decided before its calls begin: a half of all places while it answers,
-//! a quarter once it has not answered for a second. The last quarter of all places is for devices with
-//! less than a quarter of them. Devices whose numbers are not known yet have three quarters together. So
-//! two devices may die in one moment and the others are still served.
+//! A call on a dead network file system cannot be cancelled, and keeps its slot until it ends. So the share of a device
+//! is bounded before its calls begin. A device that answers may have half of all slots. A device that has not answered
+//! for a second may have a quarter. The last quarter of all slots is for devices with less than a quarter of them.
+//! Devices whose numbers are not known yet have three quarters together. So two devices may die in one moment, and the
+//! others are still served.
 //!
-//! Much of what is asked of a device the kernel answers from memory, while the device itself is dead. So a device that is
-//! in doubt has only answered when a call ends that has really asked it: see [`Call`].
+//! The kernel answers many calls from memory, even while the device is dead. So only a call that really reached the
+//! device proves that a device in doubt answers: see [`Call`].
 //!
-//! Nothing here acts or reads a clock.
+//! This module makes no system call and reads no clock.
 
 use core::ops::Bound;
 use core::time::Duration;

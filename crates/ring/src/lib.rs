@@ -1,12 +1,12 @@
 //! One completion queue for every kind of event: sockets, files, inodes, timers, signals, child
 //! processes, wake-ups.
 //!
-//! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers do
-//! the same in three ways and pass one test suite (`tests/contract`):
+//! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers offer the same contract
+//! and pass one test suite (`tests/contract.rs`):
 //!
 //! | driver | sockets | files |
 //! |---|---|---|
-//! | io_uring (Linux 6.1) | polled accepts, multishot receives into provided buffers, connects | asynchronous reads; what has no operation goes to helper threads |
+//! | io_uring (Linux 6.1) | polled accepts, multishot receives into provided buffers, connects | asynchronous reads; helper threads for operations that io_uring lacks |
 //! | epoll | edge-triggered `epoll(7)` | helper threads |
 //! | simulation ([`sim`]) | simulated peers | a simulated disk; one seed, one run |
 //!
@@ -17,22 +17,21 @@
 //!
 //! An operation owns its buffers and descriptors until its last completion
 //! ([`Completion::more`] is false), also after [`Ring::cancel`]. Keys carry a generation, so a late
-//! completion is never mistaken for one of a newer operation. Dropping a ring cancels everything,
-//! takes it back, and only then frees: on a slow file system that may take as long as the slowest
-//! call under way, unless [`Ring::set_drop_limit`] was called.
+//! completion is never mistaken for one of a newer operation. Dropping a ring cancels all operations, joins them, and
+//! only then frees their memory. On a slow file system a drop takes as long as the slowest call under way, unless
+//! [`Ring::set_drop_limit`] was called.
 //!
 //! # What may be called when
 //!
-//! Only [`Ring::wait`] sleeps. The direct calls ([`Ring::send`], [`Ring::receive`],
-//! [`Ring::sendfile`], [`Ring::probe`]...) answer at once; `sendfile` does so only for ranges that are resident, which
-//! is the caller's to know (the crate `sendfile` does).
+//! Only [`Ring::wait`] sleeps. The direct calls ([`Ring::send`], [`Ring::receive`], [`Ring::sendfile`],
+//! [`Ring::probe`]...) return at once. `sendfile` does so only for resident ranges, and its caller has to know which
+//! ranges are resident (the crate `sendfile` does).
 //!
 //! # Limits
 //!
-//! A ring takes any number of operations: its caller owns what they work on, and bounds that. At
-//! most 160 calls sleep in helper threads at once, and as many in the kernel's: 120 operations on files, 32
-//! times `close(2)`, and writes. More wait in line, and a device that does not answer has a quarter of
-//! these places at most.
+//! A ring takes any number of operations; the owner of their sockets and files bounds them. At most 160 calls sleep in
+//! helper threads at once. As many sleep in the kernel's threads: 120 operations on files, 32 calls of `close(2)`, and
+//! writes. Further calls wait in a queue. A device that does not answer has at most a quarter of these slots.
 //!
 //! ```no_run
 //! use ring::{Choice, Event, Op, Ring};

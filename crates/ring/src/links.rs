@@ -1,8 +1,8 @@
 //! Symbolic links that lead out of a directory, and the directories that they may lead into.
 //!
-//! The kernel can keep a path beneath one directory (`RESOLVE_BENEATH`), but not beneath one of several. So here a path is
-//! walked name by name, and each step begins at a node that is open already: whatever is renamed or replaced meanwhile,
-//! what is checked is what is opened.
+//! The kernel can keep a path beneath one directory (`RESOLVE_BENEATH`), but not beneath one of several. So this module
+//! walks a path name by name, and each step begins at a node that is already open. Files may be renamed or replaced
+//! meanwhile: the node that was checked is still the node that is opened.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,22 +1,23 @@
-//! Finds the device of a file whose file system has a number of its own, and whether the times of a file may be those of
-//! an image. Its mount tells both.
+//! Learns two things from the mount of a file: its device, if the file system has a number of its own, and whether the
+//! times of the file may come from an image.
 //!
 //! Read first: `stx_mnt_id` in statx(2), `/proc/pid/mountinfo` in proc(5), `btrfs_getattr` in fs/btrfs/inode.c,
-//! `ovl_map_dev_ino` in fs/overlayfs/inode.c. Each subvolume of a btrfs has a number, and so has an overlay, or
-//! each of its layers. Their files wait for one disk all the same. So a btrfs is known by the number of its
-//! superblock, and an overlay by the device of its layers, if these are visible here and on one device. All others
-//! keep the number that `statx(2)` says.
+//! `ovl_map_dev_ino` in fs/overlayfs/inode.c. Each subvolume of a btrfs has its own number, and so has an overlay or
+//! each of its layers. Yet their files wait for one disk. So a btrfs is identified by the number of its superblock. An
+//! overlay is identified by the device of its layers, if the layers are visible here and on one device. All other file
+//! systems keep the number from `statx(2)`.
 //!
-//! Some file systems are written as a whole, by a program that may give all files one time (squashfs and the like).
-//! Two such images can have files with the same number, size and times, and other bytes. They have no place for
-//! the time of a file's birth, and file systems to which files are written one by one have one, but for old ones
-//! (ext3) and some networks. So a file with a time of birth is not of an image; without one the type decides. An overlay
-//! says the times of birth of its layers, which need not be visible here: there a file without one may be of an image.
+//! Some file systems are written as a whole, by a program that may give all files one time (squashfs and the like). Two
+//! such images can have files with the same number, size and times, but different bytes. Images do not store the birth
+//! time of a file. File systems that are written file by file do, except old ones (ext3) and some network file systems.
+//! So a file with a birth time is not from an image; without a birth time the type decides. An overlay reports the
+//! birth times of its layers, which need not be visible here. So a file of an overlay without a birth time may be from
+//! an image.
 //!
-//! All that depends on the mount alone. It is learned when a file of the mount is met first, in a thread that may
-//! sleep: layers are looked at by their paths. Mounts of block devices need no look if files have times of birth. Before
-//! Linux 6.8 the id of a mount that has gone is used again, and a new mount may be taken for the old one, until the
-//! table is full: its files then share the places of another device.
+//! Both facts depend on the mount alone. They are learned at the first file of the mount, in a thread that may sleep,
+//! because layers are opened by their paths. A mount of a block device needs no such thread if its files have birth
+//! times. Before Linux 6.8 the kernel gives the id of an unmounted mount to a new one. Until the table is full, files
+//! of the new mount may then share the slots of another device.
 
 mod parse;
 

@@ -1,7 +1,6 @@
-//! What the kernel tells of bytes that were sent: the peer has acknowledged them, or nothing refers to
-//! their memory any more.
+//! The kernel's notices about sent bytes: the peer has acknowledged them, or nothing refers to their memory any more.
 //!
-//! Bytes that are acknowledged may still be referred to: a receiver on the same machine shares the sender's pages. So
+//! Acknowledged bytes may still be referred to, because a receiver on the same machine shares the sender's pages. So
 //! the two notices are different, and memory is used again only after the second.
 
 use core::ops::Range;

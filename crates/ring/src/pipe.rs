@@ -1,9 +1,10 @@
-//! Pipes that hold pages of files, or what a socket has received, on their way to a socket.
+//! Pipes that hold pages of files, or received bytes, on their way to a socket.
 //!
-//! `splice(2)` from a file to a pipe does the half of `sendfile(2)` that may sleep, in a helper or
-//! in the kernel's worker; from the pipe to the socket the half that does not. No byte is copied,
-//! and the kernel's readahead, with its large folios, works as for `sendfile`. A splice from a
-//! nonblocking socket to a pipe does not sleep either, and copies nothing.
+//! `splice(2)` from a file to a pipe is the half of `sendfile(2)` that may sleep, and runs in a
+//! helper or in the kernel's worker. `splice(2)` from the pipe to the socket is the half that does
+//! not sleep. No byte is copied, and the kernel's readahead with its large folios works as for
+//! `sendfile`. A splice from a nonblocking socket to a pipe does not sleep either, and copies
+//! nothing.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;

@@ -1,6 +1,5 @@
-//! Memory that sockets receive into: buffers that the ring owns, so that an idle connection needs none. They are
-//! small for sockets that were accepted, which receive requests, and wide for those that were connected, which
-//! receive responses.
+//! The memory that sockets receive into. The ring owns these buffers, so an idle connection needs none. Accepted
+//! sockets receive requests into small buffers. Connected sockets receive responses into wide ones.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;

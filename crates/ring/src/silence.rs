@@ -1,9 +1,9 @@
-//! The devices that do not answer, as the workers of a process find them together: the operator is told once, and one
-//! call of all workers tries such a device at a time.
+//! The silent devices of a process, shared by its workers: the operator sees one report per device, and only one call
+//! of all workers tries such a device at a time.
 //!
-//! Each worker knows for itself how long a device has answered nothing ([`Shares`](crate::Shares)). The lock here is
-//! taken only when it is so long that calls are given up, when such a device answers again, and for calls while there
-//! is such a device.
+//! Each worker measures alone for how long a device has answered nothing ([`Shares`](crate::Shares)). The lock here is
+//! taken only when that time is so long that calls are given up, when the device answers again, and for calls
+//! meanwhile.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use core::time::Duration;

@@ -1,4 +1,5 @@
-//! A ring that the kernel no longer serves: an errno comes out, and nothing hangs or is freed early.
+//! A ring that the kernel no longer serves: it returns an errno, never hangs, and frees nothing
+//! early.
 
 use core::time::Duration;
 use std::io::IoSlice;

@@ -1,7 +1,7 @@
-//! What the rings do to the process: descriptors are neither lost nor closed too early.
+//! The effects of rings on the process: descriptors are neither lost nor closed too early.
 //!
-//! These look at the whole process, so they take turns (`alone`) and are not in `contract.rs`. The
-//! simulation has no descriptors; it counts its own (the last test).
+//! These tests look at the whole process, so they take turns (`alone`) and are not in
+//! `contract.rs`. The simulation has no descriptors, and counts its own (the last test).
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,5 +1,6 @@
-//! A ring that is dropped while a slow disk has not answered. What happens with one that never answers is a test of `libsamum`
-//! (`tests/hung.c`), because the file system must be another process's: what is leaked is open until the end of this one.
+//! A ring that is dropped while a slow disk has not answered. `libsamum` (`tests/hung.c`) tests a disk that never
+//! answers. There the file system must belong to another process, because a leaked file stays open until its process
+//! ends.
 
 use core::time::Duration;
 use std::fs::File;

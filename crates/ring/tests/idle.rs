@@ -1,4 +1,4 @@
-//! A ring that waits is idle: the kernel does not take it for a thread that sleeps for a disk.
+//! A ring that waits is idle: the kernel does not count its thread as one that sleeps for a disk.
 
 use core::time::Duration;
 use std::fs;

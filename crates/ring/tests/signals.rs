@@ -1,5 +1,5 @@
-//! Signals to a process with several threads: its rings' own threads leave them alone, and each goes to one
-//! ring. This is a program of its own because it blocks signals before there is a second thread.
+//! Signals to a process with several threads: the rings' own threads ignore them, and each signal goes to
+//! one ring. This test is a program of its own because it blocks signals before a second thread exists.
 
 use core::time::Duration;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,5 @@
-//! What the simulated world adds to the contract: faults, stalls, deadlocks, and the same run twice.
+//! The additions of the simulated world to the contract: faults, stalls, deadlocks, and the same run
+//! twice.
 
 use core::num::NonZeroU64;
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! The parts that the drivers share: operations in flight, finished ones, timers, and for files the helper
-//! threads and the watches.
+//! The parts that the drivers share: operations in flight, finished operations, timers, helper threads for files, and
+//! watches.
 
 mod file;
 mod socket;

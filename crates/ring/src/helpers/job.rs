@@ -1,6 +1,6 @@
 //! System calls that may sleep.
 //!
-//! The epoll driver does everything with files here; io_uring only what it has no operation for
+//! The epoll driver does all operations on files here. io_uring does here only the operations that it lacks
 //! (`getdents64`, `fstatfs`, `inotify_add_watch`, `posix_fadvise`, `ioctl`).
 
 use core::ffi::CStr;

@@ -1,4 +1,4 @@
-//! The kernel's calls that answer at once and never sleep on a disk.
+//! The system calls that return at once and never sleep on a disk.
 
 #[allow(unsafe_code, reason = "preadv2 into shared scratch memory, cachestat")]
 pub(crate) mod file;

@@ -1,12 +1,12 @@
-//! The ring itself: what is asked of it goes to its driver, in two halves, sockets and files.
+//! The ring itself: it passes operations on to its driver, which has two halves, sockets and files.
 //!
-//! Code above the ring asks for the name of the driver only to print it. What differs between the kernel and the
-//! simulated world is chosen in three places: `socket.rs` and `file.rs` for direct calls, and here for clocks and
-//! threads.
+//! Code above the ring asks for the name of the driver only to print it. The kernel or the simulated world is chosen in
+//! three places: `socket.rs` and `file.rs` for direct calls, and here for clocks and threads.
 //!
-//! A ring that the kernel refuses for good, or for a second (`EAGAIN`, `EBUSY`), fails each wait from then on. Its
-//! drop then leaks the memory that the kernel may still write to. A drop waits for operations on files that are under
-//! way, at most for the limit that was set. What is left then is leaked, and helper threads go on alone.
+//! If the kernel refuses a ring for good, or for a second (`EAGAIN`, `EBUSY`), each wait fails from then on. The drop
+//! of such a ring leaks the memory that the kernel may still write to. A drop waits for operations on files under way,
+//! at most for the limit that was set. The memory of operations that are left then is leaked, and helper threads go on
+//! alone.
 //!
 //! The last clone of an `Fd` hands its number to the ring, which closes it on a thread where closing may sleep. So a
 //! number cannot be used again while an operation still means the old file.

@@ -1,4 +1,4 @@
-//! Rings in a simulated world, and what they are given to begin with.
+//! Rings in a simulated world, and the values that they begin with.
 
 use super::{Driver, Ring};
 use crate::common::Common;

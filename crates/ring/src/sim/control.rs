@@ -1,4 +1,4 @@
-//! What a test does to the process of the rings: signals to it, and its children.
+//! The actions of a test on the process of the rings: it sends signals, and starts and ends children.
 
 use std::process::ExitStatus;
 

@@ -1,4 +1,4 @@
-//! Inodes in memory, and what of them is in the simulated page cache. Errors are errno values.
+//! Inodes in memory, and their part in the simulated page cache. Errors are errno values.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,17 +1,17 @@
 //! The third driver: a simulated world on a virtual clock. One seed, one run.
 //!
 //! A [`World`] has files, a page cache, a network and a clock. Rings made by
-//! [`Ring::simulated`](crate::Ring::simulated) live in it; a test acts on it between two calls of
-//! [`Ring::wait`](crate::Ring::wait), which lets time jump from one event to the next. What the kernel leaves open, chance decides: in which order
-//! completions come, how a stream is cut, whether a cancelled operation ends early, late or as if
-//! it had not been cancelled. With [`Config::nasty`] everything fails now and then as well.
+//! [`Ring::simulated`](crate::Ring::simulated) live in it. A test acts on it between two calls of
+//! [`Ring::wait`](crate::Ring::wait), which lets time jump from one event to the next. Chance decides what the kernel
+//! leaves open: the order of completions, the cuts in a stream, and whether a cancelled operation ends early, late or
+//! as if it had not been cancelled. With [`Config::nasty`] every operation sometimes fails as well.
 //!
 //! A peer connects to a ring's listener by [`World::connect`], and a ring to a peer that
 //! [listens](World::listen) by [`Op::Connect`](crate::Op::Connect). The rings' process gets signals by
 //! [`World::signal`], and has children by [`World::start_child`].
 //!
-//! A real worker would sleep when it sends a file range that is not in the page cache. Here that
-//! is recorded: assert that [`World::stalls`] is empty.
+//! A real worker would sleep when it sends a file range that is not in the page cache. The simulation records each such
+//! sleep: assert that [`World::stalls`] is empty.
 //!
 //! ```
 //! use std::io::IoSlice;
@@ -32,9 +32,9 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! It does not have: more than one thread, permissions, pipes that wait, hard links, `O_DIRECT`, a
-//! limit on what a socket receives, pages that a sender and the page cache share, and a cost of the
-//! processor's time. The buffers are real memory.
+//! The simulation lacks: more than one thread, permissions, pipes that wait, hard links, `O_DIRECT`, a limit on the
+//! bytes that a socket receives, pages that a sender and the page cache share, and the cost of CPU time. The buffers
+//! are real memory.
 
 mod control;
 mod disk;

@@ -1,4 +1,4 @@
-//! The other ends of connections.
+//! The peers: the other ends of connections.
 
 use core::fmt;
 use std::collections::VecDeque;

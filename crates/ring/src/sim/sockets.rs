@@ -1,4 +1,4 @@
-//! The network: what rings do to sockets, and what becomes of it.
+//! The network: the calls of rings on sockets, and the effects of these calls.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::num::NonZeroU64;

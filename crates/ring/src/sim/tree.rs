@@ -1,5 +1,5 @@
-//! What a test does to files. Paths begin at the root; a leading slash may be left out. They need not be
-//! UTF-8 where files and directories are made.
+//! The actions of a test on files. Paths begin at the root, and a leading slash may be left out. The paths of
+//! new files and directories need not be UTF-8.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! The simulated world: its clock, its agenda, and what tests and rings do to it.
+//! The simulated world: its clock, its agenda, and the actions of tests and rings on it.
 
 use core::cell::{RefCell, RefMut};
 use core::cmp::Reverse;

@@ -1,7 +1,8 @@
-//! What every driver does: one suite of behaviours, run on io_uring, epoll and the simulation.
+//! The contract of every driver: one suite of behaviours, run on io_uring, epoll and the simulation.
 //!
 //! A behaviour that cannot apply to a driver is listed under `on_real_drivers!` with the reason.
-//! What looks at the whole process (open descriptors, its limits) is in `descriptors.rs`, what concerns all of its threads in `signals.rs`.
+//! Tests of the whole process's descriptors and limits are in `descriptors.rs`, tests of all its threads in
+//! `signals.rs`.
 
 #[macro_use]
 pub(crate) mod stage;

@@ -1,4 +1,4 @@
-//! What is told of sent bytes: acknowledgements, and memory that nothing refers to any more.
+//! Notices about sent bytes: acknowledgements, and memory that nothing refers to any more.
 
 use std::io::{ErrorKind, IoSlice};
 

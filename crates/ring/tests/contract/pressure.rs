@@ -1,4 +1,4 @@
-//! More at once than any queue has room for.
+//! More operations at once than any queue has room for.
 
 use std::collections::HashMap;
 

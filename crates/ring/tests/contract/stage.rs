@@ -1,4 +1,4 @@
-//! A ring, and a world around it that the tests act on the same way whatever the driver.
+//! A ring, and a world around it that tests act on in the same way with every driver.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU32, Ordering};

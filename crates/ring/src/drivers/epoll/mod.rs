@@ -1,5 +1,5 @@
-//! The driver for where io_uring is forbidden: `epoll(7)`, edge-triggered, for sockets; helper
-//! threads for files.
+//! The driver for kernels and containers that forbid io_uring: edge-triggered `epoll(7)` for sockets, helper threads
+//! for files.
 
 mod socket;
 

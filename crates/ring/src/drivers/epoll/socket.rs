@@ -1,4 +1,4 @@
-//! Sockets: each operation tries for itself first, and then waits for an edge of its descriptor.
+//! Sockets: each operation first tries its call, and then waits for an edge of its descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

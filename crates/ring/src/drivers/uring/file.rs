@@ -1,4 +1,4 @@
-//! Files: what the kernel has operations for; the rest goes to helper threads.
+//! Files: the operations that the kernel has. All others go to helper threads.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU8;

@@ -1,11 +1,11 @@
 //! Buffers that are registered with the ring (io_uring_register(2), `IORING_REGISTER_BUFFERS_UPDATE`).
 //!
-//! A read with `O_DIRECT` has the kernel look up and pin the pages of its buffer, and let go of them when it ends. Those of
-//! a registered buffer stay pinned. Buffered reads copy, and gain nothing (`docs/linux.md` has the figures).
+//! For a read with `O_DIRECT` the kernel pins the pages of the buffer, and releases them at the end. The pages of a
+//! registered buffer stay pinned. Buffered reads copy and gain nothing (`docs/linux.md` has the figures).
 //!
-//! A buffer is registered when such a read uses it for the first time, so a server without them pins nothing. The
-//! pages then stay in memory until the ring is dropped. Without `CAP_IPC_LOCK` they count against `RLIMIT_MEMLOCK`; buffers
-//! beyond that are used as they are.
+//! A buffer is registered when a read with `O_DIRECT` first uses it, so a server without such reads pins nothing. The
+//! pages then stay in memory until the ring is dropped. Without `CAP_IPC_LOCK` pinned pages count against
+//! `RLIMIT_MEMLOCK`. Buffers beyond that limit are used unregistered.
 
 use io_uring::squeue::Entry;
 use io_uring::types::Fd as RawTarget;
