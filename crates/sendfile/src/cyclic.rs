@@ -1,11 +1,11 @@
-//! Cyclic buffers: memory of a fixed size that receives fill, that streams send from, and that is
-//! filled again.
+//! Cyclic buffers: memory of a fixed size that receives fill and streams send from, and that is filled
+//! again.
 //!
 //! Read first: "Rethinking Sendfile Support in Unix Kernel" (Pathak, Stafman, Vithanage), whose proxy
-//! keeps a table of the partitions of its buffer. A partition is what was taken at once. The pieces
-//! that are cut from it own it together, and its memory is free again once the last of them is
-//! dropped, which a queue does when its transport has [released](outq::OutQ::mark_released) them.
-//! Partitions may be released in any order.
+//! keeps a table of the partitions of its buffer. A partition is the memory taken at once. The pieces cut
+//! from a partition own it together. Its memory is free again once the last piece is dropped. A queue
+//! drops a piece when its transport has [released](outq::OutQ::mark_released) it. Partitions may be
+//! released in any order.
 //!
 //! No byte is overwritten while a piece has it: a partition owns its memory ([`Span`]), and only the
 //! owner of memory can write to it.

@@ -1,11 +1,11 @@
-//! The devices as the workers of a process see them together: the spacing of streams on each, those whose reads do not
-//! end, and file systems that the operator was told of.
+//! The devices, as the workers of a process see them together: the spacing of streams on each, devices whose reads do
+//! not end, and file systems already reported to the operator.
 //!
-//! Reads of open files are counted here and looks at paths elsewhere (`ring::Silences`), because a look may be
-//! answered from memory while no read ends. While no device is silent, a read costs one more atomic load and no lock.
+//! Reads of open files are counted here, and calls on paths in `ring::Silences`, because the kernel may answer a call
+//! on a path from memory while no read ends. While no device is silent, a read costs one more atomic load and no lock.
 //!
-//! A `Spacing` belongs to all workers, because one worker that reads without pauses uses a slice up. A `Pace` belongs
-//! to each worker: `docs/experiments.md` says what a shared one would bring and cost.
+//! All workers share a `Spacing`, because one worker that reads without pauses uses up a whole slice. Each worker has
+//! its own `Pace`: `docs/experiments.md` has the gain and the cost of a shared one.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};

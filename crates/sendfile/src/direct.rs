@@ -1,7 +1,8 @@
 //! Second descriptors of files, which read past the page cache (`O_DIRECT` of open(2)).
 //!
-//! A file gets one when it is read for the first time by a stream that does not fill the page cache, and keeps it
-//! for as long as it is open. Until it has come, and where there is none, reads go through the page cache.
+//! A file gets a second descriptor at its first read by a stream that does not fill the page cache, and keeps it
+//! for as long as the file is open. Until the descriptor is open, and if it cannot be opened, reads go through the
+//! page cache.
 
 use core::cell::{Cell, RefCell};
 use std::ffi::CString;

@@ -1,14 +1,14 @@
-//! Disks as one worker uses them: buffers, queue depth, and the line of streams that wait.
+//! Disks as one worker uses them: buffers, queue depth, and the queues of waiting streams.
 //!
-//! Streams wait in two queues. One is for streams that want to read, in which no stream stands twice. The other one is
-//! for streams whose peers take nothing while they hold buffers; when memory is short, the oldest of them give back
-//! first. Sent bytes can be given back by the peer only, so a connection whose peer acknowledges nothing for 10 s is
+//! Streams wait in two queues. The first has the streams that want to read, each at most once. The second has the
+//! streams that hold buffers while their peers take nothing. When memory is short, the oldest streams of the second
+//! give back first. Only the peer can release sent bytes. So a connection whose peer acknowledges nothing for 10 s is
 //! closed while others wait for memory.
 //!
-//! A device has a share of the reads, and a pace. The pace bounds streams that go on and not the first reads of files,
-//! so an index page does not wait for downloads. A stream in the queue passes streams whose device does not answer. A
-//! stream reads on for 30 ms; then others in the queue come first. A read that takes longer than its patience fails
-//! for its stream, and stays counted until it ends.
+//! A device has a share of the reads, and a pace. The pace bounds the further reads of a stream, not the first read of
+//! a file, so an index page does not wait for downloads. A stream in the queue passes streams whose device does not
+//! answer. A stream reads on for 30 ms; then others in the queue come first. A read that takes longer than its patience
+//! fails for its stream, and stays counted until it ends.
 //!
 //! A read takes a whole buffer of 256 KiB until three quarters of the buffers are lent. From then on it takes a part:
 //! two windows of its transport, rounded up to a power of two from 16 to 256 KiB. A transport of our own keeps the
@@ -23,9 +23,9 @@
 //!
 //! A response that would begin with bytes of a device that does not answer is refused before its head is promised.
 //!
-//! A quarter of the memory is kept for bytes that a stream needs next, so what is read ahead for one stream never
-//! keeps another from sending. A read ends where a block is known to be resident. A stream that reads from the disk
-//! anyway does not look: the next splice tells it, exactly and cheaper.
+//! A quarter of the memory is kept for bytes that a stream needs next, so prefetching for one stream never keeps
+//! another from sending. A read ends where a block is known to be resident. A stream that reads from the disk anyway
+//! does not ask for residency: the next splice shows it exactly, and costs less.
 
 mod holders;
 mod read;

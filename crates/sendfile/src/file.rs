@@ -1,10 +1,9 @@
 //! One open file, and knowledge of its residency in the page cache.
 //!
-//! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. What Linux does
-//! (6.18, ext4): `cachestat(2)` counts folios that are still being read, so it can say no but not
-//! yes; `RWF_NOWAIT` is exact but costs a copy of the range, and where it says no it has begun to
-//! read. So the second is asked only where the first counts all pages, and residency is asked at three
-//! depths, by block of 256 KiB:
+//! Read first: `preadv2(2)` on `RWF_NOWAIT`, mm/filemap.c `filemap_cachestat`, mm/mincore.c. On Linux (6.18, ext4)
+//! `cachestat(2)` counts folios that are still being read, so it can prove only that pages are missing.
+//! `RWF_NOWAIT` is exact but costs a copy of the range, and starts a read of missing pages. So `RWF_NOWAIT` is
+//! asked only where `cachestat` counts all pages. Residency is asked at three depths, by block of 256 KiB:
 //!
 //! | depth | when | finds |
 //! |---|---|---|
@@ -12,31 +11,29 @@
 //! | confirm: `cachestat` of the block | not confirmed for 5 ms | any page evicted since the look |
 //! | touch: `RWF_NOWAIT` of the last byte in each block | each use | a file dropped as a whole, or being read again in order |
 //!
-//! All open files of one inode share what is known. A touch proves nothing about a block of which a part
-//! was evicted and read again. So while a read of ours in a block is in flight, no earlier look at the
-//! block is believed, and when the read ends, the looks are forgotten; where the kernel reads ahead, those
-//! at all blocks behind it, too. A read that drops what it brings may belong to another worker, and what a
-//! look found may go with it. So the workers share a table ([`PageCache`]): while such a read is in flight
-//! nothing of its block counts as resident, and when it has ended, earlier looks are not believed.
+//! All open files of one inode share this knowledge. A touch proves nothing about a block of which a part was
+//! evicted and read again. So while a read of ours in a block is in flight, no earlier look at the block is
+//! believed. The end of the read discards the looks at the block; where the kernel reads ahead, also the looks at
+//! all later blocks. Another worker's read may drop the pages that it brings, and also pages that a look has
+//! found. So the workers share a table ([`PageCache`]). While such a read is in flight, nothing of its block
+//! counts as resident. After its end, earlier looks are not believed.
 //!
-//! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, not on the loop
-//! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. Then, and
-//! on overlayfs, `mincore(2)` looks, which needs a mapping and is exact; a look is believed for
-//! 5 ms. `mincore` tells a process that neither owns the file nor may write to it that
-//! everything is resident. Then, and on all other file systems (FUSE and networks, which ask a server
-//! even about pages in the page cache), nothing is taken to be resident. An overlay of a network file
-//! system would have to ask its server, too, and while a lower file is being replaced by a copy the
-//! lower one is looked at.
+//! Some file systems do not know `RWF_NOWAIT`, so each is asked for its name once, by an operation of the ring
+//! (`f_type` of `fstatfs(2)`). tmpfs and ramfs have everything in memory, unless there is swap. With swap, and on
+//! overlayfs, `mincore(2)` looks; it needs a mapping, and is exact. Such a look is believed for 5 ms. But
+//! `mincore` reports every page as resident to a process that neither owns the file nor may write to it. For such
+//! a file, and on all other file systems, nothing is taken to be resident: FUSE and networks ask a server even
+//! about pages in the page cache. An overlay of a network file system would have to ask its server, too. While a
+//! copy replaces a lower file, the look is at the lower file.
 //!
-//! Two cases remain in which `sendfile(2)` sleeps for one read: a page that is evicted less than
-//! 5 ms (50 ms where `cachestat` is refused) before its use while the byte that is
-//! touched stays, which reclaim hardly does (a page just used is not on the inactive list); and a page
-//! that was evicted while the block is read again out of order by a read that is not noted here, of
-//! another process or worker. The random worlds of
-//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third
-//! case it may sleep for the journal: the first use of another user's file since it was changed writes
-//! its access time, unless it is mounted with `noatime`. Beside `sendfile(2)`, a read of the ring in front of a
-//! splice may sleep on a device that has no tag left (`docs/linux.md`).
+//! `sendfile(2)` sleeps for one read in two remaining cases. First: a page is evicted less than 5 ms (50 ms where
+//! `cachestat` is refused) before its use, while the touched byte stays. Reclaim hardly does so, because a page
+//! just used is not on the inactive list. Second: a page was evicted, and another process or worker reads its
+//! block again out of order, by a read that is not noted here. The random worlds of
+//! `crates/samum/tests/simulation.rs` count the first, and assert that nothing else sleeps. In a third case it may
+//! sleep for the journal: the first use of another user's changed file writes its access time, unless it is
+//! mounted with `noatime`. Beside `sendfile(2)`, a read of the ring in front of a splice may sleep on a device
+//! that has no free tag (`docs/linux.md`).
 
 use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;

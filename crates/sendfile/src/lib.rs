@@ -1,15 +1,15 @@
 //! Files as sources of promises: a `sendfile` that never waits for the disk.
 //!
 //! A file that is not in the page cache makes `sendfile(2)` sleep, and with it the thread and all other clients of
-//! that thread. FreeBSD's does not (Smirnoff 2014); this crate does the same on Linux. It knows which ranges are
-//! resident ([`File`]) and lends those to `sendfile(2)`. Others are read through the ring into buffers of a
-//! [`Disk`], and sent from there. Neither sleeps.
+//! that thread. FreeBSD's `sendfile(2)` does not sleep (Smirnoff 2014); this crate does the same on Linux. It
+//! knows which ranges are resident ([`File`]) and lends those to `sendfile(2)`. It reads other ranges through the
+//! ring into buffers of a [`Disk`], and sends from there. Neither way sleeps.
 //!
 //! # Which part to use
 //!
-//! - A program without a loop of its own uses [`Calls`] and nothing else: begin a call, wait for its
-//!   completion. The page of [`Calls`] has an example, `examples/three_calls.rs` is a longer one. For C
-//!   there is the same in `libsamum`.
+//! - A program without a loop of its own uses [`Calls`] and nothing else: begin a call, wait for its completion.
+//!   The page of [`Calls`] has an example, `examples/three_calls.rs` is a longer one. `libsamum` offers the same
+//!   calls to C.
 //! - A server with a loop over a [`ring::Ring`] uses one [`Disk`] per thread, and one [`Stream`] and one
 //!   [`Transport`] ([`KernelTcp`]) per connection: see below. `examples/file_server.rs` is one, for HTTP.
 //! - A protocol that changes bytes on their way, as TLS does, or that sends again, implements
@@ -41,8 +41,8 @@
 //! The queue ([`OutQ`](outq::OutQ)) has the promised bytes in order, ready or not. The source ([`FileSource`])
 //! only fills it, and the transport only drains it; neither knows the other.
 //!
-//! The loop gives each completion of the ring to the part that began the operation, which its token tells,
-//! and pumps the streams that can go on:
+//! The loop passes each completion of the ring to the part that began the operation, by its token, and pumps the
+//! streams that can go on:
 //!
 //! ```
 //! # use std::{fs, io::Read as _, os::unix::net::UnixStream, rc::Rc};
@@ -101,11 +101,11 @@
 //!
 //! # Limits
 //!
-//! The buffers of a `Disk` bound the memory of all its streams, its depth the reads in
-//! flight, [`Window`] the bytes prefetched for one stream; a stream that finds no buffer waits in
-//! line ([`Disk::next_waiting`]), and so does one that has read on for long while others wait. One that
-//! holds buffers while its peer takes nothing ([`Disk::next_holder`]) gives them back
-//! ([`Stream::reclaim`]), or is closed if its peer acknowledges nothing ([`HOLD_MAX`]).
+//! The buffers of a `Disk` bound the memory of all its streams. Its depth bounds the reads in flight, and
+//! [`Window`] the bytes prefetched for one stream. A stream that finds no buffer waits in a queue
+//! ([`Disk::next_waiting`]). So does a stream that has read for long while others wait. A stream that holds
+//! buffers while its peer takes nothing ([`Disk::next_holder`]) gives them back ([`Stream::reclaim`]). If its peer
+//! acknowledges nothing, it is closed ([`HOLD_MAX`]).
 
 #![forbid(unsafe_code)]
 

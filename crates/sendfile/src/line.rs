@@ -1,4 +1,4 @@
-//! The streams that wait for the disk, in order, each in the line of its device.
+//! The streams that wait for the disk, in order: one queue per device.
 
 use std::collections::BTreeMap;
 

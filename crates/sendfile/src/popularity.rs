@@ -1,23 +1,21 @@
-//! The popularity of files: which of them are worth their place in the page cache.
+//! The popularity of files: it decides which files are kept in the page cache.
 //!
 //! Read first: Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017);
 //! Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch" (2005).
 //!
-//! A count-min sketch counts requests by key, and all counts are halved from time to time, so that what
-//! was popular once is forgotten. Beside it the bytes of the files are summed up by their counts. From
-//! these sums follows the *cutoff*: the files that were requested more often fit into the page cache
-//! together, and those that were requested so often, too, do not. While everything fits the cutoff
-//! is 0, and everything is popular.
+//! A count-min sketch counts requests by key. All counts are halved from time to time, so that former popularity fades.
+//! Beside the sketch the bytes of the files are summed up by their counts. The *cutoff* follows from these sums: the
+//! files that were requested more often than the cutoff fit into the page cache together, and together with the files
+//! at the cutoff they do not. While all files fit, the cutoff is 0, and every file is popular.
 //!
-//! The workers of a process share one sketch. Each byte that one of them keeps in the page cache takes the
-//! place of another worker's, and a request goes to any worker, so a worker alone would see each file
-//! too rarely. All accesses are relaxed: two requests at the same time may be counted as one, which an
-//! estimate can bear.
+//! The workers of a process share one sketch. Each byte that one worker keeps in the page cache displaces a byte of
+//! another worker. A request goes to any worker, so a worker alone would see each file too rarely. All accesses are
+//! relaxed: two requests at the same time may be counted as one, which an estimate can bear.
 //!
-//! Requests are counted by the file and by the place in it where they begin, so a player that asks for one piece after
-//! the other makes nothing popular. Files at or below the cutoff are read as with `--cache never`. A request for more
-//! than an eighth of the memory for popular files (three quarters of all memory) is never popular, because no cutoff
-//! could be right for it and for the others of its count.
+//! Requests are counted by the file and by the position where they begin, so a player that requests one piece after the
+//! other makes nothing popular. Files at or below the cutoff are read as with `--cache never`. A request for more than
+//! an eighth of the memory for popular files (three quarters of all memory) is never popular. No cutoff could be right
+//! for such a request and for the others of its count.
 //!
 //! Counts are halved after two requests for each counter. There is a counter for each 16 KiB of memory, from 16 Ki to
 //! 1 Mi counters. With a quarter of them a crawler's keys filled the sketch of a small container, and files that were

@@ -1,4 +1,4 @@
-//! Chance for tests: each has a seed, and one that fails says which.
+//! Random numbers for tests: each test has a seed, and a failure prints it.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 pub(crate) struct Random(u64);

@@ -1,4 +1,4 @@
-//! Memory that several streams keep alive together, charged once.
+//! Memory that several streams keep alive together, and that is charged once.
 
 use core::cell::Cell;
 use core::ops::Deref;

@@ -1,19 +1,19 @@
 //! The source that fills promises of files. It never sends.
 //!
-//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part
-//! that the transport has not taken is retracted. So a belief in residency is never older than the
-//! turn that uses it. Other ranges are read, as far as the [`Window`] goes.
+//! A resident range is *lent*: its promise is filled for one drain, and after the drain the part that the transport
+//! has not taken is retracted. So residency is never believed beyond the turn that uses it. Other ranges are read, as
+//! far as the [`Window`] goes.
 //!
 //! A film is prefetched for 2 s of playing, and for 512 KiB at least, until its peer takes a whole window in a quarter
 //! of the expected time. Then the whole window is used. Until then the socket keeps at most 128 KiB that are not on
-//! their way (`TCP_NOTSENT_LOWAT`). By itself the kernel takes 2 MB at once, which are read in vain when a player
-//! leaves, and which make each player look fast. A range is read from its first byte on: a client that has not asked
-//! for the start of a cluster has no use for it.
+//! their way (`TCP_NOTSENT_LOWAT`). By default the kernel takes 2 MB at once. These are read in vain when a player
+//! leaves, and make each player look fast. A range is read from its first byte on, because a client that does not
+//! request the start of a cluster does not need it.
 //!
 //! Bytes from the disk leave corked (`TCP_CORK`), which makes fewer packets and wakes the peer less often.
 //!
-//! For a player that takes 0.63 MB at each of two places of a film of 0.25 MB a second, from a disk slowed down to 16
-//! MiB/s, 3.7 MB are read with the bound on the socket, and 9.2 without it (one measurement of each, not kept).
+//! A test player took 0.63 MB at each of two places of a film of 0.25 MB/s, from a disk slowed down to 16 MiB/s. With
+//! the bound on the socket 3.7 MB were read, without it 9.2 MB (one measurement of each, not kept).
 //! `docs/runs/2026-11-28-films` has two such players.
 
 use core::ops::Range;

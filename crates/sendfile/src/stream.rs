@@ -1,8 +1,8 @@
 //! Responses on their way to one peer: a queue, and the source that fills it.
 //!
-//! A pump stops when the stream is drained, when the peer takes no more, when the disk has to bring something, when
-//! the quantum of the worker turn is used up (1 MiB and a head, whatever the bytes come from), or when the stream has
-//! failed. A failure says whose it is: the peer's, the file's, the memory's or ours.
+//! A pump stops when the stream is drained, when the peer takes no more, when bytes must come from the disk, when the
+//! quantum of the worker turn is used up (1 MiB and a head, from any source), or when the stream has failed. A failure
+//! says its cause: the peer, the file, the memory, or a bug of ours.
 //!
 //! A stream is known by its owner: a connection and a lane. HTTP/2 needs several lanes: their streams take memory only
 //! and are merged into frames. A lane that waits is passed over, and a lane that fails ends alone.

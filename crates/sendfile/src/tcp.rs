@@ -8,16 +8,15 @@
 //! | pages of a file | refers to the page cache, whose pages stay as they are | at once |
 //! | memory, [without a copy](KernelTcp::with_zero_copy) | refers to it | by its completion: nothing refers to it any more |
 //!
-//! An acknowledgement of the peer would not do for the last: on the same machine the receiver shares the
-//! sender's pages until it has read them.
+//! For the last row an acknowledgement is not enough: on the same machine the receiver shares the sender's pages until
+//! it has read them.
 //!
-//! `IORING_OP_SEND_ZC` and `MSG_ZEROCOPY` are two ways to the same completion of the kernel
-//! (`struct ubuf_info`), which comes when the last reference goes. This is the second: it is a direct
-//! call, so bytes keep their order among other sends of the socket, and it works with epoll, too. On
-//! loopback the kernel copies either way, and both cost more than a copy at once. CPU of the sender per
-//! GiB in pieces of 64 KiB, Linux 6.18, median (least and greatest of five rounds): copy 144 ms
-//! (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the default,
-//! and a socket whose completion says that the kernel has copied goes on with copies.
+//! `IORING_OP_SEND_ZC` and `MSG_ZEROCOPY` lead to the same completion of the kernel (`struct ubuf_info`), which comes
+//! when the last reference goes. This module uses `MSG_ZEROCOPY`: a direct call keeps the order of bytes among other
+//! sends of the socket, and works with epoll, too. On loopback the kernel copies with either, and both cost more than a
+//! copy at once. CPU of the sender per GiB in pieces of 64 KiB, Linux 6.18, median (least and greatest of five rounds):
+//! copy 144 ms (132-151), `IORING_OP_SEND_ZC` 186 (174-254), `MSG_ZEROCOPY` 215 (206-233). So a copy is the default. A
+//! socket whose completion says that the kernel has copied goes on with copies.
 
 use core::iter::once;
 use core::num::{NonZeroU32, NonZeroU64};

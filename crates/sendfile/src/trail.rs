@@ -1,27 +1,27 @@
-//! Pages that leave the page cache behind a stream that is not to fill it.
+//! The pages behind a stream that does not fill the page cache: they are discarded once they were sent.
 //!
 //! A splice with the kernel's readahead is the cheapest way from the disk to a socket, but it leaves its pages in
-//! the page cache. So they are discarded when the stream has let go of them. The kernel keeps pages that packets
+//! the page cache. So they are discarded when the stream no longer refers to them. The kernel keeps pages that packets
 //! still refer to (`mapping_try_invalidate` in mm/truncate.c), and folios of which a part is outside the range
-//! (`find_lock_entries` in mm/filemap.c). So each discard begins in front of the one before it, and when a stream
-//! has ended, discards are repeated, each after a longer pause, for its peer may acknowledge late. The kernel
-//! reclaims what remains then. Where memory is so small that what waits for its discard would take the place of
-//! what is to stay, the first one comes without a pause, with the next read of any such stream of the worker.
+//! (`find_lock_entries` in mm/filemap.c). So each discard begins in front of the one before it. After the end of a
+//! stream, discards are repeated, each after a longer pause, because its peer may acknowledge late. The kernel reclaims
+//! the pages that remain then. In a small memory, pages that wait for their discard would displace pages that are kept.
+//! There the first discard comes without a pause, with the next read of any such stream of the worker.
 //!
-//! A range is spliced and discarded only if nothing of its next 256 MiB was in memory, and nothing of the 64 MiB
-//! behind them, as far as the kernel may read ahead. Then all pages are ours. A stream whose pages are to stay marks
-//! the inode when it sends, and around each of its reads, so its pages are not discarded. Other processes cannot be
-//! seen: what they bring of such a file while it is sent, and for a minute after its end, may be discarded. What they
-//! brought before is seen and stays.
+//! A range is spliced and discarded only if nothing of its next 256 MiB was in memory, and nothing of the 64 MiB behind
+//! them, the farthest that the kernel may read ahead. Then all pages are ours. A stream that keeps its pages in the
+//! page cache marks the inode when it sends, and around each of its reads, so its pages are not discarded. Other
+//! processes cannot be seen. Pages that they bring of such a file while it is sent, and for a minute after its end, may
+//! be discarded. Pages that they brought before are seen and stay.
 //!
-//! `cachestat(2)` takes 30 ns for each folio that is there or was evicted, which is 40 ms for 5 GiB in folios of 4
-//! KiB. So it ends with the first page found, and is asked again behind what it has looked at when the stream comes
-//! near. Where it cannot be asked, nothing is discarded.
+//! `cachestat(2)` takes 30 ns for each folio that is resident or was evicted, which is 40 ms for 5 GiB in folios of 4
+//! KiB. So a call ends with the first page found, and the next range is looked at when the stream comes near. If
+//! `cachestat(2)` is not available, nothing is discarded.
 //!
-//! What waits to be discarded is counted for all workers. At 1 GiB/s that is 100 MiB, which takes the place of popular
-//! files in a small container. So beyond 1/32 of the memory the oldest bytes are discarded before their time, and once
-//! more at their time. A stream that reads all of such a range ends its discards, because they would drop what it
-//! reads ahead.
+//! The bytes that wait for their discard are counted for all workers. At 1 GiB/s they are 100 MiB, which displaces
+//! popular files in a small container. So beyond 1/32 of the memory the oldest bytes are discarded before their time,
+//! and once more at their time. A stream that reads all of such a range ends its discards, because they would drop
+//! pages that were read ahead for it.
 
 use core::cell::{Cell, RefCell};
 use core::cmp::Reverse;

@@ -4,13 +4,13 @@
 //!
 //! - `takes` says which payloads a transport can send: memory only, or also ranges of files and pipes. For a transport
 //!   that takes memory only, everything is read into buffers.
-//! - `drain` answers `Empty` only if the transport holds nothing back. A stream is drained only when all of its bytes
+//! - `drain` returns `Empty` only if the transport holds nothing back. A stream is drained only when all of its bytes
 //!   are released.
 //! - `weight` is the memory that the transport keeps. It counts in the budget of the worker.
 //! - `window` is the number of bytes that a transport can have on their way, if it keeps them until they are
 //!   acknowledged. Its stream reads and holds at most twice that window, or twice 256 KiB, and no more than the file's
 //!   own window.
-//! - Until `is_open` is true, the connection has the time of a request head, whatever bytes come.
+//! - Until `is_open` is true, the connection has the time of a request head, even if bytes arrive.
 //! - `set_receiving(false)` stops plain bytes and never acknowledgements.
 //! - Positions of a queue begin at 0 again when the connection gives its work back.
 

@@ -1,7 +1,7 @@
-//! The way in which files of a file system leave, where it is not the usual one, for the operator.
+//! The unusual way in which files of a file system leave, as a report for the operator.
 //!
-//! To look by `mincore(2)` where it is exact made a resident MiB cheaper: 213 µs of CPU on tmpfs and 198 on overlayfs,
-//! before 310 and 349 (ext4: 218).
+//! `mincore(2)`, where it is exact, made a resident MiB cheaper: 213 µs of CPU on tmpfs and 198 on overlayfs, before
+//! 310 and 349 (ext4: 218).
 
 use core::fmt;
 use std::io;

@@ -1,5 +1,5 @@
-//! Streams that go through a file without a name to slow peers: every byte arrives, and the file never
-//! has more of them than it may.
+//! Streams that go through a file without a name to slow peers: every byte arrives, and the file stays
+//! within its limit.
 
 use core::time::Duration;
 use std::ffi::CString;

@@ -1,5 +1,5 @@
-//! What a stream does when a call fails, on the simulation: nothing is taken for a peer that has gone
-//! but what is one.
+//! The end of a stream whose call fails, on the simulation: only the errors of a peer that has gone
+//! are taken for one.
 
 use core::time::Duration;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! File systems that do not know `RWF_NOWAIT`: what containers serve from. What is resident leaves by
-//! `sendfile`, without a read; what is not, or is not told, is read.
+//! File systems that do not know `RWF_NOWAIT`, as containers have. Resident ranges leave by
+//! `sendfile`, without a read. Ranges that are missing or of unknown residency are read.
 
 use core::time::Duration;
 use std::fs::{self, File as StdFile, Permissions};

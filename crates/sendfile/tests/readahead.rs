@@ -1,5 +1,5 @@
-//! The lengths of the reads of a cold file, on a simulated disk: short reads come first where the kernel
-//! reads ahead. And what they leave in the page cache.
+//! The lengths of the reads of a cold file, on a simulated disk, and the pages that they leave in the page cache.
+//! Short reads come first where the kernel reads ahead.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! Memory and files that are written again while a peer has not got what was sent from them: what goes
-//! wrong without knowing when they may be, and that it does not with a cyclic buffer.
+//! Memory and files that are overwritten while a peer has not received the bytes sent from them.
+//! Without notices of release the peer gets wrong bytes; with a cyclic buffer it does not.
 
 use core::time::Duration;
 use std::io::{ErrorKind, IoSlice, Read as _};

@@ -1,5 +1,5 @@
 //! Many streams that share the memory and the disk of one worker, in a simulated world: each has its turn, and the
-//! memory is enough for as many as their windows leave room for.
+//! memory is enough for all streams that their windows allow.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
-//! Streams on real files and sockets, on every driver: what is resident, what is not, and what
-//! stops being so on the way.
+//! Streams on real files and sockets, on every driver: ranges that are resident, cold, or evicted
+//! on the way.
 
 use core::ops::Range;
 use core::time::Duration;

@@ -1,6 +1,6 @@
-//! Streams over transports that take what they like, when they like, in a simulated world: whatever
-//! happens, the peer gets every byte in its place, no buffer is given back while a transport may
-//! still send it again, and none is kept when it may not.
+//! Streams over transports that take any bytes at any time, in a simulated world. The peer always
+//! gets every byte in its place. No buffer is given back while a transport may still send it again,
+//! and none is kept afterwards.
 
 use core::num::NonZeroU64;
 use core::time::Duration;

@@ -1,8 +1,8 @@
 //! Many streams of files that one worker splices from a slow disk, in a simulated world: each has its turn.
 //!
-//! A stream reads on for 30 ms after its turn at the disk has begun. Then it stands in line behind those that wait, so
-//! while a stream stands in line, each other one has at most one turn. And streams stand in line only if the disk has
-//! no room for another read, so in a turn one begins for each that ends.
+//! A stream reads on for 30 ms after its turn at the disk has begun. Then it waits in the queue behind the streams
+//! that are there. So while a stream waits, each other stream has at most one turn. Streams wait only if the disk has
+//! no room for another read, so in a turn one read begins for each that ends.
 
 use core::time::Duration;
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! What the peer of a socket has acknowledged, and the calls that wait for it.
+//! The bytes that the peer of a socket has acknowledged, and the calls that wait for them.
 
 use core::time::Duration;
 

@@ -1,18 +1,17 @@
-//! Sends, receives and `sendfile`s as calls: begin one, wait for its completion. No loop, no state of
-//! a socket and no buffer is the caller's business.
+//! Sends, receives and `sendfile`s as calls: begin a call, wait for its completion. The caller needs no loop, no state
+//! of a socket and no buffer.
 //!
-//! The three calls are those of kevent (Polyakov 2006: `aio_send`, `aio_recv`, `aio_sendfile` on one
-//! queue of events); that a send of a cold file holds up nothing is FreeBSD's `sendfile(2)` (Smirnoff
-//! 2014).
+//! The three calls are those of kevent (Polyakov 2006: `aio_send`, `aio_recv`, `aio_sendfile` on one queue of events).
+//! A send of a cold file delays nothing else, as with FreeBSD's `sendfile(2)` (Smirnoff 2014).
 //!
 //! A send has one completion and a stream of its own, and the queue of a socket pumps its first send. So a send that
-//! stops before its first byte leaves no trace, and a send that stops midway says how much has left and breaks its
-//! socket. A receive waits until the socket is readable and fills the caller's memory by a direct call. Between two
-//! calls nothing in the kernel refers to a caller's memory, so a cancelled call lets go of it at once. A blocking
-//! socket stays blocking and is fed from memory.
+//! stops before its first byte leaves no trace. A send that stops midway reports how many bytes have left, and breaks
+//! its socket. A receive waits until the socket is readable and fills the caller's memory by a direct call. Between two
+//! calls nothing in the kernel refers to a caller's memory, so a cancelled call releases it at once. A blocking socket
+//! stays blocking and is fed from memory.
 //!
-//! An operation that is late, or whose call was cancelled, stays in the ring without an owner. It refers to nothing of
-//! the caller's, and there are no more of them than slots for such operations.
+//! An operation that is late, or whose call was cancelled, stays in the ring without an owner. It refers to no memory
+//! of the caller. The number of such operations is limited by their slots.
 
 mod acknowledgement;
 mod operations;

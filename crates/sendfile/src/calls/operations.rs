@@ -1,4 +1,4 @@
-//! The calls that need no socket's line: each is one operation of the ring, or two.
+//! The calls that need no queue of a socket: each is one operation of the ring, or two.
 
 use std::ffi::CString;
 use std::io;

@@ -1,4 +1,4 @@
-//! The values that calls take, and those that they answer with.
+//! The values that calls take and return.
 
 use core::ops::Range;
 use std::io;

@@ -1,9 +1,9 @@
-//! A cyclic buffer on a disk: what a stream brings is appended to a file without a name, sent from there,
+//! A cyclic buffer on a disk: the bytes of a stream are appended to a file without a name, sent from there,
 //! and given back to the file system.
 //!
-//! Nothing is overwritten, so it does not matter until when a socket refers to the pages of the file: a
-//! hole is made where bytes were released, and pages that are still on their way keep what was in them.
-//! The file has positions of the whole stream, but on the disk it has only what was not released.
+//! Nothing is overwritten, so a socket may refer to pages of the file for as long as it likes. A hole is
+//! made where bytes were released, and pages that are still on their way keep their bytes. The file has
+//! positions of the whole stream, but on the disk it has only the bytes that were not released.
 
 use core::ops::Range;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The partitions of a cyclic buffer: which bytes are in use, and what may be filled next.
+//! The partitions of a cyclic buffer: the bytes in use, and the range that is filled next.
 
 use std::collections::VecDeque;
 
