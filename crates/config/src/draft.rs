@@ -1,5 +1,4 @@
-//! A configuration as its files have it: before what is missing has been filled in, and with the places at
-//! which things were said.
+//! A configuration as its files have it: without defaults, and with the file and line of each value.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What errors of the kernel are called in messages.
+//! The names of the kernel's errors in messages.
 
 use std::io;
 

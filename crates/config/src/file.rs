@@ -1,4 +1,4 @@
-//! Makes a configuration of a TOML file, and of those that it includes.
+//! Makes a configuration of a TOML file and of the files that it includes.
 
 use core::fmt;
 use std::collections::HashMap;

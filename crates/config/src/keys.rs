@@ -1,9 +1,9 @@
 //! The keys of configuration files: their names, meanings and values.
 //!
 //! The parser, the printed configuration and `docs/configuration.md` are made of these tables. Each table has a
-//! file of its name: `keys/log.rs` has the keys of `log`. The keys that a site and its routes have in common are
-//! in `keys/shared.rs`. A key of a site or a route has an entry in such a file and a member in
-//! [`draft`](super::draft), and is carried over by [`resolve`](super::resolve).
+//! file of the same name: `keys/log.rs` has the keys of `log`. The keys that a site and its routes share are in
+//! `keys/shared.rs`. A key of a site or a route has an entry in such a file and a member in
+//! [`draft`](super::draft). [`resolve`](super::resolve) carries its value over.
 
 mod cgi;
 mod elsewhere;

@@ -1,14 +1,15 @@
 //! The configuration of the server: files are read into values, checked as a whole, and printed.
 //!
-//! [`file::load`] reads the files of an [`Environment`](file::Environment), which is all that it knows of the world,
-//! and makes a [`Config`] of them or a list of [messages](Message). [`print::to_toml`] writes it as a file again, and
+//! [`file::load`] reads the files of an [`Environment`](file::Environment), its only access to the world. It makes a
+//! [`Config`] of them or a list of [messages](Message). [`print::to_toml`] writes a `Config` as a file again, and
 //! [`reference::markdown`] writes the documentation of all keys.
 //!
-//! A file becomes a draft with places, driven by tables of keys (`keys/`), from which the printed configuration and
-//! the documentation are made, too. A route begins as a copy of what its site says. `resolve` compares the parts.
+//! The tables of keys (`keys/`) drive the parser, which makes of a file a draft with the line of each value. The
+//! printed configuration and the documentation are made of the same tables. A route begins as a copy of its site's
+//! values. `resolve` compares the parts.
 //!
-//! The questions that each request asks are here, too: the site of a host ([`site`]), the route of a path ([`route`]),
-//! the target of a redirect ([`redirect`]), the clients that a route serves ([`Access`]).
+//! The crate also answers the questions of each request: the site of a host ([`site`]), the route of a path
+//! ([`route`]), the target of a redirect ([`redirect`]), the clients that a route serves ([`Access`]).
 //!
 //! No file is opened and no clock is read. Names of drivers, links and windows are values of `ring` and `sendfile`.
 

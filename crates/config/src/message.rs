@@ -1,4 +1,4 @@
-//! Errors and warnings about a configuration file, with the line that they are about.
+//! Errors and warnings about a configuration file, each with its line.
 
 use core::fmt;
 use core::ops::Range;

@@ -1,4 +1,4 @@
-//! A value of a TOML file with its place, and conversions that report what is wrong with it.
+//! A value of a TOML file with its file and line, and conversions that report faulty values.
 
 use core::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

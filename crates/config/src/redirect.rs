@@ -1,6 +1,6 @@
-//! Finds out where a redirect leads: the targets of routes, and the files of redirects.
+//! Finds the target of a redirect: by the rules of routes, and by the files of redirects.
 //!
-//! Nothing here makes a system call.
+//! This module makes no system call.
 
 use core::ops::Range;
 

@@ -1,11 +1,11 @@
-//! The fields that servers of a route get beside those of the client, and the variables in their values.
+//! The fields that a route's upstreams get beside the fields of the client, and the variables in their values.
 //!
 //! ```text
 //! value    = *( text | "$$" | variable )
 //! variable = "$" name | "${" name "}"
 //! ```
 //!
-//! As in the target of a redirection, `$$` stands for a dollar.
+//! `$$` stands for a dollar, as in the target of a redirect.
 
 use http1::Limits;
 

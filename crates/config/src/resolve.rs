@@ -1,4 +1,4 @@
-//! Makes a configuration of what the files say, and finds what is wrong among several parts of it.
+//! Makes a configuration of the drafts, and finds contradictions between its parts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The choice of a request's route by its path, among the routes of a site.
 //!
-//! The longest path wins. Among the routes of the same path those with a pattern or a file of redirects come
-//! first, in the order of the configuration; if none of them matches and there is no other, the next shorter
-//! path is tried. A path may be closed: then it has no route, though a shorter one has.
+//! The longest path wins. Among the routes of the same path those with a pattern or a file of redirects come first, in
+//! the order of the configuration. If none of them matches and the path has no other route, the next shorter path is
+//! tried. A closed path has no route, even if a shorter path has one.
 
 use core::cmp::Ordering;
 use std::sync::Arc;

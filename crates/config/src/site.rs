@@ -1,9 +1,9 @@
 //! The choice of a request's site by its host, among the sites of a listener.
 //!
 //! The hosts of a site are names (`example.org`), IP addresses (`192.0.2.1`, `[2001:db8::1]`) and
-//! wildcards (`*.example.org`). A wildcard covers all names below its own, at any depth, but not that
-//! name itself. A request goes to the site that has its host, else to the site with the longest
-//! wildcard that covers the host, else to the default site.
+//! wildcards (`*.example.org`). A wildcard covers all names below its own, at any depth, but not that name
+//! itself. A request goes to the site that has its host, or else to the site with the longest wildcard that
+//! covers the host, or else to the default site.
 //!
 //! Reading list: RFC 9110 §4.2.3 and §7.2, RFC 3986 §3.2.2, RFC 1035 §2.3.4.
 

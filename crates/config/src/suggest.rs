@@ -1,4 +1,4 @@
-//! Finds the name that was probably meant.
+//! Finds the name that a user probably meant.
 
 /// Returns the name that is most similar to a text, if one is similar enough: at most a third of its
 /// characters differ.

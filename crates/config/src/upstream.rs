@@ -1,4 +1,4 @@
-//! The servers behind this one: where they are, and how requests are passed on to them.
+//! The upstreams: their addresses, and the rules for requests that are passed on to them.
 
 use core::fmt;
 use core::net::{Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Configurations as files have them, without a file system.
+//! Configurations as in files, without a file system.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
