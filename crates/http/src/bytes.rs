@@ -1,7 +1,8 @@
 //! Classes of bytes, and the few loops over bytes that the parsers of every version need.
 //!
-//! One table answers "may this byte stand here?" for every grammar rule. A row is built at compile
-//! time from the rules as the RFCs write them, so the table cannot drift from its documentation.
+//! One table answers "may this byte stand here?" for every grammar rule. Its rows are built at
+//! compile time from the rules as the RFCs write them, so the table cannot differ from its
+//! documentation.
 
 use alloc::vec::Vec;
 

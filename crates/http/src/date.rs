@@ -1,7 +1,7 @@
 //! Dates as HTTP writes them, to and from seconds since 1970-01-01T00:00:00Z.
 //!
 //! Reading list: RFC 9110 §5.6.7. The crate `httpdate` does the same but needs `std` and its clock
-//! type; this module works on numbers and is told what time it is.
+//! type; this module works on numbers and gets the time as an argument.
 //!
 //! Times count as POSIX does, without leap seconds. The calendar is the proleptic Gregorian one,
 //! years 0 to 9999.

@@ -1,4 +1,4 @@
-//! The request fields that the server looks at, and their places in a head.
+//! The request fields that the server reads, and their places in a head.
 //!
 //! Reading list: RFC 9110 §5.
 

@@ -1,4 +1,4 @@
-//! How much content follows the head of a message, as far as the head tells.
+//! The length of the content behind the head of a message, as far as the head gives it.
 //!
 //! Reading list: RFC 9110 §6.4, §8.6, §9.3.6.
 

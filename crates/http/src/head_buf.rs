@@ -1,6 +1,6 @@
 //! The head of a request that waits.
 //!
-//! Reading list: [`Head`], of which it is what `PathBuf` is of `Path`.
+//! Reading list: [`Head`], to which it is as `PathBuf` to `Path`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

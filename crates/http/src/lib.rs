@@ -1,15 +1,15 @@
 //! HTTP semantics: the meaning of messages, whatever the version that carries them.
 //!
-//! A parser of some version makes a [`Head`] of a request. With it this crate turns the path of a URL
-//! into the name of a file ([`path`]), chooses among stored encodings ([`encoding`]) and kinds of
-//! listings ([`negotiate`]), evaluates preconditions and ranges ([`mod@plan`]), and describes the head of
-//! the response ([`ResponseHead`]), which the writer of that version sends. A request that waits is
-//! kept as a [`HeadBuf`]. The crate `http1` has the parser and the writer of HTTP/1.
+//! The parser of a version makes a [`Head`] of a request. This crate then turns the path of a URL into
+//! the name of a file ([`path`]). It chooses among stored encodings ([`encoding`]) and kinds of listings
+//! ([`negotiate`]), and evaluates preconditions and ranges ([`mod@plan`]). It describes the head of the
+//! response ([`ResponseHead`]), which the writer of that version sends. A request that waits is kept as a
+//! [`HeadBuf`]. The crate `http1` has the parser and the writer of HTTP/1.
 //!
 //! The crate does no I/O, opens no files and reads no clock; time is an argument, in Unix seconds.
 //!
-//! Wishes are read leniently: a range, a date or a preference that makes no sense is ignored, as RFC
-//! 9110 asks. Values that are written cannot end their line, whatever they hold.
+//! Wishes are read leniently: a range, a date or a preference that makes no sense is ignored, as RFC 9110
+//! asks. No written value can end its line, even if it contains line breaks.
 //!
 //! # Reading list
 //!

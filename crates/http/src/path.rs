@@ -2,9 +2,9 @@
 //!
 //! Reading list: RFC 3986 §2, §3.3, §5.2.4, §6.2.2.
 //!
-//! Names are bytes, as in Linux: any but NUL and the slash. A backslash is an ordinary byte and no
-//! separator, on the way in and out. This module looks at no file system: the code that opens a file
-//! must keep symbolic links beneath the root (`openat2(2)`, `RESOLVE_BENEATH`).
+//! Names are bytes, as in Linux: any but NUL and the slash. A backslash is an ordinary byte and no separator, in both
+//! directions. This module accesses no file system: the code that opens a file must keep symbolic links beneath the
+//! root (`openat2(2)`, `RESOLVE_BENEATH`).
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Byte ranges: from the value of `Range` to what is sent.
+//! Byte ranges: from the value of `Range` to the ranges that are sent.
 //!
 //! Reading list: RFC 9110 §14, §15.3.7, §15.5.17, §17.15.
 

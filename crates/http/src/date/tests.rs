@@ -1,4 +1,4 @@
-//! The three formats, the calendar, and what is no date.
+//! The three formats, the calendar, and texts that are no dates.
 
 use alloc::borrow::ToOwned;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! Heads made by a parser as plain as can be, which is not that of HTTP/1.
+//! Heads made by the plainest possible parser, which is not the parser of HTTP/1.
 
 use alloc::format;
 use alloc::string::String;
