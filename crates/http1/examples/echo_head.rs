@@ -1,5 +1,5 @@
-//! Parses requests from standard input, or built-in ones if that is a terminal or empty, and says
-//! what a server would do.
+//! Parses requests from standard input, and prints the decisions of a server. If the input is empty
+//! or a terminal, it parses built-in requests.
 //!
 //! ```text
 //! printf 'GET / HTTP/1.1\r\nHost: a\r\nRange: bytes=-5\r\n\r\n' |

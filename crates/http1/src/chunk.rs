@@ -2,8 +2,8 @@
 //!
 //! Reading list: RFC 9112 §7.1.
 //!
-//! As in [`request`](crate::request), the verdict does not depend on how the bytes were cut, and is
-//! given as early as it can be.
+//! As in [`request`](crate::request), the cuts between the received pieces do not change the verdict.
+//! The verdict comes as early as possible.
 
 use http::bytes::{self, HEX};
 use http::{Reject, Status};

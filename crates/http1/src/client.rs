@@ -1,5 +1,5 @@
-//! The client's side of a connection: which bytes answer the request, and when the connection may
-//! take another.
+//! The client's side of a connection: it finds the bytes of the response, and says when the connection
+//! may take another request.
 //!
 //! Reading list: RFC 9112 §6.3, §9; RFC 9110 §15.2 (interim responses).
 

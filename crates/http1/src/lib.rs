@@ -1,16 +1,17 @@
 //! The wire of HTTP/1.0 and 1.1: bytes in, events out, and heads written.
 //!
-//! A server's connection is [`server::Connection`]: it follows pipelined requests, whose heads
-//! [`request`] parses, and skips or decodes their bodies. A client's is [`client::Connection`], with
-//! the parser of [`response`] heads. [`mod@write`] writes the heads of both, and the lines around
-//! chunks. The meaning of a message, whatever the version, is in the crate `http`, on which this one
-//! builds.
+//! A server's connection is [`server::Connection`]: it follows pipelined requests, parses their
+//! heads with [`request`], and skips or decodes their bodies. A client's connection is
+//! [`client::Connection`], with the parser of [`response`] heads. [`mod@write`] writes the heads of
+//! both, and the lines around chunks. The meaning of a message, in any version, is in the crate
+//! `http`, on which this crate builds.
 //!
-//! It does no I/O and reads no clock.
+//! This crate does no I/O and reads no clock.
 //!
 //! Framing is read strictly: a message that two readers could understand differently is refused,
-//! because that difference is how requests are smuggled. The reason is in the
-//! [`Reject`](http::Reject) of a request or the [`Fault`](response::Fault) of a response. Nothing that a peer sends makes the parser allocate.
+//! because such differences are how requests are smuggled. The [`Reject`](http::Reject) of a request
+//! or the [`Fault`](response::Fault) of a response has the reason. Nothing that a peer sends makes
+//! the parser allocate.
 //!
 //! # Reading list
 //!

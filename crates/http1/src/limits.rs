@@ -1,4 +1,4 @@
-//! The bounds of what a peer may send, in one place.
+//! The limits of the messages that a peer may send, in one place.
 
 use http::Head;
 

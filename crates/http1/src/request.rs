@@ -4,8 +4,8 @@
 //!
 //! # Strictness
 //!
-//! RFC 9112 lets a recipient be lenient in places; this parser is not, because requests are smuggled
-//! through the gap between two readers of the same bytes (RFC 9112 §11.2). In particular
+//! RFC 9112 lets a recipient be lenient in places. This parser is strict, because requests are smuggled through the
+//! difference between two readers of the same bytes (RFC 9112 §11.2). In particular
 //!
 //! - a line ends in CR LF; a lone LF is refused although §2.2 permits to accept it,
 //! - the parts of the request line are separated by exactly one space,
@@ -15,8 +15,8 @@
 //!
 //! Up to [`EMPTY_LINES_MAX`] empty lines before the request line are passed over, as §2.2 asks.
 //!
-//! The verdict never depends on how the bytes were cut into packets. A fault of one line is reported as
-//! soon as the line shows it; fields that contradict each other are reported at the end of the head.
+//! The cuts between packets never change the verdict. A fault of one line is reported as soon as the line shows it;
+//! fields that contradict each other are reported at the end of the head.
 
 use http::bytes::{self, HOST, PATH, QUERY, TOKEN};
 use http::{Field, FieldIndex, Framing, Head, Method, Reject, Status, Target, Version};

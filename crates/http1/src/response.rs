@@ -2,16 +2,16 @@
 //!
 //! Reading list: RFC 9112 §4–§6 and §9.3 and §11, RFC 9110 §5, §15.
 //!
-//! Where two readers could find different ends of a response, it is refused: a proxy would give the answer to one
-//! request to another client. In particular
+//! A response is refused if two readers could find different ends of it: a proxy would send the response to one request
+//! to another client. In particular
 //!
 //! - all values of `Content-Length` are the same, and none is sent together with `Transfer-Encoding`,
 //! - the only transfer coding is `chunked`, and HTTP/1.0 has none,
 //! - no CR is without LF, and no field of the framing is malformed.
 //!
-//! A head that is only odd is understood, because a proxy that refuses it hides an answer: a 204 that announces a body
-//! ends with its head all the same (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
-//! well-formed. The connection takes no other request behind an odd head.
+//! A head that is only odd is understood, because a proxy that refuses it hides a response. A 204 that announces a body
+//! still ends with its head (RFC 9112 §6.3 item 1), and the module `tolerant` lists the lines that need not be
+//! well-formed. The connection takes no other request after an odd head.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

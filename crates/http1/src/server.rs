@@ -1,5 +1,4 @@
-//! The server's side of a connection: which bytes are a head, which belong to a body, and when it
-//! is over.
+//! The server's side of a connection: it finds the heads and the bodies of requests, and the end of the connection.
 //!
 //! Reading list: RFC 9112 §6, §9; RFC 9110 §10.1.1.
 

@@ -1,5 +1,5 @@
 //! The parts that tests of requests and of responses share: tables, messages that are nearly right, and
-//! bytes that arrive in pieces.
+//! messages that arrive in pieces.
 
 use alloc::string::String;
 use alloc::vec::Vec;

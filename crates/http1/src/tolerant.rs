@@ -1,9 +1,9 @@
-//! Lines of servers that are not well-formed and have one meaning all the same.
+//! Lines of servers that are malformed but have only one meaning.
 //!
 //! Reading list: RFC 9112 §2.2, §5.1, §5.2, §7.1.1; RFC 9110 §5.5.
 //!
-//! Only the client's side comes here, and only with a line that the strict parser has refused. A proxy that answers
-//! 502 because of such a line hides a response that its client would have understood:
+//! Only the client's side uses this module, and only for a line that the strict parser has refused. A proxy that
+//! responds with 502 because of such a line hides a response that its client would have understood:
 //!
 //! | line | reading |
 //! |---|---|
@@ -14,9 +14,9 @@
 //! | no field: no colon, or a name that is no token | it is left out |
 //! | spaces behind a chunk-size | they are left out |
 //!
-//! Lines are refused that two readers may understand differently: a CR without LF, NUL, a line of spaces, and a line
-//! that is, or looks like, a field of the framing and has more wrong than its end. A connection on which one of these
-//! lines came takes no other request, so that a server that has meant something else cannot answer it.
+//! Lines that two readers may understand differently are refused: a CR without LF, NUL, and a line of spaces. A line
+//! that is, or looks like, a field of the framing is refused if more than its end is wrong. A connection with such a
+//! line takes no other request, so that bytes of a misunderstood response cannot become the response to the next one.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;

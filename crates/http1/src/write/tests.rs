@@ -1,4 +1,4 @@
-//! Heads as they are written, and values that try to be more than values.
+//! Heads as they are written, and values that contain more than a value.
 
 use alloc::string::String;
 
