@@ -1,5 +1,5 @@
-//! The connection to an application: which bytes answer the request, and when the connection may take
-//! another.
+//! The connection to an application: it finds the bytes of the response, and says when the connection may take another
+//! request.
 //!
 //! Reading list: FastCGI 1.0 §3.3, §3.5, §4, §5.3, §5.5, §6.2.
 

@@ -2,20 +2,20 @@
 //! responder: bytes in, events out, and requests written.
 //!
 //! A connection to an application is a [`Connection`]: it reads the records of one response after
-//! another. [`mod@write`] writes the records of requests. The meaning of what they carry, which is that of
-//! CGI (RFC 3875), is not known here.
+//! another. [`mod@write`] writes the records of requests. This crate does not know the meaning of their content,
+//! which CGI defines (RFC 3875).
 //!
-//! It does no I/O and reads no clock. Nothing that an application sends makes it allocate: content is
-//! borrowed from the input, and of a record that is cut only the header is kept.
+//! It does no I/O and reads no clock. Nothing that an application sends makes it allocate: content is borrowed
+//! from the input, and of an incomplete record only the header is kept.
 //!
-//! Records are read strictly. A record of another version, of another request, of a kind that
-//! an application does not send, or behind the end of its stream is a [`Fault`]: the connection is of no
-//! more use.
+//! Records are read strictly. A record is a [`Fault`] if it has another version or another request id, if
+//! applications do not send its kind, or if it follows the end of its stream. After a fault the connection is of
+//! no more use.
 //!
-//! There is one request at a time on a connection. Few applications can take more (php-fpm refuses them), and a
-//! response that is taken slowly would hold up the others. Each of them has an [id](RequestId) of its own, which
-//! applications repeat (php-fpm, libfcgi and Go's `net/http/fcgi` do): what one sends behind its response is a fault, and
-//! not the response to the next request.
+//! A connection has one request at a time. Few applications can take more (php-fpm refuses them), and a response
+//! that is taken slowly would block the others. Each request has its own [id](RequestId), which applications
+//! repeat (php-fpm, libfcgi and Go's `net/http/fcgi` do). So bytes that an application sends after its response
+//! are a fault, and never the response to the next request.
 //!
 //! # Reading list
 //!

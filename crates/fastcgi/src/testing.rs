@@ -1,4 +1,4 @@
-//! Records as a plain reader finds them, and as a plain writer makes them.
+//! A plain reader and a plain writer of records, for tests.
 
 use alloc::vec::Vec;
 

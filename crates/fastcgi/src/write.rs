@@ -2,9 +2,9 @@
 //!
 //! Reading list: FastCGI 1.0 §3.3, §3.4, §5.1 to §5.4, §6.2.
 //!
-//! A request is [`begin_request`], [`params`], [`stdin`] as often as there is content, and [`stdin_end`], all with its id.
-//! Records have no padding: it would let an application read aligned words, which none does, and cost
-//! bytes.
+//! A request is [`begin_request`], [`params`], [`stdin`] once for each piece of content, and [`stdin_end`], all with
+//! its id. Records have no padding. Padding would let an application read aligned words, which none does, and would
+//! cost bytes.
 
 use alloc::vec::Vec;
 

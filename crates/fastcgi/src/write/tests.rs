@@ -1,4 +1,4 @@
-//! Requests, and what a plain reader makes of them.
+//! Requests, as a plain reader understands them.
 
 use alloc::vec;
 
