@@ -5,7 +5,7 @@
 //! value     = '"' … '"' | "'" … "'" | "`" … "`" | word
 //! ```
 //!
-//! Within quotes, a backslash before the quote stands for the quote alone.
+//! Within quotes, a backslash before the quote stands for the quote itself.
 
 /// Values that a directive has at most.
 const VALUES_MAX: usize = 3;

@@ -1,4 +1,4 @@
-//! Goes through a template for one request.
+//! Evaluates a template for one request.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

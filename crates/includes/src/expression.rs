@@ -6,7 +6,7 @@
 //! variable  = "$" name | "${" name "}"
 //! ```
 //!
-//! An operand alone holds if it is not empty. `\$` and `\\` stand for the second character.
+//! An operand without an operator is true if it is not empty. `\$` and `\\` stand for the second character.
 
 use super::directive::is_quote;
 use super::fault::Fault;

@@ -1,4 +1,4 @@
-//! What can be wrong with a directive.
+//! The faults of a directive.
 
 /// The reason why an error message stands in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

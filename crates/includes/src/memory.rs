@@ -1,4 +1,4 @@
-//! The memory of the pages of one response: what they have set, and what waits to be sent.
+//! The memory of the pages of one response: the variables that they set, and the bytes that wait to be sent.
 
 use core::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Finds the directives in the bytes of a file, in whatever pieces these come.
+//! Finds the directives in the bytes of a file, however these are cut into pieces.
 
 use core::ops::Range;
 

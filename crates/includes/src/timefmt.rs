@@ -1,4 +1,4 @@
-//! Times in the form that a page demands, as `strftime(3)` writes them in the locale C. All are in UTC.
+//! Times in the format that a page requests, as `strftime(3)` writes them in the locale C. All are in UTC.
 
 use core::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The variables that a page finds set.
+//! The variables that are set when a page begins.
 
 use core::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The work of a page: how much of it is done between two looks at the clock.
+//! The work of a page: the amount between two looks at the clock.
 
 use super::fault::Fault;
 
