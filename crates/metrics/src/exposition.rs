@@ -1,6 +1,6 @@
 //! Prometheus' text format 0.0.4: the numbers of all workers added up, part by part.
 //!
-//! Names are those of OpenTelemetry where it has them, in the form that Prometheus gives them: dots become
+//! Names are those of OpenTelemetry if it has them, in the form that Prometheus gives them: dots become
 //! underscores, and the unit comes last. A site is the `server.address` of its requests: "the primary
 //! server name of the matched virtual host".
 

@@ -1,7 +1,7 @@
 //! Counters and histograms that one thread writes and others read.
 //!
-//! Relaxed loads and stores of one writer need no locked instruction: on the machines that samum runs on
-//! they are plain moves. A reader sees each number as it is or shortly was, and never a smaller one than
+//! Relaxed loads and stores of one writer need no locked instruction: on the processors that samum runs on
+//! they are plain moves. A reader sees each number as it is or shortly was, and never a smaller number than
 //! before.
 
 use core::sync::atomic::{AtomicU64, Ordering};

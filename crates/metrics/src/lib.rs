@@ -1,12 +1,12 @@
-//! Counts what all workers do, for Prometheus.
+//! Counts the work of all workers, for Prometheus.
 //!
-//! Each worker has `Meters`, to which it alone writes, without locks. What they show is shared: a scrape
+//! Each worker has `Meters`, to which it alone writes, without locks. Their numbers are shared: a scrape
 //! adds up the numbers of all workers (`Metrics::exposition`). The numbers of requests are exact at any
-//! time; the others are those of each worker's last turn, so an idle worker has none that are not
-//! shown.
+//! time. The other numbers are written at the end of each worker turn, so an idle worker has no
+//! unwritten ones.
 //!
-//! Labels have values of the configuration and of fixed tables only, so clients cannot make series. A
-//! series (site, method, status) is made when a request has its labels.
+//! The values of labels come only from the configuration and from fixed tables, so clients cannot make
+//! series. A series (site, method, status) is made at the first request with its labels.
 //!
 //! Reading list: OpenTelemetry's semantic conventions for HTTP metrics, and its rules for names in
 //! Prometheus; Prometheus' text format 0.0.4.

@@ -1,4 +1,4 @@
-//! The numbers of requests, by site, method and status: what one worker writes.
+//! The numbers of requests, by site, method and status. One worker writes them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
