@@ -1,10 +1,10 @@
-//! Chooses the server of an upstream that is asked next: by turn, by the fewest exchanges, or by consistent
-//! hashing with bounded loads.
+//! Chooses the next server of an upstream: by turn, by the fewest exchanges, or by consistent hashing with
+//! bounded loads.
 //!
 //! Reading list: "Consistent Hashing with Bounded Loads" (Mirrokni, Thorup, Zadimoghaddam 2016); "A
-//! Name-Based Mapping Scheme for Rendezvous" (Thaler, Ravishankar 1996), which is the consistent hashing used
-//! here: each server has a score for each key, and the highest score wins. It needs no table, and the keys of
-//! a server that is full or down are spread over all others.
+//! Name-Based Mapping Scheme for Rendezvous" (Thaler, Ravishankar 1996). The second is the consistent hashing
+//! used here: each server has a score for each key, and the highest score wins. It needs no table, and the keys
+//! of a server that is full or down are spread over all others.
 //!
 //! A choice looks at each server once and allocates nothing. Each worker has a balancer of its own and counts
 //! its own exchanges only, so counts need no atomics; all workers give one key to the same server.

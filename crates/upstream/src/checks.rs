@@ -1,7 +1,8 @@
-//! A worker's questions that find out whether servers are up.
+//! A worker's checks, which find out whether servers are up.
 //!
-//! Each has a link of its own, which is closed after the head of the response. The worker that takes a check
-//! first when it is due ([`Health::take_check`](super::health::Health::take_check)) asks for all workers.
+//! Each check has a link of its own, which is closed after the head of the response. When a check is due,
+//! the worker that takes it first ([`Health::take_check`](super::health::Health::take_check)) makes it for
+//! all workers.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A worker's choice of a server for each try of a request.
 //!
-//! Joins what the pure modules decide: a server that [`health`](super::health) lets pass is chosen by
-//! [`balance`](super::balance); a further try needs the budget of [`retries`](super::retries).
+//! Combines the decisions of the pure modules: [`balance`](super::balance) chooses among the servers that
+//! [`health`](super::health) lets pass, and a further try needs the budget of [`retries`](super::retries).
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Decides whether a server is to be asked, by what became of the requests and checks before.
+//! Decides whether requests go to a server, by the results of earlier requests and checks.
 //!
 //! ```text
 //!            `max_fails` requests in a row fail, or `fall` checks
@@ -8,11 +8,11 @@
 //!            a request succeeds, or `rise` checks pass; a growing share for `slow_start`
 //! ```
 //!
-//! The share of a server grows in the same way if it joins others that have requests already.
+//! The share of a server grows in the same way if it joins servers that have requests already.
 //!
-//! All workers share the health of a server, because what one of them has learned spares the requests of the
-//! others. As long as nothing is wrong with a server, this costs a worker one load per choice and one per
-//! response; the lock is for servers with failures.
+//! All workers share the health of a server, so a failure that one worker has seen spares the requests of the
+//! others. While a server has no failures, this costs a worker one load per choice and one per response. The
+//! lock is for servers with failures.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

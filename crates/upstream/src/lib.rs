@@ -1,12 +1,10 @@
-//! The servers behind this one, and a worker's connections to them.
+//! The upstreams, and a worker's connections to their servers.
 //!
-//! An [`Upstream`] has the servers of one route; all workers share it. [`Links`] are the connections of one
-//! handler of one worker: each serves one request at a time, and is kept for the next one if the server
-//! lets it persist.
+//! An [`Upstream`] has the servers of one route; all workers share it. [`Links`] are the connections of one handler of
+//! one worker. Each link serves one request at a time, and is kept for the next one if the server lets it persist.
 //!
-//! A link is kept for the next request if nothing is left on it, nor in its socket behind a response that was pulled.
-//! Of a request that may be sent again the first 64 KiB of its body are held until the response begins, and its client
-//! is charged for them.
+//! A link is kept if no bytes are left on it, and none in its socket after a pulled response. If a request may be sent
+//! again, the first 64 KiB of its body are held until the response begins, and its client is charged for them.
 
 #![forbid(unsafe_code)]
 

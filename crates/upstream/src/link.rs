@@ -1,7 +1,7 @@
-//! One connection to a server: it is made, it sends what its queue has, and it receives while that is wanted.
+//! One connection to a server: it connects, sends the bytes of its queue, and receives while bytes are wanted.
 //!
-//! What a server sends comes through the ring, in small buffers, or is *pulled* by direct calls to where it
-//! is wanted: long contents are.
+//! Bytes from a server come through the ring, in small buffers. The bytes of a long content are *pulled*: direct calls
+//! receive them into their destination.
 
 use std::io;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Resolves the names of servers, on a thread of its own: `getaddrinfo(3)` sleeps as long as it likes.
+//! Resolves the names of servers, on a thread of its own, because `getaddrinfo(3)` sleeps without a limit.
 //!
 //! One thread resolves the names of all routes, one after the other, for all workers; it exists as long as
-//! there are names. Workers look at a counter to see whether the addresses of a name have changed. Addresses
-//! that were found stay until others are found, so servers are not lost because a name server is down. A name
-//! that was never resolved has no servers; its requests are answered with an error until it has.
+//! there are names. Workers read a counter to learn whether the addresses of a name have changed. Found
+//! addresses stay until others are found, so a failed name server loses no servers. A name that was never
+//! resolved has no servers, and its requests get an error until then.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,11 +1,11 @@
 //! Decides whether a request may be sent once more, to another server or through another link.
 //!
-//! Reading list: RFC 9110 §9.2.2 (idempotent methods); RFC 9112 §9.3.1 (retrying requests); Finagle's retry
-//! budget, from which the numbers are.
+//! Reading list: RFC 9110 §9.2.2 (idempotent methods); RFC 9112 §9.3.1 (retrying requests); Finagle's retry budget,
+//! the source of the numbers.
 //!
-//! Pure. A request that changes something is never sent twice once a server may have seen a byte of it. And
-//! retries have a budget: when all servers fail, each request would be sent several times and keep servers
-//! down that are too busy.
+//! Pure. A request with side effects is never sent twice once a server may have seen a byte of it. Retries have a
+//! budget: when all servers fail, retries without a limit would multiply the requests, and keep overloaded servers
+//! down.
 
 use http::Method;
 use ring::Time;

@@ -1,4 +1,5 @@
-//! Servers that join others, as a worker chooses among them: at further addresses of a name, and by a reload.
+//! Servers that join others, by further addresses of a name or by a reload, and the choices of a worker among
+//! them.
 
 use super::*;
 use config::HealthRules;
