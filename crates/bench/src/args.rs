@@ -1,4 +1,4 @@
-//! The arguments that several subcommands have, and what they mean.
+//! The arguments that several subcommands share, and their meaning.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The clock: what it costs to ask, and how fast the machine is just now.
+//! The clock: the cost of a reading, and the present speed of the machine.
 
 use core::hint::black_box;
 use std::time::Instant;

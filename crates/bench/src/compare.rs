@@ -1,8 +1,8 @@
-//! Two runs side by side: ratios of what was measured at the same step, and which of them are more than
+//! Two runs side by side: the ratios of their values at the same step, and which ratios are more than
 //! noise. Pure.
 //!
-//! Only steps that both runs have are compared, each with its own: a series that went further in one run
-//! would else be slower there. The median of those ratios counts.
+//! Each step is compared only with the same step of the other run. Otherwise a series that went further in
+//! one run would be slower there. The median of these ratios counts.
 
 use core::fmt::Write as _;
 

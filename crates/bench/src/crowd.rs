@@ -1,8 +1,8 @@
 //! `samum-bench crowd`: as many connections as a server can hold, from one interface.
 //!
 //! The clients are a stack of our own on the interface, because a kernel has neither the memory nor the ports
-//! for a million sockets. They open their connections, wait, and at the end each of them sends a request.
-//! Before and after that, clients that come new are measured.
+//! for a million sockets. They open their connections, wait, and at the end each of them sends a request. New
+//! clients are measured before and after the wait.
 
 use core::fmt;
 use core::mem;

@@ -1,9 +1,9 @@
 //! Ways to wait for events: N idle descriptors, k active ones, and what a wake-up costs.
 //!
-//! Two figures for each way and each N. *Wake-up*: a thread sleeps in the call, another one writes to one
-//! descriptor; nanoseconds from before the write until the sleeper has the event. *CPU per event*: k
-//! descriptors are made ready, and then asked for; CPU nanoseconds of one thread for asking, over k:
-//! for each N with k = 16, and for each k beside one N.
+//! Each way has two figures for each N. *Wake-up*: a thread sleeps in the call, another one writes to one
+//! descriptor. The figure is the nanoseconds from before the write until the sleeper has the event. *CPU
+//! per event*: k descriptors are made ready, and one thread asks for them. The figure is its CPU
+//! nanoseconds, divided by k: for each N with k = 16, and for each k at one N.
 
 mod overflow;
 mod ways;

@@ -1,15 +1,14 @@
-//! Which curve is it: constant, logarithmic, linear or worse? Pure.
+//! Finds the curve of a growth: constant, logarithmic, linear or worse. Pure.
 //!
-//! 1. The points are cut into bins along the steps, narrow at the beginning where a logarithm bends;
-//!    each becomes the median of its values: outliers count as one point each, however far out.
-//! 2. Each candidate `a + b·f(x)` is fitted to the medians by least squares, weighted by how sure each
-//!    median is, and scored by leaving each bin out in turn (PRESS, Allen 1974).
-//! 3. The better score wins, but the simpler curve is kept where the other gains little, and what
-//!    grows by less than [`GROWTH_MIN`] over the whole range is constant: caches and frequency do as
-//!    much.
-//! 4. What a single step up explains much better than any curve is a step, even if only the last bin
-//!    lies above it. What grew by more than [`GROWTH_MIN`] and fits nothing is never constant.
-//! 5. The same is done with resampled bins; how often they agree is the confidence.
+//! 1. The points are cut into bins along the steps, narrow at the beginning where a logarithm bends. Each
+//!    bin becomes the median of its values, so an outlier counts as one point at any distance.
+//! 2. Each candidate `a + b·f(x)` is fitted to the medians by least squares, weighted by the certainty of
+//!    each median. It is scored by leaving each bin out in turn (PRESS, Allen 1974).
+//! 3. The better score wins, but the simpler curve is kept if the other gains little. A growth by less
+//!    than [`GROWTH_MIN`] over the whole range is constant, because caches and frequency cause as much.
+//! 4. Points that a single step up explains much better than any curve are a step, even if only the last
+//!    bin lies above it. A growth by more than [`GROWTH_MIN`] that fits no curve is never constant.
+//! 5. The same is done with resampled bins; the share that agrees is the confidence.
 //! 6. The last bin is wide, so it is searched for a step within, unless a curve is sure already.
 
 use core::fmt;

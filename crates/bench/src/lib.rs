@@ -1,6 +1,5 @@
-//! Benchmarks of operating systems and servers. A test does a thing N times, times each step, plots
-//! the latency of step i against i, and classifies the growth (the method of von Leitner, "Scalable
-//! Network Programming", 2003).
+//! Benchmarks of operating systems and servers. A test does a thing N times, times each step, plots the latency of step
+//! i against i, and classifies the growth. The method is von Leitner's ("Scalable Network Programming", 2003).
 //!
 //! ```text
 //!   os, events, ...      tests: values with a title and a way to run
@@ -14,8 +13,8 @@
 //!  report, compare       pure: one HTML page, one table of ratios
 //! ```
 //!
-//! [`instructions`] stands beside this: it counts the instructions of `samum` for one request, and keeps a table instead
-//! of runs.
+//! [`instructions`] is separate: it counts the instructions of `samum` for one request, and keeps a table instead of
+//! runs.
 //!
 //! Everything that is printed or drawn is made from a [`Run`] alone, so a directory that was written
 //! on another machine can be summarized, plotted and compared like a new one.

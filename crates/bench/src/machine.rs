@@ -1,4 +1,4 @@
-//! What was measured on: kernel, CPUs, memory, limits, settings, and how quiet the machine was.
+//! The machine of a run: kernel, CPUs, memory, limits, settings, and how quiet it was.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! What was measured: the commit of the tree, and a hash of each program and library of ours. Without
-//! them a figure could not be traced to the samum that produced it.
+//! The origin of figures: the commit of the tree, and a hash of each program and library of ours.
+//! With these a figure can be traced to the samum that produced it.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,5 +1,5 @@
 //! Pictures as SVG: a dot per step, and the medians along them as a line with markers. Systems differ
-//! by marker, dash and shade, so that a print in black and white still tells them apart. Pure.
+//! by marker, dash and shade, so they can be told apart in a black-and-white print. Pure.
 
 use core::fmt::Write as _;
 use core::ops::Range;

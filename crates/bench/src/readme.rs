@@ -1,10 +1,10 @@
-//! The tables of README.md and docs/measurements.md, made from runs alone: what `samum-bench readme` prints. Pure.
+//! The tables of README.md and docs/measurements.md, made from runs alone. `samum-bench readme` prints them. Pure.
 //!
-//! A table shows how servers differ, so what shows no difference is not in it. Every cell is the median of
-//! the rounds with least and greatest behind it. A cell is *ranked* when its rounds tell it from those of
-//! the server that its row is compared with ([`is_ranked_against`]); others are marked. A column or a row in which
-//! nothing is ranked is left out, and named below the table; but not where the question is what something costs,
-//! for "nothing that could be measured" is an answer. Of a closed loop there are no latencies.
+//! A table shows how servers differ, so it leaves out equal results. Every cell is the median of the rounds, followed
+//! by the least and the greatest. A cell is *ranked* when its rounds differ enough from those of the server that its
+//! row is compared with ([`is_ranked_against`]); other cells are marked. A column or a row without ranked cells is left
+//! out, and named below the table. It stays if the question is the cost of something, because "nothing that could be
+//! measured" is a result, too. A closed loop has no latencies.
 //!
 //! [`is_ranked_against`]: crate::spread::Spread::is_ranked_against
 

@@ -1,5 +1,5 @@
 //! A page for one run or several: HTML with the pictures inside, which needs no network and no script.
-//! Beside it, for one run, summary.md and the pictures as files.
+//! For one run, summary.md and the pictures are written as files, too.
 
 use core::fmt::Write as _;
 use std::path::Path;

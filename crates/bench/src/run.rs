@@ -1,5 +1,5 @@
-//! What a run is, and the directory that keeps it: `meta.json` says what was measured where,
-//! `raw.csv` holds every number. All else is made from these two.
+//! A run, and the directory that keeps it: `meta.json` has the machine and the tests, `raw.csv` has every number. All
+//! output is made from these two files.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind};

@@ -1,5 +1,4 @@
-//! The same figure measured several times: what is shown of it, and when two such figures may be ranked.
-//! Pure.
+//! The same figure measured several times: its print form, and the condition for ranking two such figures. Pure.
 //!
 //! The median of several rounds is shown with the least and the greatest. Two systems are ranked only if their rounds
 //! do not overlap and the medians differ by more than the rounds of either.

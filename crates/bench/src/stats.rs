@@ -1,4 +1,4 @@
-//! Medians, quantiles and spread, and how sure one can be of them. Pure; nothing is ever dropped.
+//! Medians, quantiles and spread, and their certainty. Pure; no value is ever dropped.
 
 /// A count as a number to reckon with: exact below 2^53, which no count here reaches.
 #[allow(clippy::cast_precision_loss, reason = "as documented")]

@@ -1,4 +1,4 @@
-//! Tests as values, and what runs a row of them: recorder, progress, ctrl-C, noise before and after.
+//! Tests as values, and the code that runs several: recorder, progress, ctrl-C, noise before and after.
 
 use core::time::Duration;
 use std::io::{IsTerminal as _, stderr};

@@ -1,4 +1,4 @@
-//! Verdicts: what the figures of a run say, as a table. Pure.
+//! Verdicts: the conclusions from the figures of a run, as a table. Pure.
 
 use core::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! System calls that no safe function covers: all of this crate's `unsafe`, behind types that own what
-//! they make and take it back when dropped.
+//! System calls that no safe function covers. All of this crate's `unsafe` is here, behind types that
+//! own their resources and free them when dropped.
 
 pub(crate) mod memory;
 pub(crate) mod process;

@@ -1,4 +1,4 @@
-//! The units of values, how people read them, and which of two values is better. Pure.
+//! The units of values, their print forms, and which of two values is better. Pure.
 
 use serde::{Deserialize, Serialize};
 

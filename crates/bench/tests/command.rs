@@ -1,4 +1,4 @@
-//! The command as people run it: suites in quick mode, ctrl-C, reports, comparisons, bad arguments.
+//! The command as users run it: suites in quick mode, ctrl-C, reports, comparisons, bad arguments.
 
 use core::time::Duration;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `samum-bench disk`: every strategy delivers every byte, and the command does what it says.
+//! `samum-bench disk`: every strategy delivers every byte, and the command keeps its promises.
 
 use core::time::Duration;
 use std::fs;

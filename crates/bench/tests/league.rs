@@ -1,5 +1,5 @@
-//! The league and `http` as commands: what they write, with samum and whatever other servers there
-//! are. Nothing here is about who is faster.
+//! The league and `http` as commands: their output, with samum and the other servers of this machine. No test compares
+//! speeds.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! README.md and docs/measurements.md have no figure that a kept run does not support: their tables are what
-//! `samum-bench readme` prints.
+//! A kept run supports every figure in README.md and docs/measurements.md: their tables are the output of
+//! `samum-bench readme`.
 
 use std::fs;
 use std::path::Path;

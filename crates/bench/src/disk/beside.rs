@@ -1,5 +1,5 @@
-//! Measures cold downloads and hot requests at one sender: `slow` with a disk that a cgroup slows down,
-//! so that every strategy has to wait for it, `fast` with the disk at full speed.
+//! Measures cold downloads and hot requests at one sender. In `slow` a cgroup slows the disk down, so that
+//! every strategy has to wait for it. In `fast` the disk has its full speed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
-//! `samum-bench disk`: strategies for sending a cold file, with one sender on one CPU, and hot requests
-//! at the same time. Chapter 2.3 of Smirnoff's thesis on sendfile (2014), runnable; and the network
-//! half of the kevent posts (Polyakov 2006), receiving and sending by several system calls.
+//! `samum-bench disk`: strategies for sending a cold file, with one sender on one CPU, and hot requests at the same
+//! time. It is chapter 2.3 of Smirnoff's thesis on sendfile (2014) as a program. It also is the network half of the
+//! kevent posts (Polyakov 2006): several system calls that receive and send.
 //!
 //! | test | asks |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`beside`]: `fast` | the speed and the CPU time of downloads from the disk at full speed |
 //! | [`network`]: `receive`, `send` | the cost of several system calls, without a disk |
 //!
-//! The strategies share one event loop and differ in the way of the bytes of files: see [`sender`].
+//! The strategies share one event loop, and differ in the way that the bytes of files take: see [`sender`].
 
 use core::time::Duration;
 use std::path::PathBuf;

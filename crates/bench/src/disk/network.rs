@@ -1,8 +1,8 @@
 //! The network half of the kevent posts (Polyakov 2006): bytes from or to memory through sockets on
 //! loopback, by several system calls; speed and CPU over time. No disk takes part.
 //!
-//! One thread moves bytes in the way to be measured, on the sender's CPU; a peer does the opposite in
-//! one fixed way on the clients'. A stream is one block of random bytes again and again; before
+//! One thread moves bytes in the measured way, on the sender's CPU. A peer does the opposite in one
+//! fixed way, on the clients' CPU. A stream is one block of random bytes again and again. Before
 //! anything is timed, every way moves some megabytes that are compared.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! SIGIO's queue is bounded: what happens when more descriptors become ready than it holds.
+//! The limit of SIGIO's queue: its behaviour when more descriptors become ready than it holds.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

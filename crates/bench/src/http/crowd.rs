@@ -1,5 +1,5 @@
-//! A crowd of open connections that grows one by one, each step timed: what it takes to connect, and
-//! what the first request on the new connection takes while all others are open.
+//! A crowd of open connections that grows one by one. Each step is timed: the connect, and the first request on the
+//! new connection while all others are open.
 
 use core::net::SocketAddr;
 use core::time::Duration;

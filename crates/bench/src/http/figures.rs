@@ -1,4 +1,4 @@
-//! How the figures of a load are shown: percentile curves, times with a unit, what went wrong.
+//! The print forms of the figures of a load: percentile curves, times with a unit, failures.
 
 use hdrhistogram::Histogram;
 

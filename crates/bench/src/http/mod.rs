@@ -1,10 +1,10 @@
-//! `samum-bench http`: measures one or several HTTP servers, wherever they run.
+//! `samum-bench http`: measures one or several HTTP servers, on this machine or another.
 //!
 //! | test | asks |
 //! |---|---|
 //! | `connections` | does a request take longer the more connections are open? ("Scalable Network Programming", slides 75 to 77: a dot for each) |
-//! | `maximum` | how many requests a second can be had, on connections kept and not |
-//! | `latency` | how long they take at rates below that, by the clock; and beside slow readers |
+//! | `maximum` | the most requests per second, on connections kept and not |
+//! | `latency` | the latency at rates below that, by the clock; and beside slow readers |
 
 use core::cell::OnceCell;
 use core::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The kinds of requests that are counted, and the servers that answer them.
+//! The kinds of requests that are counted, and the servers that respond to them.
 
 use core::time::Duration;
 use std::fs;

@@ -1,20 +1,19 @@
-//! `samum-bench instructions`: the cost of a request in instructions and system calls, which noise does
-//! not change.
+//! `samum-bench instructions`: the cost of a request in instructions and system calls, which noise does not change.
 //!
 //! The release build of `samum`, as users run it, serves requests on loopback with one worker. The worker
 //! and its helper threads are single-stepped (`tracer`) from the moment a request is sent until all of
 //! them sleep again and the client has the whole response. The instructions that they execute in user
 //! space and the system calls that they make are counted. A table of the counts is kept with the code
-//! (`docs/instructions.txt`, and `docs/instructions-amd.txt` for another processor), and CI compares each change with
-//! the one that it can be compared with (`table`).
+//! (`docs/instructions.txt`, and `docs/instructions-amd.txt` for another processor). CI compares each change with the
+//! matching table (`table`).
 //!
-//! Requests to samum's own stack come over a link between two network namespaces (`league`'s), which needs root;
-//! without it their lines are skipped.
+//! Requests to samum's own stack come over the link of `league` between two network namespaces. The link needs root;
+//! without root their lines are skipped.
 //!
-//! The counts do not include the kernel's work (copies, TCP, the page cache, io_uring's threads), the
-//! effects of caches and branch prediction, the server's other threads (log, signals, the look at the
-//! directory twice a second), or what a busy worker saves by handling several completions in one turn.
-//! `league` and `http` measure those with the clock.
+//! The counts do not include the kernel's work (copies, TCP, the page cache, io_uring's threads), the effects of
+//! caches and branch prediction, or the server's other threads (log, signals, the look at the directory twice a
+//! second). They do not show what a busy worker saves by handling several completions in one turn. `league` and
+//! `http` measure all of these with the clock.
 //!
 //! These measures make the counts repeatable: the client's receive buffer holds a whole response; each
 //! request is sent when the work for the last one has ended; the files are old enough for the server to

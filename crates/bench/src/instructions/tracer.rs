@@ -1,11 +1,11 @@
 //! Counts the instructions and the system calls of another process, by single-stepping its threads.
 //!
-//! Read first: ptrace(2), `PTRACE_SEIZE` and `PTRACE_SINGLESTEP`. After each step the kernel tells where
-//! the thread is; what is there is the instruction that it executes next. Each counts once: a string
-//! instruction with a `rep` prefix stops at every iteration, at the same address. At a `syscall`
-//! instruction the number of the call is in `RAX`. A call that sleeps does not end its step, so
-//! threads are *idle* when all of them sleep within a call and that lasts for a while. The kernel's own
-//! threads for io_uring (`iou-wrk-*`) execute no instructions of user space, and cannot be traced.
+//! Read first: ptrace(2), `PTRACE_SEIZE` and `PTRACE_SINGLESTEP`. After each step the kernel reports the position of
+//! the thread, which is the instruction that it executes next. Each instruction counts once: a string instruction with
+//! a `rep` prefix stops at every iteration, at the same address. At a `syscall` instruction the number of the call is
+//! in `RAX`. A call that sleeps does not end its step. So threads are *idle* when all of them sleep within a call for a
+//! while. The kernel's own threads for io_uring (`iou-wrk-*`) execute no instructions of user space, and cannot be
+//! traced.
 
 use core::mem::offset_of;
 use core::time::Duration;

@@ -1,12 +1,13 @@
-//! Measures how long the threads of a server sleep for the disk: 200 downloads from a slow disk at once, of files
-//! in pieces, with nothing in memory, not even metadata.
+//! Measures how long the threads of a server sleep for the disk, during 200 downloads from a slow disk at once. The
+//! files are in pieces, and nothing of them is in memory, not even metadata.
 //!
-//! Of the threads that have connections the kernel's own sum of such sleep is shown (`delayacct_blkio_ticks`,
-//! proc_pid_stat(5)), in ticks of 10 ms. Before Linux 6.15 it counts the waits of io_uring_enter(2), too. Linux 6.18 sometimes adds the
-//! time since boot, to io_uring's threads always; a sum that is longer than the measurement is left out. So all threads are looked at every 5 ms as well: one that sleeps for a disk is in
-//! the state D.
+//! The kernel sums up this sleep of each thread, in ticks of 10 ms (`delayacct_blkio_ticks`, proc_pid_stat(5)); the sum
+//! of the threads with connections is shown. Before Linux 6.15 it includes the waits of io_uring_enter(2). Linux 6.18
+//! sometimes adds the time since boot, and always does so to io_uring's threads. A sum that is longer than the
+//! measurement is left out. So the states of all threads are also sampled every 5 ms: a thread that sleeps for a disk
+//! is in the state D.
 //!
-//! samum itself says how long its longest turn was since it had started. That of another server is at most the longest
+//! samum itself reports its longest turn since its start. The longest turn of another server is at most the longest
 //! latency of a request for a cached file meanwhile.
 
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! Measures the speed of hot requests at the same time as downloads from a slow disk.
 //!
-//! Each round of each server, freshly started: a hot file alone, in a closed loop and by the clock; and both
-//! again beside downloads of files that are not in memory, from a disk slowed down to [`Args::rate`]. The
-//! closed loop tells requests per second and their CPU. Latencies are those by the clock alone, because a
-//! closed loop sends little to a server that stands still.
+//! Each round starts each server afresh. It measures a hot file alone, in a closed loop and by the clock.
+//! Then it measures both again beside downloads of cold files, from a disk slowed down to [`Args::rate`].
+//! The closed loop gives requests per second and their CPU. Latencies come from the load by the clock alone,
+//! because a closed loop sends little to a server that stands still.
 //!
 //! [`Args::rate`]: super::Args::rate
 

@@ -1,9 +1,9 @@
-//! Measures what stays in memory of a site that does not fit, beside a crawler that reads other files once each: the
-//! bytes of the site that are read from the disk.
+//! Measures how much of a site stays in memory that does not fit, beside a crawler that reads other files once each.
+//! The figure is the bytes of the site that are read from the disk.
 //!
-//! A server runs in a cgroup with a limit of memory, to which the page cache that it fills is charged. Files of the site
-//! are asked for by Zipf's law, in turns with files of the crawler. No file of the crawler was in memory before, so what
-//! is read from the disk beyond these files is read for the site.
+//! A server runs in a cgroup with a limit of memory, to which the page cache that it fills is charged. Files of the
+//! site are requested by Zipf's law, in turns with files of the crawler. No file of the crawler was in memory before,
+//! so all further reads from the disk are for the site.
 
 use core::time::Duration;
 use std::rc::Rc;

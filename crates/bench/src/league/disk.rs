@@ -1,13 +1,13 @@
-//! Measures the CPU and the speed of downloads from the disk, and divides them by those of servers that do
-//! the same in the same way: `COMPARISONS` says which, and how much is allowed.
+//! Measures the CPU and the speed of downloads from the disk, and divides them by those of servers that do the same in
+//! the same way. `COMPARISONS` has the servers and the allowed ratios.
 //!
-//! Unlike in `download`, a server is measured from its very first request on, when it has not learned yet
-//! how fast the disk is. Then all files are put out of memory and downloaded once more. The large file has a start of its
-//! own. The memory that a download will fill is made alike before it ([`Site::renew_memory`]).
+//! Unlike in `download`, a server is measured from its very first request on, when it has not yet learned the speed of
+//! the disk. Then all files are evicted and downloaded once more. The large file has a start of its own. Before a
+//! download its memory is brought into the same state each time ([`Site::renew_memory`]).
 //!
-//! Speeds need many rounds. TCP over loopback with BBR between 200 connections and one client is bimodal:
-//! acknowledgements are delayed or not, about 700 or 2,100 MiB/s, with every server. A few rounds say nothing
-//! about speed, and even medians of nine vary. CPU per GiB varies far less.
+//! Speeds need many rounds. TCP over loopback with BBR between 200 connections and one client is bimodal with every
+//! server: about 700 or 2,100 MiB/s, with or without delayed acknowledgements. A few rounds say nothing about speed,
+//! and even medians of nine vary. CPU per GiB varies far less.
 
 use std::rc::Rc;
 

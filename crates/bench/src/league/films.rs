@@ -1,11 +1,11 @@
 //! Measures players of films on a slow disk: the time to the first picture, and the bytes that the server
 //! reads from the disk for each byte that is played.
 //!
-//! Each player has a film of its own. It reads the head, reads the index if that is elsewhere, seeks to
-//! two places one after the other, and plays each at the rate of the film. The players begin one after the
-//! other, evenly spread over the time for which one plays a place, so one of them seeks while the others
-//! play. Films come in four containers. One of them is also served under a name that says nothing, so that a
-//! server that prefetches films in another way can be compared with itself.
+//! Each player has a film of its own. It reads the head, reads the index if that is elsewhere, seeks to two
+//! places one after the other, and plays each at the rate of the film. The starts of the players are spread
+//! evenly over the time for which a player plays a place. So one of them seeks while the others play. Films
+//! come in four containers. One of them is also served under a name without a meaning, so that a server that
+//! prefetches films in another way can be compared with itself.
 
 use core::net::SocketAddr;
 use core::ops::Range;

@@ -1,8 +1,8 @@
-//! Measures requests for healthy files beside thousands for files on a device that does not answer.
+//! Measures requests for healthy files beside thousands of requests for files on a device that does not answer.
 //!
-//! The device is a loop device whose reads the block layer keeps back (a limit of one byte per second), as
-//! those of a disk whose cable was pulled. Windows without and with the hung requests take turns. At the end of
-//! each window with them the device answers again, and every request must be answered.
+//! The device is a loop device whose reads the block layer holds back (a limit of one byte per second), as for
+//! a disk whose cable was pulled. Windows without and with the hung requests take turns. At the end of each
+//! window with hung requests the device answers again, and every request must get its response.
 
 use core::time::Duration;
 use std::fs;

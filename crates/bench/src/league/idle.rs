@@ -1,5 +1,5 @@
-//! Measures the cost of idle connections: memory of the server and of the kernel for each, and the
-//! latency of other requests beside them.
+//! Measures the cost of idle connections: the memory of the server and of the kernel for each
+//! connection, and the latency of other requests beside them.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

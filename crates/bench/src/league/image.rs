@@ -1,5 +1,5 @@
-//! A file system of its own: ext4 on a loop device, whose disk can be slowed down or stopped without the
-//! disks of others.
+//! A file system of its own: ext4 on a loop device. Its disk can be slowed down or stopped without an effect on other
+//! disks.
 
 use core::time::Duration;
 use std::fs::{self, File};

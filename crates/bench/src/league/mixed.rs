@@ -1,9 +1,9 @@
 //! Measures the requests of visitors of a site with hot and cold files, while others download.
 //!
-//! Thousands of small files, asked for by the clock and by Zipf's law; those that get 95 of 100
-//! requests are in memory when a round begins, the others on a disk that is slowed down, from which
-//! large files are downloaded at the same time. Nothing is read twice, so what was cold stays cold
-//! until it is asked for.
+//! Thousands of small files are requested by the clock and by Zipf's law. The files that get 95 of 100
+//! requests are in memory when a round begins. The others are on a disk that is slowed down, and large
+//! files are downloaded from it at the same time. No file is read twice, so cold files stay cold until
+//! their request.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,10 +1,9 @@
 //! `samum-bench league`: file servers side by side, in one run, on one machine.
 //!
-//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, C B A, ...)
-//! and medians count, so that a drift of the machine's speed, and what one leaves to the next, hits all
-//! of them. A server's CPU time is
-//! that of all its threads, the kernel's work for it included: on a machine that is shared it is
-//! steadier than requests per second. Every server's bytes are compared with the files first.
+//! The server runs on one CPU, the load generator on another. Servers take turns (A B C, C B A, ...) and medians count.
+//! So a drift of the machine's speed, and the state that one server leaves to the next, affects all of them. A server's
+//! CPU time is the time of all its threads, with the kernel's work for it. On a shared machine CPU time is steadier
+//! than requests per second. Every server's bytes are compared with the files first.
 //!
 //! | test | asks |
 //! |---|---|
@@ -12,22 +11,22 @@
 //! | [`wire`] | the cost of a request, and of a connection, over a link: the kernel's TCP and a stack of samum's own |
 //! | [`wire_cold`] | the cost and the memory of downloads from the disk over a link, with both stacks |
 //! | [`wire_idle`] | the memory of idle connections to a stack of samum's own, and the latency beside them |
-//! | [`dns`] | the cost of an answer of DNS over a link: the kernel's UDP and a stack of samum's own |
-//! | [`cold`] | the speed of such requests beside downloads from a slow disk |
+//! | [`dns`] | the cost of a DNS response over a link: the kernel's UDP and a stack of samum's own |
+//! | [`cold`] | the speed of hot requests beside downloads from a slow disk |
 //! | [`disk`] | the CPU and the speed of downloads from the disk, as ratios to other servers |
 //! | [`download`] | the speed of downloads from the disk at full speed, one and many at once |
 //! | [`mixed`] | the latency of requests when some files are cached and some are not |
-//! | [`films`] | the time to the first picture, and what is read in vain, with players on a slow disk |
-//! | [`crawler`] | what is read from the disk of a site that does not fit into memory, beside a crawler |
+//! | [`films`] | the time to the first picture, and the bytes read in vain, with players on a slow disk |
+//! | [`crawler`] | the bytes read from the disk of a site that does not fit into memory, beside a crawler |
 //! | [`asleep`] | the time that threads sleep for the disk |
-//! | [`proxy::stalled`] | requests for hot files beside those for a server that does not go on |
-//! | [`hung`] | the latency of requests beside those for a device that does not answer |
+//! | [`proxy::stalled`] | requests for hot files beside requests for a stalled server |
+//! | [`hung`] | the latency of requests beside requests for a device that does not answer |
 //! | [`idle`] | the cost of idle connections |
 //! | [`proxy`] | the cost of passing responses on: large ones, small ones, to slow clients; of FastCGI, and of pages with parts of other servers |
 //!
 //! Servers take turns on one CPU, with the load on another. In `cold` and `mixed` each server gets a fresh control
-//! group, because in a group whose limit had been lifted and set again servers read faster than it allows. No file is
-//! read twice. `wire` and `wire-close` measure the busy time of the server's core over a link between two network
+//! group: in a group whose limit had been lifted and set again, servers read faster than the limit. No file is read
+//! twice. `wire` and `wire-close` measure the busy time of the server's core over a link between two network
 //! namespaces, because no process is charged for the kernel's work on packets. A server that fails is dropped and
 //! named.
 

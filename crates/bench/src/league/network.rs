@@ -1,5 +1,5 @@
-//! Two network namespaces, one for servers and one for clients, joined by two links (veth(4)): one for the
-//! kernel's TCP, one for a server with a stack of its own. It needs root and `ip` of iproute2.
+//! Two network namespaces, one for servers and one for clients, joined by two links (veth(4)). One link is for the
+//! kernel's TCP, the other for a server with a stack of its own. The module needs root and `ip` of iproute2.
 //!
 //! A connection over loopback never leaves the kernel's TCP. Over a link both kinds of servers receive and
 //! send frames, so their costs can be compared.

@@ -1,9 +1,9 @@
-//! The servers of the league: commands and configurations, as they are started and as the report
-//! shows them. Pure but for looking where programs are.
+//! The servers of the league: their commands and configurations, as they are started and as the report shows
+//! them. Pure, except that it looks for programs.
 //!
-//! All get one worker, no access log, connections that are kept, and what their manuals recommend for
-//! static files. Where a setting is only there so that 10,000 connections fit, all get it. Proxies have
-//! the buffers that they have by default, and keep their connections to the origin, too.
+//! All get one worker, no access log, kept connections, and the recommendations of their manuals for static
+//! files. A setting that only makes 10,000 connections fit is given to all. Proxies have their default
+//! buffers, and keep their connections to the origin, too.
 
 use core::net::SocketAddr;
 use std::env;

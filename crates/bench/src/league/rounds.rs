@@ -1,5 +1,5 @@
-//! The same figures of several rounds: medians with their spread, and which vary too much to rank
-//! by. Pure.
+//! The same figures of several rounds: their medians and spread, and the figures that vary too much for
+//! a ranking. Pure.
 
 use std::collections::BTreeMap;
 

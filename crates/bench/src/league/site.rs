@@ -1,4 +1,4 @@
-//! The files that all servers serve: made once, of random bytes, and put out of memory when asked.
+//! The files that all servers serve: made once, of random bytes, and evicted on request.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -1,5 +1,5 @@
-//! Servers that take turns over files of several sizes, all of which are cached: `warm` and `wire` measure
-//! so, each with figures of its own.
+//! Servers that take turns over cached files of several sizes: `warm` and `wire` measure in this way, each
+//! with figures of its own.
 
 use super::rounds::Rounds;
 use super::server::Server;

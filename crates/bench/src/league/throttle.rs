@@ -1,5 +1,6 @@
-//! Slows down a disk, or bounds memory: a cgroup limits the bytes per second that its processes read from the disk under
-//! a directory, or their memory with the page cache that they fill. It needs root, and for the first a real block device.
+//! Slows down a disk, or bounds memory. A cgroup limits the bytes per second that its processes read from the disk
+//! under a directory, or their memory with the page cache that they fill. It needs root, and a real block device for
+//! the disk.
 //!
 //! Cgroup v1 `blkio.throttle.read_bps_device` and `memory.limit_in_bytes`, or v2 `io.max` and `memory.max`:
 //! Documentation/admin-guide/cgroup-v1/{blkio-controller,memory}.rst and cgroup-v2.rst.

@@ -2,8 +2,8 @@
 //! servers on the kernel's TCP beside a server with a stack of its own. In a closed loop latency follows from
 //! throughput, so no latencies are shown.
 //!
-//! The cost is the busy time of the server's CPU. It has the kernel's work for packets in it, which no process
-//! is charged for; nothing else may run on that CPU.
+//! The cost is the busy time of the server's CPU. It includes the kernel's work on packets, which no process
+//! is charged for. No other process may run on that CPU.
 
 use core::time::Duration;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! Measures downloads of files that are not cached, many at once, over a link between two network namespaces: the
 //! kernel's TCP beside samum's own stack, with the page cache and without.
 //!
-//! The cost is the busy time of the server's CPU, as in `wire`. A server's memory is looked at while the downloads
-//! run. What the kernel's TCP holds in its sockets is not in it: only a stack of samum's own keeps the bytes in
+//! The cost is the busy time of the server's CPU, as in `wire`. A server's memory is measured while the downloads
+//! run. It does not include the bytes in the sockets of the kernel's TCP. Only samum's own stack keeps bytes in
 //! the process until they are acknowledged.
 
 use core::sync::atomic::{AtomicBool, Ordering};

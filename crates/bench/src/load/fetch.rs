@@ -1,5 +1,5 @@
-//! One request and its whole answer, with nothing measured: to see that a server serves the right
-//! bytes before it is measured.
+//! One request and its whole response, unmeasured: it checks that a server serves the right bytes
+//! before it is measured.
 
 use core::net::SocketAddr;
 use core::time::Duration;

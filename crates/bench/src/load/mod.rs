@@ -8,16 +8,15 @@
 //!      response, account      pure: parsed responses, and their figures
 //! ```
 //!
-//! A *closed loop* sends when the answer before has come, and finds the maximum. An *open loop* sends
-//! by the clock, whatever the server does, and finds the latency at a rate. Latencies count from
-//! when a request was meant to leave ([`schedule`]).
+//! A *closed loop* sends when the previous response has come, and finds the maximum. An *open loop* sends by the
+//! clock, even if the server is late, and finds the latency at a rate. Latencies count from the planned time of a
+//! request ([`schedule`]).
 //!
 //! The generator measures its own cost: [`Account::bottleneck`] says when the generator, not the server,
 //! limited the figures. To save CPU it leaves the bytes of bodies in the kernel unless they are compared.
 //!
-//! It counts from the time at which requests were meant to leave. A request that was cut off counts with the time that
-//! it waited, and percentiles from there on are lower bounds. A closed loop has no latencies. The load generator names
-//! itself when it was the bottleneck.
+//! A request that was cut off counts with the time that it waited, and percentiles from there on are lower bounds. A
+//! closed loop has no latencies.
 
 use core::net::SocketAddr;
 use core::time::Duration;

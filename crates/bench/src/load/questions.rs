@@ -1,5 +1,4 @@
-//! Questions to a DNS server, in datagrams (RFC 1035): each client waits for the answer to one before it asks the
-//! next.
+//! Questions to a DNS server, in datagrams (RFC 1035): each client waits for the answer before its next question.
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,8 +1,8 @@
 //! Plans the times of requests. Pure: times are nanoseconds since the start of the load.
 //!
-//! The latency of a request counts from its planned time, even if it leaves later: otherwise a server
-//! that stalls would delay the very requests that would have seen the stall ("coordinated omission",
-//! Gil Tene 2013).
+//! The latency of a request counts from its planned time, even if it leaves later. Otherwise a
+//! stalled server would delay the very requests that would have seen the stall ("coordinated
+//! omission", Gil Tene 2013).
 
 /// Nanoseconds since the load began.
 pub type Nanos = u64;

@@ -1,5 +1,5 @@
-//! Slow clients: connections that request a file and receive a few bytes of it per second, to find
-//! their cost for a server. They are not measured themselves.
+//! Slow clients: connections that request a file and receive a few bytes of it per second. They cause a
+//! cost for the server, and are not measured themselves.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;

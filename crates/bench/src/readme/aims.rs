@@ -1,4 +1,4 @@
-//! The table of aims: what the project set out to reach, each beside what a run has measured. Pure.
+//! The table of aims: the goals of the project, each beside the measurement of a run. Pure.
 
 use core::fmt::Write as _;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! A table of servers, each compared with another: what it shows, what it marks and what it leaves out.
+//! A table of servers, each compared with another: the cells that it shows, marks and leaves out.
 
 use core::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! The notes below a table: they say whether clients copied, which servers met the limit of the load generator, and why a
-//! run should be made again.
+//! The notes below a table: they say whether clients copied, which servers met the limit of the load generator, and why
+//! a run should be repeated.
 
 use super::comparison::PRELOADED;
 use super::{Kept, find};

@@ -1,4 +1,4 @@
-//! The tables of servers, of those behind gateways, and of the stack: which figures of which test each has.
+//! The tables of servers, of gateways, and of the stack: the tests and figures that each has.
 
 use super::comparison::{Column, Comparison, Figure, PRELOADED, Row, at_size, row};
 use super::notes::{doubts, limits, receives, setup};

@@ -1,4 +1,5 @@
-//! io_uring with operations that hold no memory: what they point to lives as long as the ring.
+//! io_uring with operations that own no memory: the memory that they point to lives as long as the
+//! ring.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,4 +1,4 @@
-//! The load generator against servers whose every delay is known.
+//! The load generator against servers with known delays.
 
 mod server;
 

@@ -1,7 +1,7 @@
-//! A sentence of the papers has at most 30 words, so that it is read once.
+//! A sentence of the papers has at most 30 words, so that readers read it once.
 //!
-//! A colon and a semicolon end a sentence here, because what stands on either side of them can be read alone. So do the
-//! ends of list items and of cells of a table. A piece of code is one word, and a number is none.
+//! A colon and a semicolon end a sentence here, because each side can be read alone. The ends of list items and of
+//! table cells end a sentence, too. A piece of code is one word, and a number is none.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Why something may be left out: what a machine has not, or does not allow. Every other reason is a
-//! fault of ours that would go unnoticed, for a row that says why is no failure.
+//! The allowed reasons for leaving something out: a machine lacks it, or does not allow it. Any
+//! other reason is a fault of ours, and would go unnoticed, because a row that says why does not
+//! count as a failure.
 
 /// Parts of sentences that samum-bench or the kernel says then.
 const OF_THE_MACHINE: [&str; 20] = [

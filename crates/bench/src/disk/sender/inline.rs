@@ -1,4 +1,4 @@
-//! Calls on the event loop that sleep with the disk, as in many servers.
+//! Calls on the event loop that sleep while the disk is busy, as in many servers.
 
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt as _;

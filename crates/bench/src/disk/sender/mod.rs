@@ -1,11 +1,11 @@
 //! The sender: one thread, one event loop, and a [`Strategy`] for the bytes of files.
 //!
 //! All strategies share the rest: `ring` for events (on epoll, or on io_uring if the strategy reads
-//! through it), the requests, the head of the response, turns of 1 MiB. A strategy is more than a system
-//! call, though. All but samum request a piece of 256 KiB when the piece before has been sent, and leave
-//! reading ahead to the kernel (with `O_DIRECT` there is none). samum is compared as its server works
-//! ([`DIFFERENCES`]): its gain does not come from splice(2) or a read alone, and some of the others could
-//! have it too.
+//! through it), the requests, the head of the response, turns of 1 MiB. But a strategy is more than a
+//! system call. All but samum request a piece of 256 KiB when the piece before has been sent, and leave
+//! readahead to the kernel (`O_DIRECT` has none). samum is compared as its server works
+//! ([`DIFFERENCES`]). Its gain does not come from splice(2) or a read alone, and some of the other
+//! strategies could have it too.
 //!
 //! | strategy | module |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | mmap and mlock | `mlock` |
 //! | samum | `samum`: `Stream` and `Disk` of the crate `sendfile` |
 //!
-//! It runs as a process of its own (`samum-bench disk-sender`, hidden), so that CPU time, memory
-//! and the limit of a cgroup are its own; it ends after the process that started it.
+//! The sender runs as a process of its own (`samum-bench disk-sender`, hidden), so that CPU time, memory
+//! and the limit of a cgroup are its own. It ends after the process that started it.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};

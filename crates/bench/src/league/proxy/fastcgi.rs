@@ -1,5 +1,5 @@
-//! Measures responses of PHP scripts through FastCGI: a closed loop over connections that are kept, and one
-//! connection to php-fpm for each request, as all of the servers have it by default.
+//! Measures responses of PHP scripts through FastCGI, in a closed loop over kept connections. Each request
+//! has its own connection to php-fpm, as all of the servers do by default.
 //!
 //! php-fpm shares the CPU of the load generator; CPU times are the gateway's alone.
 

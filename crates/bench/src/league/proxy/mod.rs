@@ -1,8 +1,8 @@
 //! Measures proxies: an origin serves files from memory, and each proxy passes its responses on.
 //!
-//! The proxy has the servers' CPU for itself; the origin shares the load generator's. `origin` among the
-//! compared is the same server asked directly, on the servers' CPU. CPU times are the proxy's alone, the
-//! kernel's work for it included.
+//! The proxy has the servers' CPU for itself; the origin shares the load generator's CPU. The row
+//! `origin` is the same server asked directly, on the servers' CPU. CPU times are the proxy's alone,
+//! with the kernel's work for it.
 
 use super::League;
 use super::peers::{ORIGIN, Peer};

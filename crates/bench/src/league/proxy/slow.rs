@@ -1,4 +1,4 @@
-//! Measures what proxies hold for slow clients: memory and temporary files, while an origin is ready to
+//! Measures the memory and the temporary files that proxies hold for slow clients, while an origin can
 //! send far faster than the clients receive.
 
 use core::time::Duration;

@@ -1,7 +1,7 @@
-//! Measures requests for hot files beside requests for a server that does not go on.
+//! Measures requests for hot files beside requests for a stalled server.
 //!
-//! The server behind the gateway takes every connection. To half of the requests it says nothing, to the others
-//! it answers a byte a second. Windows without and with these requests take turns.
+//! The server behind the gateway takes every connection. It sends nothing for half of the requests, and one
+//! byte per second for the others. Windows without and with these requests take turns.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
