@@ -1,4 +1,4 @@
-//! Bytes that a test can predict: the content of a file, which can be checked at any offset.
+//! Predictable bytes: the content of a file, which a test can check at any offset.
 
 use core::fmt;
 use core::ops::Range;

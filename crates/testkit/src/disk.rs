@@ -1,5 +1,5 @@
-//! Real file systems on block devices: the end of one can become unreadable (`EIO`), another can stop to answer, one
-//! has subvolumes, and one is an image whose files have one time.
+//! Real file systems on block devices. The end of one device can become unreadable (`EIO`), and another can stop
+//! answering. A third file system has subvolumes, and a fourth is an image whose files have one time.
 
 use core::num::NonZeroU64;
 use core::ops::Range;

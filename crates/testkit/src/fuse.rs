@@ -1,4 +1,4 @@
-//! A file system that is slow on purpose, in the place of a disk for which samum must not wait.
+//! A file system that is slow on purpose. It replaces a disk for which samum must not wait.
 //!
 //! It is a real mount, so a server under test uses it through the kernel like any other. Its daemon is this
 //! process. Read before editing: fuse(4), `Documentation/filesystems/fuse` in the kernel tree, and

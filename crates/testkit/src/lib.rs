@@ -3,20 +3,20 @@
 //!
 //! | part | for |
 //! |---|---|
-//! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats when told to |
+//! | [`SlowFs`] | a mounted file system that sleeps, fails or cheats on command |
 //! | [`Disk`] | a real file system on a device whose end can become unreadable |
-//! | [`HungDisk`] | a real file system on a device that stops to answer |
+//! | [`HungDisk`] | a real file system on a device that stops answering |
 //! | [`Subvolumes`] | a real btrfs and an overlay: several device numbers of one disk |
 //! | [`Throttle`] | a real disk made slow for chosen processes |
 //! | [`Tree`], [`Content`] | directories of files whose every byte can be checked |
-//! | [`evict()`], [`evict_unused`] | a file of which nothing, or only what is in use, is in memory |
+//! | [`evict()`], [`evict_unused`] | a file that is not in memory, or only as far as it is in use |
 //! | [`built()`] | programs and libraries of other packages of the workspace |
 //! | [`Server`] | the built `samum` as a process: start, watch, terminate |
-//! | [`metrics::Metrics`] | a strict parser of what `/metrics` shows |
+//! | [`metrics::Metrics`] | a strict parser of the page `/metrics` |
 //! | [`Client`], [`get`] | an HTTP client that shares no code with the server under test |
 //! | [`with_few_descriptors`], [`assert_accepts_after_crowd`], [`assert_unavailable_in_crowd`] | a server that has no free descriptor for a while |
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
-//! | [`ip()`], [`within`] | network namespaces, and what runs in one |
+//! | [`ip()`], [`within`] | network namespaces, and code that runs in one |
 //! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |

@@ -1,4 +1,4 @@
-//! A strict parser of Prometheus' text format 0.0.4: what it takes, any scraper takes.
+//! A strict parser of Prometheus' text format 0.0.4: any scraper takes a text that it accepts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

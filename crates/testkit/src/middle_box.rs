@@ -1,4 +1,4 @@
-//! A box in the middle of a cable: what one end sends goes over a simulated path to the other.
+//! A box in the middle of a cable: frames from one end go over a simulated path to the other.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! Skips tests that cannot run on this machine, with a message; in CI that is a failure.
+//! Skips tests that cannot run on this machine, with a message. In CI a skipped test is a failure.
 
 use core::fmt;
 use std::env;

@@ -2,7 +2,7 @@
 //!
 //! The kernel aborts a FUSE connection when its last descriptor is closed, and a killed process closes its
 //! descriptors when its last thread ends. But a thread that waits for a reply from this very connection does
-//! not end, even if it is killed. So a test that reads its own `SlowFs` would leave a process on Ctrl-C that
+//! not end, even if it is killed. So on Ctrl-C a test that reads its own `SlowFs` would leave a process that
 //! nothing can end. Only another process can abort the connection: this guard.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The parser on responses that are good, malformed or cut.
+//! The parser on responses that are well-formed, malformed or cut.
 
 use super::*;
 
