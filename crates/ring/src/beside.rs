@@ -157,7 +157,7 @@ impl Detached {
         }
     }
 
-    /// Returns whether pages of the file are in the page cache; true also where that cannot be known.
+    /// Returns whether pages of the file are in the page cache, or whether that cannot be known.
     #[must_use]
     pub fn is_cached(&self) -> bool {
         match &self.0 {

@@ -94,9 +94,9 @@ impl BufferPool {
         Some(self.buffer(index, 0, PARTS, want))
     }
 
-    /// Borrow 1, 2, 4, 8 or 16 sixteenths of a buffer to read `want` bytes into: as few as have room for them, or
-    /// fewer if there are no more together. Then the result is for fewer bytes ([`Buffer::want`]). `None` when all are
-    /// lent.
+    /// Borrow 1, 2, 4, 8 or 16 sixteenths of a buffer to read `want` bytes into: the fewest that have room for them,
+    /// or fewer if no more are free together. Then the result is for fewer bytes ([`Buffer::want`]). `None` when all
+    /// parts are lent.
     ///
     /// # Panics
     ///
@@ -117,13 +117,13 @@ impl BufferPool {
         Buffer { pool: Rc::clone(&self.0), index, part, parts, want, len: 0 }
     }
 
-    /// Bytes in each buffer.
+    /// The bytes of each whole buffer.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    /// Bytes in the least part of a buffer.
+    /// The bytes of the smallest part of a buffer, a sixteenth.
     #[must_use]
     pub fn part_bytes(&self) -> usize {
         self.0.size / usize::from(PARTS)
@@ -135,14 +135,14 @@ impl BufferPool {
         self.0.free.borrow().whole.len()
     }
 
-    /// Returns whether a [part](Self::take_part) can be taken now.
+    /// Returns whether [`take_part`](Self::take_part) finds a free part now.
     #[must_use]
     pub fn has_part(&self) -> bool {
         let free = self.0.free.borrow();
         !free.whole.is_empty() || !free.divided.is_empty()
     }
 
-    /// All buffers, lent or not.
+    /// The number of all buffers, lent or not.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.count
@@ -173,7 +173,7 @@ impl Buffer {
         self.want as usize
     }
 
-    /// The place that the kernel writes to; `want` bytes from here belong to this buffer.
+    /// The address that the kernel writes to; `want` bytes from here belong to this buffer.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         // SAFETY: see `offset`.
         unsafe { self.pool.base.as_ptr().add(self.offset()) }
@@ -189,8 +189,8 @@ impl Buffer {
         self.index
     }
 
-    /// Where it begins in the mapping: inside it, and so do as many bytes as its parts have, because index < count,
-    /// part + parts <= PARTS, and the mapping has count * size bytes.
+    /// The offset of the buffer in the mapping. The buffer and all its parts are inside the mapping, because index <
+    /// count, part + parts <= PARTS, and the mapping has count * size bytes.
     fn offset(&self) -> usize {
         let part_bytes = self.pool.size / usize::from(PARTS);
         self.index as usize * self.pool.size + usize::from(self.part) * part_bytes
@@ -237,8 +237,8 @@ impl Drop for Buffer {
 }
 
 impl Free {
-    /// Takes parts that lie together, and as many or half as many and so on: the index of their buffer, the first of
-    /// them, and their number.
+    /// Takes adjacent parts: as many as asked, or else half as many, and so on. Returns the index of their buffer, the
+    /// first part, and their number.
     fn take(&mut self, mut parts: u8) -> Option<(u32, u8, u8)> {
         while parts > 0 {
             let found = self.divided.iter_mut().enumerate().find_map(|(at, divided)| {
@@ -285,7 +285,7 @@ fn run(part: u8, parts: u8) -> u16 {
     (ALL >> (PARTS - parts)) << part
 }
 
-/// The first of so many free parts in a place that is a multiple of their number.
+/// The first of `parts` free parts whose index is a multiple of `parts`.
 fn first_run(free: u16, parts: u8) -> Option<u8> {
     (0..PARTS).step_by(parts.into()).find(|part| {
         let run = run(*part, parts);

@@ -7,7 +7,8 @@
 
 use std::io;
 
-/// The family of an error. Those of a file, of memory and of ours carry the errno, to be reported.
+/// The family of an error. The faults of a file, of memory and of this program carry the errno, to
+/// be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The socket is full: try again when it is writable.
@@ -34,7 +35,8 @@ impl Fault {
             return match error.kind() {
                 io::ErrorKind::WouldBlock => Self::Blocked,
                 io::ErrorKind::Interrupted => Self::Interrupted,
-                // What the simulation makes without an errno, and what std finds without a call.
+                // Errors of the simulation without an errno, and errors that std finds without a
+                // call.
                 _ => Self::Ours(0),
             };
         };

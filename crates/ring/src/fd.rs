@@ -21,23 +21,23 @@ pub struct Fd(Rc<Inner>);
 struct Inner {
     handle: Option<Handle>,
     closing: Rc<Closing>,
-    /// Whether the io_uring driver receives from it once in a turn and not as long as it can.
+    /// True if the io_uring driver receives from it once per turn, and not for as long as it can.
     greedy: Cell<bool>,
     /// True if it was connected to a server, and receives responses.
     is_connected: Cell<bool>,
     /// True once the io_uring driver has seen that the peer has ended its side.
     ended: Cell<bool>,
-    /// Whether a read of the file has ended.
+    /// True once a read of the file has ended.
     was_read: Cell<bool>,
-    /// True while the places of its blocks are being brought into memory.
+    /// True while the positions of its blocks are being brought into memory.
     is_unmapped: Cell<bool>,
     /// True if the kernel's readahead is switched off for this file.
     is_random: Cell<bool>,
     /// True if the io_uring driver has opened it with `O_DIRECT`.
     is_direct: Cell<bool>,
-    /// Where calls on it may have to wait; of files and directories.
+    /// The device that calls on it may wait for; only for files and directories.
     device: Cell<Device>,
-    /// What is known of sent bytes; of sockets for which the kernel was asked to tell.
+    /// The last notices about sent bytes; only for sockets that the kernel was asked to report on.
     notices: OnceCell<Box<RefCell<Notices>>>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Handle {
 #[derive(Default)]
 pub(crate) struct Closing {
     handles: RefCell<Vec<(Handle, Device)>>,
-    /// Whether the ring is gone; then no code takes them from here any more.
+    /// True once the ring is gone; then no code takes the descriptors from here any more.
     orphaned: Cell<bool>,
 }
 
@@ -80,11 +80,11 @@ impl Closing {
         self.handles.borrow().len()
     }
 
-    /// Takes the descriptors, each with the device on which its `close(2)` may sleep. Those that other
-    /// rings share stay open.
+    /// Takes the descriptors, each with the device on which its `close(2)` may sleep. Descriptors that other rings
+    /// share stay open.
     pub(crate) fn take(&self) -> Vec<(Handle, Device)> {
         let alone = |(handle, device)| match handle {
-            // Of several rings that let go at the same time the last gets the descriptor.
+            // If several rings drop it at the same time, the last gets the descriptor.
             Handle::Shared(fd) => Some((Handle::File(Arc::into_inner(fd)?), device)),
             handle => Some((handle, device)),
         };
@@ -103,7 +103,7 @@ impl Closing {
 pub struct WeakFd(Weak<Inner>);
 
 impl WeakFd {
-    /// Returns whether something else keeps it open.
+    /// Returns whether other owners keep the descriptor open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.strong_count() > 0
@@ -165,7 +165,7 @@ impl Fd {
         self.0.is_connected.set(true);
     }
 
-    /// Returns whether it is a socket that was connected to a server, in place of one that was accepted.
+    /// Returns whether it is a socket that was connected to a server, not one that was accepted.
     pub(crate) fn is_connected(&self) -> bool {
         self.0.is_connected.get()
     }
@@ -202,7 +202,7 @@ impl Fd {
         self.0.is_direct.get()
     }
 
-    /// Notes that the kernel tells of bytes that were sent.
+    /// Notes that the kernel reports on sent bytes.
     pub(crate) fn begin_notices(&self) {
         let _ = self.0.notices.get_or_init(Box::default);
     }
@@ -212,19 +212,19 @@ impl Fd {
         self.0.notices.get().map(|notices| &**notices)
     }
 
-    /// Returns whether a read of the file has ended, and nothing brings the places of its blocks into memory: the metadata
-    /// for a read is there, as far as the ring has been told to see to that.
+    /// Returns whether a read of the file has ended, and no operation is bringing the positions of its blocks into
+    /// memory. Then the metadata for a read is in memory, as far as the ring knows.
     pub(crate) fn was_read(&self) -> bool {
         self.0.was_read.get() && !self.0.is_unmapped.get()
     }
 
-    /// Notes whether the places of its blocks are being brought into memory.
+    /// Notes whether the positions of its blocks are being brought into memory.
     pub(crate) fn set_unmapped(&self, is_unmapped: bool) {
         self.0.is_unmapped.set(is_unmapped);
     }
 
-    /// The device of a file or directory: that of its [`Stat`](crate::Stat) once there was one, before
-    /// that the one that its [`Op::Open`](crate::Op::Open) was counted against.
+    /// The device of a file or directory. After the first [`Stat`](crate::Stat) it is the device of that, and before it
+    /// the device that the [`Op::Open`](crate::Op::Open) was counted against.
     #[must_use]
     pub fn device(&self) -> Device {
         self.0.device.get()

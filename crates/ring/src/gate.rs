@@ -19,7 +19,7 @@ use crate::timers::Time;
 
 /// A device that has not answered for so long may have less calls under way than one that has.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
-/// The part of all places that a device may have while it answers.
+/// The divisor for the share of all slots that a device may have while it answers.
 const SHARE_ANSWERING: usize = 2;
 /// The part that it may have else, and the part that is kept for devices that have less.
 const SHARE_SILENT: usize = 4;
@@ -70,24 +70,24 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call of which nothing else is known: one that takes a second does not find its answer in memory.
+    /// A call of unknown kind: a call that takes a second is not answered from memory.
     #[must_use]
     pub const fn new(device: Device, begun: Time) -> Self {
         Self { device, begun, waits_from: ANSWERS_WITHIN }
     }
 
-    /// Returns whether its end now shows that the device answers.
+    /// Returns whether the end of the call at `now` shows that the device answers.
     fn has_asked(&self, now: Time) -> bool {
         now.since(self.begun) >= self.waits_from
     }
 }
 
-/// The places for calls, and the devices that have them.
+/// The slots for calls, and the devices that have them.
 #[derive(Debug)]
 pub struct Shares {
     places: usize,
     taken: usize,
-    /// Those of devices whose numbers are not known.
+    /// The slots of devices whose numbers are not known.
     unknown: usize,
     /// Devices with calls under way, and some that had calls before; by device. There are few, so a search
     /// in a row costs less than a tree.
@@ -103,14 +103,14 @@ struct Calls {
     /// When the device last answered: a call on it ended, one that [has asked it](Call::has_asked) if it is in doubt.
     answered: Option<Time>,
     last_begun: Time,
-    /// True from when a call was found to be late until the next answer.
+    /// True from the moment a call was found to be late until the next answer.
     is_doubted: bool,
-    /// True if the caller was told that it does not answer.
+    /// True if the caller was told that the device does not answer.
     is_reported: bool,
 }
 
 impl Shares {
-    /// Makes so many places, all of them free.
+    /// Makes `places` slots, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
         Self { places, taken: 0, unknown: 0, devices: Vec::new() }
@@ -122,7 +122,7 @@ impl Shares {
         self.taken
     }
 
-    /// The place of a device among [`Self::devices`], or the place where it belongs.
+    /// The index of a device in [`Self::devices`], or the index at which it belongs.
     fn find(&self, device: Device) -> Result<usize, usize> {
         self.devices.binary_search_by_key(&device, |calls| calls.device)
     }
@@ -131,7 +131,7 @@ impl Shares {
         self.find(device).ok().map(|at| &self.devices[at])
     }
 
-    /// Returns whether a call may begin now.
+    /// Returns whether a call may begin now: a slot is free, and the device is below its share.
     #[must_use]
     pub fn may_begin(&self, device: Device, now: Time) -> bool {
         self.may_begin_at(self.find(device), device, now)
@@ -157,8 +157,8 @@ impl Shares {
         self.taken >= self.places
     }
 
-    /// A client can name as many directories of one dead device as it likes, and each is a device of its
-    /// own until something is found in it. Together they leave a quarter of the places to known devices.
+    /// A client can name as many directories of one dead device as it likes, and each counts as a device of its own
+    /// until something is found in it. Together they leave a quarter of the slots to known devices.
     fn is_full_for_unknown(&self) -> bool {
         self.unknown >= (self.places - self.places / SHARE_SILENT).max(1)
     }
@@ -187,7 +187,7 @@ impl Shares {
         calls.last_begun = now;
     }
 
-    /// Adds a device at the place where it belongs; its place.
+    /// Adds a device at the index where it belongs; returns the index.
     #[cold]
     fn insert(&mut self, at: usize, device: Device, now: Time) -> usize {
         let mut at = at;
@@ -207,8 +207,7 @@ impl Shares {
         at
     }
 
-    /// A call has ended. Returns whether that is the first answer since the device was
-    /// [reported](Self::report).
+    /// Ends a call. Returns whether its end is the first answer since the device was [reported](Self::report).
     ///
     /// # Panics
     ///
@@ -247,7 +246,7 @@ impl Shares {
         }
     }
 
-    /// Returns whether a device is in doubt, so that it matters whether a call really asks it.
+    /// Returns whether a device is in doubt. Only then it matters whether a call really asks the device.
     #[must_use]
     pub fn is_doubted(&self, device: Device) -> bool {
         self.get(device).is_some_and(|calls| calls.is_doubted)
@@ -259,8 +258,8 @@ impl Shares {
         self.get(device).map_or(Duration::ZERO, |calls| calls.silence(now))
     }
 
-    /// Returns whether a call should not even be tried: the device has been silent for so long. One is tried
-    /// in each such time all the same, as long as the device has places.
+    /// Returns whether a call should not even be tried, because the device has been silent for `patience`. In each such
+    /// time one call is still tried, as long as the device has slots.
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.get(device).is_some_and(|calls| {
@@ -269,8 +268,8 @@ impl Shares {
         })
     }
 
-    /// Notes that a device was found not to answer, here or by others: it is in doubt, and [`end`](Self::end) tells its
-    /// next answer. Returns its calls under way.
+    /// Notes that this worker or another found that a device does not answer. The device is in doubt, and
+    /// [`end`](Self::end) reports its next answer. Returns its calls under way.
     pub fn report(&mut self, device: Device, now: Time) -> usize {
         let at = self.find(device).unwrap_or_else(|at| self.insert(at, device, now));
         self.devices[at].is_doubted = true;
@@ -300,7 +299,7 @@ impl Calls {
     }
 }
 
-/// [`Shares`], and the calls that wait for a place, each in the line of its device.
+/// [`Shares`], and the calls that wait for a slot, each in the queue of its device.
 #[derive(Debug)]
 pub struct Gate<T> {
     shares: Shares,
@@ -311,7 +310,7 @@ pub struct Gate<T> {
 }
 
 impl<T> Gate<T> {
-    /// Makes so many places, all of them free.
+    /// Makes `places` slots, all of them free.
     #[must_use]
     pub const fn new(places: usize) -> Self {
         Self {
@@ -322,13 +321,13 @@ impl<T> Gate<T> {
         }
     }
 
-    /// The places.
+    /// The slots.
     #[must_use]
     pub const fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// The places, to be [reported](Shares::report) on.
+    /// The slots, to [report](Shares::report) a device.
     pub const fn shares_mut(&mut self) -> &mut Shares {
         &mut self.shares
     }
@@ -339,13 +338,13 @@ impl<T> Gate<T> {
         self.waiting
     }
 
-    /// Calls that wait for a place of this device.
+    /// The number of calls that wait for a slot of this device.
     #[must_use]
     pub fn waiting_for(&self, device: Device) -> usize {
         self.lines.get(&device).map_or(0, VecDeque::len)
     }
 
-    /// Takes a place for a call, or puts the call into the line of its device and returns false.
+    /// Takes a slot for a call, or puts the call into the queue of its device and returns false.
     pub fn enter(&mut self, device: Device, call: T, now: Time) -> bool {
         let may_pass = self.waiting == 0 || !self.lines.contains_key(&device);
         if may_pass && self.shares.try_begin(device, now) {
@@ -355,13 +354,13 @@ impl<T> Gate<T> {
         false
     }
 
-    /// Puts a call into the line of its device; [`next`](Self::next) takes it out when it has a place.
+    /// Puts a call into the queue of its device; [`next`](Self::next) takes it out when it has a slot.
     pub fn line_up(&mut self, device: Device, call: T) {
         self.lines.entry(device).or_default().push_back(call);
         self.waiting += 1;
     }
 
-    /// A call gives its place back; see [`Shares::end`]. Take the [next](Self::next) ones afterwards.
+    /// Gives the slot of a call back; see [`Shares::end`]. Take the [next](Self::next) calls afterwards.
     pub fn leave(&mut self, device: Device, now: Time) -> bool {
         self.shares.end(device, now)
     }
@@ -371,7 +370,7 @@ impl<T> Gate<T> {
         self.shares.end_call(call, now)
     }
 
-    /// The next call that waited and has a place from now on.
+    /// Takes the next call out of a queue, if it gets a slot now.
     pub fn next(&mut self, now: Time) -> Option<T> {
         // There may be a line for each of thousands of directories. Lines that cannot be served because
         // of their number are not looked at, so at most one for each call under way is looked at in vain.

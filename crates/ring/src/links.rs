@@ -14,31 +14,32 @@ use rustix::io::Errno;
 /// The number of symbolic links that are followed in one path, as in the kernel (`MAXSYMLINKS`).
 const LINKS_MAX: u32 = 40;
 
-/// The symbolic links that are followed on the way from a directory to something. Magic links, as those of `/proc/self/fd`,
-/// never are, and nothing in a `/proc` is reached through a link.
+/// The symbolic links that are followed on the way from a directory to a file. Magic links, as in `/proc/self/fd`, are
+/// never followed, and nothing in a `/proc` is reached through a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Links {
-    /// None.
+    /// No links.
     Never,
-    /// Those that stay beneath the directory.
+    /// Links that stay beneath the directory.
     #[default]
     Beneath,
-    /// Those, and others that lead into the directory or into one of these, whose paths are absolute.
+    /// Links beneath the directory, and links that lead into the directory or into one of these, whose paths are
+    /// absolute.
     ///
-    /// What counts is the real path of the place that the target names: links on the way there that are in none of the
-    /// directories may have any target. If there is another link at that place, it is under the same rule.
+    /// The real path of the target decides: links on the way that are in none of the directories may have any target.
+    /// If the target is another link, it is under the same rule.
     Into(Arc<[PathBuf]>),
-    /// All of them.
+    /// All links.
     Anywhere,
 }
 
-/// What a path is walked through.
+/// The file system in which a path is walked.
 pub(crate) trait Names {
     /// A file, a directory or a link.
     type Node: Clone;
 
-    /// What has a name in a directory: a link itself, not what it leads to. The names `.` and `..` are those of every
-    /// directory.
+    /// Looks a name up in a directory. For a link it returns the link itself, not its target. Every directory has the
+    /// names `.` and `..`.
     fn look_up(&self, directory: &Self::Node, name: &[u8]) -> io::Result<Self::Node>;
 
     /// The directory that absolute paths begin at.
@@ -54,11 +55,11 @@ pub(crate) trait Names {
     fn real(&self, path: &Path) -> Option<Vec<u8>>;
 }
 
-/// Finds what a path leads to from a directory, through links that may lead into other directories, too.
+/// Finds the target of a path from a directory, through links that may lead into other directories, too.
 ///
 /// # Errors
 ///
-/// `EXDEV` if a link leads elsewhere, `ELOOP` if there are too many, and those of the lookups.
+/// `EXDEV` if a link leads elsewhere, `ELOOP` if there are too many, and the errors of the lookups.
 pub(crate) fn follow<N: Names>(
     names: &N,
     root: &N::Node,
@@ -83,7 +84,7 @@ impl<N: Names> Walk<'_, N> {
     /// Walks from a directory to the last name of a path, which may be a link; returns it and the directory that has it.
     fn walk(&mut self, start: &N::Node, path: &[u8]) -> io::Result<(N::Node, N::Node)> {
         let (mut directory, mut node) = (start.clone(), start.clone());
-        // With a slash at its end the path is that of a directory.
+        // A path with a slash at its end names a directory.
         let last: &[u8] = if path.ends_with(b"/") { b"." } else { b"" };
         let names = path.split(|byte| *byte == b'/').chain([last]).filter(|name| !name.is_empty());
         for name in names {
@@ -97,7 +98,7 @@ impl<N: Names> Walk<'_, N> {
     /// Follows a node of a directory if it is a link, until there is none.
     fn pass(&mut self, mut directory: N::Node, mut node: N::Node) -> io::Result<N::Node> {
         let Some(mut target) = self.names.target(&node)? else { return Ok(node) };
-        // A link elsewhere is a part of the way to the place that another link names.
+        // A link outside of the directories is a part of the way to the target of another link.
         let is_bound = self.is_inside(&node)?;
         loop {
             self.links += 1;
@@ -129,7 +130,7 @@ impl<N: Names> Walk<'_, N> {
     }
 }
 
-/// Returns whether a real path is that of a directory, or of something below it.
+/// Returns whether a real path names a directory or something below it.
 fn is_beneath(path: &[u8], directory: &[u8]) -> bool {
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
     path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))

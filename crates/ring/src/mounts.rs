@@ -38,7 +38,7 @@ const DEPTH_MAX: u32 = 2;
 const LAYERS_MAX: usize = 500;
 /// The bit of `stx_mask` for mount ids that are used once, from Linux 6.8 on.
 pub(crate) const UNIQUE: u32 = libc::STATX_MNT_ID_UNIQUE;
-/// The fields of `statx(2)` that tell where a file is.
+/// The fields of `statx(2)` that show the location of a file.
 const LOOKED_AT: StatxFlags = StatxFlags::from_bits_retain(UNIQUE | libc::STATX_BTIME);
 
 /// The mounts that were met, by id.
@@ -56,23 +56,23 @@ struct Mount {
 }
 
 impl Mount {
-    /// One that cannot be learned.
+    /// A mount that cannot be learned.
     const UNKNOWN: Self = Self { behind: None, keeps_attributes: false, may_be_image: true };
 }
 
-/// The device and the kind of a file's file system, as its mount tells them.
+/// The device and the kind of a file's file system, learned from its mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
     pub(crate) device: Device,
-    /// True if its times and its number may be those of an image, and the same in another image.
+    /// True if its times and its number may come from an image, and be the same in another image.
     pub(crate) from_image: bool,
 }
 
-/// The result of `statx(2)`, as far as it tells where a file is.
+/// The part of the result of `statx(2)` that shows the location of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileLocation {
     dev: (u32, u32),
-    /// The id of the mount, if the kernel tells it.
+    /// The id of the mount, if the kernel reports it.
     mount: Option<u64>,
     /// True if the file has a time of birth.
     has_birth: bool,
@@ -90,12 +90,12 @@ impl FileLocation {
         (self.dev.0 as u64) << 32 | self.dev.1 as u64
     }
 
-    /// The id of the mount; 0 if the kernel does not tell it.
+    /// The id of the mount; 0 if the kernel does not report it.
     pub(crate) fn mount(self) -> u64 {
         self.mount.unwrap_or(0)
     }
 
-    /// Returns the site, if the mount is known or need not be. `None`: [learn] the mount first.
+    /// Returns the site, if the mount is known or is not needed. `None`: [learn] the mount first.
     pub(crate) fn site(self) -> Option<Site> {
         // File systems without a block device have the major number 0; btrfs and overlays are among them.
         let is_to_be_known = self.dev.0 == 0 || !self.has_birth;
@@ -151,10 +151,10 @@ pub(crate) fn device_of(file: impl AsFd) -> Device {
     })
 }
 
-/// Learns which device is behind the mount of an open file, for all rings of the process. A ring learns that
-/// itself with the first [`Op::Stat`](crate::Op::Stat) of a file of the mount; a directory that is
-/// [adopted](crate::Ring::adopt_file) or [shared](crate::Ring::share_file) is on the right device from the start
-/// if this was called before. It may sleep as long as `stat(2)` of a layer of an overlay does.
+/// Learns which device is behind the mount of an open file, for all rings of the process. A ring learns it by itself
+/// with the first [`Op::Stat`](crate::Op::Stat) of a file of the mount. If this was called before, a directory that is
+/// [adopted](crate::Ring::adopt_file) or [shared](crate::Ring::share_file) has the right device from the start. The
+/// call may sleep as long as `stat(2)` of a layer of an overlay does.
 pub fn learn_device(file: impl AsFd) -> Device {
     FileLocation::of(&file, LOOKED_AT).map_or_else(Device::default, |place| {
         place.site().unwrap_or_else(|| learn(file, place)).device
@@ -185,8 +185,8 @@ pub(crate) fn learn(file: impl AsFd, place: FileLocation) -> Site {
     place.on(found)
 }
 
-/// Returns true if files of the mount without a time of birth may have the times of an image. That of a layer is not
-/// looked for: it may not be visible.
+/// Returns true if files of the mount without a time of birth may have the times of an image. The layers of an overlay
+/// are not checked, because they may not be visible.
 fn may_be_image(mountinfo: &[u8], place: FileLocation) -> bool {
     let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
     mount.is_none_or(|mount| {
@@ -208,7 +208,7 @@ fn keeps_attributes(mountinfo: &[u8], place: FileLocation, behind: Option<Device
     }
 }
 
-/// The device behind a place, if it is not the one that `statx(2)` says. `look` is `statx(2)` of a path.
+/// The device behind a location, if it is not the one from `statx(2)`. `look` is `statx(2)` of a path.
 fn behind(
     mountinfo: &[u8],
     place: FileLocation,

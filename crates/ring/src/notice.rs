@@ -11,13 +11,11 @@ use crate::slab::Key;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notice {
     /// Bytes that the peer has acknowledged, of those that were sent since
-    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements). Known for the end of
-    /// each send only. Acknowledged memory may still be referred to: a receiver on the same machine
-    /// shares the pages.
+    /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements). The number is exact only at the end of
+    /// each send. Acknowledged memory may still be referred to: a receiver on the same machine shares the pages.
     pub acknowledged: u64,
-    /// Calls of [`Ring::send_zero_copy`](crate::Ring::send_zero_copy) that sent something and to whose
-    /// memory the kernel no longer refers. It is the number of the first one of which that is not
-    /// known: later ones may have been released, too.
+    /// The number of calls of [`Ring::send_zero_copy`](crate::Ring::send_zero_copy) that sent something and whose
+    /// memory the kernel has released, without gaps. Later calls may have been released, too.
     pub released: u64,
     /// True if the kernel has copied the memory of a zero-copy send after all.
     pub copied: bool,
@@ -26,12 +24,13 @@ pub struct Notice {
 /// The way in which a peer has left a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The connection has ended. It is no Unix socket, so what is queued is still what was not acknowledged.
+    /// The connection has ended. It is no Unix socket, so the queued bytes are still the unacknowledged ones.
     Ended,
     /// The peer has closed a Unix socket, or has ended its side after we have ended ours, and has read everything that is
     /// not queued.
     Read,
-    /// The peer has closed a Unix socket without having read everything: nobody knows how much it has read.
+    /// The peer has closed a Unix socket without having read everything: the number of bytes that it has read is
+    /// unknown.
     Unread,
 }
 
@@ -59,7 +58,7 @@ impl Notices {
         is_news.then_some(self.now)
     }
 
-    /// Takes what is known now.
+    /// Stores the present notice.
     pub(crate) const fn set(&mut self, notice: Notice) {
         self.now = notice;
     }

@@ -30,11 +30,11 @@ struct Pool {
 pub(crate) struct Ends {
     pub(crate) read: Fd,
     pub(crate) write: Fd,
-    /// Bytes.
+    /// The capacity of the pipe in bytes.
     pub(crate) capacity: usize,
 }
 
-/// A pipe of a pool, given back when dropped; with what is left in it, it is closed.
+/// A pipe of a pool. Its drop gives it back if it is empty, or else closes it.
 pub struct Pipe {
     pool: Rc<Pool>,
     ends: Option<Ends>,
@@ -93,7 +93,7 @@ impl Pipe {
         self.len
     }
 
-    /// Returns whether nothing is in it.
+    /// Returns whether the pipe is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -15,10 +15,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// The buffers of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// The number of buffers; a power of two, as the kernel wants it. One read's worth for a batch of
-    /// completions; when they run out, the sockets wait in the kernel.
+    /// The number of buffers; a power of two, as the kernel requires. It is enough for one batch of completions.
+    /// When the buffers run out, received bytes wait in the kernel.
     pub(crate) count: u16,
-    /// Bytes in each.
+    /// The bytes of each buffer.
     pub(crate) size: usize,
     /// True if all pages are there from the beginning; else they are [when they are needed](RecvPool::populate).
     is_populated: bool,
@@ -29,7 +29,7 @@ pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated
 /// For responses: most of them fit, head and content of 16 KiB. Rings that connect to no server use one page of it.
 pub(crate) const WIDE: Shape = Shape { count: 64, size: 20 * 1024, is_populated: false };
 const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
-/// A length is told in 16 bits.
+/// The kernel reports a length in 16 bits.
 const _: () = assert!(SMALL.size <= WIDE.size && WIDE.size <= u16::MAX as usize);
 
 /// The buffers, and whether the kernel or this process hands them out.
@@ -111,7 +111,7 @@ impl RecvPool {
         let all = self.memory.as_ptr().cast();
         // SAFETY: the range is this pool's mapping; its bytes stay as they are (madvise(2)).
         let result = unsafe { rustix::mm::madvise(all, self.bytes, Advice::LinuxPopulateWrite) };
-        // Where memory is short, pages are made one by one as they are touched.
+        // If memory is short, each page is made at its first access.
         let _ = result;
     }
 
@@ -161,12 +161,12 @@ impl RecvPool {
         RecvBuf { pool: Rc::clone(self), id, len }
     }
 
-    /// Returns whether a receive can find a buffer, or could once those under way have been reported.
+    /// Returns whether a receive can find a buffer, or could once the receives under way have been reported.
     pub(crate) fn has_free(&self) -> bool {
         self.lent.get() < self.shape.count
     }
 
-    /// Returns whether nobody has a buffer that was received into.
+    /// Returns whether no caller has a buffer that was received into.
     pub(crate) fn is_all_free(&self) -> bool {
         self.lent.get() == 0
     }

@@ -19,7 +19,7 @@ const ANSWERING_MAX: usize = 64;
 /// name for the operator.
 #[derive(Debug)]
 pub struct Silences<N = ()> {
-    /// The number of those that do not answer. It is a hint to leave the lock alone, so relaxed order is enough.
+    /// The number of silent devices. It is a hint to leave the lock alone, so relaxed order is enough.
     count: AtomicUsize,
     known: Mutex<Vec<Known<N>>>,
 }
@@ -33,9 +33,9 @@ struct Known<N> {
 
 #[derive(Clone, Copy, Debug)]
 enum SilenceState {
-    /// It does not answer; when a call tried it last.
+    /// The device does not answer; the time is when a call last tried it.
     Silent(Option<Time>),
-    /// It answers again, since then.
+    /// The device answers again, since this time.
     Answers(Time),
 }
 
@@ -44,9 +44,9 @@ enum SilenceState {
 pub enum Verdict {
     /// The device answers, as far as is known.
     Answers,
-    /// It does not, and the call may be the one that tries it.
+    /// The device does not answer, and the call may try it.
     Try,
-    /// It does not, and another call tries it.
+    /// The device does not answer, and another call tries it.
     Refused,
 }
 
@@ -62,7 +62,7 @@ impl<N> Silences<N> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether there is a device that does not answer.
+    /// Returns whether any device does not answer.
     #[must_use]
     #[inline]
     pub fn is_any(&self) -> bool {
@@ -91,8 +91,8 @@ impl<N> Silences<N> {
         true
     }
 
-    /// Notes that a worker has had an answer of a device. Returns what is kept with the device if it did not answer
-    /// before.
+    /// Notes that a worker has had an answer of a device. If the device was silent before, returns the name kept with
+    /// it.
     pub fn end(&self, device: Device, now: Time) -> Option<N>
     where
         N: Clone,
@@ -110,7 +110,7 @@ impl<N> Silences<N> {
         self.verdict(device, now, patience, true)
     }
 
-    /// Returns whether a call would be refused, and lets none try the device.
+    /// Returns whether a call would be refused. Unlike a real call it does not count as a try.
     #[must_use]
     pub fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.verdict(device, now, patience, false) == Verdict::Refused

@@ -151,7 +151,7 @@ impl<T> Slab<T> {
         self.len == 0
     }
 
-    /// All values with their keys, in no order that means anything.
+    /// All values with their keys, in no meaningful order.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0_u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;

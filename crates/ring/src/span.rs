@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A part of a mapping, and its only owner: no other span has one of its bytes.
+/// A part of a mapping, and its only owner: no other span has any of its bytes.
 ///
 /// A part can be read or written while other owners read or write the other parts. The mapping goes
 /// with its last span. Memory that was never touched costs address space only.

@@ -57,8 +57,8 @@ impl Sub for Time {
     }
 }
 
-/// Timer operations in flight, soonest first. A cancelled one stays, to be passed over because its
-/// key is gone, until its time has come or the cancelled ones are the majority.
+/// Timer operations in flight, soonest first. A cancelled one stays, and is skipped because its key
+/// is gone, until its time has come or the cancelled ones are the majority.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u64)>>,
@@ -74,7 +74,7 @@ impl Timers {
         self.heap.push(Reverse((at, key.to_bits())));
     }
 
-    /// A timer's key has gone before its time; `is_live` tells which keys have not.
+    /// Notes that a timer's key has gone before its time; `is_live` says which keys have not.
     pub(crate) fn forget_one(&mut self, mut is_live: impl FnMut(Key) -> bool) {
         self.cancelled += 1;
         if self.cancelled >= CANCELLED_MIN && self.cancelled > self.heap.len() / 2 {

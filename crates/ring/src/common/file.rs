@@ -30,7 +30,7 @@ impl Common {
     pub(crate) fn submit_close(&mut self, unused: Unused) {
         let device = unused.device;
         if self.helpers.submit(Key::NONE, Job::Close(unused)).is_err() {
-            // Without a thread the descriptor was closed here and now, which is what is left.
+            // Without a thread the descriptor was closed right here, because no other way is left.
             self.closed.push(device);
         }
     }

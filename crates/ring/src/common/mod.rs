@@ -28,15 +28,15 @@ pub(crate) struct Slot {
     pub(crate) op: Op,
     /// Memory at an address the kernel knows.
     pub(crate) pinned: Pinned,
-    /// Whether the caller has asked for its end.
+    /// True once the caller has cancelled the operation.
     pub(crate) cancelled: bool,
     pub(crate) place: OpStage,
 }
 
-/// Where an operation stands that may sleep on a device.
+/// The stage of an operation that may sleep on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpStage {
-    /// It needs no place, or has given it back.
+    /// It needs no slot, or has given it back.
     None,
     /// In the line of the device.
     InLine(Device),
@@ -73,10 +73,10 @@ pub(crate) enum Pinned {
     },
 }
 
-/// Operations on files that may sleep at once; others stand in line, each in that of its device.
+/// The slots for operations on files that may sleep; others wait, each in the queue of its device.
 const PLACES: usize = 120;
-/// The same for `close(2)` of files. These have places of their own, because most of them end at once
-/// even on a device that does not answer, so their ends do not show that it answers.
+/// The slots for `close(2)` of files. They are separate, because most of these calls end at once even on a device that
+/// does not answer, so their ends do not show that it answers.
 const CLOSES: usize = 32;
 // Logs are written by these threads, too.
 const _: () = assert!(PLACES + CLOSES < THREADS_MAX);
@@ -91,7 +91,7 @@ pub(crate) struct Common {
     pub(crate) watches: Watches,
     /// Places for operations on files.
     pub(crate) gate: Gate<Key>,
-    /// Operations with places that have ended since the last turn.
+    /// Operations with slots that have ended since the last turn.
     pub(crate) left: Vec<Call>,
     /// Places for `close(2)` of files, and the files that wait for one.
     pub(crate) closes: Gate<Unused>,
@@ -121,8 +121,7 @@ impl Common {
         })
     }
 
-    /// Returns whether there is something to close: files that wait for a place get one when others have been
-    /// closed.
+    /// Returns whether files wait to be closed. A file that waits for a slot gets one when others have been closed.
     pub(crate) fn has_unused(&self) -> bool {
         !self.closing.is_empty() || !self.closed.is_empty()
     }
@@ -152,7 +151,7 @@ impl Common {
         Fd::new(handle, &self.closing)
     }
 
-    /// One of several completions.
+    /// Reports a completion of an operation that will have more.
     pub(crate) fn emit(&mut self, key: Key, event: Event) {
         if let Some(slot) = self.table.get_mut(key) {
             // A watch that has begun waits for no device any more.
@@ -178,7 +177,7 @@ impl Common {
         Some(slot.op)
     }
 
-    /// Takes an operation out of the table, whose last completion is about to be ready.
+    /// Takes an operation out of the table just before its last completion is ready.
     fn remove(&mut self, key: Key) -> Option<Slot> {
         let slot = self.table.remove(key)?;
         if let Op::Notices(fd) = &slot.op
@@ -195,9 +194,9 @@ impl Common {
         Some(slot)
     }
 
-    /// The ring goes: helpers close the files that nothing uses, because `close(2)` may sleep, too. Those of one device have
-    /// one thread, so a device that does not answer takes none from others. Waits for all helpers until `end`, and then for
-    /// none of them any more.
+    /// Ends the ring: helpers close the files that no operation uses, because `close(2)` may sleep, too. The files of
+    /// one device have one thread, so a device that does not answer takes no thread from others. Waits for all helpers
+    /// until `end`, and then no longer.
     pub(crate) fn close_until(&mut self, end: Instant) {
         let mut files: BTreeMap<Device, Vec<OwnedFd>> = BTreeMap::new();
         for (handle, device) in self.closing.take() {
@@ -212,7 +211,7 @@ impl Common {
             files.entry(device).or_default().push(fd);
         }
         for (device, files) in files {
-            // Without a thread they are closed here and now, which is what is left.
+            // Without a thread the files are closed right here, because no other way is left.
             let _ = self.helpers.submit(Key::NONE, Job::CloseAll { device, files });
         }
         self.helpers.finish_until(end);

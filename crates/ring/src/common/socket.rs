@@ -56,7 +56,7 @@ impl Common {
         Ok(())
     }
 
-    /// Begins to report the notices of a socket by the operation `key`. What is known is reported now.
+    /// Begins to report the notices of a socket by the operation `key`. Earlier notices are reported now.
     pub(crate) fn begin_notices(&mut self, key: Key, fd: &Fd) {
         if let Some(notices) = fd.notices() {
             notices.borrow_mut().reporter = Some(key);
@@ -64,8 +64,8 @@ impl Common {
         }
     }
 
-    /// Reads what the kernel has told of the bytes sent on a socket, and reports news. Returns false if
-    /// it was not asked to tell.
+    /// Reads the kernel's notices about the bytes sent on a socket, and reports news. Returns false if no notices were
+    /// requested for the socket.
     pub(crate) fn take_notices(&mut self, fd: &Fd) -> bool {
         let Some(notices) = fd.notices() else { return false };
         let mut notices = notices.borrow_mut();
@@ -78,8 +78,8 @@ impl Common {
         true
     }
 
-    /// Takes a signal that is pending for the operation `key`, and reports it. Returns whether there was
-    /// one; an error ends the operation.
+    /// Takes a pending signal for the operation `key`, and reports it. Returns whether there was one; an error ends the
+    /// operation.
     pub(crate) fn take_signal(&mut self, key: Key) -> io::Result<bool> {
         let Some((_, fd)) = self.table.get(key).and_then(Slot::socket) else { return Ok(false) };
         let signal = process::read_signal(fd.os())?;

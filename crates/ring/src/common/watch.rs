@@ -24,7 +24,7 @@ pub(crate) struct Watches {
     watchers: HashMap<i32, Vec<Key>>,
     /// Watches that helpers are setting up.
     pub(super) settling: usize,
-    /// Whether a turn ended before the inotify descriptor was empty.
+    /// True if a turn ended before the inotify descriptor was empty.
     left: bool,
 }
 
@@ -54,7 +54,7 @@ enum Look {
 
 /// The meaning of an inode event for a watched file.
 enum Meaning {
-    /// It is about another file.
+    /// The event is about another file.
     Other,
     /// The file may have other contents or attributes.
     Changed,
@@ -62,9 +62,9 @@ enum Meaning {
     Replaced,
 }
 
-/// Inode events in one turn, so that a directory with many changes does not delay requests: each
-/// event costs some microseconds. Others wait in the kernel,
-/// whose queue is bounded (`max_queued_events`, inotify(7)).
+/// The maximum of inode events in one turn, so that a directory with many changes does not delay requests: each event
+/// costs some microseconds. Further events wait in the kernel, whose queue is bounded (`max_queued_events`,
+/// inotify(7)).
 const INOTIFY_EVENTS_MAX: usize = 256;
 /// Events of a directory that has no path any more, or another.
 const GONE: ReadFlags = ReadFlags::DELETE_SELF
@@ -76,8 +76,7 @@ const OTHER_INODE: ReadFlags = ReadFlags::CREATE
     .union(ReadFlags::DELETE)
     .union(ReadFlags::MOVED_FROM)
     .union(ReadFlags::MOVED_TO);
-/// Bytes of one read of inode events. What it brought is delivered in any case: without names that
-/// is another 256.
+/// The bytes of one read of inode events. All events of a read are delivered: without names there may be another 256.
 const INOTIFY_BYTES: usize = 4 * 1024;
 
 impl Watches {
@@ -103,8 +102,8 @@ impl Watches {
         }
     }
 
-    /// Whether a turn ended before the inotify descriptor was empty: it is read on in the next,
-    /// which must not sleep before.
+    /// Returns whether a turn ended before the inotify descriptor was empty. Then the next turn reads on, and must not
+    /// sleep before.
     pub(crate) const fn has_more(&self) -> bool {
         self.left
     }
@@ -188,7 +187,8 @@ impl Common {
         self.sweep_watches();
     }
 
-    /// Cancels a watch; its last completion is ready at once. One that a helper works at ends after that.
+    /// Cancels a watch; its last completion is ready at once. If a helper works at the watch, the watch ends after the
+    /// helper.
     pub(crate) fn end_watch(&mut self, key: Key) {
         match self.table.get(key).map(|slot| &slot.pinned) {
             Some(Pinned::Watch(_)) => {}
@@ -220,8 +220,8 @@ impl Common {
         }
         self.watches.watchers.retain(|watch, keys| {
             if keys.is_empty() {
-                // EINVAL: the kernel has removed it, because the directory went away. That is also
-                // why this does not sleep: what loses a reference here is a directory with a name.
+                // EINVAL: the kernel has removed the watch, because the directory went away. The call does not sleep
+                // for a similar reason: the directory whose reference it drops still has a name.
                 let _ = inotify::remove_watch(inotify, *watch);
             }
             !keys.is_empty()
@@ -249,7 +249,7 @@ impl Common {
         let mut space = [MaybeUninit::uninit(); INOTIFY_BYTES];
         let mut events = Reader::new(&inotify, &mut space);
         let mut last = None;
-        // Watches of files that have been told.
+        // Watches of files for which an event was reported.
         let mut told = Vec::new();
         let mut count = 0;
         self.watches.left = true;
@@ -273,7 +273,7 @@ impl Common {
             for key in self.watches.watchers.get(&watch).cloned().unwrap_or_default() {
                 let slot = self.table.get(key);
                 match slot.map(|slot| &slot.pinned) {
-                    // The directory above tells of other attributes of a directory; no watch is above the root.
+                    // The directory above reports changes of attributes; the root has no watch above it.
                     Some(Pinned::Watch(_))
                         if is_attributes && !slot.is_some_and(|slot| slot.op.watches_root()) => {}
                     Some(Pinned::Watch(_)) if is_new => {
@@ -307,7 +307,7 @@ impl Common {
         all.dedup();
         for key in all {
             match self.table.get(key).map(|slot| &slot.pinned) {
-                // It is reported after the look.
+                // The event is reported after the look.
                 Some(Pinned::WatchFile(_)) => self.look_at_name(key),
                 _ => self.emit(key, Event::Changed(Change { name: None, directory: true })),
             }

@@ -4,7 +4,7 @@ pub(crate) mod epoll;
 #[allow(unsafe_code, reason = "submissions carry pointers")]
 pub(crate) mod uring;
 
-/// The maximum number of connections that one operation accepts in one turn, so that a flood of them does not stop those
-/// that are open: an accept takes 1.9 µs, so 4,096 connections that wait, as many as the kernel lets by default
-/// (`net.core.somaxconn`), would take 8 ms.
+/// The maximum number of connections that one operation accepts in one turn, so that a flood of new connections does
+/// not stop open ones. An accept takes 1.9 µs. The kernel lets 4,096 connections wait by default
+/// (`net.core.somaxconn`), which would take 8 ms.
 pub(crate) const ACCEPTS_MAX: usize = 64;

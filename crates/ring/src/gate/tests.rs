@@ -11,7 +11,7 @@ fn at(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
 }
 
-/// Begins calls for as long as there are places; returns how many.
+/// Begins calls until no slot is left; returns their number.
 fn fill(shares: &mut Shares, device: Device, now: Time) -> usize {
     let mut begun = 0;
     while shares.may_begin(device, now) {
@@ -129,7 +129,7 @@ fn what_the_kernel_has_in_memory_is_no_answer_of_a_device_in_doubt() {
     assert_eq!(shares.taken(), 0);
 }
 
-/// As in a worker that others have told of a device, when it answers again.
+/// As in a worker that learns from others that a device is silent, when the device answers again.
 #[test]
 fn a_device_that_is_asked_all_the_time_and_answers_from_memory_is_not_silent() {
     let mut shares = Shares::new(PLACES);
@@ -259,7 +259,7 @@ fn directories_of_a_dead_device_leave_room_to_known_devices() {
     assert_eq!((begun, gate.waiting()), (12, 988));
     assert_eq!(gate.next(now), None, "the rest of the places is for others");
     assert!(gate.enter(known, 2000, now));
-    // A place that is given back goes to the next of them.
+    // The next call gets a slot that is given back.
     gate.leave(Device::unknown(0), now);
     assert!(gate.next(now).is_some_and(|name| name >= 12));
     assert_eq!(gate.next(now), None);

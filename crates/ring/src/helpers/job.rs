@@ -326,7 +326,7 @@ fn splice(
             Ok(0) => break,
             Ok(count) => done += count,
             Err(rustix::io::Errno::INTR) => {}
-            // What is in the pipe counts; the error comes again with the next splice.
+            // The bytes in the pipe count; the error comes again with the next splice.
             Err(_) if done > 0 => break,
             Err(error) => return Err(error.into()),
         }
@@ -346,7 +346,7 @@ fn has_name(
     let mut count = 0;
     while let Some(entry) = entries.next() {
         count += 1;
-        // Those of the directory itself and of the one above are read, too.
+        // The names `.` and `..` are read, too.
         if is_wanted(entry?.file_name().to_bytes()) || count > entries_max + 2 {
             return Ok(true);
         }

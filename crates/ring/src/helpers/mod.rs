@@ -19,7 +19,7 @@ use crate::now::process::without_signals;
 use crate::slab::Key;
 use job::{Job, Outcome};
 
-/// Threads per ring. So many sleeping system calls can be under way at once; more wait in line.
+/// Threads per ring: the maximum of sleeping system calls under way at once. More calls wait in a queue.
 pub(crate) const THREADS_MAX: usize = 160;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ struct HelperState {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics while it holds a lock, and a queue is true after each statement.
+    // No code here panics while it holds a lock, and a queue is consistent after each statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -136,7 +136,7 @@ impl Helpers {
     /// Takes the results since the last call.
     pub(crate) fn take_done(&self) -> Vec<(Key, io::Result<Outcome>)> {
         let mut count = [0; 8];
-        // EAGAIN means that the wake-up was taken before; `done` tells the truth either way.
+        // EAGAIN means that the wake-up was taken before; `done` is right in both cases.
         let _ = rustix::io::read(&self.shared.wake, &mut count);
         core::mem::take(&mut *lock(&self.shared.done))
     }

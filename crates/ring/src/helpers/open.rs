@@ -18,13 +18,14 @@ use crate::op::OpenHow;
 
 /// Finds something without opening it for reading.
 pub(super) const FIND: OpenHow = OpenHow { flags: libc::O_PATH, mode: 0, resolve: 0 };
-/// `PROC_SUPER_MAGIC`. The links in it tell what processes do, and some of them lead to what has no name.
+/// `PROC_SUPER_MAGIC`. Links in `/proc` reveal the activity of processes, and some of them lead to files
+/// without a name.
 const PROC: u64 = 0x9fa0;
 
-/// The number of times that a path is opened before `EAGAIN` of `openat2(2)` is the caller's: a rename or mount
-/// anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one
-/// thread that renamed without a pause 2.4 % of single tries failed; even if every second one did,
-/// 64 in a row would not.
+/// The number of times that a path is opened before `EAGAIN` of `openat2(2)` goes to the caller: a rename or
+/// mount anywhere on the machine ran beside a `..` of the path (`handle_dots` in fs/namei.c). Beside one thread
+/// that renamed without a pause 2.4 % of single tries failed. Even if every second try failed, 64 tries in a
+/// row would not.
 pub(crate) const OPEN_TRIES_MAX: u32 = 64;
 
 /// `openat2(2)`.
@@ -72,7 +73,7 @@ pub(super) fn through_links(
     }
 }
 
-/// Opens what was found.
+/// Opens a file by the descriptor that was found for it.
 fn open_found(found: &OwnedFd, how: OpenHow) -> io::Result<OwnedFd> {
     if watch::magic(&fstatfs(found)?) == PROC {
         return Err(Errno::XDEV.into());

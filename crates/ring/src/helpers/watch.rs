@@ -55,9 +55,9 @@ pub(crate) struct DirectoryWatched {
 /// A file that is watched from now on: watch descriptors.
 #[derive(Debug)]
 pub(crate) struct FileWatched {
-    /// That of the directory.
+    /// The watch of the directory.
     pub(crate) dir: DirectoryWatched,
-    /// That of the inode that has the name, if the name exists.
+    /// The watch of the inode that has the name, if the name exists.
     pub(crate) inode_watch: io::Result<Option<i32>>,
 }
 
@@ -135,8 +135,8 @@ fn open_and_watch_directory(
     Ok((dir, DirectoryWatched { watch, mount }))
 }
 
-/// Watches what is open. `what` is always the same for directories, and the same for files: all watches
-/// of one inode are one to the kernel, which keeps the last mask.
+/// Watches an open file or directory. `what` is always the same for directories, and the same for
+/// files: the kernel has one watch for each inode, and keeps the last mask.
 fn watch(target: &OwnedFd, what: WatchFlags, instance: BorrowedFd<'_>) -> io::Result<i32> {
     if !LOCAL.contains(&magic(&fstatfs(target)?)) {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));

@@ -47,8 +47,8 @@ impl Mount<'_> {
     }
 }
 
-/// The directories of `lowerdir`: a colon or two are between them, and a backslash takes its meaning from the
-/// byte behind it (`ovl_split_lowerdirs` and `ovl_unescape` in fs/overlayfs/params.c).
+/// The directories of `lowerdir`: one or two colons separate them, and a backslash escapes the next byte
+/// (`ovl_split_lowerdirs` and `ovl_unescape` in fs/overlayfs/params.c).
 fn split(value: &[u8]) -> Vec<Vec<u8>> {
     let mut layers = vec![Vec::new()];
     let mut bytes = value.iter();

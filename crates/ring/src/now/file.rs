@@ -44,8 +44,8 @@ pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result
     unsafe { read_nowait(file, offset, &pieces[..count]) }
 }
 
-/// `preadv2(2)` with `RWF_NOWAIT`. It never sleeps, so it need not be the C library's, which is a point where threads can
-/// be cancelled.
+/// `preadv2(2)` with `RWF_NOWAIT`. It never sleeps, so it need not be the C library's function, which is a cancellation
+/// point of threads.
 ///
 /// # Safety
 ///
@@ -94,8 +94,8 @@ pub(crate) fn open_cached(
     }
 }
 
-/// Returns whether the kernel has to ask a disk or a server for an operation, as far as that can be known without asking:
-/// a name on the path is not in memory (`RESOLVE_CACHED`, Linux 5.12), or not all pages of a read (`cachestat(2)`, Linux 6.5).
+/// Returns whether an operation will need a disk or a server, as far as that can be known without them: a name on the
+/// path is not in memory (`RESOLVE_CACHED`, Linux 5.12), or not all pages of a read (`cachestat(2)`, Linux 6.5).
 pub(crate) fn asks_disk(op: &Op) -> bool {
     match op {
         Op::Open { dir, path, how } if how.flags & libc::O_PATH != 0 => {
@@ -135,7 +135,7 @@ pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
         let kept = OFlags::from_bits_retain((how.flags & !libc::O_NONBLOCK).cast_unsigned());
         // The file may be another user's.
         if rustix::fs::fcntl_setfl(fd, kept | OFlags::NOATIME).is_err() {
-            // Of a descriptor that is open this fails for none of the flags that can be set.
+            // On an open descriptor this call fails for none of the flags that can be set.
             let _ = rustix::fs::fcntl_setfl(fd, kept);
         }
     }
@@ -154,12 +154,12 @@ pub(crate) fn stat_cached(file: BorrowedFd<'_>) -> Option<Stat> {
 /// `O_NOATIME` on the descriptor.
 pub(crate) fn read_cached(file: BorrowedFd<'_>, buf: &mut Buffer) -> bool {
     let want = buf.want();
-    // A read without waiting would begin to read what is missing, and may sleep for metadata then.
+    // A read without waiting would begin to read the missing pages, and may then sleep for metadata.
     let pages = want.div_ceil(PAGE) as u64;
     if cached_pages(file, 0, want as u64).ok() != Some(pages) {
         return false;
     }
-    // `settle_flags` does it for files that a ring has opened. Others may come here, too.
+    // `settle_flags` sets the flag for files that a ring has opened. Other files may come here, too.
     if rustix::fs::fcntl_setfl(file, OFlags::NOATIME).is_err() {
         return false;
     }
@@ -199,9 +199,9 @@ pub(crate) fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::R
 
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Returns whether `cachestat(2)` may be called. A seccomp filter may kill a process for a call that it does
-/// not know: that of a unit with `SystemCallFilter=@system-service` does where systemd is older than
-/// 255. So beneath a filter a child tries it first.
+/// Returns whether `cachestat(2)` may be called. A seccomp filter may kill a process for an unknown call. The filter of
+/// a unit with `SystemCallFilter=@system-service` does so if systemd is older than 255. So beneath a filter a child
+/// tries the call first.
 pub(crate) fn may_cachestat() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     *MAY.get_or_init(|| {

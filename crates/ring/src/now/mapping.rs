@@ -15,14 +15,14 @@ static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A file's pages as `mincore(2)` wants them: mapped, and never touched.
 ///
-/// `mincore` answers for the page cache of the file that the file system maps, which on overlayfs is
-/// the one below, and counts what is up to date only. To a process that neither owns the file nor may
-/// write to it, it says that everything is there (`can_do_mincore` in mm/mincore.c); such a lie shows
-/// at the page behind the end of the file, which is mapped for that.
+/// `mincore` reports on the page cache of the file that the file system maps, which on overlayfs is the
+/// lower one, and counts only pages that are up to date. To a process that neither owns the file nor may
+/// write to it, `mincore` reports every page as resident (`can_do_mincore` in mm/mincore.c). Such a false
+/// result shows at the page behind the end of the file, which is mapped for this check.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<core::ffi::c_void>,
-    /// Bytes of the file in whole pages; one page more is mapped.
+    /// The bytes of the file in whole pages; one page more is mapped.
     bytes: usize,
     _place: MappingSlot,
 }
@@ -66,9 +66,9 @@ impl Mapping {
         Ok(Self { start, bytes, _place: place })
     }
 
-    /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`],
-    /// are in the page cache. 0 behind the end of the file as it was mapped.
-    /// Fails with `PermissionDenied` where the kernel does not tell this process.
+    /// The number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that are in the page
+    /// cache. 0 behind the end of the file as it was mapped. Fails with `PermissionDenied` if the kernel
+    /// hides residency from this process.
     pub(crate) fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
         let end = self.bytes as u64;
         let len = (len.min(PROBE_BYTES_MAX) as u64).min(end.saturating_sub(offset));
@@ -77,7 +77,7 @@ impl Mapping {
         }
         let first = offset - offset % PAGE as u64;
         let count = (offset + len - first).div_ceil(PAGE as u64);
-        // One more for a range that begins within a page.
+        // One page more for a range that begins within a page.
         let mut pages = [0; PAGES_MAX + 1];
         let count = usize::try_from(count).expect("at most PAGES_MAX + 1");
         self.look(first, &mut pages[..count])?;

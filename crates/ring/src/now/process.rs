@@ -33,9 +33,8 @@ pub fn block_signals(signals: &[i32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps all open descriptors but the first three from programs that the process executes later
-/// (`close_range(2)`, Linux 5.11). Those that Rust and the ring open are kept from them anyway; others may have
-/// been inherited.
+/// Closes all open descriptors but the first three in programs that the process executes later (`close_range(2)`, Linux
+/// 5.11). Descriptors of Rust and of the ring are close-on-exec anyway; others may have been inherited.
 ///
 /// # Errors
 ///
@@ -52,15 +51,15 @@ pub fn keep_descriptors_from_programs() -> io::Result<()> {
 pub struct Sockets(HashSet<PathBuf>);
 
 impl Sockets {
-    /// Those that the process has now.
+    /// The sockets that the process has now.
     #[must_use]
     pub fn open_now() -> Self {
         Self(sockets().map(|(_, name)| name).collect())
     }
 
     /// Shuts down all other sockets of the process, which ends next (`shutdown(2)`): listeners accept nothing more, and
-    /// peers learn of the end. A thread that sleeps in a call on a disk keeps all descriptors open after that, until
-    /// the disk answers, and the kernel would accept connections that nobody serves.
+    /// peers learn of the end. A thread that sleeps in a call on a disk keeps all descriptors open until the disk
+    /// answers, and the kernel would accept connections without a server for them.
     ///
     /// Other processes that share such a socket lose it, too.
     pub fn shut_down_others(&self) {
@@ -99,7 +98,7 @@ pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let before = set_mask(libc::SIG_BLOCK, &all);
     let result = start();
     if let Ok(before) = before {
-        // It has just worked, with other signals.
+        // The same call has just worked, with other signals.
         let _ = set_mask(libc::SIG_SETMASK, &before);
     }
     result

@@ -58,7 +58,7 @@ pub(crate) fn report_acknowledgements(socket: BorrowedFd<'_>) -> io::Result<()> 
         | libc::SOF_TIMESTAMPING_OPT_ID
         | SOF_TIMESTAMPING_OPT_ID_TCP
         | libc::SOF_TIMESTAMPING_OPT_TSONLY;
-    // Other sockets take the option, and tell nothing.
+    // Other sockets take the option, but report nothing.
     if rustix::net::sockopt::socket_protocol(socket)? != Some(rustix::net::ipproto::TCP) {
         return Err(Errno::OPNOTSUPP.into());
     }
@@ -143,7 +143,7 @@ fn tell(error: &libc::sock_extended_err, notices: &mut Notices) {
     }
 }
 
-/// Returns whether one of these events is there now (`poll(2)`).
+/// Returns whether one of these events is pending (`poll(2)`).
 pub(crate) fn polls(fd: BorrowedFd<'_>, what: PollFlags) -> bool {
     let mut one = [PollFd::from_borrowed_fd(fd, what)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -172,8 +172,7 @@ pub(crate) fn receive_to_pipe(socket: BorrowedFd<'_>, pipe: &mut Pipe) -> io::Re
     Ok(came)
 }
 
-/// Returns whether `O_NONBLOCK` is missing. An error says nothing about that, and comes again at the
-/// first use.
+/// Returns whether `O_NONBLOCK` is missing. After an error it returns false; the error comes again at the first use.
 pub(crate) fn is_blocking(socket: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_getfl(socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
 }
@@ -189,7 +188,7 @@ pub(crate) fn sendfile(
     Ok(rustix::fs::sendfile(socket, file, Some(&mut at), len)?)
 }
 
-/// Bytes that the peer has not acknowledged: `SIOCOUTQ`, which is the same as `TIOCOUTQ`.
+/// The bytes that the peer has not acknowledged: `SIOCOUTQ`, which is the same as `TIOCOUTQ`.
 pub(crate) fn queued(socket: BorrowedFd<'_>) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes an int, for which `bytes` is there.
@@ -211,8 +210,8 @@ pub(crate) fn bound_unsent(socket: BorrowedFd<'_>, bytes: Option<NonZeroU32>) {
     let _ = set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes);
 }
 
-/// `SO_MAX_PACING_RATE`, in bytes per second; returns false for sockets other than those of IP, which take
-/// the option and do not obey it.
+/// Sets `SO_MAX_PACING_RATE`, in bytes per second. Returns false for sockets other than those of IP, which accept the
+/// option and ignore it.
 pub(crate) fn set_rate(socket: BorrowedFd<'_>, rate: Option<NonZeroU64>) -> bool {
     let domain = rustix::net::sockopt::socket_domain(socket);
     if !domain.is_ok_and(|domain| matches!(domain, AddressFamily::INET | AddressFamily::INET6)) {

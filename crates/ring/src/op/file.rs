@@ -29,7 +29,7 @@ impl OpenHow {
         resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
     };
 
-    /// The same for a directory, to be listed; `ENOTDIR` for all else.
+    /// As `BENEATH`, for a directory that will be listed; `ENOTDIR` for all else.
     pub const DIRECTORY: Self = Self::BENEATH.with_flags(libc::O_DIRECTORY);
 
     /// Open for reading past the page cache what a link of `/proc/self/fd` leads to.
@@ -65,7 +65,7 @@ pub enum Caching {
 pub struct Stat {
     /// The kind of file.
     pub kind: FileKind,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Last modification, seconds since 1970.
     pub mtime: i64,
@@ -78,20 +78,20 @@ pub struct Stat {
     pub ctime_nanos: u32,
     /// The file system: the major number of its device in the upper half, the minor one in the lower.
     pub dev: u64,
-    /// The device that calls on the file may have to wait for: that of `dev`, or the one behind it of a subvolume of a
-    /// btrfs or of an overlay.
+    /// The device that calls on the file may have to wait for: the one of `dev`, or the one behind a subvolume of a
+    /// btrfs or an overlay.
     pub device: Device,
-    /// True if times and inode number may be those of an image that was written as a whole (squashfs and the like, also
-    /// below an overlay): a file of another image with other bytes may have the same.
+    /// True if times and inode number may come from an image that was written as a whole (squashfs and the like, also
+    /// below an overlay). A file of another image with other bytes may have the same.
     pub from_image: bool,
     /// The inode number.
     pub ino: u64,
-    /// The id of the mount through which the file was opened; 0 if the kernel does not tell it (before Linux 5.8).
+    /// The id of the mount through which the file was opened; 0 if the kernel does not report it (before Linux 5.8).
     pub mount: u64,
     /// Names of this inode.
     pub links: u32,
-    /// The alignment that `O_DIRECT` wants of offsets and memory, or 0 where it is not to be had
-    /// or not known (before Linux 6.1).
+    /// The alignment of offsets and memory for `O_DIRECT`; 0 if the file system does not support it, or if it is
+    /// unknown (before Linux 6.1).
     pub direct_align: u32,
 }
 
@@ -99,7 +99,7 @@ impl Stat {
     /// Returns whether no other mount has had, or will have, the same id: from Linux 6.8 on.
     #[must_use]
     pub const fn has_unique_mount(&self) -> bool {
-        // Such ids begin above those that are used again (`MNT_UNIQUE_ID_OFFSET` in fs/namespace.c).
+        // Unique ids begin above the ids that are reused (`MNT_UNIQUE_ID_OFFSET` in fs/namespace.c).
         self.mount >= 1 << 31
     }
 }
@@ -122,13 +122,13 @@ pub enum FileKind {
 pub struct Listing {
     /// The entries: directories first, then by name.
     pub entries: Vec<Entry>,
-    /// Whether there were more than were asked for, or more links than are followed.
+    /// True if there were more entries than the limit, or more links than are followed.
     pub truncated: bool,
-    /// Whether any of the entries that were read is a symbolic link.
+    /// True if any of the entries that were read is a symbolic link.
     pub has_links: bool,
 }
 
-/// Where the symbolic links of a listing lead.
+/// The targets of the symbolic links of a listing.
 #[derive(Clone, Debug)]
 pub struct Targets {
     /// The directory that `path` is relative to.
@@ -160,9 +160,9 @@ impl Listing {
 pub struct Entry {
     /// The name: any bytes but `/` and NUL.
     pub name: Vec<u8>,
-    /// The kind of file; that of its target if it is a link, and [`Targets`] were asked for.
+    /// The kind of file; if it is a link and [`Targets`] were asked for, the kind of its target.
     pub kind: FileKind,
-    /// Bytes.
+    /// The size in bytes.
     pub size: u64,
     /// Last modification, seconds since 1970.
     pub mtime: i64,
@@ -175,7 +175,7 @@ pub struct Change {
     /// known what changed (too many events, or the directory itself went away or has other
     /// attributes): assume everything.
     pub name: Option<Vec<u8>>,
-    /// Whether the entry is a directory.
+    /// True if the entry is a directory.
     pub directory: bool,
 }
 

@@ -28,22 +28,22 @@ pub(crate) use socket::Wait;
 /// The caller's name for an operation, given back with each of its completions.
 pub type Token = u64;
 
-/// The maximum number of a ring's accepts whose listener another accept of the ring waits for ([`Op::Accept`]). A program
-/// needs one or two for a listener. When an accept ends, all of them are searched for the one that takes its place.
+/// The maximum number of a ring's accepts whose listener another accept of the ring waits for ([`Op::Accept`]). A
+/// program needs one or two for a listener. When an accept ends, all of them are searched for its replacement.
 pub const SPARE_ACCEPTS_MAX: usize = 64;
 
 /// The maximum number of symbolic links in a directory whose targets a listing describes ([`Op::List`]): the walk to each
 /// takes some microseconds, or some dozens if it leads far.
 pub const LISTED_LINKS_MAX: usize = 10_000;
 
-/// An operation that may take time. It owns what it needs until its last completion.
+/// An operation that may take time. It owns its buffers and descriptors until its last completion.
 #[derive(Debug)]
 pub enum Op {
     /// `accept4(2)` again and again: one [`Event::Accepted`] for each connection, until cancelled
-    /// or failed. It makes the listener nonblocking. The new sockets are nonblocking and close-on-exec. Several accepts of one listener share its
-    /// connections: each connection is an event of one of them, whichever. Where the driver itself keeps the accepts
-    /// whose listener has one already, a ring keeps [`SPARE_ACCEPTS_MAX`] of them, and a further one fails at once with
-    /// `ENOBUFS`. io_uring leaves them to the kernel.
+    /// or failed. It makes the listener nonblocking. The new sockets are nonblocking and close-on-exec. Several accepts
+    /// of one listener share its connections: each connection is an event of any one of them. The epoll driver and the
+    /// simulation keep the further accepts of a listener themselves, at most [`SPARE_ACCEPTS_MAX`] per ring. Beyond
+    /// that an accept fails at once with `ENOBUFS`. io_uring leaves them to the kernel.
     Accept(Fd),
     /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
     /// piece, then [`Event::Eof`]. At most one per socket. A socket that was [connected](Self::Connect) brings one piece
@@ -61,16 +61,15 @@ pub enum Op {
     Writable(Fd),
     /// Once: the descriptor has something to read, or is dead. Not together with [`Op::Recv`].
     Readable(Fd),
-    /// What the kernel tells of bytes that were sent, again and again: one [`Event::Notice`] for each
-    /// news, until cancelled. News that came before are reported at once; news that
-    /// [`Ring::notice`](crate::Ring::notice) has told may be left out. At most one per socket. Fails
-    /// with `EINVAL` for a socket for which neither
+    /// The kernel's notices about sent bytes, again and again: one [`Event::Notice`] for each news, until cancelled.
+    /// Earlier news are reported at once. News that [`Ring::notice`](crate::Ring::notice) has returned may be left out.
+    /// At most one per socket. Fails with `EINVAL` for a socket for which neither
     /// [`Ring::report_acknowledgements`](crate::Ring::report_acknowledgements) nor
     /// [`Ring::allow_zero_copy`](crate::Ring::allow_zero_copy) was called with success.
     Notices(Fd),
-    /// `openat2(2)`. Where the kernel asks to try again (`EAGAIN`: a rename or mount anywhere ran
-    /// beside a `..` of the path, and [`RESOLVE_BENEATH`](OpenHow::BENEATH) could not be ensured) it
-    /// is tried 64 times, and then fails with `EAGAIN`.
+    /// `openat2(2)`. If the kernel asks to try again with `EAGAIN`, the open is tried 64 times, and then fails with
+    /// `EAGAIN`. The reason is a rename or mount anywhere beside a `..` of the path, so that
+    /// [`RESOLVE_BENEATH`](OpenHow::BENEATH) could not be ensured.
     Open {
         /// The directory that `path` is relative to; `None` is the working directory.
         dir: Option<Fd>,
@@ -79,9 +78,9 @@ pub enum Op {
         /// Flags, mode and resolution.
         how: OpenHow,
     },
-    /// Opens what a path leads to through symbolic links that may lead out of the directory that it begins at:
-    /// [`Event::Opened`]. Fails with `EXDEV` where a link leads to what is not permitted, and with `ELOOP` where
-    /// there may be none. Links into other directories need `/proc`.
+    /// Opens the target of a path through symbolic links that may lead out of the directory that it begins at:
+    /// [`Event::Opened`]. Fails with `EXDEV` if a link leads to a directory that is not permitted, and with `ELOOP` if
+    /// links are not permitted. Links into other directories need `/proc`.
     Follow {
         /// The directory that `path` is relative to.
         root: Fd,
@@ -99,7 +98,7 @@ pub enum Op {
     Read {
         /// A regular file.
         file: Fd,
-        /// Bytes from the start of the file.
+        /// The offset in bytes from the start of the file.
         offset: u64,
         /// The buffer for the bytes.
         buf: Buffer,
@@ -111,7 +110,7 @@ pub enum Op {
     Splice {
         /// A regular file.
         file: Fd,
-        /// Bytes from the start of the file.
+        /// The offset in bytes from the start of the file.
         offset: u64,
         /// The pipe for the pages.
         pipe: Pipe,
@@ -130,8 +129,8 @@ pub enum Op {
         dir: Fd,
         /// At most this many entries are kept; see [`Listing::truncated`].
         entries_max: usize,
-        /// If given, what is said of a symbolic link is what it leads to, and those that cannot be followed are left out. Of
-        /// more than [`LISTED_LINKS_MAX`] links the further ones are left out, too.
+        /// If given, the entry of a symbolic link describes its target, and links that cannot be followed are left out.
+        /// Links beyond [`LISTED_LINKS_MAX`] are left out, too.
         targets: Option<Targets>,
     },
     /// Search the names in a directory: [`Event::HasName`]. No file is opened. Fails with `ELOOP` if the path has a
@@ -161,18 +160,17 @@ pub enum Op {
     /// its name when its contents or attributes may have changed, or it was created, removed, or replaced
     /// by `rename(2)`, until cancelled. Several changes in one turn are one event.
     ///
-    /// Watched are the name in its directory and the inode that has it: changes through another name of
-    /// the inode are seen, and a file that takes the name is followed; so is a directory that takes the
-    /// path of the file's directory, but not one above that. The event of that comes once the new file is
-    /// watched, so a program that reads the file at each event misses no change.
+    /// The watch is on the name in its directory and on the inode that has the name. So changes through another name of
+    /// the inode are seen, and a file that takes the name is followed. A directory that takes the path of the file's
+    /// directory is followed, too, but not one above it. The event comes once the new file is watched, so a program
+    /// that reads the file at each event misses no change.
     ///
     /// Fails as [`Op::Watch`] does, with `ENOENT` if the directory does not exist, `ELOOP` also if the
     /// file is a symbolic link, `EISDIR` if it is a directory, `EACCES` if it may not be read
-    /// (`inotify_add_watch(2)`), and `ENOSPC` beyond the user's watches (`inotify(7)`). The
-    /// operation also ends with one of these errors when the file's directory has gone, or when what takes
-    /// the name cannot be watched. The kernel does not report that a directory is removed while something keeps it open: the
-    /// removal of `root` itself is no event. `EINVAL` if the path
-    /// does not end with a name.
+    /// (`inotify_add_watch(2)`), and `ENOSPC` beyond the user's watches (`inotify(7)`). The operation also ends with
+    /// one of these errors when the file's directory has gone, or when the new owner of the name cannot be watched. The
+    /// kernel does not report that a directory is removed while a descriptor keeps it open: the removal of `root`
+    /// itself is no event. `EINVAL` if the path does not end with a name.
     WatchFile {
         /// The directory that `path` is relative to and does not leave.
         root: Fd,
@@ -183,27 +181,28 @@ pub enum Op {
     Discard {
         /// A regular file.
         file: Fd,
-        /// Bytes from the start of the file.
+        /// The offset in bytes from the start of the file.
         offset: u64,
-        /// Bytes; 0 means to the end.
+        /// The length in bytes; 0 means to the end.
         len: u64,
     },
-    /// `fallocate(2)` `FALLOC_FL_PUNCH_HOLE`: give a range of a file back to the file system, which then
-    /// reads as zeroes. Of blocks that are not wholly in the range the bytes become zeroes. Pages that a
-    /// socket still sends keep what was in them. `EOPNOTSUPP` where the file system cannot.
+    /// `fallocate(2)` `FALLOC_FL_PUNCH_HOLE`: give a range of a file back to the file system, which then reads as
+    /// zeroes. In blocks that are only partly in the range, the bytes of the range become zeroes. Pages that a socket
+    /// still sends keep their bytes. `EOPNOTSUPP` if the file system cannot punch holes.
     Punch {
         /// A regular file, open for writing.
         file: Fd,
-        /// Bytes from the start of the file.
+        /// The offset in bytes from the start of the file.
         offset: u64,
-        /// Bytes; at least 1.
+        /// The length in bytes; at least 1.
         len: u64,
     },
     /// `fstatfs(2)`: which kind of file system a file is on.
     FileSystem(Fd),
-    /// Brings the places of all blocks of a file into memory: `FS_IOC_FIEMAP` of ioctl(2) with `FIEMAP_FLAG_CACHE`, for
-    /// which ext4 reads its whole tree of extents. A read needs the part of the tree for its blocks, and sleeps where that
-    /// has to be read, whoever has asked for it. Until this has ended all reads of the file sleep in other threads.
+    /// Brings the positions of all blocks of a file into memory: `FS_IOC_FIEMAP` of ioctl(2) with `FIEMAP_FLAG_CACHE`,
+    /// for which ext4 reads its whole tree of extents. A read needs the part of the tree for its blocks, and sleeps
+    /// while that part is read for any caller. Until this operation has ended all reads of the file sleep in other
+    /// threads.
     /// Fails with `EBADR` or `EOPNOTSUPP` on file systems that cannot do it.
     Extents(Fd),
     /// Once, when the ring's clock has reached this time.
@@ -220,20 +219,19 @@ pub enum Op {
     /// one ring or in several, each signal goes to one of them. A signal to one thread (`tgkill(2)`)
     /// goes only to a ring of that thread. Cancelling leaves the signal blocked.
     ///
-    /// Fails with `EINVAL` if this thread does not block the signal. That includes those that nothing
-    /// can block: `SIGKILL`, `SIGSTOP` and numbers that are no signal. Fails with `EMFILE` and
-    /// `ENFILE` without a free descriptor, and with `ENOMEM`.
+    /// Fails with `EINVAL` if this thread does not block the signal, also for signals that cannot be blocked:
+    /// `SIGKILL`, `SIGSTOP` and numbers that are no signal. Fails with `EMFILE` and `ENFILE` without a free descriptor,
+    /// and with `ENOMEM`.
     Signal(i32),
-    /// The end of a child process, by `pidfd_open(2)` and `waitid(2)`: once [`Event::Exited`], with which
-    /// the child has been waited for. No other child is.
+    /// The end of a child process, by `pidfd_open(2)` and `waitid(2)`: one [`Event::Exited`], with which the child has
+    /// been reaped. No other child is reaped.
     ///
-    /// The number is that of [`Child::id`](std::process::Child::id). It stays the child's until the child
-    /// has been waited for, so no other code waits for this child: `ECHILD` if some does while the
-    /// operation is in flight, or if the kernel did because the program ignores `SIGCHLD`
-    /// (`sigaction(2)`); `ESRCH` if the child was waited for before. `ECHILD` also for a process that
-    /// is no child of this one. `EINVAL` for 0 and what is no process number, `EMFILE` and `ENFILE`
-    /// without a free descriptor. A child whose operation was cancelled is left as it is, and can be
-    /// waited for again.
+    /// The number is the [`Child::id`](std::process::Child::id). It stays the child's until the child is reaped, so no
+    /// other code may wait for this child. `ECHILD` if other code does while the operation is in flight, if the kernel
+    /// did because the program ignores `SIGCHLD` (`sigaction(2)`), or for a process that is no child of this one.
+    /// `ESRCH` if the child was reaped before. `EINVAL` for 0 and numbers that are no process number, `EMFILE` and
+    /// `ENFILE` without a free descriptor. A child whose operation was cancelled is left as it is, and can be waited
+    /// for again.
     Child(u32),
 }
 
@@ -293,7 +291,7 @@ pub struct Completion {
     pub token: Token,
     /// The event, or the error.
     pub result: io::Result<Event>,
-    /// Whether more completions of this operation will come.
+    /// True if more completions of this operation will come.
     pub more: bool,
 }
 
@@ -304,7 +302,7 @@ pub enum Event {
     Accepted(Fd),
     /// The connection was made.
     Connected(Fd),
-    /// Bytes have come; there is at least one.
+    /// Received bytes, at least one.
     Received(RecvBuf),
     /// The peer will send no more.
     Eof,
@@ -322,7 +320,7 @@ pub enum Event {
     Read(Buffer),
     /// The pipe holds `pipe.len()` bytes; 0 is the end of the file.
     Spliced(Pipe),
-    /// So many bytes of these were written.
+    /// The buffer of a write, and the number of its bytes that were written.
     Written(Vec<u8>, usize),
     /// The directory's entries.
     Listed(Box<Listing>),
@@ -353,7 +351,7 @@ pub enum Event {
     Woken,
 }
 
-/// Which driver a ring runs on.
+/// The driver that a ring runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
     /// io_uring.

@@ -19,7 +19,7 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 /// let unix = Op::Connect(Address::unix("/run/upstream.sock")?);
 /// # std::io::Result::Ok(())
 /// ```
-// In the form that the kernel reads, at a place that does not move.
+// In the form that the kernel reads, at an address that does not move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(Box<SocketAddrAny>);
 
@@ -33,7 +33,7 @@ impl Address {
     pub fn unix(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         match path.as_os_str().len() {
-            // It would be a socket without a name.
+            // An empty path would be a socket without a name.
             0 => Err(Errno::NOENT.into()),
             1..=UNIX_PATH_BYTES_MAX => Ok(Self(Box::new(SocketAddrUnix::new(path)?.into()))),
             _ => Err(Errno::NAMETOOLONG.into()),
@@ -58,7 +58,7 @@ pub(crate) enum Wait {
     Accept,
     /// The answer of a peer, once.
     Connect,
-    /// Bytes, again and again.
+    /// Received bytes, again and again.
     Recv,
     /// Something to read, once.
     Readable,

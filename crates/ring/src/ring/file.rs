@@ -14,7 +14,7 @@ use crate::op::{OpenHow, Stat};
 use crate::pipe::{Ends, Pipe, PipePool};
 use crate::sim;
 
-/// A mapping that tells which pages of a file are resident; made by [`Ring::map`].
+/// A mapping that shows which pages of a file are resident; made by [`Ring::map`].
 #[derive(Debug)]
 pub struct Mapping(Which);
 
@@ -30,7 +30,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` where the kernel does not tell this process, else those of `mincore(2)`.
+    /// `PermissionDenied` if the kernel hides residency from this process, else the errors of `mincore(2)`.
     pub fn resident(&self, offset: u64, len: usize) -> io::Result<usize> {
         match &self.0 {
             Which::Kernel(mapping) => mapping.resident(offset, len),
@@ -42,7 +42,7 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// Those of [`resident`](Self::resident).
+    /// The errors of [`resident`](Self::resident).
     pub fn has_any(&self, offset: u64, len: u64) -> io::Result<bool> {
         match &self.0 {
             Which::Kernel(mapping) => mapping.has_any(offset, len),
@@ -80,7 +80,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `openat2(2)`.
+    /// The errors of `openat2(2)`.
     pub fn open_cached(&self, dir: &Fd, path: &CStr, how: OpenHow) -> Option<io::Result<Fd>> {
         let opened = match self.world() {
             Some(world) => world.open_cached(dir.raw(), path, how).map(|fd| fd.map(Handle::Sim)),
@@ -93,8 +93,8 @@ impl Ring {
         }))
     }
 
-    /// The attributes of a file, if its file system keeps those of open files in memory, as file systems of disks do.
-    /// `None`: submit [`Op::Stat`](crate::Op::Stat) instead.
+    /// The attributes of a file, if its file system keeps the attributes of open files in memory, as file systems of
+    /// disks do. `None`: submit [`Op::Stat`](crate::Op::Stat) instead.
     #[must_use]
     pub fn stat_cached(&self, file: &Fd) -> Option<Stat> {
         let stat = match self.world() {
@@ -106,8 +106,8 @@ impl Ring {
     }
 
     /// Fill a buffer from the beginning of a file, if all bytes that it [wants](Buffer::want) are in the page cache.
-    /// Returns false if they are not, or if the kernel does not tell (before Linux 6.5; for files that this process neither
-    /// owns nor may write). Then submit [`Op::Read`](crate::Op::Read) instead.
+    /// Returns false if they are not, or if the kernel does not report it (before Linux 6.5; for files that this
+    /// process neither owns nor may write). Then submit [`Op::Read`](crate::Op::Read) instead.
     ///
     /// The descriptor gets `O_NOATIME`: writing the access time could wait for the disk.
     #[must_use]
@@ -121,14 +121,14 @@ impl Ring {
         }
     }
 
-    /// The number of bytes of the file from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], can be
-    /// read without the disk; exact. 0 is the end of the file. Costs as much as reading them. The
-    /// kernel may begin to read what is missing, so ask [`cached_pages`](Self::cached_pages) first.
+    /// The exact number of bytes from `offset` on, at most `len` and [`PROBE_BYTES_MAX`], that can be read without the
+    /// disk. 0 is the end of the file. Costs as much as reading them. The kernel may begin to read missing pages, so
+    /// ask [`cached_pages`](Self::cached_pages) first.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when not even the first byte is there, `EOPNOTSUPP` where the file system
-    /// cannot tell, else what `preadv2(2)` says.
+    /// `WouldBlock` when not even the first byte is resident, `EOPNOTSUPP` where the file system does not support the
+    /// flag, else the errors of `preadv2(2)`.
     pub fn probe(&self, file: &Fd, offset: u64, len: usize) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.probe(file.raw(), offset, len.min(PROBE_BYTES_MAX)),
@@ -150,12 +150,12 @@ impl Ring {
         }
     }
 
-    /// Map a file of `size` bytes to learn what of it is resident where [`probe`](Self::probe) cannot
-    /// tell. A ring keeps 1,024 of them.
+    /// Map a file of `size` bytes to learn which pages are resident, for file systems on which [`probe`](Self::probe)
+    /// fails. A ring keeps 1,024 mappings.
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`, `OutOfMemory` when there are as many as may be.
+    /// The errors of `mmap(2)`, `OutOfMemory` beyond the limit of mappings.
     pub fn map(&self, file: &Fd, size: u64) -> io::Result<Mapping> {
         match self.world() {
             Some(world) => Ok(Mapping(Which::Sim(world.map(file.raw())?))),
@@ -172,13 +172,13 @@ impl Ring {
         }
     }
 
-    /// Has the kernel read ahead as if a read had come to `offset`, and returns whether its page is in the page
-    /// cache or on its way there. If it is not, this does nothing, for the kernel would take it for a file that
-    /// is read at random. Nor does it before a read of the file has ended: the kernel might sleep for metadata.
+    /// Has the kernel read ahead as if a read had come to `offset`, and returns whether its page is in the page cache
+    /// or on its way there. Otherwise this does nothing, because the kernel would take the file for one that is read at
+    /// random. It also does nothing before a read of the file has ended, because the kernel might sleep for metadata.
     ///
-    /// The kernel begins to read the next window of its readahead when a read comes to the page that it has
-    /// marked, the first of the last window. A disk that has brought that window by then has nothing to do
-    /// until this page is needed. Asked for earlier, the next window is on its way by then.
+    /// The kernel begins to read the next window of its readahead when a read comes to the page that it has marked, the
+    /// first of the last window. If the disk has brought the last window by then, it is idle until that page is needed.
+    /// An earlier request keeps the next window on its way.
     #[must_use]
     pub fn read_ahead_from(&self, file: &Fd, offset: u64) -> bool {
         if !file.was_read() || !self.cached_pages(file, offset, 1).is_ok_and(|pages| pages > 0) {

@@ -52,7 +52,7 @@ const WAKER_KEY: Key = Key::NONE;
 /// The offset at which reads end: no file system goes further, and no sum with a length overflows.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// Which driver to use.
+/// The driver of a new ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// io_uring if the kernel has it and allows it, else epoll.
@@ -140,15 +140,15 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Has the drop of this ring wait so long at most for operations under way; by default there is no limit. Operations
-    /// that a disk does not end within it are leaked, with their buffers and descriptors, to which the kernel may still
-    /// write, and files are closed in threads of their own. The end of the thread may still wait for the disk: the kernel
-    /// does not let a thread go that has such operations on io_uring.
+    /// Has the drop of this ring wait at most `limit` for operations under way; by default there is no limit.
+    /// Operations that a disk does not end within the limit are leaked, with their buffers and descriptors, to which
+    /// the kernel may still write. Files are closed in threads of their own. The end of the thread may still wait for
+    /// the disk, because the kernel does not end a thread that has such operations on io_uring.
     pub const fn set_drop_limit(&mut self, limit: Option<Duration>) {
         self.drop_limit = limit;
     }
 
-    /// Which driver runs.
+    /// The driver that this ring runs on.
     #[must_use]
     pub const fn kind(&self) -> DriverKind {
         match self.driver {
@@ -198,15 +198,15 @@ impl Ring {
         self.common.closing.len() + self.common.closes.waiting()
     }
 
-    /// Begin an operation. Its completions carry `token`. If it may have to wait for a disk, it is
-    /// counted against the device of its file or directory, and begins when that has a place for it.
+    /// Begin an operation. Its completions carry `token`. If the operation may have to wait for a disk, it is counted
+    /// against the device of its file or directory, and begins when the device has a slot for it.
     pub fn submit(&mut self, op: Op, token: Token) -> Key {
         let device = op.device();
         self.submit_counted(op, device, token)
     }
 
-    /// The same for a path that may lead to another device than that of the directory where it starts:
-    /// the operation, on a file, is counted against this one.
+    /// As [`submit`](Self::submit), for a path that may lead to another device than its start directory: the operation
+    /// is counted against the given device.
     pub fn submit_to(&mut self, device: Device, op: Op, token: Token) -> Key {
         self.submit_counted(op, Some(device), token)
     }
@@ -246,7 +246,7 @@ impl Ring {
         key
     }
 
-    /// Notes that an operation has a place among the calls of a device.
+    /// Notes that an operation has a slot among the calls of a device.
     fn take_place(&mut self, key: Key, device: Device) {
         let is_doubted = self.common.gate.shares().is_doubted(device);
         let slot = self.common.table.get_mut(key).expect("it begins");
@@ -270,10 +270,10 @@ impl Ring {
         }
     }
 
-    /// Gives the places of operations that have ended to those that wait for one.
+    /// Gives the slots of ended operations to operations that wait for one.
     fn pass_places(&mut self) {
         let now = self.woke_at;
-        // Some may end as they begin, and leave their places to others.
+        // Some operations may end as they begin, and leave their slots to others.
         while !self.common.left.is_empty() {
             let Common { left, gate, .. } = &mut self.common;
             let ended = left.drain(..).filter(|call| gate.leave_call(call, now));
@@ -309,8 +309,8 @@ impl Ring {
         self.common.gate.shares_mut().doubt(device);
     }
 
-    /// Notes that a device was found not to answer, here or by others; returns its operations under way.
-    /// [`next_answered`](Self::next_answered) tells of its next answer.
+    /// Notes that this worker or another found that a device does not answer; returns its operations under way.
+    /// [`next_answered`](Self::next_answered) reports its next answer.
     pub fn report(&mut self, device: Device) -> usize {
         self.common.gate.shares_mut().report(device, self.woke_at)
     }
@@ -346,15 +346,15 @@ impl Ring {
         }
     }
 
-    /// Sleep until something has happened or the clock has reached `until`; `None` is no limit, a
-    /// time that has passed means "only look". Replaces the contents of `completions`.
+    /// Sleep until an event comes or the clock has reached `until`. `None` is no limit, and a time in the past means
+    /// "only look". Replaces the contents of `completions`.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses to wait for good, which is not expected: each later call fails with
-    /// the same errno, and nothing more completes. Give up the ring: dropping it waits for no operation
-    /// of the kernel's, only for the system calls of its helper threads, and leaks the operations in
-    /// flight with their buffers and descriptors, to which the kernel may still write.
+    /// If the kernel refuses to wait for good, which is not expected: each later call fails with the same errno, and
+    /// nothing more completes. Give up the ring then. Its drop waits only for the system calls of its helper threads,
+    /// not for operations of the kernel. It leaks the operations in flight with their buffers and descriptors, to which
+    /// the kernel may still write.
     pub fn wait(
         &mut self,
         until: Option<Time>,
@@ -463,8 +463,8 @@ impl Ring {
         Ok(waker.clone())
     }
 
-    /// Starts a thread beside this ring, which it wakes after each job. The thread is not waited for: it
-    /// ends after the job at which the [`Beside`] is dropped.
+    /// Starts a thread beside this ring, which it wakes after each job. The drop of the [`Beside`] does not wait: the
+    /// thread ends after its present job.
     ///
     /// # Errors
     ///
@@ -537,8 +537,8 @@ impl Ring {
         self.common.table.len()
     }
 
-    /// Watches that helpers are setting up, or for which they look again which inode has a name: what follows from
-    /// that is still to be reported.
+    /// The number of watches that helpers are setting up, or for which they look again which inode has a name. The
+    /// results of these are still to be reported.
     #[must_use]
     pub const fn watches_settling(&self) -> usize {
         self.common.watches.settling()

@@ -32,7 +32,8 @@ impl Ring {
         }
     }
 
-    /// A listening socket in the simulated world. Of several a new connection gets any.
+    /// A listening socket in the simulated world. If there are several, a new connection goes to
+    /// any of them.
     #[must_use]
     pub fn sim_listener(&self, world: &World) -> Fd {
         self.common.fd(Handle::Sim(world.open_listener()))

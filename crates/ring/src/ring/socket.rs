@@ -26,15 +26,14 @@ impl Ring {
         }
     }
 
-    /// Sends memory without copying it (`MSG_ZEROCOPY`), what the socket can take now, after
-    /// [`allow_zero_copy`](Self::allow_zero_copy). The memory must not be written to before
-    /// [`Notice::released`] counts this call; else the peer may get what is there then. The call counts
-    /// if it sends something.
+    /// Sends memory without copying it (`MSG_ZEROCOPY`), as much as the socket can take now, after
+    /// [`allow_zero_copy`](Self::allow_zero_copy). The memory must not be written to before [`Notice::released`] counts
+    /// this call; else the peer may get the later bytes. The call counts if it sends something.
     ///
     /// # Errors
     ///
     /// `ENOBUFS` when the socket may keep no more memory (`net.core.optmem_max`, `RLIMIT_MEMLOCK`): then
-    /// [`send`](Self::send) a copy. Else as for that.
+    /// [`send`](Self::send) a copy. Else the errors of `send`.
     pub fn send_zero_copy(
         &self,
         socket: &Fd,
@@ -60,13 +59,12 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the kernel tell from now on when the peer has acknowledged bytes that are sent from now on.
-    /// It costs a message of the kernel for each send.
+    /// Has the kernel report when the peer has acknowledged bytes that are sent from now on. It costs a message of the
+    /// kernel for each send.
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` for sockets other than TCP; for these [`queued`](Self::queued) says about the same
-    /// when it is asked.
+    /// `EOPNOTSUPP` for sockets other than TCP; for these [`queued`](Self::queued) returns about the same number.
     pub fn report_acknowledgements(&self, socket: &Fd) -> io::Result<()> {
         match self.world() {
             Some(world) => world.report_acknowledgements(socket.raw()),
@@ -76,8 +74,7 @@ impl Ring {
         Ok(())
     }
 
-    /// What is known now of the bytes sent on a socket. [`Op::Notices`](crate::Op::Notices) reports it
-    /// when it changes.
+    /// The present notices about the bytes sent on a socket. [`Op::Notices`](crate::Op::Notices) reports each change.
     #[must_use]
     pub fn notice(&self, socket: &Fd) -> Notice {
         let Some(notices) = socket.notices() else { return Notice::default() };
@@ -89,8 +86,8 @@ impl Ring {
         notices.now()
     }
 
-    /// `recv(2)` what has come, at most as much as there is room for. 0 is the end of the stream, if
-    /// there is room. Not together with [`Op::Recv`](crate::Op::Recv).
+    /// `recv(2)` of the bytes that have come, at most as many as `room` holds. 0 is the end of the stream, if there is
+    /// room. Not together with [`Op::Recv`](crate::Op::Recv).
     ///
     /// # Errors
     ///
@@ -103,9 +100,9 @@ impl Ring {
         }
     }
 
-    /// `splice(2)` what has come into the pipe, at most as much as the pipe still
-    /// [wants](Pipe::want). 0 is the end of the stream, if it wants anything. The socket is a
-    /// nonblocking one. Not together with [`Op::Recv`](crate::Op::Recv).
+    /// `splice(2)` of the bytes that have come into the pipe, at most as many as the pipe still [wants](Pipe::want). 0
+    /// is the end of the stream, if the pipe wants anything. The socket is a nonblocking one. Not together with
+    /// [`Op::Recv`](crate::Op::Recv).
     ///
     /// # Errors
     ///
@@ -123,7 +120,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when none waits, else those of `accept4(2)`.
+    /// `WouldBlock` when no connection waits, else the errors of `accept4(2)`.
     pub fn accept(&self, listener: &Fd) -> io::Result<Fd> {
         let handle = match self.world() {
             Some(world) => Handle::Sim(world.accept(listener.raw())?),
@@ -132,8 +129,8 @@ impl Ring {
         Ok(self.common.fd(handle))
     }
 
-    /// Returns whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). [`send`](Self::send) and
-    /// [`receive`](Self::receive) answer at once all the same; [`sendfile`](Self::sendfile) and
+    /// Returns whether the socket is a blocking one (`O_NONBLOCK` of `open(2)`). On a blocking socket
+    /// [`send`](Self::send) and [`receive`](Self::receive) still return at once, but [`sendfile`](Self::sendfile) and
     /// [`drain`](Self::drain) would sleep until the peer has taken enough.
     #[must_use]
     pub fn is_blocking(&self, socket: &Fd) -> bool {
@@ -176,9 +173,9 @@ impl Ring {
         }
     }
 
-    /// Bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)); for
-    /// Unix sockets about that, in memory that they occupy (unix(7)). A TCP socket whose connection has ended keeps its
-    /// number; a Unix socket has 0 once its peer has gone. After [`reset`](Self::reset) nothing is meant by it.
+    /// The bytes that have been sent and that the peer has not acknowledged (`SIOCOUTQ`, tcp(7)). For Unix sockets it
+    /// is roughly the memory that they occupy (unix(7)). A TCP socket whose connection has ended keeps its number; a
+    /// Unix socket has 0 once its peer has gone. After [`reset`](Self::reset) the number has no meaning.
     #[must_use]
     pub fn queued(&self, socket: &Fd) -> u64 {
         match self.world() {
@@ -195,8 +192,8 @@ impl Ring {
         }
     }
 
-    /// Take no more bytes while so many wait to be sent, beside those that are on their way to the peer; or take as many
-    /// as the system lets the socket keep (`TCP_NOTSENT_LOWAT`, tcp(7)). Nothing changes for Unix sockets.
+    /// Take no more bytes while this many wait to be sent, not counting bytes on their way to the peer. `None` is the
+    /// system's limit (`TCP_NOTSENT_LOWAT`, tcp(7)). Nothing changes for Unix sockets.
     pub fn bound_unsent(&self, socket: &Fd, bytes: Option<NonZeroU32>) {
         // The buffers of simulated sockets are smaller.
         if self.world().is_none() {
@@ -204,9 +201,8 @@ impl Ring {
         }
     }
 
-    /// Send so many bytes per second at most from now on, or as many as possible
-    /// (`SO_MAX_PACING_RATE`). Returns false if the socket cannot: Unix sockets have no packets that could
-    /// be sent one after the other.
+    /// Send at most this many bytes per second from now on, or as many as possible (`SO_MAX_PACING_RATE`). Returns
+    /// false if the socket has no pacing: Unix sockets have no packets that could be spread over time.
     pub fn set_rate(&self, socket: &Fd, bytes_per_second: Option<NonZeroU64>) -> bool {
         match self.world() {
             Some(world) => world.set_rate(socket.raw(), bytes_per_second),
@@ -232,8 +228,8 @@ impl Ring {
         }
     }
 
-    /// Breaks a connection at once: the peer is reset, and the kernel lets go of what was not sent
-    /// (`connect(2)` with `AF_UNSPEC`).
+    /// Breaks a connection at once: the peer is reset, and the kernel drops the bytes that were not sent (`connect(2)`
+    /// with `AF_UNSPEC`).
     pub fn reset(&self, socket: &Fd) {
         match self.world() {
             Some(world) => world.reset(socket.raw()),

@@ -27,7 +27,7 @@ impl World {
         self.state().process.start_child()
     }
 
-    /// A child ends. It sends no `SIGCHLD`.
+    /// Ends a child. It sends no `SIGCHLD`.
     ///
     /// # Panics
     ///

@@ -58,8 +58,8 @@ pub(super) struct File {
 /// A page of a file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// None if the page is not in the cache, else when its contents are (or were) there. A time to
-    /// come means that the page is being read.
+    /// None if the page is not in the cache, else the time at which its contents come (or came). A time in
+    /// the future means that the page is being read.
     cached: Option<Time>,
     /// When the kernel reclaimed the page, if that was the last eviction of it.
     reclaimed: Option<Time>,
@@ -83,7 +83,7 @@ pub(super) struct Watch {
     pub(super) queue: VecDeque<Change>,
 }
 
-/// Where a path ends.
+/// The end of a path.
 #[derive(Debug)]
 pub(super) struct PathEnd {
     /// The directory that has (or would have) the last name.
@@ -92,7 +92,7 @@ pub(super) struct PathEnd {
     pub(super) ino: Option<u64>,
 }
 
-/// How a path may be walked; the names of `openat2(2)`.
+/// The limits for walking a path; the names are those of `openat2(2)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     pub(super) beneath: bool,
@@ -131,7 +131,7 @@ impl Names for Disk {
     }
 }
 
-/// What a read found when it began.
+/// The state that a read found when it began.
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// When the last page is there.
@@ -186,8 +186,8 @@ impl Disk {
         self.hung.contains_key(&device)
     }
 
-    /// The time as the file's device has it, which stands still while that hangs: what was to be
-    /// read by then is there, and nothing else comes.
+    /// The time of the file's device, which stands still while the device hangs: reads due by then have
+    /// ended, and no others end.
     pub(super) fn clock(&self, ino: u64, now: Time) -> Time {
         self.hung.get(&self.device(ino)).copied().unwrap_or(now)
     }
@@ -288,7 +288,7 @@ impl Disk {
         Ok(here)
     }
 
-    /// What a path leads to through links of a kind.
+    /// The target of a path through links of a kind.
     pub(super) fn through_links(&self, start: u64, path: &[u8], links: &Links) -> io::Result<u64> {
         let walk = Walk {
             beneath: matches!(links, Links::Never | Links::Beneath),
@@ -389,7 +389,7 @@ impl Page {
 }
 
 impl File {
-    /// Change the contents; what is written is in the cache.
+    /// Change the contents; written pages are in the cache.
     pub(super) fn change(&mut self, now: Time, change: impl FnOnce(&mut Vec<u8>)) {
         let before = self.bytes.len();
         change(&mut self.bytes);
@@ -415,7 +415,7 @@ impl File {
         if bytes.is_empty() { 0..0 } else { bytes.start / PAGE..bytes.end.div_ceil(PAGE) }
     }
 
-    /// How many bytes from `offset` on are there now.
+    /// The number of bytes from `offset` on that are resident now.
     pub(super) fn resident(&self, offset: u64, len: usize, now: Time) -> usize {
         let bytes = self.range(offset, len);
         match self.pages_of(offset, len).find(|page| !self.pages[*page].is_resident(now)) {
@@ -445,7 +445,7 @@ impl File {
         self.pages_of(offset, len).len() - self.cached(offset, len)
     }
 
-    /// Begin to read what is missing, to be there at `arrival`.
+    /// Begin to read the missing pages, which come at `arrival`.
     pub(super) fn fetch(&mut self, offset: u64, len: usize, now: Time, arrival: Time) -> Fetch {
         let mut fetch = Fetch { ready: now, brought: Vec::new() };
         for page in self.pages_of(offset, len) {
@@ -466,8 +466,8 @@ impl File {
         }
     }
 
-    /// Begin to read `pages` pages more if no more than that are there or on their way from `offset` on, as
-    /// the kernel does when a read comes to the last window of its readahead.
+    /// Begin to read `pages` more pages if at most that many are there or on their way from `offset` on. The
+    /// kernel does so when a read comes to the last window of its readahead.
     pub(super) fn fetch_next(&mut self, offset: u64, pages: usize, arrival: Time) {
         let start = self.pages_of(offset, 1).start;
         let is_missing = |page: &Page| page.cached.is_none();
@@ -477,7 +477,7 @@ impl File {
         }
     }
 
-    /// Brings what is being read of the range, at the latest at `time`.
+    /// Brings the pages of the range that are being read, at the latest at `time`.
     pub(super) fn arrive(&mut self, offset: u64, len: usize, time: Time) {
         for page in self.pages_of(offset, len) {
             let cached = &mut self.pages[page].cached;

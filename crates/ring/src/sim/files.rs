@@ -15,7 +15,7 @@ use crate::op::{
 };
 use crate::timers::Time;
 
-/// What `mincore(2)` says of a mapped file.
+/// The result of `mincore(2)` for a mapped file.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     world: World,
@@ -95,7 +95,7 @@ impl World {
         };
         let [from, to] = [dir, fd].map(|fd| state.device_of(fd));
         if from != to {
-            // It is on another mount.
+            // The file is on another mount.
             state.close(fd);
             return None;
         }
@@ -140,7 +140,7 @@ impl World {
         let file = state.disk.file(ino).map_err(errno)?;
         let count = file.resident(offset, len, clock);
         if count < file.range(offset, len).len() {
-            // As Linux does it: asked for what is not there, it begins to read.
+            // As on Linux, a request for missing pages begins to read them.
             file.fetch(offset, len, now, arrival);
         }
         if (count == 0 || denied) && !file.range(offset, len).is_empty() {
@@ -303,7 +303,7 @@ impl WorldState {
         Some(self.disk.device(ino))
     }
 
-    /// What a link in `/proc/self/fd` leads to: the very inode, whatever its name is by now.
+    /// The target of a link in `/proc/self/fd`: the very inode, whatever its name is by now.
     fn found_by_number(&mut self, number: &[u8]) -> io::Result<PathEnd> {
         let number = core::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
         let open = self.opened(number.ok_or_else(|| errno(libc::ENOENT))?)?;
@@ -498,19 +498,20 @@ impl WorldState {
         Ok(fetch)
     }
 
-    /// Whether the page of this byte is neither there nor on its way.
+    /// Returns whether the page of this byte is neither resident nor on its way.
     fn is_absent(&mut self, ino: u64, offset: u64) -> io::Result<bool> {
         Ok(self.disk.file(ino).map_err(errno)?.uncached(offset, 1) > 0)
     }
 
-    /// Whether there is no memory for pages now. Chance is asked only in worlds in which that happens.
+    /// Returns whether there is no memory for pages now. Chance is asked only in worlds in which that
+    /// happens.
     fn lacks_memory(&mut self) -> bool {
         let probability = self.config.faults.no_memory;
         probability > 0.0 && self.random.chance(probability)
     }
 
-    /// What a read brings that has its pages; those that it brought in go again if it fails, or is
-    /// to leave nothing behind.
+    /// The bytes of a read that has its pages. Pages that the read brought in are dropped again if it
+    /// fails, or if it must leave nothing behind.
     pub(super) fn end_read(
         &mut self,
         fd: i32,
@@ -575,8 +576,8 @@ impl WorldState {
         (file.resident(offset, len, clock) < file.range(offset, len).len()).then_some(ino)
     }
 
-    /// What a `sendfile` of a range that is not there does to the worker. Nothing could end the hang of
-    /// a device while the worker sleeps, so such a device brings this range all the same. Nothing is
+    /// Makes the worker sleep for a `sendfile` of a range that is not resident. Nothing could end the
+    /// hang of a device while the worker sleeps, so even a hanging device brings this range. Nothing is
     /// read ahead, so that one stall does not cause another: `cachestat` would count these pages.
     pub(super) fn sleep_on(&mut self, open: &OpenFile, offset: u64, len: usize) {
         let open = &OpenFile { readahead: false, ..open.clone() };

@@ -89,21 +89,21 @@ pub struct Config {
     pub unix_time: i64,
     /// From a peer to a socket and back, and from an event to its completion.
     pub network: Latency,
-    /// Reading what is not in the page cache.
+    /// The latency of a read of pages that are not in the page cache.
     pub disk: Latency,
-    /// Bytes that a device brings in a second, for one read after the other, each of which takes [`disk`](Self::disk)
-    /// in addition; `None` for no limit. What the kernel reads ahead takes nothing of it.
+    /// The bytes that a device reads per second, one read after the other; each read takes [`disk`](Self::disk) in
+    /// addition. `None` for no limit. The kernel's readahead does not count.
     pub disk_rate: Option<u64>,
-    /// Reading what is, and writing.
+    /// The latency of a read from the page cache, and of a write.
     pub cache: Latency,
     /// Opening, stat, listing, watching, discarding.
     pub metadata: Latency,
     /// From a cancel to the end of the operation.
     pub cancel: Latency,
-    /// Bytes that a socket takes before the peer has taken any.
+    /// The bytes that a socket takes before the peer has taken any.
     pub send_buffer: usize,
-    /// True if sockets that were connected receive 20 KiB at once, as with the other drivers, and not 2 KiB. Ten times as
-    /// much may come then before a [cancel](Self::cancel) takes effect.
+    /// True if connected sockets receive 20 KiB at once, as with the other drivers, and not 2 KiB. Then ten times as
+    /// many bytes may come before a [cancel](Self::cancel) takes effect.
     pub wide_receives: bool,
     /// The time that each direct receive takes of the caller.
     pub receive: Duration,
@@ -111,9 +111,9 @@ pub struct Config {
     pub readahead_pages: usize,
     /// True if sockets keep to a rate ([`Ring::set_rate`](crate::Ring::set_rate)); Unix sockets do not.
     pub paces: bool,
-    /// True if the kernel copies what is sent without a copy, as it does for receivers on the same machine.
+    /// True if the kernel copies the memory of zero-copy sends, as it does for receivers on the same machine.
     pub copies: bool,
-    /// Changes that wait for a watch; when there are more, it is told that something changed.
+    /// The maximum of changes that wait for a watch; beyond it, the watch only reports that something changed.
     pub watch_queue: usize,
     /// Descriptors of the process; beyond that accept and open fail with `EMFILE`.
     pub descriptors: usize,
@@ -121,7 +121,7 @@ pub struct Config {
     pub cached_names: f64,
     /// The answer of `Op::FileSystem`. Watches work only where inotify sees all changes.
     pub file_system: u64,
-    /// Whether reads with `Caching::Drop` work (else `EOPNOTSUPP`).
+    /// True if reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
     /// The errno of each [`Ring::sendfile`](crate::Ring::sendfile), of a file system that does not
     /// know it or a disk that is broken.
@@ -133,13 +133,13 @@ pub struct Config {
     /// The errno of each [`Ring::cached_pages`](crate::Ring::cached_pages): `ENOSYS` before Linux
     /// 6.5, `EPERM` for files of others.
     pub cachestat_errno: Option<i32>,
-    /// Whether `mincore(2)` tells this process nothing, as for files of others.
+    /// True if `mincore(2)` hides residency from this process, as for files of others.
     pub mincore_denied: bool,
-    /// Whether there is `/proc`, of which the simulation has `/proc/self/fd` only.
+    /// True if there is `/proc`, of which the simulation has `/proc/self/fd` only.
     pub proc: bool,
-    /// Whether the machine has swap.
+    /// True if the machine has swap.
     pub swap: bool,
-    /// Bytes that a pipe holds.
+    /// The bytes that a pipe holds.
     pub pipe_bytes: usize,
     /// The faults, and how often they come.
     pub faults: Faults,

@@ -15,9 +15,9 @@ use super::Waiter;
 pub struct Stall {
     /// The name that the file was opened by.
     pub file: String,
-    /// Bytes from the start of the file.
+    /// The offset in bytes from the start of the file.
     pub offset: u64,
-    /// Bytes that were asked for.
+    /// The bytes that were requested.
     pub len: usize,
     /// When.
     pub at: Time,
@@ -39,8 +39,8 @@ pub struct MissingPage {
 #[derive(Debug, Default)]
 pub(super) struct Listener {
     pub(super) backlog: VecDeque<usize>,
-    /// The operations that accept from it. Of each ring one is not spare; the spare ones are limited by
-    /// [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX).
+    /// The operations that accept from it. Of each ring one is not spare.
+    /// [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX) limits the spare ones.
     pub(super) accepts: Vec<Waiter>,
     pub(super) closed: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct FarListener {
     pub(super) address: Address,
     /// Connections that were made and not accepted.
     pub(super) backlog: VecDeque<usize>,
-    /// Whether it makes connections; else they hang.
+    /// True if it makes connections; else they hang.
     pub(super) answers: bool,
 }
 
@@ -67,14 +67,14 @@ pub(super) struct Connection {
     /// Bytes that were sent and that the peer has not taken yet.
     pub(super) outbox: VecDeque<u8>,
     pub(super) capacity: usize,
-    /// Whether packets that are not full wait for more.
+    /// True if packets that are not full wait for more bytes.
     corked: bool,
     /// Bytes at the end of `outbox` that fill no packet, and wait for more.
     held_back: usize,
     /// The time at which they leave all the same.
     flush_at: Time,
     pub(super) output: Output,
-    /// Bytes per second that leave at most.
+    /// The maximum of bytes per second that leave.
     pub(super) rate: Option<u64>,
     /// The operation that waits for input: a receive or a readable.
     pub(super) reader: Option<Waiter>,
@@ -84,9 +84,9 @@ pub(super) struct Connection {
     pub(super) notices: Option<Waiter>,
     /// Bytes that the peer has taken.
     taken: u64,
-    /// The number of those when it was asked to tell of them.
+    /// The value of `taken` when the kernel was asked to report acknowledgements.
     pub(super) told_from: Option<u64>,
-    /// Where each zero-copy send ended, that has not been released.
+    /// The end of each zero-copy send that has not been released.
     pub(super) zero_copies: VecDeque<u64>,
     /// The number of zero-copy sends that have been released.
     released: u64,
@@ -105,7 +105,7 @@ pub(super) enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Output {
     Open,
-    /// Shut down or closed: an end follows what is in `outbox`.
+    /// Shut down or closed: an end follows the bytes in `outbox`.
     Ended,
     /// Closed with unread input: the peer is reset.
     Reset,
@@ -116,7 +116,7 @@ pub(super) enum Output {
 pub(super) struct PeerSide {
     pub(super) received: Vec<u8>,
     pub(super) reading: Reading,
-    /// Whether a step of its reading is on the agenda.
+    /// True if a step of its reading is on the agenda.
     pub(super) busy: bool,
     pub(super) closed: bool,
     pub(super) end: Option<End>,
@@ -148,7 +148,7 @@ pub(super) enum Segment {
     Reset,
 }
 
-/// Bytes in a full packet, as on Ethernet.
+/// The bytes of a full packet, as on Ethernet.
 const PACKET_BYTES: usize = 1448;
 /// The longest time that a packet which is not full is held back (`tcp(7)`, `TCP_CORK`).
 const HELD_BACK_MAX: Duration = Duration::from_millis(200);
@@ -183,7 +183,7 @@ impl Connection {
         }
     }
 
-    /// Bytes per second that the peer takes at most.
+    /// The maximum of bytes per second that the peer takes.
     pub(super) fn flow(&self) -> Option<u64> {
         match (self.peer.reading, self.rate) {
             (Reading::Rate(reading), Some(sending)) => Some(reading.min(sending)),
@@ -205,7 +205,8 @@ impl Connection {
         count
     }
 
-    /// So many bytes were put into `outbox`; until when some of them are held back, if any are.
+    /// Notes that `count` bytes were put into `outbox`. Returns the time until which some are held
+    /// back, if any are.
     pub(super) fn sent(&mut self, count: usize, more: bool, now: Time) -> Option<Time> {
         let packets = if now < self.flush_at { self.held_back + count } else { count };
         self.held_back = if self.corked || more { packets % PACKET_BYTES } else { 0 };
@@ -231,8 +232,8 @@ impl Connection {
         self.taken += count as u64;
     }
 
-    /// What the kernel tells of sent bytes. It refers to memory until the peer has taken it, or the
-    /// connection is gone.
+    /// The kernel's notices about sent bytes. The kernel refers to memory until the peer has taken it,
+    /// or the connection is gone.
     pub(super) fn notice(&mut self, copied: bool) -> Notice {
         let is_gone = self.input == Input::Reset || self.output == Output::Reset;
         while self.zero_copies.front().is_some_and(|end| is_gone || *end <= self.taken) {
@@ -246,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// Notes from where on the peer's acknowledgements are told.
+    /// Notes the position from which on the peer's acknowledgements are reported.
     pub(super) fn tell_acknowledgements(&mut self) {
         self.told_from = Some(self.told_from.unwrap_or_else(|| self.sent_to()));
     }

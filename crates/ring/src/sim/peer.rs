@@ -7,7 +7,7 @@ use super::net::{Connection, End, FarListener, Reading, Segment};
 use super::world::{Happening, World};
 use crate::op::Address;
 
-/// A peer in the simulated world: the other end of a connection. It reads at once what comes,
+/// A peer in the simulated world: the other end of a connection. It reads received bytes at once,
 /// until told otherwise, and closes when dropped.
 pub struct Peer {
     world: World,
@@ -128,7 +128,7 @@ impl Peer {
         }
     }
 
-    /// All that it has read and not [taken](Self::take).
+    /// All bytes that it has read and that were not [taken](Self::take).
     #[must_use]
     pub fn received(&self) -> Vec<u8> {
         self.world.state().conns[self.conn].peer.received.clone()

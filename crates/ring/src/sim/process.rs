@@ -14,7 +14,7 @@ const LAST: i32 = 64;
 /// The number of the first child.
 const FIRST_CHILD: u32 = 1000;
 
-/// What is pending for the process, and what waits for it.
+/// The pending signals of the process, its children, and the operations that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     /// Signals in the order in which they came.
@@ -27,7 +27,7 @@ pub(super) struct Process {
     waiters: BTreeMap<Waiter, Awaited>,
 }
 
-/// What an operation waits for.
+/// The event that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Signal(i32),

@@ -196,8 +196,8 @@ impl World {
 }
 
 impl WorldState {
-    /// Has an accept wait for a listener. One that is spare is refused beyond the limit of its ring, as the epoll driver
-    /// does.
+    /// Has an accept wait for a listener. A spare accept is refused beyond the limit of its ring, as in the epoll
+    /// driver.
     pub(super) fn begin_accept(&mut self, listener: usize, who: Waiter) -> io::Result<()> {
         let of_ring =
             |one: &Listener| one.accepts.iter().filter(|accept| accept.ring == who.ring).count();
@@ -313,8 +313,8 @@ impl WorldState {
         Ok(count)
     }
 
-    /// The socket has taken bytes. What does not fill a packet waits for more where that is wanted,
-    /// but not for long.
+    /// Notes that the socket has taken bytes. If wanted, bytes that do not fill a packet wait for more, but not for
+    /// long.
     fn sent(&mut self, conn: usize, count: usize, more: bool) {
         if let Some(at) = self.conns[conn].sent(count, more, self.now) {
             self.plan(at, Happening::Flush(conn));

@@ -54,8 +54,8 @@ impl World {
         self.change(path, |all| all.extend_from_slice(bytes));
     }
 
-    /// Put a new file in the place of an old one (or none) in one step, as `rename(2)` does: open
-    /// descriptors go on to refer to the old one.
+    /// Put a new file in the place of an old one (or none) in one step, as `rename(2)` does: open descriptors
+    /// still refer to the old one.
     ///
     /// # Panics
     ///
@@ -126,8 +126,8 @@ impl World {
         self.state().disk.subvolumes.insert(number, device);
     }
 
-    /// From now on no operation on files of this device completes, but for reads of what is in the
-    /// page cache. None can be cancelled, as on Linux.
+    /// From now on no operation on files of this device completes, except reads of resident pages. None can
+    /// be cancelled, as on Linux.
     pub fn hang(&self, device: u64) {
         let mut state = self.state();
         let now = state.now;
@@ -170,7 +170,7 @@ impl World {
         state.changed(found.dir, Some(&found.name), directory);
     }
 
-    /// Give a file or directory another name, in place of what has it.
+    /// Give a file or directory another name; it replaces the present owner of that name.
     ///
     /// # Panics
     ///
@@ -219,7 +219,7 @@ impl World {
         state.changed(found.dir, Some(&found.name), false);
     }
 
-    /// Drop a file from the page cache, but for what is just being read.
+    /// Drop a file from the page cache, except pages that are being read.
     ///
     /// # Panics
     ///
@@ -239,7 +239,7 @@ impl World {
         state.evict(ino, range.start, range.end - range.start).expect("a file");
     }
 
-    /// Drop all files from the page cache, but for what is just being read.
+    /// Drop all files from the page cache, except pages that are being read.
     #[expect(clippy::missing_panics_doc, reason = "files are files")]
     pub fn evict_all(&self) {
         let mut state = self.state();

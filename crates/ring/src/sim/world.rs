@@ -24,11 +24,10 @@ const FIRST_DESCRIPTOR: usize = 3;
 #[derive(Clone)]
 pub struct World(Rc<RefCell<WorldState>>);
 
-/// What is in a pipe, shared by its ends.
+/// The bytes in a pipe, shared by its ends.
 pub(super) type PipeBytes = Rc<RefCell<VecDeque<u8>>>;
 
-/// How often something happened that is worth testing: a test that is about one of these asserts
-/// that there were some.
+/// Counts of events that are worth testing: a test that is about one of them asserts that it happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Splices from a file into a pipe that brought something.
@@ -71,7 +70,7 @@ pub(super) struct WorldState {
     pub(super) now: Time,
     pub(super) disk: Disk,
     pub(super) listeners: Vec<Listener>,
-    /// Of peers, by number; `None` is closed.
+    /// The listeners of peers, by number; `None` is closed.
     pub(super) far_listeners: Vec<Option<FarListener>>,
     pub(super) conns: Vec<Connection>,
     /// By number.
@@ -89,17 +88,17 @@ pub(super) struct WorldState {
     pub(super) parked: Vec<(u64, Waiter)>,
 }
 
-/// What is behind a number.
+/// The object behind a number.
 #[derive(Clone, Debug)]
 pub(super) enum Descriptor {
     Listener(usize),
     Socket(usize),
     File(OpenFile),
-    /// Either end: what is in the pipe.
+    /// Either end of a pipe: the bytes in it.
     Pipe(PipeBytes),
 }
 
-/// What an operation of a ring shall do now.
+/// The action that is due for an operation of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
     /// See whether it can go on.
@@ -112,7 +111,7 @@ pub(super) enum Due {
 pub(super) enum Happening {
     Look(Waiter),
     End(Waiter),
-    /// A connection comes to this listener, or to any.
+    /// A connection comes to this listener, or to any listener.
     Connect(usize, Option<usize>),
     Arrive(usize, Segment),
     PeerReads(usize),
@@ -181,7 +180,7 @@ impl World {
         self.state().stalls.clone()
     }
 
-    /// What has happened so far.
+    /// The counts of events so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state().counts
@@ -193,7 +192,7 @@ impl World {
         self.state().descriptors.iter().flatten().count()
     }
 
-    /// How many of those are ends of pipes.
+    /// The number of open descriptors that are ends of pipes.
     #[must_use]
     pub fn open_pipes(&self) -> usize {
         self.state().pipes().count()
@@ -205,7 +204,7 @@ impl World {
         self.state().watches.len()
     }
 
-    /// Bytes in all pipes.
+    /// The bytes in all pipes.
     #[must_use]
     pub fn pipe_bytes(&self) -> usize {
         self.state().pipes().map(|bytes| bytes.borrow().len()).sum::<usize>() / 2
@@ -288,7 +287,7 @@ impl WorldState {
         self.plan(at, Happening::Look(who));
     }
 
-    /// Have an operation looked at when the network has told it.
+    /// Have an operation looked at after an event of the network.
     pub(super) fn look_soon(&mut self, who: Option<Waiter>) {
         if let Some(who) = who {
             let at = self.after_network();
@@ -304,7 +303,7 @@ impl WorldState {
         self.agenda.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Let happen what is due.
+    /// Carry out the events that are due.
     pub(super) fn happen(&mut self) {
         while self.next_time().is_some_and(|at| at <= self.now) {
             let Some(Reverse((_, _, what))) = self.agenda.pop() else { return };
@@ -393,7 +392,7 @@ impl WorldState {
             Descriptor::Pipe(_) => {}
             Descriptor::Socket(conn) => {
                 let unread = !self.conns[conn].inbox.is_empty();
-                // What was reset before stays so.
+                // A connection that was reset before stays so.
                 if unread {
                     self.conns[conn].output = Output::Reset;
                 } else if self.conns[conn].output == Output::Open {

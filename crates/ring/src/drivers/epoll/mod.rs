@@ -36,8 +36,8 @@ pub(crate) struct Epoll {
     wide: Rc<RecvPool>,
     /// By descriptor number.
     interests: Vec<Interest>,
-    /// Accepts whose listener another accept waits for, at most [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX). The
-    /// first of a listener takes that one's place when it ends.
+    /// Accepts whose listener another accept waits for, at most [`SPARE_ACCEPTS_MAX`](crate::SPARE_ACCEPTS_MAX). When
+    /// the waiting accept ends, the first spare accept of its listener replaces it.
     spare_accepts: Vec<Key>,
     /// Operations to try at the next turn without waiting for an edge.
     again: Vec<Key>,
@@ -185,8 +185,8 @@ impl Epoll {
         }
     }
 
-    /// Forgets what is waited for at a descriptor that is going to be closed. Another process may have it, too: then the
-    /// socket would go on to report events here, with a number that is soon another's.
+    /// Removes a descriptor that will be closed from the epoll set. Another process may share the socket, which would
+    /// then go on to report events here, with a number that soon belongs to another socket.
     fn lose_interest(&mut self, fd: &OwnedFd) {
         if let Some(interest) = self.interests.get_mut(index(fd.as_raw_fd())) {
             if interest.is_added() {
@@ -200,7 +200,7 @@ impl Epoll {
     /// Waits for all operations, which were cancelled before, so that no helper refers to memory of
     /// this ring. Returns false if some had not ended at `end`.
     pub(crate) fn join(&mut self, common: &mut Common, end: Option<Instant>) -> bool {
-        // What is left sleeps in helpers.
+        // The operations that are left sleep in helpers.
         while !common.table.is_empty() {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {

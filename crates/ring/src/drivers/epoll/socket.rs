@@ -23,15 +23,14 @@ const SOCKET_EVENTS: EventFlags =
 const GONE: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP);
 const DEAD: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// The operations that wait for a descriptor. It is added to the epoll set once, for both
-/// directions. An edge without a waiting operation is ignored, because every operation first tries
-/// for itself.
+/// The operations that wait for a descriptor. It is added to the epoll set once, for both directions. An edge without a
+/// waiting operation is ignored, because every operation first tries its call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Interest {
     added: bool,
     /// The peer has closed its side or the socket is broken; there will be no further edge of it.
     dead: bool,
-    /// Whether `input` is in `again` or `starved` already.
+    /// True if `input` is in `again` or `starved` already.
     queued: bool,
     input: Option<Key>,
     output: Option<Key>,
@@ -39,7 +38,7 @@ pub(super) struct Interest {
 }
 
 impl Interest {
-    /// Returns whether the instance has the socket.
+    /// Returns whether the epoll set has the socket.
     pub(super) const fn is_added(&self) -> bool {
         self.added
     }
@@ -250,9 +249,9 @@ impl Epoll {
         self.again.push(key);
     }
 
-    /// The accept `key` ends. If it is the one that waits for the listener, a spare one takes its place. Without a spare one
-    /// the listener leaves the epoll set: it may be shared with other workers by dup(2), and would go on to report events here
-    /// after this descriptor of it is closed.
+    /// Ends the accept `key`. If it is the accept that waits for the listener, a spare one replaces it. Without a spare
+    /// accept the listener leaves the epoll set. Other workers may share the listener by dup(2), and then it would
+    /// report events here even after this descriptor is closed.
     fn end_accept(&mut self, common: &Common, key: Key, listener: &Fd) {
         self.spare_accepts.retain(|spare| *spare != key);
         if self.interests[index(listener.raw())].input != Some(key) {

@@ -67,19 +67,19 @@ pub(super) fn entry(slot: &mut Slot) -> Option<Entry> {
     })
 }
 
-/// Returns true for an operation that could sleep in the worker if it was submitted inline: the first read of a file, and
-/// an open without `O_PATH`.
+/// Returns whether an operation could sleep in the worker if it was submitted inline: the first read of a file, and an
+/// open without `O_PATH`.
 ///
-/// A buffered read that is submitted inline waits for data by callback, but not for metadata: it sleeps, in the
-/// worker, until the places of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded`
-/// in the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has
-/// ended, which has brought them into memory: ext4 keeps all extents of a block of its tree at once, 340 of
-/// them. In a file of more pieces the worker could sleep where the next block begins: [`Op::Extents`] brings all of them,
-/// and until it has, the reads are the threads'. Splices always are.
+/// A buffered read that is submitted inline waits for data by callback, but for metadata it sleeps in the worker. It
+/// sleeps until the positions of the file's blocks have been read (`ext4_read_bh` below `page_cache_ra_unbounded` in
+/// the stack of a worker whose disk had died). So threads of the kernel do the first reads, until one has ended and has
+/// brought the positions into memory: ext4 keeps all 340 extents of a block of its tree at once. In a file of more
+/// extents the worker could sleep where the next block begins. [`Op::Extents`] brings all blocks into memory, and until
+/// it ends, threads do the reads. Threads do all splices.
 ///
 /// If all names of a path are in memory, io_uring opens it inline. The file system may sleep then: it asks a server, or
-/// reads an access control list or a directory's first block. A program may have to permit the open (fanotify). `O_PATH`
-/// does none of that.
+/// reads an access control list or a directory's first block. A program may have to permit the open (fanotify). An open
+/// with `O_PATH` waits for none of these.
 pub(super) fn may_sleep_inline(op: &Op) -> bool {
     match op {
         Op::Read { file, .. } => !file.was_read(),
@@ -91,20 +91,19 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
 /// Entries linked in front of a splice without the kernel's readahead, so that its range is in memory when it
 /// begins: `POSIX_FADV_WILLNEED` of the range, then a read of its last byte.
 ///
-/// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still
-/// being read. Without readahead (`POSIX_FADV_RANDOM`) it would read page by page, and on a slow disk sleep
-/// for long. So a thread begins to read the whole range: it sleeps for metadata but not for data. A buffered read
-/// of one byte then waits by callback, where the file system allows that (`FMODE_NOWAIT`: ext4, xfs, btrfs); on
-/// other file systems a thread waits for the byte as it would have waited for the page. The metadata is in memory by
-/// then, so the read can be inline, unless the kernel had no memory for the pages or takes less than the range at once
-/// (`max_sectors_kb` below 1,024). In one case it sleeps all the same, in the worker: if it meets a page at which
-/// readahead goes on, it submits the next window, and waits for a tag of the device (`blk_mq_get_tag` below
-/// `filemap_readahead`). A device that has stopped to answer may have none left.
+/// `IORING_OP_SPLICE` runs in a worker thread of the kernel, and sleeps there for each page that is still being read.
+/// Without readahead (`POSIX_FADV_RANDOM`) it would read page by page, and on a slow disk sleep for long. So a thread
+/// begins to read the whole range: it sleeps for metadata but not for data. A buffered read of one byte then waits by
+/// callback, where the file system allows that (`FMODE_NOWAIT`: ext4, xfs, btrfs). On other file systems a thread waits
+/// for the byte as it would have waited for the page. The metadata is in memory by then, so the read can be inline,
+/// unless the kernel had no memory for the pages or takes less than the range at once (`max_sectors_kb` below 1,024).
+/// In one case the read still sleeps in the worker. If it meets a page that triggers readahead, it submits the next
+/// window, and waits for a tag of the device (`blk_mq_get_tag` below `filemap_readahead`). A device that has stopped
+/// answering may have none left.
 ///
-/// With the kernel's readahead, which is for disks that are fast, the thread sleeps for what is on its way. A
-/// read of one byte in front would spare that, but it costs more than the sleep: in a virtual machine the
-/// processor's first access to a page that the device has written may trap to the host, some 6 µs,
-/// and a splice does not access it at all.
+/// With the kernel's readahead, which is for fast disks, the thread sleeps for pages that are on their way. A read of
+/// one byte in front would avoid this sleep, but it costs more. In a virtual machine the processor's first access to a
+/// page that the device has written may trap to the host, some 6 µs, and a splice does not access the page at all.
 ///
 /// The read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry
 /// fails or finds the end of the file, the kernel drops the splice without a completion of its own

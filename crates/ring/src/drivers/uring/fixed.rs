@@ -18,7 +18,7 @@ use crate::op::Op;
 /// The registered buffers of one pool, the first that a read past the page cache used.
 #[derive(Debug, Default)]
 pub(super) struct Fixed {
-    /// Kept, so that no other mapping can have the place of what is registered.
+    /// Kept, so that no other mapping can take the addresses of the registered buffers.
     pool: Option<BufferPool>,
     /// For each buffer of the pool, whether it is registered, under its number.
     registered: Vec<bool>,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     impl Reads {
-        /// Of a file of two blocks; `None` where none can be opened past the page cache.
+        /// Makes a file of two blocks; `None` if no file can be opened with `O_DIRECT` there.
         fn new(name: &str) -> Option<Self> {
             let path = std::env::temp_dir().join(format!("ring-{name}-{}", std::process::id()));
             let content: Vec<u8> = (0..=u8::MAX).flat_map(|byte| [byte; 2 * BLOCK / 256]).collect();
@@ -119,7 +119,7 @@ mod tests {
             }
         }
 
-        /// Reads into a buffer and gives it back. The bytes are those of the file.
+        /// Reads into a buffer, checks that the bytes are those of the file, and gives the buffer back.
         fn read(&mut self, offset: usize, buf: Buffer) {
             let (file, want) = (self.fd.clone(), buf.want());
             let read = Op::Read { file, offset: offset as u64, buf, caching: Caching::Keep };
@@ -156,14 +156,14 @@ mod tests {
         assert_eq!(reads.registered(), [2]);
         reads.read(BLOCK, numbered(&pool, 3));
         assert_eq!(reads.registered(), [2, 3]);
-        // Parts are read into the middle of what is registered.
+        // Parts are read into the middle of a registered buffer.
         let _others = [0, 1].map(|index| numbered(&pool, index));
         let parts = [(); 3].map(|()| pool.take_part(BLOCK / 16).unwrap());
         for (nth, part) in parts.into_iter().enumerate() {
             reads.read(nth * BLOCK / 16, part);
         }
         assert_eq!(reads.registered(), [2, 3]);
-        // Only one pool has places in the table.
+        // Only one pool has slots in the table.
         reads.read(0, other.take(BLOCK).unwrap());
         assert_eq!(reads.registered(), [2, 3]);
     }

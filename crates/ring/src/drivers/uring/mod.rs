@@ -31,13 +31,13 @@ use fixed::Fixed;
 const SUBMISSIONS: u32 = 1024;
 /// Completions that fit before the kernel keeps them in its own overflow list.
 const COMPLETIONS: u32 = 16 * 1024;
-/// Threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`):
-/// as many as helper threads, so that all operations that have a place run side by side.
+/// The maximum of threads that the kernel may start for operations that sleep (`IORING_REGISTER_IOWQ_MAX_WORKERS`): as
+/// many as helper threads, so that all operations with a slot run side by side.
 const KERNEL_WORKERS_MAX: u32 = 160;
 const _: () = assert!(KERNEL_WORKERS_MAX as usize == THREADS_MAX);
-/// The number of times in a row that the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or
-/// of room for completions), with a pause from the second time on: a second. Then the ring is beyond
-/// use.
+/// The number of times in a row that the kernel may refuse submissions (`EBUSY`, `EAGAIN`: it is short of memory or of
+/// room for completions). From the second time on there is a pause, in sum a second. After that the ring cannot be
+/// used.
 const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// The maximum number of completions that a wait [gathers](Uring::gather).
@@ -86,15 +86,15 @@ pub(crate) struct Uring {
     closing: Slab<Device>,
     /// The number of calls of `wait`.
     turn: u64,
-    /// Entries that the queue of submissions had no room for, in order; as many as there are
-    /// operations in flight and cancels of them.
+    /// Entries that the submission queue had no room for, in order. There are at most as many as operations in flight
+    /// and their cancels.
     backlog: VecDeque<Entry>,
     /// The number of times in a row that the kernel has refused submissions.
     refusals: u32,
     /// Some once the ring cannot be used any more: the errno that each `wait` then fails with.
     broken: Option<i32>,
     inotify_armed: bool,
-    /// Whether there have been inode events since they were last read.
+    /// True if inode events have come since they were last read.
     inotify_ready: bool,
     woken: bool,
     waker_armed: bool,
@@ -123,7 +123,7 @@ impl Uring {
                 )
             }?;
         }
-        // Bounded workers are those of files; 0 leaves the unbounded (socket) limit as it is.
+        // Bounded workers are for files; 0 leaves the unbounded (socket) limit unchanged.
         ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0])?;
         let mut this = Self {
             ring,
@@ -160,7 +160,7 @@ impl Uring {
         self.arm_poll(fd, WAKER);
     }
 
-    /// Returns whether [`Waker::wake`](crate::Waker::wake) has been called since the last time.
+    /// Returns whether [`Waker::wake`](crate::Waker::wake) was called since the last time, and resets that.
     pub(crate) fn take_woken(&mut self) -> bool {
         core::mem::take(&mut self.woken)
     }
@@ -181,7 +181,7 @@ impl Uring {
         }
     }
 
-    /// Returns whether so many entries go into the queue of submissions at once.
+    /// Returns whether the submission queue has room for `count` entries at once.
     fn has_room(&mut self, count: usize) -> bool {
         let queue = self.ring.submission();
         self.backlog.is_empty() && queue.capacity() - queue.len() >= count
@@ -200,8 +200,8 @@ impl Uring {
         true
     }
 
-    /// Submit what is queued, and wait for `want` completions, for at most `left` where that is
-    /// said. An error means that the ring cannot be used any more.
+    /// Submit the queued entries, and wait for `want` completions, for at most `left` if it is given. An error means
+    /// that the ring cannot be used any more.
     fn enter(&mut self, want: usize, left: Option<&Timespec>) -> io::Result<()> {
         if let Some(errno) = self.broken {
             return Err(io::Error::from_raw_os_error(errno));
@@ -289,8 +289,8 @@ impl Uring {
         }
     }
 
-    /// Arms receives again. Those of connected sockets wait until the caller has given back what they have brought: a
-    /// buffer that has not been looked at yet may be all that is wanted of a server.
+    /// Arms receives again. The receives of connected sockets wait until the caller has given back their buffers: a
+    /// buffer that has not been looked at yet may already complete the response.
     fn arm_starved(&mut self, common: &mut Common) {
         let (may_accepted, may_connected) = (self.recv.has_free(), self.wide.is_all_free());
         for key in core::mem::take(&mut self.starved) {
@@ -320,9 +320,8 @@ impl Uring {
         self.push(cancel.flags(Flags::SKIP_SUCCESS).user_data(CANCEL | key.to_bits()));
     }
 
-    /// A cancel does not find an accept, a connect or a receive that the kernel is about to begin
-    /// anew, in a worker thread or at its next event. One that is still there has to be cancelled once
-    /// more.
+    /// Repeats cancels. A cancel does not find an accept, a connect or a receive that the kernel is about to begin
+    /// anew, in a worker thread or at its next event. An operation that is still there has to be cancelled once more.
     fn cancel_again(&mut self, common: &mut Common) {
         for key in core::mem::take(&mut self.missed) {
             let wait = common.table.get(key).and_then(|slot| slot.socket());
@@ -359,7 +358,7 @@ impl Uring {
         for key in core::mem::take(&mut self.accepting) {
             self.accept(common, key);
         }
-        // Its poll tells of new events only, not of those that were left.
+        // The poll on inotify reports new events only, not those that were left.
         if core::mem::take(&mut self.inotify_ready) || common.watches.has_more() {
             common.reap_inotify();
         }
@@ -421,7 +420,7 @@ impl Uring {
                         self.missed.push(Key::from_bits(id & !CANCEL));
                     }
                 }
-                // It says nothing if all is well.
+                // A successful entry reports nothing.
                 id if id & ARRIVAL != 0 => {
                     self.complete_arrival(common, Key::from_bits(id & !ARRIVAL));
                 }
@@ -449,7 +448,7 @@ impl Uring {
         }
     }
 
-    /// A multishot operation has ended by itself, or another has to be tried again: start it anew
+    /// Starts a multishot operation anew that has ended by itself, or another operation that has to be tried again,
     /// unless it was cancelled.
     fn again(&mut self, common: &mut Common, key: Key, cancelled: bool) {
         if cancelled {

@@ -17,10 +17,10 @@ use crate::op::{Event, Op, Wait};
 use crate::recv::RecvPool;
 use crate::slab::Key;
 
-/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as it
-/// stays within them the kernel receives without being asked again (multishot). One that fills more
-/// could take all buffers of the ring, and the turn of all others with them; from then on it is
-/// asked for one in each turn, as with epoll. So are sockets that were connected, from the beginning.
+/// Receive buffers that one connection may fill in one turn: a request head of 16 KiB. As long as a socket stays within
+/// them, the kernel receives without being asked again (multishot). A socket that fills more could take all buffers of
+/// the ring, and the turn of all others with them. From then on it receives into one buffer per turn, as with epoll.
+/// Sockets that were connected do so from the beginning.
 const RECEIVES_MAX: u32 = 8;
 
 /// The events of a socket that can take bytes or is dead.
@@ -53,7 +53,7 @@ pub(super) fn entry(slot: &Slot) -> Option<Entry> {
                 .flags(Flags::BUFFER_SELECT)
         }
         Wait::Recv => opcode::RecvMulti::new(target, group_of(fd)).build(),
-        // One that is not "once" goes on at the next event, and not while the peer's side is at its end.
+        // Operations other than "once" go on at the next event, but not while the peer's side is at its end.
         Wait::Writable if fd.has_ended() => {
             let events = libc::POLLOUT.cast_unsigned().into();
             opcode::PollAdd::new(target, events).multi(true).build()
@@ -73,8 +73,8 @@ fn group_of(fd: &Fd) -> u16 {
 }
 
 impl Uring {
-    /// Accepts connections that wait at the listener of an operation, as many as one turn may. If more wait, the next turn goes
-    /// on.
+    /// Accepts connections that wait at the listener of an operation, up to the maximum of one turn. If more wait, the
+    /// next turn goes on.
     pub(super) fn accept(&mut self, common: &mut Common, key: Key) {
         let Some(Slot { op: Op::Accept(listener), cancelled: false, pinned: Pinned::None, .. }) =
             common.table.get(key)
@@ -187,12 +187,12 @@ impl Uring {
                 let buf = self.pool_of(fd).received(id, len as usize);
                 common.emit(key, Event::Received(buf));
                 if more && too_much {
-                    // Where it is not found because it is just running, the next turn tries again.
+                    // If the cancel does not find the receive because it is just running, the next turn tries again.
                     self.cancel_in_kernel(key);
                 }
                 match (more, cancelled) {
                     (true, _) => {}
-                    // What it has brought may be enough: whoever gets it says so before the next turn.
+                    // The received bytes may be enough: their receiver says so before the next turn.
                     (false, false) if is_connected => self.starved.push(key),
                     (false, _) => self.again(common, key, cancelled),
                 }

@@ -11,7 +11,7 @@ use crate::slab::Key;
 
 impl Sim {
     /// Returns whether the operation has to wait, because pages were dropped before the read could use them.
-    /// They are read once more, as the kernel does it, unless another read brings them already.
+    /// They are read once more, as the kernel does, unless another read brings them already.
     pub(super) fn reads_again(&mut self, op: &Op, key: Key) -> bool {
         let (file, offset, want) = match op {
             Op::Read { file, offset, buf, .. } => (file, *offset, buf.want()),
@@ -76,7 +76,7 @@ impl Sim {
         let mut state = self.world.state();
         if let Some(watch) = state.watches.get_mut(&who) {
             let mut change = watch.queue.pop_front();
-            // What happened to the directory happened to the file.
+            // An event of the directory counts as an event of the file.
             if let (Some(change), Some(_)) = (&mut change, &watch.name) {
                 *change = Change { name: watch.name.clone(), directory: false };
             }

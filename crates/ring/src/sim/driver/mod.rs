@@ -198,7 +198,7 @@ impl Sim {
         }
     }
 
-    /// Look at what is due, in any order, and now and then not at all of it.
+    /// Handle the events that are due, in any order, and sometimes only a part of them.
     fn take_due(&mut self, common: &mut Common) {
         loop {
             let mut state = self.world.state();
