@@ -17,7 +17,7 @@ use sendfile::{
 
 /// Tokens below are a client's number; the disk's own reads are from here on.
 const DISK: Token = 1 << 40;
-/// The name of the listener; those of clients are the numbers of their sockets.
+/// The token of the listener; the tokens of clients are the numbers of their sockets.
 const LISTENER: Token = 0;
 /// The time without accepting after an accept that has failed: there is no free descriptor, say.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-/// Returns whether something has run out: there may be such a file then.
+/// Returns whether a resource has run out: the file may exist then.
 fn is_shortage(error: &io::Error) -> bool {
     let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
     shortages.iter().any(|shortage| error.raw_os_error() == Some(shortage.raw_os_error()))

@@ -54,7 +54,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What the only call in flight brings.
+/// The outcome of the only call in flight.
 fn next(calls: &mut Calls) -> io::Result<Outcome> {
     let mut done = Vec::new();
     calls.wait(None, &mut done)?;

@@ -76,7 +76,7 @@ pub struct CyclicPool(Rc<Pool>);
 struct Pool {
     bytes_max: u64,
     kept_max: u64,
-    /// Bytes of all buffers, in use or kept.
+    /// The bytes of all buffers, in use or kept.
     mapped: RefCell<Charge>,
     /// Buffers that are not in use. The last was used last.
     kept: RefCell<Vec<Span>>,
@@ -93,14 +93,14 @@ struct Memory {
 #[derive(Debug)]
 struct Partition {
     span: Span,
-    /// Its place in the table.
+    /// Its position in the table.
     at: u64,
     memory: Rc<Memory>,
 }
 
 impl CyclicPool {
-    /// A pool of at most `bytes_max` bytes. Of the buffers that are not in use it keeps `kept_max`
-    /// bytes, so that their memory need not be made again, and unmaps the others.
+    /// A pool of at most `bytes_max` bytes. It keeps `kept_max` bytes of unused buffers, so that their
+    /// memory need not be made again, and unmaps the others.
     #[must_use]
     pub fn new(bytes_max: u64, kept_max: u64) -> Self {
         Self::charged_to(&Account::default(), bytes_max, kept_max)
@@ -129,7 +129,7 @@ impl CyclicPool {
         self.0.kept.borrow().iter().any(|span| span.len() == bytes)
     }
 
-    /// Bytes of all buffers, in use or kept.
+    /// The bytes of all buffers, in use or kept.
     #[must_use]
     pub fn mapped(&self) -> u64 {
         self.0.mapped()
@@ -187,7 +187,7 @@ impl Cyclic {
         let before = self.room.start();
         self.room = table.extend(take(&mut self.room));
         if self.received > 0 && self.room.start() < before {
-            // Nothing is in use, so the room is all memory, and begins in front of what was received.
+            // No partition is in use, so the room is all memory. Its begin moves to the received bytes.
             self.room.copy_within(before..before + self.received, 0);
         }
         if self.room.len() == self.received
@@ -234,13 +234,13 @@ impl Cyclic {
         Part { partition, range: 0..n }
     }
 
-    /// Bytes of memory, in use or not.
+    /// The bytes of memory, in use or not.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.memory.table.borrow().size()
     }
 
-    /// Bytes that may be filled. They need not be contiguous: [`room`](Self::room) may be less.
+    /// The bytes that may be filled. They need not be contiguous: [`room`](Self::room) may be less.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.memory.table.borrow().free() - self.received as u64

@@ -16,7 +16,7 @@ use ring::{Device, Silences, Time};
 use crate::line::Wait;
 use crate::way::Unusual;
 
-/// File systems that the operator is told of; it should not be a flood.
+/// The maximum of file systems that are reported to the operator, so that the log is not flooded.
 const TOLD_MAX: usize = 64;
 
 /// The devices on which streams are spaced, for all [`Disk`](crate::Disk)s of a process. Spacing is of use only if no
@@ -26,19 +26,20 @@ const TOLD_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Devices {
     known: Mutex<Known>,
-    /// Devices and types of file systems that the operator was told of.
+    /// Devices and types of file systems that were reported to the operator.
     told: Mutex<Vec<(Device, u64)>>,
     /// The devices whose reads do not end. Other calls to a device may be answered from memory, so they are counted
     /// apart.
     silences: Silences,
 }
 
-/// News of a device that a [`Disk`](crate::Disk) reads from. Of all disks with the same [`Devices`] one tells it.
+/// News of a device that a [`Disk`](crate::Disk) reads from. Among all disks with the same [`Devices`] only one reports
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// None of its reads has ended for the [patience](crate::DiskConfig::patience) of the disk.
+    /// No read of the device has ended for the [patience](crate::DiskConfig::patience) of the disk.
     Begun(Device),
-    /// One has ended.
+    /// A read of the device has ended.
     Ended(Device),
 }
 
@@ -67,7 +68,7 @@ impl Devices {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the operator is to be told of a file system: once for each type on a device, and of the first
+    /// Returns whether a file system is to be reported to the operator: once for each type on a device, up to
     /// [`TOLD_MAX`].
     pub(crate) fn tells(&self, file_system: &Unusual) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,13 +101,13 @@ impl Devices {
         self.silences.is_any() && self.silences.end(device, now).is_some()
     }
 
-    /// Returns whether a read of a device should not even be tried: its reads do not end, and one of another disk tries
-    /// it in this `patience`.
+    /// Returns whether a read of a device should not even be tried: its reads do not end, and another disk has a try in
+    /// this `patience`.
     pub(crate) fn refuses(&self, device: Device, now: Time, patience: Duration) -> bool {
         self.silences.refuses(device, now, patience)
     }
 
-    /// Returns whether the reads of a device do not end, also if one may try it now.
+    /// Returns whether the reads of a device do not end, even if a read may try it now.
     pub(crate) fn is_silent(&self, device: Device) -> bool {
         self.silences.is_silent(device)
     }
@@ -126,8 +127,8 @@ impl Devices {
         }
     }
 
-    /// Notes that a read has ended of a device that is not fast; `is_idle`: no stream stands in line.
-    /// Returns whether streams are spaced now.
+    /// Notes that a read of a slow device has ended; `is_idle`: no stream waits. Returns whether streams are spaced
+    /// now.
     pub(crate) fn end(
         &self,
         device: Device,

@@ -30,7 +30,7 @@ enum DirectState {
 #[derive(Debug)]
 pub(crate) struct DescriptorSlots(Rc<Cell<usize>>);
 
-/// A place; dropping it gives it back.
+/// A slot; its drop gives it back.
 #[derive(Debug)]
 pub(crate) struct DescriptorSlot(Rc<Cell<usize>>);
 
@@ -64,8 +64,8 @@ impl Direct {
         (len > 0 && offset.is_multiple_of(self.align)).then(|| (fd.clone(), len))
     }
 
-    /// The operation that opens the descriptor, and its place, if that has not been tried and there is a place. Its
-    /// result is for [`opened`](Self::opened).
+    /// The operation that opens the descriptor, and its slot. `None` if that was tried before, or if no slot is
+    /// free. The result is for [`opened`](Self::opened).
     pub(crate) fn open(&self, file: &Fd, places: &DescriptorSlots) -> Option<(Op, DescriptorSlot)> {
         let mut state = self.state.borrow_mut();
         let may_open =

@@ -64,14 +64,14 @@ pub use silence::Tries;
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
 pub struct DiskConfig {
-    /// Bytes of all buffers together; rounded down to whole ones of 256 KiB, at least 4.
+    /// The bytes of all buffers together; rounded down to whole buffers of 256 KiB, at least 4.
     pub memory_bytes: usize,
     /// Pipes, which hold pages of the page cache on their way out, at most 1 MiB each; 0 means that
     /// everything is read into buffers.
     pub pipes: usize,
-    /// Files that stay open after their streams have ended, until the pages that were brought for these have
-    /// left the page cache: a minute at most. Of further ones what is still on its way to a peer stays there. For
-    /// transports that take memory only: files with a second descriptor, for reads past the page cache.
+    /// The maximum of files that stay open after their streams have ended, until their pages have left the page cache:
+    /// for at most a minute. Of further files, pages on their way to a peer stay in the page cache. For transports that
+    /// take memory only, it is the maximum of files with a second descriptor, for reads past the page cache.
     pub lingering_files: usize,
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
@@ -84,8 +84,8 @@ pub struct DiskConfig {
 }
 
 impl Default for DiskConfig {
-    /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight. 1,024 lingering
-    /// files: enough for as many streams that end within a second.
+    /// 16 MiB, 64 pipes and 64 reads: enough for 64 streams that each keep one read in flight. 1,024 lingering files:
+    /// enough if as many streams end within a second.
     fn default() -> Self {
         Self {
             memory_bytes: 16 << 20,
@@ -111,7 +111,7 @@ pub struct Disk {
     now: Time,
     /// Streams that wait for a read.
     line: Line,
-    /// The stream that was first in line and has not begun a read since.
+    /// The stream that was first in the queue and has not begun a read since.
     turn: Option<Owner>,
     /// Reads that have failed because they took too long, for their owners.
     late: VecDeque<ReadDone>,
@@ -134,17 +134,17 @@ pub struct Disk {
     abilities: HashMap<u64, Abilities>,
     paces: HashMap<Device, Pace>,
     devices: Arc<Devices>,
-    /// When a stream in line may read again that waits for its device's pause: the time of the earliest timer.
+    /// The time of the earliest timer: then a stream may read again that waits for its device's pause.
     opens_at: Option<Time>,
     /// The number of file systems whose names were asked for.
     asked: usize,
-    /// File systems that the operator is to be told of.
+    /// File systems that are to be reported to the operator.
     unusual: Vec<Unusual>,
     stats: DiskStats,
     by_device: HashMap<Device, DeviceStats>,
 }
 
-/// The number of ranges that streams have sent from the page cache, and that had to be read, since the
+/// The number of ranges that streams have sent from the page cache, and of those that had to be read, since the
 /// [`Disk`] was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
@@ -154,7 +154,7 @@ pub struct DiskStats {
     pub hit_bytes: u64,
     /// Reads that have begun.
     pub misses: u64,
-    /// Bytes that reads have brought.
+    /// The bytes that reads have brought.
     pub miss_bytes: u64,
     /// Reads that have ended.
     pub ended: u64,
@@ -178,7 +178,7 @@ struct Abilities {
     drop: bool,
     /// `splice(2)` from a file.
     splice: bool,
-    /// Its name, as far as it is known.
+    /// Its name, if it is known.
     name: Name,
 }
 
@@ -201,7 +201,7 @@ impl Default for Abilities {
 #[derive(Debug)]
 enum Operation {
     Read(Read),
-    /// A read whose owner has been told that it failed. It cannot be cancelled, and keeps its place.
+    /// A read whose failure was reported to its owner. It cannot be cancelled, and keeps its slot.
     Late(Read),
     /// Reads that take too long are looked for at this time.
     Look(Time),
@@ -228,7 +228,7 @@ enum Operation {
         dev: u64,
         file: Fd,
     },
-    /// The places of a file's blocks are brought into memory.
+    /// The positions of a file's blocks are brought into memory.
     Extents,
 }
 
@@ -242,12 +242,12 @@ impl Disk {
         Self::sharing(config, Arc::default(), Arc::default())
     }
 
-    /// The same, with what the disks of other workers know of the page cache and of the devices. Disks that send the
-    /// same files with different policies need that to be exact about residency.
+    /// As [`new`](Self::new), with the knowledge of other workers' disks about the page cache and the devices. Disks
+    /// that send the same files with different policies need this to be exact about residency.
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     pub fn sharing(
         config: DiskConfig,
         page_cache: Arc<PageCache>,
@@ -299,7 +299,7 @@ impl Disk {
         self.reads.taken()
     }
 
-    /// Counts of what was resident and what had to be read.
+    /// The counts of resident ranges and of ranges that had to be read.
     #[must_use]
     pub const fn stats(&self) -> DiskStats {
         self.stats
@@ -328,30 +328,29 @@ impl Disk {
         self.has_room_beside(0, 0)
     }
 
-    /// Returns whether a read could begin now with so many buffers and pipes set aside.
+    /// Returns whether a read could begin now if so many buffers and pipes are set aside.
     fn has_room_beside(&self, buffers: usize, pipes: usize) -> bool {
         self.reads.taken() < self.config.depth
             && (self.pool.available() > buffers || buffers == 0 && self.pool.has_part())
             && (self.config.pipes == 0 || self.pipes.available() > pipes)
     }
 
-    /// Returns whether streams wait for a buffer or a pipe, and not only for a read in flight to end: time
-    /// for [`next_holder`](Self::next_holder) to [`reclaim`](crate::Stream::reclaim).
+    /// Returns whether streams wait for a buffer or a pipe, and not only for the end of a read in flight. Then
+    /// [`reclaim`](crate::Stream::reclaim) from the streams of [`next_holder`](Self::next_holder).
     #[must_use]
     pub fn is_starved(&self) -> bool {
         !self.line.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
-    /// A file system that was met and whose files leave in another way than usual, to be told to the operator. Disks
-    /// with the same [`Devices`] name it once. Call it after [`handle`](Self::handle).
+    /// The next file system whose files leave in an unusual way, for a report to the operator. Disks with the same
+    /// [`Devices`] name it once. Call it after [`handle`](Self::handle).
     pub fn next_unusual(&mut self) -> Option<Unusual> {
         self.unusual.pop()
     }
 
-    /// Tells a file what decides how its residency can be known: what other open files and other workers
-    /// know, and which file system it is on. This comes before each use. If the name of the file system
-    /// is not known yet, it is asked for; until the answer comes the file system is taken for one of the
-    /// usual ones.
+    /// Gives a file what it needs to know its residency: the knowledge of other open files and other workers, and its
+    /// file system. This comes before each use. If the name of the file system is not known yet, it is asked for; until
+    /// then it is taken for a usual one.
     pub(crate) fn introduce(&mut self, ring: &mut Ring, file: &File) {
         self.inodes.share(file, &self.page_cache);
         if file.is_introduced() {
@@ -382,7 +381,7 @@ impl Disk {
         self.paces.get(&file.device()).is_some_and(Pace::readahead)
     }
 
-    /// Returns whether a read can leave its pages to be dropped later: it is a splice.
+    /// Returns whether a read can leave its pages in the page cache to be dropped later, as a splice can.
     pub(crate) fn may_leave(&self, file: &File, takes: Takes) -> bool {
         takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
     }
@@ -448,7 +447,7 @@ impl Disk {
         read.file.advise(ring, readahead);
         let file = read.file.fd().clone();
         let may_splice = request.takes == Takes::Files && (keep || request.trail.is_some());
-        // Where there is no descriptor for a pipe, a buffer needs none.
+        // If there is no descriptor for a pipe, a buffer needs none.
         if may_splice
             && abilities.splice
             && let wanted = usize::try_from(len).unwrap_or(usize::MAX)
@@ -499,8 +498,8 @@ impl Disk {
         whole.or_else(|| self.pool.take_part(bytes))
     }
 
-    /// The descriptor and the bytes of a read past the page cache, if there can be one: not of pages that others
-    /// have brought, which need only be copied. A file that has more to be read gets such a descriptor for the reads
+    /// The descriptor and the bytes of a read past the page cache, if possible. It is not used for pages that others
+    /// have brought, which need only be copied. A file with further bytes to read gets such a descriptor for the reads
     /// that follow.
     fn direct(&mut self, ring: &mut Ring, read: &Read) -> Option<(Fd, u64)> {
         let direct = read.file.direct();
@@ -557,7 +556,7 @@ impl Disk {
         begun
     }
 
-    /// Sees to it that what streams leave in the page cache is dropped from it.
+    /// Begins to drop the pages that streams have left in the page cache.
     fn begin_sweeps(&mut self, ring: &mut Ring) {
         if !core::mem::replace(&mut self.sweeps, true) {
             self.submit(ring, Op::Timer(self.now + trail::PAUSE), Operation::Sweep);
@@ -623,7 +622,7 @@ impl Disk {
                 return None;
             }
             Operation::Look(at) => {
-                // Another time is that of a timer in whose place an earlier one was set.
+                // Another time belongs to a timer that an earlier one has replaced.
                 if self.look_at == Some(at) {
                     self.now = ring.now();
                     self.look(ring);
@@ -709,8 +708,7 @@ impl Disk {
         read.file.end_read(&read.range(), read.readahead);
     }
 
-    /// Returns whether a failure says that the file system cannot read in this way, and there is another
-    /// way.
+    /// Returns whether a failure means that the file system cannot read in this way, and there is another way.
     fn learns(&mut self, read: &Read, error: &io::Error) -> bool {
         let cannot =
             matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput);
@@ -732,7 +730,7 @@ impl Disk {
             How::Splice if read.trail.is_some() => {}
             How::Splice | How::Keep => {
                 if read.policy.caching != Caching::Never {
-                    // Who began to watch before the pages came would take them for its own.
+                    // A watch that began before the pages came would take them for its own.
                     read.file.note_kept();
                 }
                 read.file.remember_read(&read.range(), len, ring.now(), read.drops);
@@ -755,15 +753,15 @@ impl Disk {
     }
 }
 
-/// A stream reads on for so long before those that stand in line come before it: several chunks of a quick disk,
-/// which is read faster in one piece, or one chunk of a slow one.
+/// The time for which a stream reads on before waiting streams come first. It is several chunks of a fast disk, which
+/// is read faster in one piece, or one chunk of a slow one.
 const TURN_MAX: Duration = Duration::from_millis(30);
-/// The tokens of a disk's operations are as many as there are keys of a slab.
+/// The number of tokens of a disk's operations: the number of keys of a slab.
 const KEYS: Token = 1 << 56;
-/// This fraction of the memory, and at least one buffer and one pipe, is for reads that streams wait for
-/// at the head of their line. It pays where reads bring less than they were asked for: 200 streams of which every
-/// second read does take 5.2 s with it, 6.5 without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small
-/// windows a thousand streams take 8 % longer without it.
+/// This fraction of the memory, and at least one buffer and one pipe, is for the reads that streams need next. It helps
+/// where reads bring less than they were asked for. 200 streams of which every second read does take 5.2 s with it, 6.5
+/// without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small windows a thousand streams take 8 %
+/// longer without it.
 const URGENT_SHARE: usize = 4;
 /// File systems whose names are asked for; files on others are read. A worker that serves a tree
 /// meets the file systems mounted in it, and overlayfs has one for each of its layers.

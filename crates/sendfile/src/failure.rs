@@ -7,7 +7,7 @@ use ring::Fault;
 /// Why a stream cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A file has become shorter than what was promised of it.
+    /// A file has become shorter than its promised range.
     Truncated,
     /// A file was not read in time.
     Late,
@@ -19,7 +19,7 @@ pub enum Failure {
     Unexpected(i32),
     /// The peer has gone.
     Gone,
-    /// Bytes that were to be made while they are sent could not be made to their end.
+    /// Bytes that are produced while they are sent could not be produced to their end.
     Unfinished,
 }
 

@@ -53,12 +53,13 @@ use crate::way::{OVERLAYFS, RAMFS, TMPFS};
 pub(crate) const BLOCK: u64 = PROBE_BYTES_MAX as u64;
 /// Blocks remembered per inode; beyond it (1 GiB) each use looks exactly.
 const BLOCKS_MAX: usize = 4096;
-/// The kernel's readahead is begun no further ahead of a stream. One file of 1 GiB on a disk with windows of
+/// The maximum distance of the kernel's readahead ahead of a stream. One file of 1 GiB on a disk with windows of
 /// 16 MiB: 1,718 MB/s without, 2,034 with 8 MiB and 2,078 with 15 MiB (medians of 9 rounds, ±20 %).
 const AHEAD_MAX: u64 = 8 << 20;
-/// Of a read that was discarded the page at either end may have stayed.
+/// The pages at either end of a discarded read that may have stayed.
 const EDGE_PAGES: u64 = 2;
-/// Inodes without open files that are kept in the table in any case; beyond it, as many as there are with.
+/// The minimum of inodes without open files that are kept in the table; beyond it, as many as there are with open
+/// files.
 const INODES_UNSWEPT: usize = 64;
 pub(crate) const PAGE: u64 = 4096;
 
@@ -72,7 +73,7 @@ pub struct File {
     ino: u64,
     telling: Cell<Telling>,
     introduced: Cell<bool>,
-    /// The readahead that the kernel has been told to use.
+    /// The readahead that was set in the kernel.
     readahead: Cell<Option<Readahead>>,
     /// Shared with other open files of the inode, if there are any.
     residency: OnceCell<Rc<Residency>>,
@@ -92,7 +93,7 @@ struct Residency {
     shared: Option<Shared>,
 }
 
-/// What all workers know of an inode.
+/// The knowledge of all workers about an inode.
 #[derive(Debug)]
 struct Shared {
     cache: Arc<PageCache>,
@@ -104,7 +105,7 @@ struct Shared {
 /// When a block was last found wholly resident.
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    /// Bytes that the block had: the last block of a file may have grown since.
+    /// The bytes that the block had: the last block of a file may have grown since.
     len: u64,
     looked: Time,
     confirmed: Time,
@@ -123,7 +124,7 @@ pub(crate) struct Inodes {
 }
 
 impl Inodes {
-    /// Has a file share what is known of its inode, from its first use on.
+    /// Connects a file, from its first use on, to the shared knowledge of its inode.
     pub(crate) fn share(&mut self, file: &File, cache: &Arc<PageCache>) {
         if file.residency.get().is_some() {
             return;
@@ -146,13 +147,13 @@ impl Inodes {
 /// The kernel's readahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readahead {
-    /// None: for slow disks, and for files that are not to stay in the page cache.
+    /// None: for slow disks, and for files that do not stay in the page cache.
     Off,
     /// Twice as far as it is set up to, so that a read waits half as often: for fast disks.
     Far,
 }
 
-/// The way in which residency can be told on the file's file system.
+/// The way in which residency is found on the file's file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
     /// `cachestat` says no, `RWF_NOWAIT` says yes.
@@ -163,10 +164,10 @@ enum Telling {
     Memory,
     /// `mincore` of a mapping: exact where it may be asked.
     Mapped,
-    /// Nothing can be known, or `sendfile` does not take it, so nothing is resident: FUSE, some
+    /// Residency cannot be known, or `sendfile` does not take the file, so nothing counts as resident: FUSE, some
     /// network file systems. `cachestat` still counts.
     Nothing,
-    /// `mincore` does not tell, so nothing is resident.
+    /// `mincore` hides residency, so nothing counts as resident.
     Hidden,
 }
 
@@ -189,7 +190,7 @@ impl File {
         }
     }
 
-    /// The same for a file that is known to be on a memory file system (`tmpfs`, a `memfd`).
+    /// As [`new`](Self::new), for a file that is known to be on a memory file system (`tmpfs`, a `memfd`).
     #[must_use]
     pub fn in_memory(fd: Fd, stat: &Stat) -> Self {
         let file = Self::new(fd, stat);
@@ -197,7 +198,7 @@ impl File {
         file
     }
 
-    /// Returns whether it has been told which file system it is on.
+    /// Returns whether its file system is known.
     pub(crate) fn is_introduced(&self) -> bool {
         self.introduced.get()
     }
@@ -229,7 +230,7 @@ impl File {
         &self.direct
     }
 
-    /// Bytes, as of when it was opened.
+    /// The size in bytes when it was opened.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
@@ -255,7 +256,7 @@ impl File {
         self.residency().shared.as_ref()
     }
 
-    /// Bytes of the file in a block.
+    /// The bytes of the file in a block.
     fn block_len(&self, number: u64) -> u64 {
         BLOCK.min(self.size.saturating_sub(number * BLOCK))
     }
@@ -266,9 +267,8 @@ impl File {
         cache.request(*inode, range.start, range.end - range.start)
     }
 
-    /// Notes that a read within a block begins that drops from the page cache what it brings; it ends
-    /// when the result is dropped. Until then no worker takes the block to be resident, and later none
-    /// believes a look from before.
+    /// Notes the begin of a read within a block that drops the pages it brings; the drop of the result is its end.
+    /// Until then no worker takes the block to be resident, and later none believes a look from before.
     pub(crate) fn begin_drop(&self, offset: u64) -> Option<Dropping> {
         let Shared { cache, inode, .. } = self.shared()?;
         Some(cache.begin_drop(*inode, offset / BLOCK))
@@ -292,16 +292,16 @@ impl File {
         self.shared().map(|shared| shared.uses.watch())
     }
 
-    /// Returns whether there was such a stream since a watch began.
+    /// Returns whether a stream that keeps the file has used it since a watch began.
     pub(crate) fn is_kept_since(&self, watch: Option<Watch>) -> bool {
         self.shared().zip(watch).is_some_and(|(shared, watch)| shared.uses.is_used_since(watch))
     }
 
-    /// Returns whether nothing of a range is in the page cache, so that what a read brings there is known to be
-    /// its own.
+    /// Returns whether nothing of a range is in the page cache, so that all pages that a read brings there are its
+    /// own.
     ///
-    /// `cachestat` takes 30 ns for each folio that is there and each that was evicted (Linux 6.18; 40 ms for 5 GiB
-    /// in folios of 4 KiB). So it is asked in steps, and not beyond the first that finds something.
+    /// `cachestat` takes 30 ns for each resident folio and each evicted one (Linux 6.18; 40 ms for 5 GiB in folios
+    /// of 4 KiB). So it is asked in steps, and the first step that finds something is the last.
     pub(crate) fn is_absent(&self, ring: &Ring, range: Range<u64>) -> bool {
         let (mut at, mut step, mut found) = (range.start / PAGE * PAGE, BLOCK, 0);
         while at < range.end {
@@ -328,7 +328,7 @@ impl File {
         blocks_of(range).try_fold(0, |sum: u64, number| Some(sum.wrapping_add(self.drops(number)?)))
     }
 
-    /// Tells the kernel which readahead to use, unless it has been told.
+    /// Sets the readahead in the kernel, unless it is set already.
     pub(crate) fn advise(&self, ring: &Ring, readahead: Readahead) {
         if self.readahead.replace(Some(readahead)) == Some(readahead) {
             return;
@@ -339,8 +339,8 @@ impl File {
         }
     }
 
-    /// Has the kernel read ahead as if a stream had come to a place at most `room` bytes behind `from`, as far
-    /// as that is known to be in the page cache or on its way there.
+    /// Has the kernel read ahead as if a stream had come to a position at most `room` bytes behind `from`. The
+    /// pages up to that position are known to be in the page cache or on their way there.
     pub(crate) fn read_ahead(&self, ring: &Ring, from: u64, room: u64) {
         if self.telling.get() != Telling::Both {
             return;
@@ -355,11 +355,11 @@ impl File {
         }
     }
 
-    /// Counts the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means
-    /// that a read is needed (which also finds the end of a truncated file).
+    /// Counts the bytes from `offset` on, at most `len`, that can be sent without the disk. 0 means that a read is
+    /// needed (which also finds the end of a truncated file).
     ///
-    /// `look`: whether to look at blocks of which nothing is known. For a stream that reads from the
-    /// disk anyway the next read finds out as exactly, and costs less.
+    /// `look`: whether unknown blocks are looked at. For a stream that reads from the disk anyway the next read
+    /// finds out as exactly, and costs less.
     pub fn resident(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         match self.telling.get() {
             Telling::Memory if !ring.has_swap() => return len,
@@ -381,7 +381,7 @@ impl File {
 
     fn resident_in_block(&self, ring: &Ring, offset: u64, len: u64, now: Time, look: bool) -> u64 {
         let number = offset / BLOCK;
-        // Where a read drops what it brings, what is found now may be gone in a moment.
+        // Where a read drops the pages it brings, pages found now may be gone in a moment.
         let Some(drops) = self.drops(number) else { return 0 };
         let mut blocks = self.residency().blocks.borrow_mut();
         if let Some(block) = blocks.get_mut(&number) {
@@ -429,9 +429,9 @@ impl File {
         }
     }
 
-    /// Returns whether all of a range within a block may be resident. `RWF_NOWAIT` begins to read what is
-    /// missing, with the kernel's readahead, so it is asked only if `cachestat` counts all pages. Where that
-    /// is refused, one page is asked for first.
+    /// Returns whether all of a range within a block may be resident. `RWF_NOWAIT` begins to read missing pages,
+    /// with the kernel's readahead, so it is asked only if `cachestat` counts all pages. If `cachestat` is
+    /// refused, one page is asked for first.
     fn may_be_resident(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         let first = offset / PAGE;
         let pages = (offset + len).div_ceil(PAGE) - first;
@@ -452,13 +452,13 @@ impl File {
         self.known_pages(ring, &(offset..offset + len)) > EDGE_PAGES
     }
 
-    /// Returns whether `cachestat` counts the pages of the file. Of a file on overlayfs it counts none.
+    /// Returns whether `cachestat` counts the pages of the file. It counts none of a file on overlayfs.
     pub(crate) fn counts_pages(&self) -> bool {
         self.is_introduced() && self.telling.get() == Telling::Both
     }
 
-    /// Returns whether pages of a range may be in the page cache, so that a discard of it may drop them: true
-    /// where that cannot be known.
+    /// Returns whether pages of a range may be in the page cache, so that a discard may drop them; true also if
+    /// that cannot be known.
     pub(crate) fn may_be_cached(&self, ring: &Ring, offset: u64, len: u64) -> bool {
         match self.telling.get() {
             _ if !self.is_introduced() => true,
@@ -539,7 +539,7 @@ impl File {
     fn ask_mapped<T>(&self, ring: &Ring, ask: impl Fn(&Mapping) -> io::Result<T>) -> Option<T> {
         let mut mapping = self.mapping.borrow_mut();
         if mapping.is_none() {
-            // If there are as many mappings as there may be, the file is read.
+            // If the ring has no more mappings, the file is read.
             *mapping = ring.map(&self.fd, self.size).ok();
         }
         let answer = ask(mapping.as_ref()?);
@@ -551,8 +551,8 @@ impl File {
         answer.ok()
     }
 
-    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel
-    /// may read any block behind it, too.
+    /// Notes that a read of ours begins: [`end_read`](Self::end_read) follows. With `readahead` the kernel may
+    /// also read any block behind it.
     pub(crate) fn begin_read(&self, range: &Range<u64>, readahead: Readahead) {
         if readahead == Readahead::Far {
             self.forget_from(range.start);
@@ -585,8 +585,8 @@ impl File {
         self.residency().blocks.borrow_mut().split_off(&(start / BLOCK));
     }
 
-    /// Notes that the blocks are resident of which a read has brought all. `drops`: those of the range
-    /// that was asked for, from before the read. If it may have been dropped since, this does nothing.
+    /// Notes that the blocks are resident that a read has brought completely. `drops`: the drops of the requested
+    /// range from before the read. If pages may have been dropped since, this does nothing.
     pub(crate) fn remember_read(
         &self,
         asked: &Range<u64>,
@@ -656,8 +656,8 @@ mod tests {
         File::new(fd, &stat)
     }
 
-    /// Where `cachestat` is refused, only the touch would find the eviction, and the page that it
-    /// touches has been read again, perhaps for a response that uses an earlier descriptor of the inode.
+    /// Where `cachestat` is refused, only the touch would find the eviction. But the page that it touches has been
+    /// read again, perhaps for a response that uses an earlier descriptor of the inode.
     #[test]
     fn a_look_from_before_the_end_of_a_read_is_not_believed() {
         for (is_ended, is_found_anew) in

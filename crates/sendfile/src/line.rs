@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ring::Device;
 
-/// The name of a stream. Its reads and its place in line carry it.
+/// The name of a stream. Its reads and its entry in the queue carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// The connection's name.
@@ -31,7 +31,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// The order of one who has this place in line.
+    /// The rank of a stream that got this number when it entered the queue.
     const fn rank(self, place: u64) -> u64 {
         match self {
             Self::First => place,
@@ -40,17 +40,17 @@ impl Wait {
     }
 }
 
-/// A first read passes at most so many reads of streams that go on: as many as a device has places, so that
-/// requests which come faster than the disk can answer do not stop all downloads.
+/// The maximum of reads of streams that go on which a first read passes: the slots of a device. So requests that
+/// come faster than the disk can answer do not stop all downloads.
 const PASSED_MAX: u64 = 64;
 
 /// Streams that wait, each at most once.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// By place, for each device for which streams wait, and for each kind of read.
+    /// By the number of entry, for each device and each kind of read.
     devices: BTreeMap<(Device, Wait), BTreeMap<u64, Owner>>,
     places: BTreeMap<Owner, ((Device, Wait), u64)>,
-    /// The place of the next stream.
+    /// The number of entry of the next stream.
     next_place: u64,
 }
 
@@ -76,7 +76,7 @@ impl Line {
         self.first_ranked(may).map(|(_, owner)| owner)
     }
 
-    /// Returns whether a stream that wants to read now comes before all that wait and whose devices `may` serve one.
+    /// Returns whether a stream may read now before all waiting streams whose devices `may` serve one.
     pub(crate) fn lets(
         &self,
         owner: Owner,
@@ -168,7 +168,7 @@ mod tests {
         let large: Vec<_> = (0..200).filter(|turn| served[*turn] < 4).collect();
         assert_eq!(large.len(), 4);
         assert!((60..70).contains(&large[0]), "{large:?}");
-        // Where streams that go on have no room, first reads do not wait for them.
+        // First reads do not wait for streams that go on and have no room.
         line.enter(Owner::of(1), A, Wait::Next);
         let first = line.first(|_, wait| wait == Wait::First).unwrap();
         assert!(first.connection >= 1000);

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::popularity::{Popularity, hash};
 
-/// Knowledge of the page cache that the [`Disk`](crate::Disk)s of a process share: which files are
-/// popular, which are used by streams for which they are to stay, and which blocks are just being read in such a way
-/// that they do not stay.
+/// Knowledge of the page cache that the [`Disk`](crate::Disk)s of a process share: the popular files, the files used by
+/// streams that keep them, and the blocks that are being read and do not stay.
 #[derive(Debug)]
 pub struct PageCache {
     popularity: Popularity,
@@ -18,7 +17,7 @@ pub struct PageCache {
     /// The bytes of all [`Leaving`].
     leaving: AtomicU64,
     leaving_max: u64,
-    /// Of the inodes that are open. The lock is taken when a disk meets an inode, and when the last one leaves it.
+    /// The open inodes. The lock is taken when a disk meets an inode, and when the last disk leaves it.
     uses: Mutex<HashMap<Inode, Weak<Uses>>>,
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct Dropping {
     slot: usize,
 }
 
-/// Bytes in the page cache that a stream has let go of, until they are first discarded or this is dropped.
+/// Bytes in the page cache that a stream no longer refers to, until their first discard or the drop of this value.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     cache: Arc<PageCache>,
@@ -93,7 +92,7 @@ impl PageCache {
         Leaving { cache: Arc::clone(self), bytes: 0 }
     }
 
-    /// Returns whether the bytes that all workers have still to discard take too much of the room.
+    /// Returns whether the bytes that all workers have yet to discard take too much of the room.
     pub(crate) fn is_crowded(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) > self.leaving_max
     }
@@ -151,7 +150,7 @@ impl Drop for Uses {
 impl Leaving {
     /// Says how many bytes the stream has let go of.
     pub(crate) fn set(&mut self, bytes: u64) {
-        // Relaxed: it is a sum, and nothing is handed over. It wraps, and so does what is taken off.
+        // Relaxed: it is a sum, and publishes no other memory. It wraps in both directions.
         self.cache.leaving.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
     }
@@ -160,7 +159,7 @@ impl Leaving {
         self.bytes == 0
     }
 
-    /// Takes the bytes out, because they are discarded now or with what is returned.
+    /// Takes the bytes out, because they are discarded now or with the returned value.
     pub(crate) fn take(&mut self) -> Self {
         Self { cache: Arc::clone(&self.cache), bytes: core::mem::take(&mut self.bytes) }
     }
@@ -198,13 +197,14 @@ fn slot(inode: Inode, block: u64) -> usize {
 
 /// Blocks that have the same slot are looked at more often than need be, and sometimes read.
 const SLOTS: usize = 1024;
-/// When the bytes that wait to be discarded take more than this fraction of the room for files, the oldest leave at once.
-/// At 1 GiB/s streams leave 100 MiB behind in 0.1 s, which is nothing to a machine, but a quarter of a container of 384 MiB.
+/// When the bytes that wait for a discard take more than this fraction of the room for files, the oldest leave at once.
+/// At 1 GiB/s streams leave 100 MiB behind in 0.1 s. It does not matter to a large machine, but is a quarter of a
+/// container of 384 MiB.
 const LEAVING_SHARE: u64 = 24;
 /// The bits of a slot that count reads in flight: to add it takes one off, and carries to the others.
 const IN_FLIGHT: u64 = u32::MAX as u64;
-/// Requests for a file are counted by where they begin: a player asks for one piece after the other, and
-/// that is no sign of popularity. Few pieces are smaller than this.
+/// Requests for a file are counted by the position where they begin: a player asks for one piece after the other, which
+/// is no sign of popularity. Few pieces are smaller than this.
 const PIECE_BYTES: u64 = 256 * 1024;
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use crate::shared::Shared;
 /// A piece of memory or file in a stream.
 #[derive(Debug)]
 pub enum Piece {
-    /// Bytes of the program.
+    /// Bytes of the program itself.
     Static(&'static [u8]),
-    /// Bytes made for this stream.
+    /// Bytes that were made for this stream.
     Bytes(Vec<u8>),
     /// A range of bytes made for this stream, which have been cut.
     Part(Rc<Vec<u8>>, Range<usize>),
@@ -26,22 +26,23 @@ pub enum Piece {
     Disk(Rc<Buffer>, Range<usize>),
     /// Bytes in a cyclic buffer.
     Cyclic(cyclic::Part),
-    /// Bytes in a pipe: pages of a file, or of what another socket has received.
+    /// Bytes in a pipe: pages of a file, or bytes received from another socket.
     Pipe(Pages),
     /// A resident range of a file, for `sendfile(2)`.
     File(FileRange),
 }
 
-/// Bytes in a pipe, not all of which may still be there.
+/// Bytes in a pipe, some of which may have left.
 ///
-/// A pipe gives its bytes in order, so halves of it share the pipe and leave one after the other.
+/// A pipe returns its bytes in order, so the halves of a cut share the pipe and leave one after the
+/// other.
 #[derive(Debug)]
 pub struct Pages {
     pub(crate) pipe: Rc<RefCell<Pipe>>,
     len: u64,
 }
 
-/// A range of a file. Nothing of it is in the memory of this program.
+/// A range of a file. None of its bytes are in the memory of this program.
 #[derive(Debug)]
 pub struct FileRange {
     pub(crate) file: Rc<File>,
@@ -69,13 +70,13 @@ impl Piece {
         }
     }
 
-    /// Returns whether [`bytes`](Self::bytes) may be asked for.
+    /// Returns whether the payload has [`bytes`](Self::bytes) in memory.
     #[must_use]
     pub const fn is_memory(&self) -> bool {
         !matches!(self, Self::Pipe(_) | Self::File(_))
     }
 
-    /// Returns whether it is the result of a read.
+    /// Returns whether the payload is the result of a read.
     pub(crate) const fn is_read(&self) -> bool {
         matches!(self, Self::Disk(..) | Self::Pipe(_))
     }
@@ -104,8 +105,8 @@ impl Payload for Piece {
     }
 
     /// A [`Disk`](crate::Disk) bounds the memory of its reads, and a [`CyclicPool`](crate::CyclicPool)
-    /// that of its buffers, so they weigh nothing here. Each part of bytes that have been cut weighs as
-    /// much as the whole.
+    /// the memory of its buffers, so they weigh nothing here. Each part of cut bytes weighs as much as
+    /// the whole.
     fn weight(&self) -> Weight {
         let (own, shared) = match self {
             Self::Bytes(bytes) => (bytes.capacity(), 0),
@@ -167,8 +168,8 @@ fn split_range(range: &mut Range<usize>, n: u64) -> Range<usize> {
     core::mem::replace(range, middle..range.end).start..middle
 }
 
-/// The memory that a piece, or a promised range of a file, takes beside its bytes: its place in a
-/// queue that may have doubled just now, and the position.
+/// The memory that a piece, or a promised range of a file, takes beside its bytes: its entry in a queue
+/// that may have doubled just now, and the position.
 pub(crate) const PLACE_BYTES: u64 = 2 * (size_of::<Piece>() + size_of::<u64>()) as u64;
 
 pub(crate) fn index(value: u64) -> usize {

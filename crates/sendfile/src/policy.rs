@@ -14,12 +14,12 @@ pub struct Policy {
 /// The use of the page cache for bytes that are read from the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caching {
-    /// Nothing stays: FreeBSD's `SF_NOCACHE`. What nobody else has brought leaves the page cache 0.1 s after the
-    /// transport has taken it, or as soon as no packet refers to it, tried for a minute; what a dropped
-    /// [`Disk`](crate::Disk) has not got to is left to the kernel.
+    /// Nothing stays, as with FreeBSD's `SF_NOCACHE`. Pages that no other process has brought leave the page
+    /// cache 0.1 s after the transport has taken them, or as soon as no packet refers to them, tried for a
+    /// minute. The kernel reclaims the pages that a dropped [`Disk`](crate::Disk) has not discarded.
     Never,
-    /// The files that are requested most often stay, as many as fit ([`PageCache`](crate::PageCache)). This
-    /// is decided when a stream comes to the range, for the whole range, which counts as one request.
+    /// The files that are requested most often stay, as many as fit ([`PageCache`](crate::PageCache)). The
+    /// decision is made when a stream comes to the range, for the whole range, which counts as one request.
     #[default]
     Popular,
     /// Everything stays. The kernel decides for how long: it reclaims pages first that were used once.
@@ -45,8 +45,7 @@ pub struct Window {
     halvings: u8,
 }
 
-/// Paced prefetching goes no lower: two of the smallest reads, one that is sent while the other is
-/// under way.
+/// The minimum of paced prefetching: two of the smallest reads, one that is sent while the other is under way.
 const PACED_BYTES_MIN: u64 = 512 * 1024;
 
 impl Window {
@@ -64,11 +63,11 @@ impl Window {
     /// wait for all others of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
     pub const PACE: Duration = Duration::from_secs(2);
 
-    /// The same window for a peer that is expected to take so many bytes in [`PACE`](Self::PACE), such
-    /// as a player of a film. Prefetching is limited to them, rounded up to a half, a quarter or less
-    /// of the window, and to 512 KiB at least, until the peer takes a whole window in a quarter of the
-    /// time in which it is expected to: then it is no player, or one that fills a buffer of its own. The
-    /// buffers of the two sockets, which fill at once, do not make it one.
+    /// The same window for a peer that is expected to take so many bytes in [`PACE`](Self::PACE), such as a
+    /// player of a film. Prefetching is limited to these bytes, rounded up to a half, a quarter or less of the
+    /// window, and at least 512 KiB. The limit ends when the peer takes a whole window in a quarter of the
+    /// expected time: then it is no player, or fills a buffer of its own. The buffers of the two sockets fill at
+    /// once, and do not end it.
     #[must_use]
     pub const fn paced(self, bytes: u64) -> Self {
         let least = if bytes > PACED_BYTES_MIN { bytes } else { PACED_BYTES_MIN };

@@ -27,9 +27,9 @@ use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 #[derive(Debug)]
 pub(crate) struct Popularity {
     lines: Box<[CounterLine]>,
-    /// Bytes of the files by their counts; those that were not requested are not known.
+    /// The bytes of the files by their counts; files that were not requested are unknown.
     bytes_by_count: [AtomicU64; COUNT_MAX + 1],
-    /// Bytes of files that fit into the page cache.
+    /// The bytes of files that fit into the page cache.
     capacity: u64,
     /// Requests counted, of which half are forgotten when the counts are halved.
     requests: AtomicUsize,
@@ -64,9 +64,8 @@ impl Popularity {
         }
     }
 
-    /// Counts a request for so many bytes, and returns whether they are popular. A request for more
-    /// than an eighth of what fits is not counted, because no cutoff could do justice to the other
-    /// files of that count.
+    /// Counts a request for so many bytes, and returns whether they are popular. A request for more than an eighth of
+    /// the capacity is not counted, because no cutoff would be right for the other files of that count.
     pub(crate) fn request(&self, key: u64, bytes: u64) -> bool {
         if bytes > self.capacity / SHARE {
             return false;
@@ -76,7 +75,7 @@ impl Popularity {
         if requests.is_multiple_of(REQUESTS_PER_CUTOFF) {
             self.set_cutoff();
         }
-        // One worker counts the last request of a period.
+        // The worker that counts the last request of a period halves the counts.
         if requests == self.lines.len() * size_of::<CounterLine>() * REQUESTS_PER_COUNTER {
             self.requests.fetch_sub(requests / 2, Relaxed);
             self.halve();
@@ -130,7 +129,7 @@ impl Popularity {
     /// Halves all counts.
     fn halve(&self) {
         for counter in self.lines.iter().flat_map(|line| &line.0) {
-            // What another worker counts meanwhile is lost.
+            // A count that another worker adds meanwhile is lost.
             counter.store(counter.load(Relaxed) / 2, Relaxed);
         }
         for count in 1..=COUNT_MAX {
@@ -165,17 +164,17 @@ const COUNT_MAX: usize = 63;
 /// If even files requested so often do not all fit, the counts are halved early, so that they do not all
 /// become the greatest.
 const CUTOFF_MAX: usize = 48;
-/// A counter for so many bytes of the page cache: of each four that a file has, it shares few with others, even if most
-/// files are smaller than a MiB and several times as many are asked for once. With half as many, a site of 645 MiB beside a
-/// crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`), with four times as
-/// many 3 % less.
+/// The bytes of the page cache per counter. Each file has four counters, and shares few of them, even if most files are
+/// smaller than a MiB and several times as many are requested once. With half as many counters, a site of 645 MiB
+/// beside a crawler in 384 MiB of memory read 8 % more from the disk (the load of `samum-bench league crawler`). With
+/// four times as many it read 3 % less.
 const BYTES_PER_COUNTER: u64 = 16 * 1024;
 /// 16 KiB of memory.
 const COUNTERS_MIN: u64 = 1 << 14;
 /// 1 MiB of memory, which is halved in some 200 us.
 const COUNTERS_MAX: u64 = 1 << 20;
-/// The counts are halved after so many requests for each counter. Less often follows a site that changes too
-/// slowly; more often does not tell files apart (simulated: see the tests).
+/// The counts are halved after so many requests for each counter. With rarer halving they follow a changing site too
+/// slowly; with more frequent halving they do not distinguish files (simulated: see the tests).
 const REQUESTS_PER_COUNTER: usize = 2;
 /// The number of requests after which the cutoff is set again.
 const REQUESTS_PER_CUTOFF: usize = 64;

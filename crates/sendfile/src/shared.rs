@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 /// A sum of bytes of memory. Each [`Charge`] adds to it for as long as it lives.
 ///
-/// A clone is the same account. It belongs to one thread.
+/// A clone refers to the same account. It belongs to one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Account(Rc<Cell<u64>>);
 
@@ -29,7 +29,7 @@ struct Buffer {
 }
 
 impl Account {
-    /// Bytes charged now.
+    /// The bytes charged now.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.0.get()
@@ -44,14 +44,14 @@ impl Account {
 }
 
 impl Charge {
-    /// Charges so many bytes from now on, in place of those before.
+    /// Charges so many bytes from now on, instead of the earlier number.
     #[inline]
     pub fn set(&mut self, bytes: u64) {
         let account = &self.account.0;
         account.set(account.get() - core::mem::replace(&mut self.bytes, bytes) + bytes);
     }
 
-    /// Bytes that are charged.
+    /// The charged bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes

@@ -20,8 +20,8 @@ pub struct Slices {
     bytes_per_second: NonZeroU64,
     /// The time at which everything that was sent would have left at the rate.
     paid_until: Time,
-    /// Bytes of the slice that may still be sent. When there are none, the next bytes leave when these are
-    /// paid: a few come due with each microsecond, and a send for each few would keep the CPU busy.
+    /// The bytes of the slice that may still be sent. At zero, the next bytes leave when a whole slice is
+    /// due: a few bytes come due with each microsecond, and a send for each few would keep the CPU busy.
     left: u64,
 }
 
@@ -36,11 +36,11 @@ impl Slices {
         }
     }
 
-    /// Bytes that may be sent now.
+    /// The bytes that may be sent now.
     ///
     /// # Errors
     ///
-    /// The time at which a slice may be sent, if there are none.
+    /// If there are none, the time at which the next slice may be sent.
     pub fn room(&mut self, now: Time) -> Result<NonZeroU64, Time> {
         if self.left == 0 && now < self.paid_until {
             return Err(self.paid_until);
@@ -55,7 +55,7 @@ impl Slices {
         NonZeroU64::new(self.left).ok_or(self.paid_until)
     }
 
-    /// So many bytes have been sent.
+    /// Notes that so many bytes have been sent.
     pub fn spend(&mut self, bytes: u64) {
         let time = (u128::from(bytes) * NANOS).div_ceil(self.bytes_per_second.get().into());
         let time = u64::try_from(time).unwrap_or(u64::MAX);
@@ -76,8 +76,8 @@ mod tests {
         Time::from_nanos(1_000_000_000_000) + Duration::from_millis(millis)
     }
 
-    /// Bytes sent in `millis` by a sender that always has some, and how often it slept; its timers are
-    /// late by what `late` says, in milliseconds.
+    /// The bytes sent in `millis` by a sender that always has some, and how often it slept. Its timers are
+    /// late by `late` milliseconds.
     fn run(rate: u64, millis: u64, mut late: impl FnMut() -> u64) -> (u64, u32) {
         let mut slices = Slices::new(NonZeroU64::new(rate).unwrap(), at(0));
         let (mut now, mut sent, mut sleeps, mut sends) = (at(0), 0, 0, 0_u64);

@@ -34,17 +34,17 @@ use crate::policy::{Caching, Policy, Window};
 use crate::trail::{Held, Trail};
 use crate::transport::Takes;
 
-/// Files for which reads begin before the first has left: as many as a browser pipelines.
+/// The maximum of files whose reads begin before the first has left: as many as a browser pipelines.
 const SOURCES_AHEAD_MAX: usize = 8;
-/// Bytes of the first read of a range with the kernel's readahead. The kernel reads the first window of its
-/// readahead, at least as long as the first read, in single pages, and each further window in larger folios,
-/// however long the reads are. A range that begins with a long read would therefore be read in small folios, and
+/// The bytes of the first read of a range with the kernel's readahead. The kernel reads the first window of its
+/// readahead, at least as long as the first read, in single pages, and each further window in larger folios. The
+/// length of the later reads has no effect. So a range that begins with a long read would be read in small folios, and
 /// each folio costs CPU time.
 const SHORT_BYTES: u64 = 4096;
 /// Shorter ranges are read without the kernel's readahead, which would read beyond their ends.
 const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
-/// A transport's window counts as so many bytes at least: a shorter read takes a buffer, too, and costs the processor
-/// and the device hardly less; and a window does not grow unless it is filled. One that has just begun is 14 KiB.
+/// The minimum for which a transport's window counts. A shorter read takes a buffer, too, and costs the processor and
+/// the device hardly less; and a window does not grow unless it is filled. A new window is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
 /// A peer that acknowledges nothing for so long, while other streams wait for the memory of what it was sent, keeps
@@ -81,24 +81,24 @@ pub struct FillCx<'a> {
 /// In each turn [`fill`](Self::fill), then let the transport drain the queue, then
 /// [`settle`](Self::settle). Give it the reads that end ([`handle_read`](Self::handle_read)).
 ///
-/// A range that is lent has to leave from the queue that it was lent to. A session that moves
-/// payloads into another queue ([`OutQ::take_ready`]) therefore fills with [`Takes::Memory`].
+/// A lent range has to leave from the queue that it was lent to. So a session that moves payloads into another queue
+/// ([`OutQ::take_ready`]) fills with [`Takes::Memory`].
 ///
-/// A payload that was moved keeps its buffer, and [`reclaim`](Self::reclaim) does not reach it. Such
-/// a session moves few bytes ahead of its transport, and copies those that are left when the
-/// transport is blocked; else peers that take nothing keep the buffers of the [`Disk`].
+/// A payload that was moved keeps its buffer, and [`reclaim`](Self::reclaim) does not reach it. Such a session moves
+/// few bytes ahead of its transport, and copies the rest when the transport is blocked. Otherwise peers that take
+/// nothing keep the buffers of the [`Disk`].
 #[derive(Debug)]
 pub struct FileSource {
     promises: VecDeque<Promise>,
-    /// Bytes of the first promise that have been filled for one drain.
+    /// The bytes of the first promise that have been filled for one drain.
     lent: u64,
-    /// Bytes of reads in flight.
+    /// The bytes of reads in flight.
     reading: u64,
     /// When its last turn at the disk began.
     turn: Time,
     /// Results of reads that the transport has not released, in the order of the stream.
     fills: VecDeque<Fill>,
-    /// Bytes of `fills` that have not been released.
+    /// The bytes of `fills` that have not been released.
     held: u64,
     /// Position up to which released bytes have been taken off `held`.
     released: u64,
@@ -138,22 +138,22 @@ struct Promise {
 /// The reads of a promised range so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
-    /// None of it had to be read.
+    /// Nothing of the range had to be read.
     None,
-    /// Some of it had to be read.
+    /// A part of the range had to be read.
     Some,
-    /// The same, and a read is in flight that wants to be the only one of this range.
+    /// A part had to be read, and a read is in flight that must be the only one of this range.
     Alone,
 }
 
-/// How far reads of a promise have begun.
+/// The extent to which reads of a promise have begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begun {
     /// All of it is being read.
     All,
-    /// A read that wants to be the only one is in flight.
+    /// A read that must be the only one is in flight.
     One,
-    /// All up to so many bytes that are resident.
+    /// Reads have begun up to bytes that are resident; this is their number.
     UpToResident(u64),
     /// The window is full, or the disk takes no more reads now.
     Enough,
@@ -165,14 +165,14 @@ enum Keeping {
     Asked(Caching),
     /// Each read drops what it brings.
     Dropped,
-    /// Nothing was there before, so reads leave their pages there, to be dropped later.
+    /// Nothing of the range was in the page cache, so reads leave their pages there, to be dropped later.
     Left,
 }
 
 const _: () = assert!(size_of::<Promise>() <= size_of::<Piece>() + size_of::<u64>());
 
-/// Bytes that a read brought and that have not all been released: they occupy a buffer or a pipe,
-/// and can be read again.
+/// Bytes that a read brought and that have not all been released. They occupy a buffer or a pipe, and can be read
+/// again.
 #[derive(Debug)]
 struct Fill {
     file: Rc<File>,
@@ -187,7 +187,7 @@ struct Fill {
 }
 
 impl Fill {
-    /// Returns whether the transport may still send some of it again.
+    /// Returns whether the transport may still send some of its bytes again.
     fn is_in_flight(&self, queue: &OutQ<Piece>) -> bool {
         self.at.max(queue.released()) < queue.sent()
     }
@@ -236,21 +236,21 @@ impl FileSource {
         self.promises.push_back(Promise::new(file, at, range, policy));
     }
 
-    /// Returns whether reads are in flight: the owner's name must stay valid until they have ended.
+    /// Returns whether reads are in flight: the owner's name must stay valid until the reads have ended.
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.reading > 0
     }
 
-    /// Bytes of reads in flight, at most what the [`Window`] leaves beside those
-    /// [`held`](Self::held).
+    /// The bytes of reads in flight, at most the bytes that the [`Window`] leaves beside the [`held`](Self::held)
+    /// ones.
     #[must_use]
     pub const fn reading(&self) -> u64 {
         self.reading
     }
 
-    /// Bytes read and not yet released, as of the last settling: memory, of which
-    /// [`reclaim`](Self::reclaim) gives back what has not been sent.
+    /// The bytes read and not yet released, as of the last settling. [`reclaim`](Self::reclaim) gives back the memory
+    /// of those that have not been sent.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
@@ -300,7 +300,7 @@ impl FileSource {
         }
     }
 
-    /// Returns whether there is nothing of a file in the stream, as in most streams.
+    /// Returns whether the stream has no range of a file, as most streams.
     #[inline]
     fn is_unused(&self) -> bool {
         self.promises.is_empty()
@@ -329,13 +329,13 @@ impl FileSource {
             && promise.reads != Reads::None
             && self.reading + self.held < promise.limit(self.is_fast, cx.window) / 2
         {
-            // A file of which nothing had to be read is not prefetched: most likely it will be lent.
+            // A file of which nothing had to be read is not prefetched: most likely it can be lent.
             self.prefetch(queue, cx, false);
         }
     }
 
-    /// Returns whether a stream that has nothing to send may read. If sent bytes fill the window, the
-    /// transport will release them, and then there is room again.
+    /// Returns whether a stream that has nothing to send may read. If sent bytes fill the window, the transport will
+    /// release them, and then the window has room again.
     fn may_read(&self, queue: &OutQ<Piece>, window: u64) -> bool {
         let window = self.promises.front().map_or(0, |promise| promise.limit(self.is_fast, window));
         queue.released() == queue.sent() || self.reading + self.held < window
@@ -355,7 +355,8 @@ impl FileSource {
         }
     }
 
-    /// Returns whether less than the window is used for the file that is being sent; `None` if no read of one is left.
+    /// Returns whether less than the window is used for the file that is being sent; `None` if no read of a file is
+    /// left.
     pub(crate) fn is_paced(&self) -> Option<bool> {
         self.promises.front().map(|promise| promise.window.is_paced() && !self.is_fast)
     }
@@ -383,10 +384,9 @@ impl FileSource {
         true
     }
 
-    /// Takes account of the bytes that the transport has taken and released since
-    /// [`fill`](Self::fill). The part of a lent range that was not taken is retracted. `blocked`: the
-    /// transport takes nothing now. Then, or when it has taken all that is ready, the memory that the stream holds may
-    /// have to be [reclaimed](Self::reclaim).
+    /// Takes account of the bytes that the transport has taken and released since [`fill`](Self::fill). The part of a
+    /// lent range that was not taken is retracted. `blocked`: the transport takes nothing now. Then, or when it has
+    /// taken all ready bytes, the memory that the stream holds may have to be [reclaimed](Self::reclaim).
     #[inline]
     pub fn settle(
         &mut self,
@@ -461,7 +461,7 @@ impl FileSource {
         let (mut index, mut looked_at) = (0, 0);
         while index < self.promises.len() && looked_at < SOURCES_AHEAD_MAX {
             match self.begin_reads(index, queue, cx, head_missing) {
-                // It will be lent when its turn comes, and what is behind it may be missing.
+                // This part will be lent when its turn comes, and the bytes behind it may be missing.
                 Begun::UpToResident(found) => index = self.pass_over(index, found),
                 Begun::All => {
                     self.promises.remove(index);
@@ -476,7 +476,7 @@ impl FileSource {
         }
     }
 
-    /// Begins reads of one promise, as far as the window goes and up to what is resident.
+    /// Begins reads of one promise, as far as the window goes and up to the first resident byte.
     fn begin_reads(
         &mut self,
         index: usize,
@@ -494,7 +494,7 @@ impl FileSource {
                 return Begun::One;
             }
             let left = promise.end - promise.offset;
-            // All other bytes wait for the head of the line, so it is read even if the window is full.
+            // All other bytes wait for the first missing one, so it is read even if the window is full.
             let at_head = head_missing && index == 0 && promise.at == queue.ready();
             let used = self.reading + self.held;
             if !at_head && (used >= window / 2 || promise.at - queue.ready() >= window) {
@@ -558,8 +558,8 @@ impl FileSource {
         Begun::All
     }
 
-    /// Leaves the first `len` bytes of a promise as they are, resident, in a promise of their own or with
-    /// those passed over just before. Returns the place of the rest.
+    /// Leaves the first `len` bytes of a promise as they are, resident, in a promise of their own or in the one passed
+    /// over just before. Returns the index of the rest.
     fn pass_over(&mut self, index: usize, len: u64) -> usize {
         let mut front = self.promises[index].clone();
         front.end = front.offset + len;
@@ -710,7 +710,7 @@ impl Promise {
         Self { reads: Reads::Some, reads_ahead: true, ..Self::new(file, at, range, policy) }
     }
 
-    /// Comes before each use of the file, which may have to be decided upon.
+    /// Runs before each use of the file, and decides on its caching if that is still open.
     fn introduce(&mut self, cx: &mut FillCx<'_>) {
         cx.disk.introduce(cx.ring, &self.file);
         if self.keeping == Keeping::Asked(Caching::Popular) {
@@ -739,8 +739,8 @@ impl Promise {
         }
     }
 
-    /// Returns the trail of the next read if that may leave its pages in the page cache for a while although
-    /// they are not to stay there. If others had brought some, they could not be told from these. `last`: the
+    /// Returns the trail of the next read if the read may leave its pages in the page cache for a while although they
+    /// must not stay there. `None` if others have brought pages, because these could not be told apart. `last`: the
     /// trail of the reads before it.
     fn trail(&mut self, last: &mut Option<Rc<Trail>>, cx: &mut FillCx<'_>) -> Option<Rc<Trail>> {
         let can_leave = cx.disk.may_leave(&self.file, cx.takes);
@@ -768,15 +768,15 @@ impl Promise {
         is_next && Rc::ptr_eq(&self.file, &next.file) && self.reads != Reads::Alone
     }
 
-    /// The limit of prefetching for a peer: of `window` bytes, which may be on their way, and of as many that are read
+    /// The limit of prefetching for a peer: `window` bytes that may be on their way, and as many that are read
     /// meanwhile.
     fn limit(&self, is_fast: bool, window: u64) -> u64 {
         let limit = if is_fast { self.window.bytes() } else { self.window.paced_bytes() };
         limit.min(window.max(CARRIED_BYTES_MIN).saturating_mul(2))
     }
 
-    /// The bytes of the next read, at most `want`, up to the first block that is known to be resident; the first
-    /// block is missing.
+    /// The bytes of the next read, at most `want`, up to the first block that is known to be resident; the first block
+    /// is missing.
     fn missing(&self, ring: &Ring, want: u64, now: Time) -> u64 {
         let end = self.offset + want;
         let mut at = (self.offset / BLOCK + 1) * BLOCK;

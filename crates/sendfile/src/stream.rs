@@ -21,9 +21,9 @@ use crate::policy::Policy;
 use crate::source::{FileSource, FillCx};
 use crate::transport::{Drained, Takes, Transport};
 
-/// Bytes that one pump sends at most, so that a fast download does not starve the others: a file of
-/// 1 MiB and its head, some 100 us of a core. A file that leaves in several turns costs more, because
-/// between its turns its data leaves the processor's caches.
+/// The maximum of bytes that one pump sends, so that a fast download does not starve the others: a file of 1 MiB and
+/// its head, some 100 us of a core. A file that leaves in several turns costs more, because between its turns its data
+/// leaves the processor's caches.
 const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 
 /// The end of a pump.
@@ -36,13 +36,13 @@ pub enum Progress {
     /// again after [`Transport::handle_writable`] or [`Transport::receive`]. Reads may be in flight
     /// if the transport is blocked; pump again after each of them.
     Blocked,
-    /// Reads are in flight, or the stream stands in line for a buffer: pump again after
-    /// [`Stream::handle_read`] or [`Disk::next_waiting`]. If the transport has not released
-    /// everything, pump again after [`Transport::receive`], too.
+    /// Reads are in flight, or the stream waits in the queue for a buffer: pump again after [`Stream::handle_read`] or
+    /// [`Disk::next_waiting`]. If the transport has not released everything, pump again after [`Transport::receive`],
+    /// too.
     Waiting,
     /// The turn is over, and there is more to do: pump again after the others.
     More,
-    /// Promised bytes cannot be sent: close the connection. Nothing was sent in its place.
+    /// Promised bytes cannot be sent: close the connection. Nothing was sent in their place.
     Failed(Failure),
 }
 
@@ -92,8 +92,8 @@ impl Stream {
         self.files.abort(&mut self.queue, failure);
     }
 
-    /// The pieces that may be promised: those in memory, unless [`set_takes`](Self::set_takes) has said
-    /// that the transport takes others.
+    /// The pieces that may be promised: pieces in memory, unless [`set_takes`](Self::set_takes) has said that the
+    /// transport takes others.
     #[must_use]
     pub const fn takes(&self) -> Takes {
         self.takes
@@ -104,13 +104,13 @@ impl Stream {
         self.takes = takes;
     }
 
-    /// Bytes promised since the stream began.
+    /// The bytes promised since the stream began.
     #[must_use]
     pub const fn promised(&self) -> u64 {
         self.queue.promised()
     }
 
-    /// Bytes that the transport has taken since the stream began.
+    /// The bytes that the transport has taken since the stream began.
     #[must_use]
     pub const fn sent(&self) -> u64 {
         self.queue.sent()
@@ -122,19 +122,19 @@ impl Stream {
         self.queue.is_drained() && self.queue.released() == self.queue.promised()
     }
 
-    /// Returns whether reads are in flight: the owner's name must stay valid until they have ended.
+    /// Returns whether reads are in flight: the owner's name must stay valid until the reads have ended.
     #[must_use]
     pub const fn is_reading(&self) -> bool {
         self.files.is_reading()
     }
 
-    /// Bytes read and not yet released: see [`FileSource::held`].
+    /// The bytes read and not yet released: see [`FileSource::held`].
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.files.held()
     }
 
-    /// Bytes of reads in flight: see [`FileSource::reading`].
+    /// The bytes of reads in flight: see [`FileSource::reading`].
     #[must_use]
     pub const fn reading(&self) -> u64 {
         self.files.reading()
@@ -232,8 +232,8 @@ impl Stream {
                         return Progress::Failed(files.failure().unwrap_or(Failure::Gone));
                     }
                     State::Ready | State::Waiting if budget == 0 => break Progress::More,
-                    // Nothing was ready, so this fill has begun the reads, or sent bytes fill the
-                    // window. If the drain has released some of these, the next fill goes on.
+                    // Nothing was ready, so this fill has begun the reads, or sent bytes fill the window. If the drain
+                    // has released some of these bytes, the next fill goes on.
                     State::Ready | State::Waiting if (budget, queue.released()) == before => {
                         let released = queue.released() == queue.sent();
                         let waits_for_disk = released || files.is_reading();

@@ -38,8 +38,8 @@ const CORK_BYTES_MIN: u64 = 512 * 1024;
 const UNSENT_MAX: NonZeroU32 = NonZeroU32::new(128 * 1024).expect("not 0");
 /// Pieces of memory in one `sendmsg(2)`.
 const PIECES_MAX: usize = 16;
-/// Fewer bytes are copied: to pin pages and to be told costs more (`networking/msg_zerocopy.rst` names
-/// about 10 KB).
+/// Sends of fewer bytes are copied, because pinning pages and handling notices costs more
+/// (`networking/msg_zerocopy.rst` names about 10 KB).
 const ZERO_COPY_BYTES_MIN: u64 = 16 * 1024;
 
 /// A stream socket of the kernel, over a ring.
@@ -54,7 +54,7 @@ pub struct KernelTcp {
     writable: Option<Key>,
     /// The things that few sockets have: an idle connection is to stay small.
     rare: Option<Box<Rare>>,
-    /// True if the socket has been told to send whole packets only.
+    /// True while the socket sends whole packets only.
     corked: bool,
     /// True if its unsent bytes are bounded.
     is_bound: bool,
@@ -74,12 +74,12 @@ struct Rare {
 #[derive(Debug)]
 struct ZeroCopy {
     token: Token,
-    /// Some once the kernel has been asked to tell of them.
+    /// Some once the kernel has been asked to report them.
     notices: Option<Key>,
     /// False once the kernel has copied all the same.
     is_on: bool,
-    /// For each send whose memory the kernel may refer to: the position up to which the queue may be
-    /// released before it tells.
+    /// For each send whose memory the kernel may refer to: the position up to which the queue may be released before
+    /// its notice.
     held: VecDeque<u64>,
     /// The number of sends before these.
     released: u64,
@@ -115,7 +115,7 @@ enum Receiving {
     Stopped,
     /// The ring receives.
     Armed(Key),
-    /// The ring has been told to stop, and will say when it has.
+    /// The ring has been asked to stop, and will report when it has.
     Stopping,
     /// The peer will send no more.
     Ended,
@@ -139,10 +139,10 @@ impl KernelTcp {
         }
     }
 
-    /// Sends large pieces of memory without a copy, and releases them when the kernel no longer refers to
-    /// them: give its notices, which carry this token, to [`handle_notice`](Transport::handle_notice).
-    /// Where the kernel copies all the same, or may keep no more memory, they are copied. It can pay
-    /// where a network card reads the memory; on loopback it costs more than a copy.
+    /// Sends large pieces of memory without a copy, and releases them when the kernel no longer refers to them. The
+    /// kernel's notices carry this token: give them to [`handle_notice`](Transport::handle_notice). Pieces are copied
+    /// if the kernel copies anyway, or may keep no more memory. Zero-copy can pay where a network card reads the
+    /// memory; on loopback it costs more than a copy.
     #[must_use]
     pub fn with_zero_copy(mut self, ring: &Ring, notice_token: Token) -> Self {
         if ring.allow_zero_copy(&self.socket).is_ok() {
@@ -165,7 +165,7 @@ impl KernelTcp {
         self
     }
 
-    /// Returns whether the ring receives, or has not said that it has stopped.
+    /// Returns whether the ring receives, or has not yet reported that it has stopped.
     #[must_use]
     pub const fn is_receiving(&self) -> bool {
         matches!(self.receiving, Receiving::Armed(_) | Receiving::Stopping)
@@ -177,8 +177,8 @@ impl KernelTcp {
         &self.socket
     }
 
-    /// Sends at most `budget` bytes from the head of the queue: a range of a file, pages of a pipe,
-    /// or several pieces of memory. What is ready behind the `first` chunk is the `rest`.
+    /// Sends at most `budget` bytes from the head of the queue: a range of a file, pages of a pipe, or several pieces
+    /// of memory. The `rest` are the ready chunks behind the `first` one.
     fn send<'a>(
         &mut self,
         ring: &mut Ring,
@@ -189,10 +189,9 @@ impl KernelTcp {
     ) -> io::Result<usize> {
         let left = queue.promised() - queue.sent();
         if !self.corked && left >= CORK_BYTES_MIN && first.payload.is_read() {
-            // `MSG_MORE` holds back a packet that is not full until the next acknowledgement comes;
-            // a cork holds it back until it is full. Bytes come from the disk piece by piece, so the
-            // cork saves packets, and the peer wakes up less often. Other bytes come in large pieces
-            // anyway.
+            // `MSG_MORE` holds back a packet that is not full until the next acknowledgement comes; a cork holds it
+            // back until it is full. Bytes come from the disk piece by piece, so the cork saves packets and wake-ups of
+            // the peer. Other bytes come in large pieces anyway.
             self.corked = true;
             ring.cork(&self.socket, true);
         }

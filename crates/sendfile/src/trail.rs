@@ -37,8 +37,8 @@ use ring::{Ring, Time};
 use crate::file::{File, PAGE};
 use crate::page_cache::{Leaving, PageCache, Watch};
 
-/// The pause before the first discard behind a stream that has ended, and how often [`Trails::due`] is to be asked.
-/// Packets are acknowledged within it on most paths, and at 1 GiB/s it leaves 100 MiB behind.
+/// The pause before the first discard behind a stream that has ended, and the interval for [`Trails::due`]. On most
+/// paths packets are acknowledged within it, and at 1 GiB/s it leaves 100 MiB behind.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// Each further pause is so many times as long: 0.1, 0.8, 6.4 and 51 s, in which even a slow peer has taken the 4 MiB
 /// that a socket may hold (`tcp_wmem`).
@@ -55,7 +55,7 @@ const AGAIN: u64 = 8 << 20;
 /// A discard behind a stream that has ended reaches so far beyond what the stream has read: the kernel's readahead
 /// is not set up to more.
 const AHEAD: u64 = 64 << 20;
-/// What is not to stay is looked for in so many bytes at once, for the look is made on the event loop. In the worst
+/// The bytes that are searched at once for pages to keep, because the search is made on the event loop. In the worst
 /// case, pages that were evicted one by one, it takes some 3 ms.
 const LOOK: u64 = 256 << 20;
 
@@ -66,7 +66,7 @@ pub(crate) struct Trails {
     followed: RefCell<Vec<Weak<Trail>>>,
     /// Ranges of streams that have ended, and where memory is short of those that go on.
     left: RefCell<VecDeque<Left>>,
-    /// Each range keeps its file open. Those beyond it are discarded without a pause, once.
+    /// The maximum of ranges that wait; each keeps its file open. Ranges beyond it are discarded without a pause, once.
     left_max: usize,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct Trail {
     /// Since the stream began.
     watch: Option<Watch>,
     start: u64,
-    /// Nothing was in the page cache from the start to here when it was looked at.
+    /// The range from the start to here was not in the page cache when it was looked at.
     absent_to: Cell<u64>,
-    /// The stream has let go of what is in front of this position.
+    /// The stream no longer refers to the bytes in front of this position.
     let_go: Cell<u64>,
     /// The end of the last range that was taken out to be discarded.
     discarded: Cell<u64>,
@@ -110,8 +110,9 @@ pub(crate) struct Left {
 }
 
 impl Trail {
-    /// Returns the end of the part of a file that is looked at before reads of a range begin, or go on at its start:
-    /// the kernel's readahead and the last discard go beyond them. Of a long range only the beginning is looked at.
+    /// Returns the end of the part of a file that is looked at before reads of a range begin, or go on at its start.
+    /// The kernel's readahead and the last discard go beyond the reads. Only the beginning of a long range is looked
+    /// at.
     pub(crate) fn reach(file: &File, range: &Range<u64>) -> u64 {
         let end = range.end.min(range.start.saturating_add(LOOK));
         file.size().min(end.saturating_add(AHEAD))
@@ -123,8 +124,8 @@ impl Trail {
         Rc::ptr_eq(&self.file, file) && (self.start..=self.absent_to.get()).contains(&offset)
     }
 
-    /// Returns whether nothing of others is in the page cache where the next read of a range has an effect. It looks
-    /// only behind the part that was absent before: the stream has not read there.
+    /// Returns whether the page cache has no pages of others where the next read of a range has an effect. It looks
+    /// only behind the part that was absent before, because the stream has not read there.
     pub(crate) fn reaches(&self, ring: &Ring, range: &Range<u64>) -> bool {
         let next = range.start..range.end.min(range.start.saturating_add(CHUNK_MAX));
         let absent_to = self.absent_to.get();
@@ -139,7 +140,7 @@ impl Trail {
         true
     }
 
-    /// Returns whether a stream of any worker for which the file is to stay has used it meanwhile.
+    /// Returns whether a stream of any worker that keeps the file has used it meanwhile.
     pub(crate) fn is_wanted(&self) -> bool {
         self.file.is_kept_since(self.watch)
     }
@@ -149,7 +150,7 @@ impl Trail {
         Held { trail: Rc::clone(self), end }
     }
 
-    /// Where memory is short, what the stream has let go of stands in line to be discarded before its time, too.
+    /// If memory is short, the pages behind the stream are queued for a discard before its time.
     fn leave_early(&self) {
         if self.trails.page_cache.is_crowded()
             && let Some(passed) = self.passed()
@@ -158,8 +159,8 @@ impl Trail {
         }
     }
 
-    /// Takes out what the stream has let go of since the last discard, if that is enough for one. Bytes of a file that is
-    /// wanted only stop counting.
+    /// Takes out the bytes that the stream has passed since the last discard, if they are enough for one. The bytes of
+    /// a file that is wanted only stop counting.
     fn passed(&self) -> Option<Left> {
         let end = self.let_go.get();
         if end < self.discarded.get() + STEP {
@@ -171,7 +172,7 @@ impl Trail {
         (!self.is_wanted()).then_some(passed)
     }
 
-    /// The range that is to be discarded now, up to `end`.
+    /// The range up to `end` that is to be discarded now.
     fn left(&self, end: u64, tries: u32) -> Left {
         let start = self.start.max(self.discarded.get().saturating_sub(AGAIN));
         let (file, watch) = (Rc::clone(&self.file), self.watch);
@@ -232,19 +233,19 @@ impl Trails {
         trail
     }
 
-    /// Ends the discards that are left in a range of which nothing is in the page cache: they have nothing to do there,
-    /// and would drop what a stream reads ahead that comes to it.
+    /// Ends the remaining discards in a range of which nothing is in the page cache. They have nothing to do there, and
+    /// would drop pages that are read ahead for a stream that comes to it.
     fn forget(&self, file: &Rc<File>, absent: &Range<u64>) {
         let is_in = |range: &Range<u64>| absent.start <= range.start && range.end <= absent.end;
         self.left.borrow_mut().retain(|one| !(Rc::ptr_eq(&one.file, file) && is_in(&one.range)));
     }
 
-    /// Returns whether there is anything to come back for, now or when a stream lets go.
+    /// Returns whether any range waits for a discard, now or after a stream has passed it.
     pub(crate) fn are_any(self: &Rc<Self>) -> bool {
         Rc::strong_count(self) > 1 || !self.left.borrow().is_empty()
     }
 
-    /// Takes the ranges out that are to be discarded now.
+    /// Takes out the ranges that are to be discarded now.
     pub(crate) fn due(&self, now: Time) -> Vec<Left> {
         let mut due = self.surplus();
         self.left.borrow_mut().retain_mut(|one| {
@@ -263,8 +264,9 @@ impl Trails {
         due
     }
 
-    /// Takes the ranges out that are too many, or take too much memory, to be discarded now: of too many first those that
-    /// were tried most often, of those that take memory those that came first, [`EARLY_MAX`] at a time.
+    /// Takes out the ranges that are to be discarded now because they are too many, or take too much memory,
+    /// [`EARLY_MAX`] at a time. If they are too many, those tried most often come first. If they take too much memory,
+    /// the oldest come first.
     pub(crate) fn surplus(&self) -> Vec<Left> {
         let mut left = self.left.borrow_mut();
         if left.len() > self.left_max {
@@ -292,7 +294,7 @@ impl Trails {
 
     /// Takes a range back of which pages are still there after a discard.
     pub(crate) fn try_again(&self, mut left: Left, now: Time) {
-        // One before its time does not count: packets may have referred to everything.
+        // A discard before its time does not count, because packets may have referred to all pages.
         left.tries += u32::from(left.due.is_some());
         if left.tries < TRIES_MAX {
             left.due = Some(now + PAUSE * PAUSE_FACTOR.pow(left.tries));
@@ -369,7 +371,7 @@ mod tests {
         due.iter().map(|one| (one.range.start / MIB, one.range.end / MIB)).collect()
     }
 
-    /// A folio that a discard met in part is wholly in the next one, and so is what packets referred to.
+    /// A folio that one discard met in part is wholly in the next discard, and so are pages that packets referred to.
     #[test]
     fn each_discard_begins_in_front_of_the_one_before_it_and_the_last_reaches_beyond_what_was_read()
     {
@@ -471,7 +473,7 @@ mod tests {
         (0..3).for_each(end);
         let _ = trails.due(after(0));
         let _short = trails.begin(&file, MIB, 66 * MIB);
-        // The other one ends behind the part that is known to be absent.
+        // The other trail ends behind the part that is known to be absent.
         assert_eq!(trails.left.borrow().len(), 2);
         let _next = trails.begin(&file, MIB, END);
         assert_eq!(ranges(&trails.due(after(1))), [(0, 65)]);

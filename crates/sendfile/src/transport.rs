@@ -25,7 +25,7 @@ use crate::payload::Piece;
 /// The pieces that a transport can send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takes {
-    /// Bytes in memory only.
+    /// Only bytes in memory.
     #[default]
     Memory,
     /// Ranges of resident files, and pipes, too.
@@ -48,26 +48,25 @@ pub enum Drained {
     Failed(Failure),
 }
 
-/// One way of bytes to a peer, and back. It drains a queue; it alone calls
-/// [`mark_sent`](OutQ::mark_sent) and [`mark_released`](OutQ::mark_released).
+/// One way of bytes to a peer, and back. It drains a queue. No other code calls [`mark_sent`](OutQ::mark_sent) and
+/// [`mark_released`](OutQ::mark_released).
 ///
-/// [`KernelTcp`](crate::KernelTcp) is the one for sockets of the kernel. An implementation of one's own, as of a
-/// protocol that encrypts or sends again, says that it takes [memory only](Takes::Memory), and in each
-/// [`drain`](Self::drain)
+/// [`KernelTcp`](crate::KernelTcp) is the transport for sockets of the kernel. A transport of your own, as for a
+/// protocol that encrypts or retransmits, returns [memory only](Takes::Memory), and in each [`drain`](Self::drain)
 ///
 /// 1. takes bytes of [`OutQ::next_ready`], as many as the peer and the budget allow, and calls `mark_sent` for them;
-/// 2. calls `mark_released` for those whose memory it needs no more: at once if it has copied them, when they are
-///    acknowledged if it may have to send them again (it finds them by [`OutQ::in_flight`]);
-/// 3. says why it has stopped. [`Drained::Blocked`] is a promise that the loop will hear when it can go on.
+/// 2. calls `mark_released` for bytes whose memory it no longer needs: at once if it has copied them, or when they are
+///    acknowledged if it may have to retransmit them (it finds them by [`OutQ::in_flight`]);
+/// 3. returns why it has stopped. [`Drained::Blocked`] is a promise that the loop will hear when it can go on.
 ///
-/// A stream is drained only when all of it has been released.
+/// A stream is drained only when all of its bytes have been released.
 pub trait Transport {
     /// The pieces that [`drain`](Self::drain) may find in the queue.
     fn takes(&self) -> Takes;
 
-    /// Returns whether plain bytes can be exchanged: a handshake comes before that, if the transport has one.
-    /// Until it is complete, the connection has the time of one request head, whatever bytes come. An
-    /// open transport stays open.
+    /// Returns whether plain bytes can be exchanged. If the transport has a handshake, it comes before that. Until the
+    /// handshake is complete, the connection has the time of one request head, even if bytes arrive. An open transport
+    /// stays open.
     fn is_open(&self) -> bool {
         true
     }
@@ -82,9 +81,9 @@ pub trait Transport {
     /// sent.
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained;
 
-    /// Bytes that may be on their way to the peer at once, as far as the transport knows: its congestion window, or
-    /// the peer's if that is smaller. Files are [read ahead](crate::Window) as far as two of them. By default there is
-    /// no such limit: a socket of the kernel releases bytes when it has taken them.
+    /// The bytes that may be on their way to the peer at once, as far as the transport knows: its congestion window,
+    /// or the peer's if that is smaller. Files are [read ahead](crate::Window) as far as two such windows. By default
+    /// there is no such limit: a socket of the kernel releases bytes when it has taken them.
     fn window(&self) -> u64 {
         u64::MAX
     }
@@ -104,35 +103,34 @@ pub trait Transport {
     /// The socket can take bytes again. Drain afterwards.
     fn handle_writable(&mut self);
 
-    /// The kernel has told of sent bytes ([`Event::Notice`](ring::Event::Notice)). May release bytes of
-    /// the queue: pump afterwards. By default nothing happens: a transport that did not ask is told
-    /// nothing.
+    /// Handles a notice of the kernel about sent bytes ([`Event::Notice`](ring::Event::Notice)). It may release bytes
+    /// of the queue: pump afterwards. By default nothing happens, because a transport that did not ask gets no
+    /// notices.
     fn handle_notice(&mut self, _queue: &mut OutQ<Piece>, _notice: Notice) {}
 
-    /// Returns whether the socket was full when it was last tried, and has not said otherwise.
+    /// Returns whether the socket was full at the last try, and has not reported room since.
     fn is_blocked(&self) -> bool;
 
-    /// The position in the stream up to which the peer has acknowledged its bytes, as far as that
-    /// is known. It may be negative while the kernel has bytes of an earlier stream: only the
-    /// difference of two such figures means something.
+    /// The position in the stream up to which the peer has acknowledged its bytes, as far as is known. It may be
+    /// negative while the kernel has bytes of an earlier stream: only the difference of two such figures has a
+    /// meaning.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64;
 
-    /// Sends so many bytes per second at most from now on, or as many as the peer takes. By default
-    /// nothing is changed: a transport that cannot keep to a rate sends as fast as it can.
+    /// Sends at most so many bytes per second from now on, or as many as the peer takes. By default nothing changes: a
+    /// transport without rates sends as fast as it can.
     fn set_rate(&mut self, _ring: &Ring, _bytes_per_second: Option<NonZeroU64>) {}
 
-    /// Keeps few bytes beyond those that are on their way to the peer from now on, or as many as fit. What a transport
-    /// keeps was read for a peer that may leave. Doing twice what was done changes nothing. By default nothing is
-    /// changed: a transport with a [window](Self::window) keeps no more than that.
+    /// Keeps few bytes beyond those on their way to the peer from now on, or as many as fit. Bytes in a transport were
+    /// read for a peer that may leave. A second call with the same value changes nothing. By default nothing changes:
+    /// a transport with a [window](Self::window) keeps no more than that.
     fn bound_unsent(&mut self, _ring: &Ring, _is_bound: bool) {}
 
-    /// Receives from the socket from now on, or no longer. Doing twice what was done changes
-    /// nothing. A receive that is being stopped ends with `ECANCELED`: then call
-    /// [`handle_receive_stopped`](Self::handle_receive_stopped), and this again if bytes are wanted
-    /// by then.
+    /// Receives from the socket from now on, or no longer. A second call with the same value changes nothing. A
+    /// receive that is being stopped ends with `ECANCELED`: then call
+    /// [`handle_receive_stopped`](Self::handle_receive_stopped), and this again if bytes are wanted by then.
     fn set_receiving(&mut self, ring: &mut Ring, on: bool);
 
-    /// The receive has ended as it was told to.
+    /// Notes that the receive has ended as requested.
     fn handle_receive_stopped(&mut self);
 
     /// The peer has ended its side: nothing more will be received.
@@ -141,15 +139,15 @@ pub trait Transport {
     /// Returns whether the peer has ended its side.
     fn has_ended(&self) -> bool;
 
-    /// Nothing will be promised beyond what the queue has: the transport may send the end of our side with the
-    /// last byte. [`shutdown`](Self::shutdown) follows when all is released. By default the end waits for that.
+    /// Notes that nothing will be promised beyond the queue: the transport may send the end of our side with the last
+    /// byte. [`shutdown`](Self::shutdown) follows when all is released. By default the end waits for that.
     fn finish(&mut self) {}
 
     /// Ends our side: the peer sees the end of the stream once everything has left.
     fn shutdown(&mut self, ring: &mut Ring);
 
-    /// Breaks the connection: the peer sees a reset where it would take the end of the stream for that of a
-    /// response. [`close`](Self::close) follows. By default it does so by itself.
+    /// Breaks the connection: the peer sees a reset, where it could take a plain end of the stream for the end of a
+    /// response. [`close`](Self::close) follows. By default `close` resets by itself.
     fn reset(&mut self, _ring: &mut Ring) {}
 
     /// Cancels every operation in flight; for a connection that is closed. The transport is of no

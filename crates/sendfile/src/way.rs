@@ -12,7 +12,7 @@ use ring::{Device, Fd, Ring};
 pub(crate) const TMPFS: u64 = 0x0102_1994;
 pub(crate) const RAMFS: u64 = 0x8584_58f6;
 pub(crate) const OVERLAYFS: u64 = 0x794c_7630;
-/// That of ext2 and ext3, too.
+/// Also the type of ext2 and ext3.
 pub(crate) const EXT4: u64 = 0xef53;
 
 /// The names of these and of others, as `mount(8)` has them.
@@ -28,8 +28,8 @@ const NAMES: [(u64, &str); 9] = [
     (0x00c3_6400, "ceph"),
 ];
 
-/// A file system whose files leave in another way than those of ext4, xfs and btrfs: of these what is in memory is
-/// sent by `sendfile(2)`, as `RWF_NOWAIT` tells, and the rest is read first.
+/// A file system whose files leave in another way than those of ext4, xfs and btrfs. Of these, resident ranges are
+/// sent by `sendfile(2)`, as `RWF_NOWAIT` reports them, and the rest is read first.
 ///
 /// Its `Display` is a sentence for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ pub struct Unusual {
 enum ReadMethod {
     /// Everything is in memory.
     Memory,
-    /// `mincore(2)` tells what is in memory.
+    /// `mincore(2)` reports residency.
     Mapped,
-    /// Nothing tells.
+    /// No call reports residency.
     Read,
 }
 

@@ -263,7 +263,7 @@ fn a_file_that_is_not_to_be_cached_leaves_nothing_in_the_page_cache() {
             let part = Part::File(Rc::clone(&file), 0..4 << 20, Policy { caching, ..POLICY });
             setup.calls.send(socket, vec![part], 1).unwrap();
             assert_eq!(setup.sent(), (1, 4 << 20, Ok(())));
-            // They leave when the peer has taken them, not at once.
+            // The bytes leave when the peer has taken them, not at once.
             let until = setup.calls.ring().now() + Duration::from_secs(2);
             while !is_cached && setup.calls.ring().now() < until {
                 let soon = setup.calls.ring().now() + Duration::from_millis(50);
@@ -383,7 +383,7 @@ fn the_end_of_a_child_comes_once() {
         assert!(done.call == call && done.token == 5 && !done.more);
         assert!(matches!(done.outcome, Outcome::Exited(Ok(status)) if status.success()));
         assert!(child.wait().is_err(), "it was waited for");
-        // One that is not waited for any more can be waited for by others.
+        // A child that is no longer waited for can be waited for by others.
         let mut child = spawn();
         let call = setup.calls.child(child.id(), 6).unwrap();
         setup.calls.cancel(call);
@@ -456,7 +456,7 @@ fn a_directory_is_listed_as_a_call() {
         assert_eq!(list("nothing", 1).unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(list("a file", 1).unwrap_err().kind(), ErrorKind::NotADirectory);
         assert_eq!(list("..", 1).unwrap_err().kind(), ErrorKind::CrossesDevices);
-        // One that is cancelled at once has ended in one way or the other, and once.
+        // A listing that is cancelled at once has ended in one way or the other, and once.
         let call = setup.calls.list(&setup.root, c".".into(), 9, 8).unwrap();
         setup.calls.cancel(call);
         let last = setup.next();
@@ -570,7 +570,7 @@ fn an_acknowledgement_comes_although_the_connection_has_ended_meanwhile() {
             matches!(end, Outcome::Acknowledged(Ok(bytes)) if bytes == COUNT as u64),
             "{end:?}"
         );
-        // Of more than that it is known that it will never come.
+        // More bytes than were sent will certainly never be acknowledged.
         setup.calls.acknowledgement(socket, COUNT as u64 + 1, 3).unwrap();
         let end = setup.next().outcome;
         let expected = Err(Stop::Failed(Failure::Gone));
@@ -686,7 +686,7 @@ fn what_the_peer_of_a_unix_socket_leaves_unread_is_not_acknowledged() {
             drop(peer);
             assert_eq!(setup.calls.acknowledged(socket), read);
             if receives {
-                // The kernel tells of the reset, and then no more.
+                // The kernel reports the reset, and then no more.
                 setup.calls.receive_into(socket, Room::Owned(vec![0; 10]), 2).unwrap();
                 let end = setup.next().outcome;
                 let Outcome::Received { end, .. } = end else { panic!("{end:?}") };

@@ -72,7 +72,7 @@ fn wait(ring: &mut Ring) -> Vec<Completion> {
     completions
 }
 
-/// Returns whether a descriptor of this process reads a file past the page cache (proc_pid_fdinfo(5)).
+/// Returns whether a descriptor of this process reads a file with `O_DIRECT` (proc_pid_fdinfo(5)).
 fn is_direct(path: &Path) -> bool {
     let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
     all.filter(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path)).any(

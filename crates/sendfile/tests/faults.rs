@@ -118,8 +118,8 @@ fn each_errno_of_sendfile_is_reported_as_what_it_is() {
     }
 }
 
-/// The memory of what was read behind a failure is free at once, and is not counted as if it could
-/// be given back.
+/// The memory of reads behind a failure is free at once, and does not count as memory that can be
+/// given back.
 #[test]
 fn what_a_failure_drops_is_not_held() {
     for seed in 0..40 {

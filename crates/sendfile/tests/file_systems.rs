@@ -100,7 +100,7 @@ impl Worker {
         read
     }
 
-    /// Send something of the file system, so that its name is known from then on.
+    /// Send a file of the file system, so that its name is known from then on.
     fn learn(&mut self, path: &Path) {
         let file = self.open(path);
         self.send(&file);

@@ -266,7 +266,7 @@ fn a_look_at_a_block_that_is_partly_cached_brings_nothing() {
     }
     let cached = |setup: &Setup| setup.ring.cached_pages(file.fd(), 0, file.size()).unwrap();
     assert_eq!(cached(&setup), 8 * 4);
-    // What has just been found resident is believed for a moment.
+    // Pages that have just been found resident are believed for a moment.
     setup.pass(Duration::from_secs(1));
     setup.send_with(&file, 0..2 * MIB, NEVER);
     setup.pass(Duration::from_secs(1));
@@ -275,7 +275,7 @@ fn a_look_at_a_block_that_is_partly_cached_brings_nothing() {
 
 #[test]
 fn where_the_kernel_reads_ahead_the_first_read_is_short() {
-    // So that its pace is known after 50 ms.
+    // This makes its pace known after 50 ms.
     let mut fast = Setup::new(Duration::from_micros(300));
     fast.send(128 * MIB, 0);
     for offset in [0, 100 * KIB, 4 * MIB] {
@@ -285,7 +285,7 @@ fn where_the_kernel_reads_ahead_the_first_read_is_short() {
     }
 }
 
-/// The kernel's readahead is begun before the stream comes to its end, unless it cannot be known how far it goes.
+/// The kernel's readahead is begun before the stream comes to its end, unless its extent cannot be known.
 #[test]
 fn a_stream_alone_on_a_quick_disk_does_not_wait_for_the_end_of_each_window_of_the_readahead() {
     let took = |cachestat_errno| {
@@ -316,7 +316,7 @@ fn nothing_is_read_ahead_before_a_disk_has_shown_that_it_is_fast() {
 
 #[test]
 fn a_range_that_began_without_readahead_gets_a_short_read_when_the_disk_shows_that_it_is_fast() {
-    // It shows that it is slow, then that it is fast.
+    // The disk shows that it is slow, then that it is fast.
     let mut disk = Setup::new(Duration::from_millis(60));
     disk.send(4 * MIB, 0);
     let quick = Duration::from_micros(1500);

@@ -19,7 +19,7 @@ const WRITABLE: u64 = 2;
 const NOTICE: u64 = 3;
 const SEEDS: u64 = 60;
 
-/// The byte at a position of a stream. Those of two passes through a buffer differ.
+/// The byte at a position of a stream. The bytes of two passes through a buffer differ.
 fn value(at: u64) -> u8 {
     at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0]
 }
@@ -183,7 +183,8 @@ impl Flow {
         }
     }
 
-    /// Sends `total` bytes through a buffer of `size`; tells when it is blocked for the first time.
+    /// Sends `total` bytes through a buffer of `size`; calls `blocked` when it is blocked for the
+    /// first time.
     fn send(&mut self, total: u64, size: usize, receive_max: usize, mut blocked: impl FnMut()) {
         let pool = CyclicPool::new(size as u64, 0);
         let mut buffer = pool.take(size).unwrap();

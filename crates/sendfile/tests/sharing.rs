@@ -145,7 +145,7 @@ impl Case {
 struct Seen {
     /// From the first byte to the last.
     time: Duration,
-    /// Bytes by which one was ahead of another, at most.
+    /// The maximum of bytes by which one stream was ahead of another.
     lead: u64,
 }
 
@@ -154,7 +154,7 @@ struct Worker {
     ring: Ring,
     disk: Disk,
     connections: Vec<(Stream, Windowed)>,
-    /// Those that are to have another turn.
+    /// The streams that are to have another turn.
     again: VecDeque<usize>,
     has_ended: Vec<bool>,
 }
@@ -220,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Gives a turn to each stream that has something to do, and to those in line.
+    /// Gives a turn to each stream that has something to do, and to the waiting ones.
     fn act(&mut self) {
         for _ in 0..self.again.len() {
             let number = self.again.pop_front().unwrap();
@@ -297,8 +297,8 @@ fn peers_that_acknowledge_nothing_keep_others_waiting_for_a_limited_time() {
     }
 }
 
-/// What such a read leaves missing stands in front of what was read ahead, which keeps its buffers until then. A part of
-/// the memory is for the missing bytes alone: else it takes 6.5 s.
+/// The missing bytes of such a read are in front of bytes that were read ahead, which keep their buffers until then. A
+/// part of the memory is for missing bytes alone; otherwise it takes 6.5 s.
 #[test]
 fn reads_that_bring_less_than_they_were_asked_for_have_memory_for_the_rest() {
     let case = Case { is_cold: true, short_reads: 0.5, ..Case::new(200, 8 * MIB, 4 * MIB) };

@@ -171,7 +171,7 @@ fn without_caching_nothing_stays_in_memory() {
         assert_eq!(setup.finish(), Progress::Drained);
         setup.transport.shutdown(&mut setup.ring);
         assert!(all.join().unwrap() == bytes);
-        // What packets may have referred to leaves a little later.
+        // Pages that packets may have referred to leave a little later.
         while setup.ring.in_flight() > 0 {
             setup.wait();
         }
@@ -382,7 +382,7 @@ fn what_is_read_ahead_never_exceeds_the_window() {
 #[test]
 fn a_paced_window_opens_for_a_peer_that_is_faster_than_expected() {
     for choice in DRIVERS {
-        // What is in flight at a moment depends on the disk, too.
+        // The bytes in flight at a moment depend on the disk, too.
         let opens = (0..50).any(|_| most_ahead_of_a_fast_peer(choice) > PACED_MAX);
         assert!(opens, "{choice:?}");
     }

@@ -58,7 +58,7 @@ struct Toy {
     /// Everything sent, from position 0 on.
     wire: Vec<u8>,
     blocked: bool,
-    /// Bytes that it has on their way at most.
+    /// The maximum of bytes that it has on their way.
     window: u64,
 }
 
@@ -67,7 +67,7 @@ impl Toy {
         Self { random: Random(seed), wire: Vec::new(), blocked: false, window: u64::MAX }
     }
 
-    /// Reads again what was sent and is not acknowledged: it must be what was sent.
+    /// Reads again the bytes that were sent and are not acknowledged: they must be unchanged.
     fn send_again(&mut self, queue: &OutQ<Piece>) {
         let from = queue.released() + self.random.below(queue.sent() - queue.released() + 1);
         let mut at = from;
@@ -237,7 +237,7 @@ impl Setup {
     }
 }
 
-/// Bytes in buffers of the disk that have not been released, up to the first gap.
+/// The bytes in buffers of the disk that have not been released, up to the first gap.
 fn read_bytes(queue: &OutQ<Piece>) -> u64 {
     let chunks = queue.in_flight(queue.released()).chain(queue.next_ready());
     let read = chunks.filter(|chunk| matches!(chunk.payload, Piece::Disk(..)));
@@ -420,7 +420,7 @@ fn streams_merge_into_one_transport() {
     }
 }
 
-/// A kernel socket that is drained in small turns: most of what is lent comes back.
+/// A kernel socket that is drained in small turns: most lent bytes come back.
 struct Choppy {
     socket: KernelTcp,
     random: Random,
@@ -488,7 +488,7 @@ impl Transport for Choppy {
 fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
     for seed in 0..SEEDS {
         let mut setup = Setup::new(seed);
-        // What file.rs says remains: a page evicted from the middle of a block just looked at.
+        // The remaining case of file.rs: a page evicted from the middle of a block just looked at.
         setup.world.configure(|config| config.faults.eviction = 0.0);
         let (socket, peer) = connect(&setup.world, &mut setup.ring);
         let mut transport =
@@ -590,7 +590,7 @@ fn a_stream_holds_two_windows_of_its_transport_at_most() {
             let policy = Policy { caching: Caching::Never, ..Policy::default() };
             stream.push_file(file, 0..bytes.len() as u64, policy);
         }
-        // It grows and shrinks; what was read for a larger one is still held.
+        // The window grows and shrinks; bytes read for a larger one are still held.
         let mut window_max = BUFFER_BYTES;
         for step in 0.. {
             assert!(step < 100_000, "seed {seed}: it goes on for ever");
@@ -611,7 +611,7 @@ fn a_stream_holds_two_windows_of_its_transport_at_most() {
     assert!(reached > 3 * BUFFER_BYTES, "windows are used: {reached}");
 }
 
-/// Bytes that the peer gets in so many seconds of the simulated clock.
+/// The bytes that the peer gets in so many seconds of the simulated clock.
 fn send_for(
     setup: &mut Setup,
     transport: &mut KernelTcp,
@@ -654,7 +654,7 @@ fn a_rate_is_kept_by_the_socket_or_by_slices() {
         }
         for rate in [1 << 20, 5_000_000, 20_000, 1 << 20] {
             transport.set_rate(&setup.ring, NonZeroU64::new(rate));
-            // What was sent ahead at the last rate.
+            // The bytes that were sent ahead at the last rate.
             send_for(&mut setup, &mut transport, &mut stream, &peer, 1);
             let bytes = send_for(&mut setup, &mut transport, &mut stream, &peer, 4);
             let exact = rate * 4;

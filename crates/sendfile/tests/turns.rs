@@ -40,7 +40,7 @@ struct Sending {
     transport: KernelTcp,
     peer: Peer,
     has_ended: bool,
-    /// Some while it stands in line: the reads that each other stream has begun since.
+    /// Some while the stream waits: the reads that each other stream has begun since.
     passed: Option<Vec<u64>>,
 }
 
@@ -48,11 +48,11 @@ struct Worker {
     ring: Ring,
     disk: Disk,
     all: Vec<Sending>,
-    /// Those that are to have another turn at the processor.
+    /// The streams that are to have another turn at the processor.
     again: Vec<usize>,
-    /// How often a stream in line was passed by another, at most.
+    /// The maximum of times that a waiting stream was passed by another.
     passed_max: u64,
-    /// The most streams that stood in line at once.
+    /// The maximum of streams that waited at once.
     waiting_max: usize,
 }
 

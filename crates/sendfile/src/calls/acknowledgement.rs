@@ -7,33 +7,33 @@ use ring::{Key, Left, Op, Token};
 use super::{Call, Calls, Full, InFlight, LOOK, Lines, NOTICE, Outcome, Socket, Stop, Work};
 use crate::failure::Failure;
 
-/// The time between two looks at what a peer has acknowledged, while a call waits for it: for sockets
-/// that do not tell, bytes from before the first call, and messages for which the kernel had no memory.
+/// The time between two looks at the acknowledged bytes while a call waits for them: for sockets without notices, bytes
+/// from before the first call, and notices for which the kernel had no memory.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The calls that wait for acknowledgements of a socket.
 #[derive(Debug)]
 pub(super) struct Acknowledgements {
     pub(super) calls: Vec<Call>,
-    /// Some if the kernel tells of them.
+    /// Some if the kernel reports them.
     pub(super) notices: Option<Key>,
     /// Some exactly while a call waits.
     pub(super) look: Option<Key>,
 }
 
 impl Calls {
-    /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`); of a Unix socket
-    /// about those that it has read, and if it has left without reading all, those that it was known to have read.
-    /// 0 if the socket was closed.
+    /// Bytes of the sends on a socket that the peer has acknowledged (`SIOCOUTQ`). For a Unix socket these are roughly
+    /// the bytes that the peer has read. If the peer has left without reading all, they are the bytes that it was known
+    /// to have read. 0 if the socket was closed.
     ///
-    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it
-    /// has read them, so a file that is written then changes what the peer reads. What was sent from
-    /// memory is a copy.
+    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them,
+    /// so a write to the file then changes the bytes that the peer reads. Bytes that were sent from memory are a copy.
     #[must_use]
     pub fn acknowledged(&mut self, socket: Socket) -> u64 {
         let Some(lines) = self.sockets.get(socket.0) else { return 0 };
         let count = self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()));
-        // Looked at behind the count: the kernel drops what is queued after it has said that the peer leaves it unread.
+        // Asked after the count: the kernel drops the queued bytes after it has reported that the peer leaves them
+        // unread.
         let left = self.left(lines);
         let Some(lines) = self.sockets.get_mut(socket.0) else { return 0 };
         if left != Some(Left::Unread) {
@@ -51,7 +51,7 @@ impl Calls {
         }
     }
 
-    /// Bytes that have left on a socket.
+    /// The bytes that have left on a socket.
     fn sent(&self, lines: &Lines) -> u64 {
         let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
         let current = current.map_or(0, |one| match &one.work {
@@ -61,10 +61,10 @@ impl Calls {
         lines.sent + current
     }
 
-    /// Waits until the peer has acknowledged so many bytes of the sends on a socket, all of them counted
-    /// together: [`Outcome::Acknowledged`]. For TCP the kernel tells (`SO_TIMESTAMPING`), from the first such
-    /// call on, at the end of each piece that it has taken; else the socket is looked at 20 times a
-    /// second. It fails with [`Failure::Gone`] when the connection is gone before the peer has so many.
+    /// Waits until the peer has acknowledged so many bytes of all sends on a socket together:
+    /// [`Outcome::Acknowledged`]. For TCP the kernel reports it (`SO_TIMESTAMPING`), from the first such call on, at
+    /// the end of each piece that it has taken. Other sockets are looked at 20 times a second. The call fails with
+    /// [`Failure::Gone`] when the connection is gone before the peer has so many.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Calls {
         let is_over = match left {
             None => false,
             Some(Left::Ended | Left::Unread) => true,
-            // A peer that has ended its side, as we have ours, looks as if it had left, but may still read what is queued.
+            // When both sides have ended, the peer looks as if it had left, but may still read the queued bytes.
             Some(Left::Read) => acknowledged == sent,
         };
         let Self { sockets, calls, ring, .. } = self;

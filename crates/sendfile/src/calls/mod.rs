@@ -39,9 +39,9 @@ pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 /// Calls in flight at once, and completions that wait for [`Calls::wait`], together; further calls
 /// are refused with [`Full`]. Each takes at most 512 bytes beside what it was given, so all take 32 MiB.
 pub const CALLS_MAX: usize = 65_536;
-/// Bytes of memory that sends in flight keep alive; once there are as many, further sends are refused
-/// with [`Full`]. One call may exceed it by itself. It is four times the default memory of a
-/// [`Disk`], which is for files only.
+/// The limit of the bytes of memory that sends in flight keep alive; beyond it, further sends are refused with
+/// [`Full`]. One call may exceed it by itself. It is four times the default memory of a [`Disk`], which is for files
+/// only.
 pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!(size_of::<InFlight>() + size_of::<Send>() + size_of::<Done>() <= 512);
@@ -58,15 +58,14 @@ const NOTICE: Token = 5 << 56;
 const LOOK: Token = 6 << 56;
 const KIND: Token = 0xff << 56;
 
-/// One queue for all that a program waits for: sends, receives, files to be opened and watched,
-/// directories to be listed, connections, timers, signals, child processes, and every other operation of a
-/// [`Ring`].
+/// One queue for all events that a program waits for: sends, receives, files to be opened and watched, directories to
+/// be listed, connections, timers, signals, child processes, and every other operation of a [`Ring`].
 ///
 /// | call | on | completes with |
 /// |---|---|---|
 /// | [`send`](Self::send) memory and files | a [`Socket`] | [`Outcome::Sent`], once all has left |
 /// | [`receive_into`](Self::receive_into) memory | a [`Socket`] | [`Outcome::Received`] |
-/// | [`acknowledgement`](Self::acknowledgement) of what was sent | a [`Socket`] | [`Outcome::Acknowledged`] |
+/// | [`acknowledgement`](Self::acknowledgement) of sent bytes | a [`Socket`] | [`Outcome::Acknowledged`] |
 /// | [`accept`](Self::accept) connections | a listening [`Fd`] | [`Outcome::Accepted`], for each |
 /// | [`connect`](Self::connect) | an [`Address`](ring::Address) | [`Outcome::Connected`] |
 /// | [`open`](Self::open) a file to be sent | a directory's [`Fd`] | [`Outcome::Opened`] |
@@ -81,16 +80,15 @@ const KIND: Token = 0xff << 56;
 /// a connected socket's `Fd` becomes a [`Socket`] by [`adopt`](Self::adopt); from then on the queue closes it. A
 /// token is any number that the caller chooses; it comes back with each completion ([`Done`]).
 ///
-/// Only [`wait`](Self::wait) and [`wait_for`](Self::wait_for) sleep, and nothing sleeps on a disk: a send of a cold file
-/// holds up neither the thread nor another call. A send does at once what can be done at once, and goes on
-/// during `wait`, so call that again and again. Each call completes once, in no order beside that
-/// of its socket; [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file) and
-/// some operations complete several times ([`Done::more`]).
+/// Only [`wait`](Self::wait) and [`wait_for`](Self::wait_for) sleep, and nothing sleeps on a disk: a send of a cold
+/// file delays neither the thread nor another call. A send first does all that is possible at once, and goes on during
+/// `wait`, so call `wait` again and again. Each call completes once. The order of completions is fixed only among the
+/// calls of one socket. [`accept`](Self::accept), [`signal`](Self::signal), [`watch_file`](Self::watch_file) and some
+/// operations complete several times ([`Done::more`]).
 ///
-/// - Sends on one socket leave in the order of the calls, whatever their files cost to read. One
-///   that stops after some of its bytes have left takes all behind it with it ([`Stop::Broken`]),
-///   because the peer could not tell where the next begins. One that stops before that is as if it
-///   had never been made.
+/// - Sends on one socket leave in the order of the calls, however slowly their files are read. If a send stops after
+///   some of its bytes have left, all sends behind it fail, too ([`Stop::Broken`]), because the peer could not find the
+///   beginning of the next one. A send that stops before its first byte leaves no trace.
 /// - Receives on one socket are filled in the order of the calls.
 /// - A *blocking* socket is served in the same way, and stays blocking, but `sendfile(2)` would sleep
 ///   on it, so files are copied. Set `O_NONBLOCK` to spare the copy.
@@ -135,11 +133,11 @@ pub struct Calls {
     done: Vec<Done>,
     /// Completions of the ring; empty between two waits.
     batch: Vec<Completion>,
-    /// Bytes that sends in flight keep alive.
+    /// The bytes that sends in flight keep alive.
     memory: u64,
-    /// Files that take longer to be opened, listed or watched fail, if this is set.
+    /// If set, files that take longer to be opened, listed or watched fail.
     patience: Option<Duration>,
-    /// The last to be dropped, because it closes the descriptors of all others.
+    /// Dropped last, because the ring closes the descriptors of all others.
     ring: Ring,
 }
 
@@ -172,7 +170,7 @@ enum Work {
         entries_max: usize,
     },
     WatchFile(OnDisk),
-    /// One operation, whose completions are the call's.
+    /// One operation; its completions are the call's completions.
     Op {
         op: Key,
         kind: Kind,
@@ -183,7 +181,7 @@ enum Work {
 struct Send {
     socket: Socket,
     stream: Stream,
-    /// Bytes of [`Calls::memory`].
+    /// The bytes that it adds to [`Calls::memory`].
     memory: u64,
 }
 
@@ -201,9 +199,9 @@ struct Lines {
     is_broken: bool,
     /// True if it is among [`Calls::turns`].
     has_turn: bool,
-    /// Bytes of the sends that have ended.
+    /// The bytes of the sends that have ended.
     sent: u64,
-    /// Bytes that the peer had acknowledged when that was last looked at.
+    /// The bytes that the peer had acknowledged at the last look.
     acknowledged: u64,
     /// True once a receive has found that the peer of a Unix socket has left bytes unread; the kernel says it once.
     is_unread: bool,
@@ -212,13 +210,13 @@ struct Lines {
 }
 
 impl Calls {
-    /// Makes a queue over a ring, which it owns from now on. It chooses the tokens of the disk:
-    /// [`DiskConfig::token_base`] is not used. [`DiskConfig::patience`] is that of all calls: see
+    /// Makes a queue over a ring, which it owns from now on. It chooses the tokens of the disk, so
+    /// [`DiskConfig::token_base`] is not used. [`DiskConfig::patience`] holds for all calls: see
     /// [`set_patience`](Self::set_patience).
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     pub fn new(ring: Ring, config: DiskConfig) -> io::Result<Self> {
         Ok(Self {
             patience: config.patience,
@@ -233,13 +231,13 @@ impl Calls {
         })
     }
 
-    /// Gives disks another time from now on; `None` is no limit. A send of which one read takes longer fails with
-    /// [`Failure::Late`]. An [`open`](Self::open), a [`list`](Self::list) and a [`watch_file`](Self::watch_file) that
-    /// has not begun fail with [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut) if they were begun after this and take
-    /// longer, all their operations together. While a device does not answer, its further reads fail at once, but
-    /// for one in each such time.
+    /// Sets the patience with disks from now on; `None` is no limit. A send of which one read takes longer fails with
+    /// [`Failure::Late`]. An [`open`](Self::open), a [`list`](Self::list) or a [`watch_file`](Self::watch_file) that
+    /// has not begun fails with [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut) if all its operations together take
+    /// longer. Calls from before this keep their patience. While a device does not answer, its further reads fail at
+    /// once, except one in each such time.
     ///
-    /// An operation that is late cannot be taken back: it keeps one of the places of its device until that answers.
+    /// A late operation cannot be cancelled: it keeps a slot of its device until the device answers.
     pub const fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;
         self.disk.set_patience(patience);
@@ -263,7 +261,7 @@ impl Calls {
         self.calls.len() + self.done.len()
     }
 
-    /// Returns whether a completion of this call will come or waits for [`wait`](Self::wait).
+    /// Returns whether a completion of this call will come, or waits for [`wait`](Self::wait).
     #[must_use]
     pub fn is_pending(&self, call: Call) -> bool {
         self.calls.get(call.0).is_some() || self.done.iter().any(|one| one.call == call)
@@ -332,18 +330,17 @@ impl Calls {
         }
     }
 
-    /// Sends parts in their order, as one call: [`Outcome::Sent`] when the kernel has taken all. What
-    /// can leave now leaves before this returns. Files of calls behind the first of a socket are not read
-    /// ahead.
+    /// Sends parts in their order, as one call: [`Outcome::Sent`] when the kernel has taken all. Bytes that can leave
+    /// now leave before this returns. Only the first call of a socket prefetches its files.
     ///
-    /// Memory is copied into the kernel (`send(2)`). `IORING_OP_SEND_ZC` would spare the copy where a
-    /// network card reads the memory. To a receiver on the same machine, over loopback or over a veth pair
-    /// between two network namespaces, the kernel copies all the same: on Linux 6.18 each of its
-    /// notifications said so (`IORING_NOTIF_USAGE_ZC_COPIED`). CPU seconds of the sender per GiB, plain and
-    /// zero-copy, medians of three rounds: loopback 0.20 and 0.21 with sends of 64 KiB, 0.15 and 0.15 with
-    /// 256 KiB, 0.14 and 0.14 with 1 MiB; veth 0.22 and 0.21, 0.33 and 0.32, 0.17 and 0.14. The last
-    /// moves the copy to the receiver's side: the whole machine used 1.1 and 2.0. Registered memory
-    /// (`IORING_RECVSEND_FIXED_BUF`) changed nothing beyond the noise. So there is no such send here.
+    /// Memory is copied into the kernel (`send(2)`). `IORING_OP_SEND_ZC` would avoid the copy where a network card
+    /// reads the memory. To a receiver on the same machine, over loopback or over a veth pair between two network
+    /// namespaces, the kernel still copies: on Linux 6.18 each of its notifications said so
+    /// (`IORING_NOTIF_USAGE_ZC_COPIED`). CPU seconds of the sender per GiB, plain and zero-copy, medians of three
+    /// rounds: loopback 0.20 and 0.21 with sends of 64 KiB, 0.15 and 0.15 with 256 KiB, 0.14 and 0.14 with 1 MiB; veth
+    /// 0.22 and 0.21, 0.33 and 0.32, 0.17 and 0.14. The last pair moves the copy to the receiver's side: the whole
+    /// machine used 1.1 and 2.0. Registered memory (`IORING_RECVSEND_FIXED_BUF`) changed nothing beyond the noise. So
+    /// this crate has no such send.
     ///
     /// # Errors
     ///
@@ -457,18 +454,19 @@ impl Calls {
         Ok(())
     }
 
-    /// Does the same until this call has completed, or one that completes several times has done so once more. The
-    /// completions of other calls stay for [`wait`](Self::wait). `None` means that the time came first, or that the call
-    /// is not [pending](Self::is_pending).
+    /// As [`wait`](Self::wait), until this call has completed; for a call that completes several times, until its next
+    /// completion. The completions of other calls stay for `wait`. `None` means that the time came first, or that the
+    /// call is not [pending](Self::is_pending).
     ///
-    /// A program that has nothing else to do can make a call and wait for it, as with `sendfile(2)` on a blocking
-    /// socket. A disk that a send waits for does not hold up the other calls meanwhile.
+    /// A program without other work can make a call and wait for it, as with `sendfile(2)` on a blocking socket. A disk
+    /// that a send waits for does not delay the other calls meanwhile.
     ///
-    /// Completions of an accept in flight are not bounded meanwhile, and each holds a socket: cancel it before a long wait.
+    /// The completions of an accept in flight have no limit meanwhile, and each holds a socket: cancel it before a long
+    /// wait.
     ///
     /// # Errors
     ///
-    /// Those of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn wait_for(&mut self, call: Call, until: Option<Time>) -> io::Result<Option<Done>> {
         if !self.is_pending(call) {
             return Ok(None);
@@ -554,7 +552,7 @@ impl Calls {
     fn handle_read(&mut self, completion: Completion) {
         // A read of a call that has ended only gives back its buffer.
         let mut next = self.disk.handle(&mut self.ring, completion);
-        // They are for an operator, who is not told here.
+        // These reports are for an operator, and calls have none.
         while self.disk.next_silence().is_some() {}
         while let Some(read) = next.take().or_else(|| self.disk.next_late()) {
             let call = Key::from_bits(read.owner.connection);
@@ -620,7 +618,7 @@ impl Calls {
         }
     }
 
-    /// Completes a send. One that stopped after a part of it had left breaks its socket.
+    /// Completes a send. A send that stopped after a part of it had left breaks its socket.
     fn end_send(&mut self, call: Call, end: Result<(), Stop>) {
         let Some(InFlight { token, work: Work::Send(send) }) = self.calls.remove(call.0) else {
             unreachable!("only sends end here")
@@ -634,7 +632,7 @@ impl Calls {
         lines.sent += bytes;
         if end.is_err() && bytes > 0 {
             lines.is_broken = true;
-            // Nothing of these has left, so they break nothing more.
+            // Nothing of these sends has left, so they break nothing more.
             for behind in core::mem::take(&mut lines.sends) {
                 self.end_send(behind, Err(Stop::Broken));
             }

@@ -9,7 +9,7 @@ use ring::{Address, Completion, Event, Fd, FileKind, Key, Op, OpenHow, Ring, Tim
 use super::{CALL, Call, Calls, Full, InFlight, Outcome, Work};
 use crate::file::File;
 
-/// What is told of a call that is one operation.
+/// The outcome that is reported for a call of one operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Accept,
@@ -176,8 +176,8 @@ impl Calls {
         Call(calls.insert_with(submit))
     }
 
-    /// Completes a call for a file whose operation has not ended, which ends without an owner. The disk may keep
-    /// it, but it refers to nothing of the caller's. There are no more of these than places in the ring's lines.
+    /// Completes a call for a file although its operation goes on, without an owner. The disk may keep the operation,
+    /// but it refers to no memory of the caller. The slots of the ring limit the number of such operations.
     pub(super) fn end_on_disk(&mut self, call: Call, error: io::Error) {
         let Some(InFlight { token, work }) = self.calls.remove(call.0) else {
             unreachable!("a call ends once")
@@ -195,7 +195,7 @@ impl Calls {
 
     pub(super) fn handle_op(&mut self, call: Call, completion: Completion) {
         let Completion { key, result, more, .. } = completion;
-        // Of a call that has ended: what it brings is given back.
+        // The call has ended: the result of its operation is given back.
         let Some(InFlight { token, work }) = self.calls.get_mut(call.0) else { return };
         let token = *token;
         if let Some(on_disk) = work.on_disk() {
@@ -282,7 +282,7 @@ impl OnDisk {
 }
 
 impl Work {
-    /// The operation of a call that may wait for a disk, without those of sends.
+    /// The operation of a call that may wait for a disk; None for sends.
     const fn on_disk(&mut self) -> Option<&mut OnDisk> {
         match self {
             Self::Open { op, .. } | Self::List { op, .. } | Self::WatchFile(op) => Some(op),

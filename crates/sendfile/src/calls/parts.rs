@@ -53,9 +53,9 @@ impl Socket {
 /// A part of what one call sends.
 #[derive(Debug)]
 pub enum Part {
-    /// Bytes made for this call.
+    /// Bytes that were made for this call.
     Bytes(Vec<u8>),
-    /// Bytes that stay where they are until the call completes.
+    /// Bytes that never move.
     Static(&'static [u8]),
     /// A range of a buffer that several calls send.
     Shared(Shared, Range<usize>),
@@ -84,7 +84,7 @@ pub enum Room {
 }
 
 impl Room {
-    /// All of the memory. The bytes behind those received are as they were.
+    /// All of the memory. The bytes behind the received ones are unchanged.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -124,7 +124,7 @@ pub struct Done {
 pub enum Outcome {
     /// Of [`Calls::send`](crate::Calls::send).
     Sent {
-        /// Bytes that the kernel has taken: all unless `end` is an error, and then the first ones.
+        /// The bytes that the kernel has taken: all unless `end` is an error, and then the first ones.
         bytes: u64,
         /// Why there are no more.
         end: Result<(), Stop>,
@@ -133,7 +133,7 @@ pub enum Outcome {
     Received {
         /// The memory.
         room: Room,
-        /// Bytes received into the front of it; 0 means that the peer will send no more.
+        /// The bytes received into the front of it; 0 means that the peer will send no more.
         end: Result<usize, Stop>,
     },
     /// Of [`Calls::acknowledgement`](crate::Calls::acknowledgement): the bytes that the peer has
@@ -142,13 +142,13 @@ pub enum Outcome {
     /// Of [`Calls::accept`](crate::Calls::accept): a connection, or why there will be none.
     Accepted(io::Result<Socket>),
     /// Of [`Calls::open`](crate::Calls::open): a regular file, and its attributes when it was opened.
-    /// `IsADirectory` and `InvalidInput` (a FIFO, a socket, a device) are the errors of things that cannot be
+    /// `IsADirectory` and `InvalidInput` (a FIFO, a socket, a device) are the errors of files that cannot be
     /// sent.
     Opened(io::Result<(Rc<File>, Box<Stat>)>),
     /// Of [`Calls::list`](crate::Calls::list): the entries of a directory.
     Listed(io::Result<Box<Listing>>),
     /// Of [`Calls::watch_file`](crate::Calls::watch_file), once: changes are reported from now on. So a program
-    /// that reads the file after this misses no change.
+    /// that reads the file after this event misses no change.
     Watching,
     /// Of [`Calls::watch_file`](crate::Calls::watch_file): the file may have changed, or why no more changes
     /// will be reported. Several changes that come at once may be one.
@@ -159,8 +159,8 @@ pub enum Outcome {
     Timer(io::Result<()>),
     /// Of [`Calls::signal`](crate::Calls::signal): a signal, or why there will be none.
     Signal(io::Result<Signal>),
-    /// Of [`Calls::child`](crate::Calls::child): the child has ended with this status, or why that will not be
-    /// known.
+    /// Of [`Calls::child`](crate::Calls::child): the child has ended with this status, or the reason why its
+    /// status cannot be known.
     Exited(io::Result<ExitStatus>),
     /// Of [`Calls::submit`](crate::Calls::submit).
     Event(io::Result<Event>),
@@ -176,6 +176,6 @@ pub enum Stop {
     Broken,
     /// The socket was closed, or its name is not of this queue.
     Closed,
-    /// It could not go on. After [`Failure::Gone`] close the socket.
+    /// The send could not go on. After [`Failure::Gone`] close the socket.
     Failed(Failure),
 }

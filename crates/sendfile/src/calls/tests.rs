@@ -65,7 +65,7 @@ impl Test {
         let ring = Ring::simulated(&world);
         let listener = ring.sim_listener(&world);
         let root = ring.sim_root(&world);
-        // As few buffers and pipes as there may be, so that sends have to wait in line.
+        // As few buffers and pipes as possible, so that sends have to wait in queues.
         let (memory_bytes, pipes) = (1 << 20, [0, 2, 64][random.below(3)]);
         let config = DiskConfig { memory_bytes, pipes, ..DiskConfig::default() };
         let mut calls = Calls::new(ring, config).unwrap();
@@ -245,7 +245,7 @@ impl Test {
                 }
             }
         }
-        // What has left is on its way for a while; a packet that is not full is held back 200 ms.
+        // The bytes that have left take a while to arrive; a packet that is not full is held back 200 ms.
         let until = self.calls.ring().now() + Duration::from_secs(5);
         while self.calls.ring().now() < until {
             self.wait(Some(until));
@@ -370,7 +370,7 @@ struct Hung {
     socket: Socket,
     peer: Peer,
     files: Vec<Rc<File>>,
-    /// The last to be dropped: its ring closes the descriptors of the others.
+    /// Dropped last: its ring closes the descriptors of the others.
     calls: Calls,
 }
 
@@ -461,7 +461,7 @@ fn calls_on_a_disk_that_hangs_end_when_their_time_is_over() {
         let Outcome::Sent { bytes: 0, end } = outcome else { panic!("{outcome:?}") };
         assert_eq!(end, Err(Stop::Failed(Failure::Late)));
         assert!((PATIENCE..PATIENCE + Duration::from_secs(2)).contains(&after), "{after:?}");
-        // It stands behind the other on its socket, and nothing of that has left.
+        // This send waits behind the other on its socket, and nothing of it has left.
         let (_, outcome) = ends.remove(&fast).unwrap();
         assert!(matches!(outcome, Outcome::Sent { bytes: 300_000, end: Ok(()) }), "{outcome:?}");
         for call in others {

@@ -14,29 +14,29 @@ use ring::{Completion, Event, Fd, Key, Op, Ring, Stat, Token};
 
 use crate::file::File;
 
-/// The unit in which file systems give space: a page. Those with larger blocks have one block more.
+/// The unit in which file systems allocate: a page. File systems with larger blocks use one block more.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A file of which at most so many bytes are on the disk.
+/// A file of which at most a fixed number of bytes are on the disk.
 ///
 /// Open it with `O_TMPFILE | O_RDWR | O_APPEND` ([`Op::Open`]). Then [`write`](Self::write), give each
-/// completion to [`handle`](Self::handle), and promise the range that it returns
-/// ([`Stream::push_file`](crate::Stream::push_file)) with [`Caching::Always`](crate::Caching): what was
-/// released leaves the page cache with the file. A range is released when its [`File`] is dropped, which
-/// streams do. Call [`reclaim`](Self::reclaim) now and then.
+/// completion to [`handle`](Self::handle), and promise the range that `handle` returns
+/// ([`Stream::push_file`](crate::Stream::push_file)). Use [`Caching::Always`](crate::Caching), because
+/// released bytes leave the page cache with the file. A range is released when its [`File`] is dropped,
+/// which streams do. Call [`reclaim`](Self::reclaim) from time to time.
 #[derive(Debug)]
 pub struct CyclicFile {
     fd: Fd,
     stat: Stat,
     size: u64,
     token: Token,
-    /// Bytes that were written since the file was made.
+    /// The bytes that were written since the file was made.
     written: u64,
     /// The write in flight, and its bytes.
     writing: Option<(Key, u64)>,
-    /// What was written and not found to be released, in order.
+    /// Written ranges that were not yet found to be released, in order.
     ranges: VecDeque<Written>,
-    /// Position up to which all was found to be released.
+    /// The position up to which all was found to be released.
     released: u64,
     /// Position of the first byte on the disk; at a block.
     punched: u64,
@@ -51,7 +51,7 @@ struct Written {
 }
 
 impl CyclicFile {
-    /// Takes an empty file and what `statx(2)` says of it. Of `size` whole blocks are used. Its
+    /// Takes an empty file and its attributes from `statx(2)`. Of `size` whole blocks are used. Its
     /// operations carry `token`.
     #[must_use]
     pub const fn new(fd: Fd, stat: Stat, size: u64, token: Token) -> Self {
@@ -69,7 +69,7 @@ impl CyclicFile {
         }
     }
 
-    /// Bytes that may be written now; 0 while a write is in flight.
+    /// The bytes that may be written now; 0 while a write is in flight.
     #[must_use]
     pub const fn room(&self) -> u64 {
         if self.writing.is_some() {
@@ -78,14 +78,14 @@ impl CyclicFile {
         self.size.saturating_sub(self.written - self.punched)
     }
 
-    /// Bytes on the disk, those of a write in flight included.
+    /// The bytes on the disk, with those of a write in flight.
     #[must_use]
     pub const fn used(&self) -> u64 {
         let writing = if let Some((_, bytes)) = self.writing { bytes } else { 0 };
         self.written + writing - self.punched
     }
 
-    /// Returns whether an operation is in flight: the token must stay valid until it has ended.
+    /// Returns whether an operation is in flight: the token must stay valid until the operation has ended.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.writing.is_some() || self.punching.is_some()
@@ -105,17 +105,18 @@ impl CyclicFile {
     fn submit(&mut self, ring: &mut Ring, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
         let op = Op::Write { file: self.fd.clone(), bytes };
-        // The device may not answer, and must not occupy the places of the others.
+        // The device may not answer, and must not occupy the slots of the others.
         self.writing = Some((ring.submit_to(self.fd.device(), op, self.token), len));
     }
 
-    /// Takes the completion of an operation. Returns what has been written, if something has: a file and the
-    /// range in it.
+    /// Takes the completion of an operation. If something was written, returns a file and the written range
+    /// in it.
     ///
     /// # Errors
     ///
-    /// Those of `write(2)` (`ENOSPC`: the disk is full) and `fallocate(2)` (`EOPNOTSUPP`: the file system
-    /// cannot make holes). What was written before can still be sent; nothing more can be written.
+    /// The errors of `write(2)` (`ENOSPC`: the disk is full) and `fallocate(2)` (`EOPNOTSUPP`: the file
+    /// system cannot make holes). Bytes that were written before can still be sent; nothing more can be
+    /// written.
     pub fn handle(
         &mut self,
         ring: &mut Ring,

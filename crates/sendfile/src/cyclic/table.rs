@@ -28,7 +28,7 @@ pub(super) trait Extent: Sized {
 #[derive(Debug)]
 pub(super) struct Table<E> {
     size: u64,
-    /// Bytes that have been filled since the buffer began: the position of the next partition.
+    /// The bytes that have been filled since the buffer began: the position of the next partition.
     filled: u64,
     /// The partitions whose memory is not free, in order. The first is in use.
     partitions: VecDeque<Partition<E>>,
@@ -38,8 +38,8 @@ pub(super) struct Table<E> {
 
 #[derive(Debug)]
 struct Partition<E> {
-    /// The number of bytes that were filled before it. It names the partition, and is its version:
-    /// the same memory has another position when it is filled again.
+    /// The number of bytes that were filled before it. It names the partition, and is its version: when
+    /// the same memory is filled again, it has another position.
     at: u64,
     /// Some once it has been released.
     released: Option<E>,
@@ -55,7 +55,7 @@ impl<E: Extent> Table<E> {
         self.size
     }
 
-    /// Bytes of memory that is not in use: the room, and what follows it.
+    /// The bytes of memory that are not in use: the room, and the free bytes behind it.
     pub(super) fn free(&self) -> u64 {
         self.size - self.partitions.front().map_or(0, |first| self.filled - first.at)
     }
@@ -138,7 +138,7 @@ impl<E: Extent> Table<E> {
         whole
     }
 
-    /// Panics unless every byte has one place: in use, released, free, or in the room.
+    /// Panics unless every byte is in exactly one state: in use, released, free, or in the room.
     pub(super) fn check(&self, room: &E) {
         let first = self.partitions.front();
         assert!(first.is_none_or(|first| first.released.is_none()), "released and not free");

@@ -34,7 +34,7 @@ fn no_byte_is_overwritten_while_a_part_has_it() {
         let mut random = Random::new(seed);
         let pool = CyclicPool::new(2 * SIZE as u64, SIZE as u64);
         let mut buffer = pool.take(SIZE).unwrap();
-        // Bytes that were received, and of those the ones that were taken.
+        // The number of received bytes, and how many of them were taken.
         let (mut received, mut taken) = (0, 0);
         let mut sent = Vec::<Sent>::new();
         for _ in 0..random.below(400) {
@@ -71,7 +71,7 @@ fn no_byte_is_overwritten_while_a_part_has_it() {
                 // Released in order, or in any order.
                 8..=9 if !sent.is_empty() => drop(sent.remove(0)),
                 10 if !sent.is_empty() => drop(sent.remove(random.below(sent.len()))),
-                // The stream ends; what is being sent stays.
+                // The stream ends; bytes that are being sent stay.
                 11 if random.one_in(30) => {
                     buffer = pool.take(SIZE).unwrap_or_else(|| {
                         sent.clear();

@@ -12,7 +12,7 @@ use crate::line::Owner;
 /// Streams that hold buffers or pipes and wait for their peers, each at most once.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// Their order is that of the times from which on they may be named, then that in which they began.
+    /// Ordered by the time from which on they may be named, then by their beginning.
     all: RefCell<BTreeMap<(Time, u64), Owner>>,
     next: Cell<u64>,
 }
@@ -50,8 +50,8 @@ impl Drop for Holding {
 
 impl Disk {
     /// The stream that has held buffers or pipes for the longest time while it waits for its peer. Have it
-    /// [`reclaim`](crate::Stream::reclaim). It is not named again before it holds others or its transport is blocked
-    /// anew, or before [`HOLD_MAX`](crate::HOLD_MAX) if its peer has yet to acknowledge what they hold.
+    /// [`reclaim`](crate::Stream::reclaim). It is named again only when it holds others or its transport is blocked
+    /// anew. If its peer has yet to acknowledge them, it is not named again before [`HOLD_MAX`](crate::HOLD_MAX).
     pub fn next_holder(&mut self, now: Time) -> Option<Owner> {
         let mut all = self.holders.all.borrow_mut();
         let first = all.first_entry().filter(|first| first.key().0 <= now)?;

@@ -66,7 +66,7 @@ pub(crate) struct ReadRequest<'a> {
     pub(crate) file: &'a Rc<File>,
     /// The position in the file.
     pub(crate) offset: u64,
-    /// Bytes; the read may ask for fewer.
+    /// The length in bytes; the read may ask for fewer.
     pub(crate) len: u64,
     pub(crate) policy: Policy,
     pub(crate) wait: Wait,
@@ -86,7 +86,7 @@ pub(crate) struct ReadRequest<'a> {
 /// A read that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
-    /// Bytes asked for.
+    /// The bytes asked for.
     pub(crate) len: u64,
     /// True if the next read of the same range should wait for the end of this one: to the kernel's
     /// readahead, where it is used, two reads at once look like a file read at random.
@@ -106,8 +106,8 @@ pub(super) enum How {
     Drop,
     /// Past the page cache into a buffer.
     Direct,
-    /// As `Keep`, and the pages are dropped after the read. Those that others have brought would be
-    /// dropped, too, so it is not used where there are any.
+    /// As `Keep`, and the pages are dropped after the read. The drop would include pages that others
+    /// have brought, so it is not used if there are any.
     Discard,
 }
 
@@ -119,7 +119,7 @@ pub struct ReadDone {
     pub(crate) at: u64,
     pub(crate) file: Rc<File>,
     pub(crate) offset: u64,
-    /// Bytes asked for.
+    /// The bytes asked for.
     pub(crate) len: u64,
     pub(crate) policy: Policy,
     pub(crate) result: io::Result<Data>,
@@ -134,7 +134,7 @@ pub(crate) enum Data {
     Buffer(Buffer),
     /// Pages of the page cache.
     Pipe(Pipe),
-    /// Nothing yet: the file system cannot read in this way, but knows another. Read again.
+    /// Nothing yet: the file system cannot read in this way, but in another. Read again.
     Nothing,
 }
 

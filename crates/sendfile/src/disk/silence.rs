@@ -13,7 +13,7 @@ use crate::transport::Takes;
 /// The streams that may try a device whose reads do not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tries {
-    /// In each patience one stream tries the device. This one may be it, and does not fail at once then.
+    /// In each patience one stream tries the device. This stream may be the one, and then does not fail at once.
     InTurn,
     /// This stream never tries the device.
     Never,
@@ -28,23 +28,22 @@ impl Disk {
         })
     }
 
-    /// Returns whether the reads of a device do not end, also if one may try it now.
+    /// Returns whether the reads of a device do not end, even if a read may try it now.
     fn is_silent(&self, device: Device) -> bool {
         let is_long = |patience| self.reads.silence(device, self.now) >= patience;
         self.config.patience.is_some_and(is_long) || self.devices.is_silent(device)
     }
 
-    /// Returns whether there may be a device whose reads do not end, so that it is worth to ask
-    /// [`would_fail`](Self::would_fail).
+    /// Returns whether the reads of some device may not end, so that [`would_fail`](Self::would_fail) is worth asking.
     #[must_use]
     #[inline]
     pub fn may_refuse(&self) -> bool {
         self.lates > 0 || self.devices.any_is_silent()
     }
 
-    /// Returns whether a stream that began with this range of a file would fail before its first byte: the reads of the
-    /// device do not end, and what the range begins with is not resident, or a transport that takes memory only would
-    /// have it read. Ask before the head of a response is promised.
+    /// Returns whether a stream that began with this range of a file would fail before its first byte. It would if the
+    /// reads of the device do not end and the first byte has to be read: it is not resident, or the transport takes
+    /// memory only. Ask before the head of a response is promised.
     ///
     /// # Panics
     ///
@@ -73,7 +72,7 @@ impl Disk {
         takes == Takes::Memory || file.resident(ring, range.start, len, self.now, true) == 0
     }
 
-    /// The next device whose reads have stopped to end, or end again, to be told to the operator. Call it after
+    /// The next device whose reads have stopped ending, or end again, for a report to the operator. Call it after
     /// [`handle`](Self::handle).
     pub fn next_silence(&mut self) -> Option<Silence> {
         self.silences.pop_front()
@@ -130,5 +129,5 @@ impl Disk {
     }
 }
 
-/// The interval at which late reads are looked for while streams stand in line.
+/// The interval at which late reads are looked for while streams wait.
 const LOOK: Duration = Duration::from_secs(1);

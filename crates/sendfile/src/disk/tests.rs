@@ -165,7 +165,7 @@ fn disks_try_a_device_together_whose_reads_do_not_end() {
             assert!(worker.would_fail(3, Takes::Files) && worker.fails(3));
         }
     }
-    // What the response begins with is resident.
+    // The first bytes of the response are resident.
     assert!(!other.would_fail(0, Takes::Files) && other.would_fail(0, Takes::Memory));
     assert_eq!(other.pass(at(61)), []);
     assert!(one.would_fail(3, Takes::Files));
@@ -174,7 +174,7 @@ fn disks_try_a_device_together_whose_reads_do_not_end() {
     assert!(!one.would_fail_if(Tries::Never, 0, Takes::Files));
     assert!(!one.would_fail(3, Takes::Files) && !one.fails(3));
     assert!(other.would_fail(3, Takes::Files));
-    // The first read that ends tells all.
+    // The first read that ends shows it to all.
     world.release(device);
     assert_eq!(one.pass(at(64)), [Silence::Ended(silent)]);
     assert!(!one.would_fail(4, Takes::Files) && !one.fails(4));

@@ -9,8 +9,8 @@ use crate::file::File;
 use crate::line::{Owner, Wait};
 
 impl Disk {
-    /// The next stream in line, if there is room for a read of it. Pump it; if it wants more it
-    /// goes to the end of the line.
+    /// Takes the next stream out of the queue, if there is room for a read of it. Pump it; if it wants more it
+    /// goes to the end of the queue.
     #[inline]
     pub fn next_waiting(&mut self) -> Option<Owner> {
         if self.line.is_empty() || !self.has_room() {
@@ -22,14 +22,14 @@ impl Disk {
         Some(owner)
     }
 
-    /// The first stream in line whose device may be read from. One whose reads do not end has used up its
-    /// share; the streams of others pass its own.
+    /// The first stream in the queue whose device may be read from. A device whose reads do not end has used up
+    /// its share; the streams of other devices pass its streams.
     pub(super) fn first_waiting(&self) -> Option<Owner> {
         self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
     }
 
-    /// Returns whether a stream comes before all others that wait for a read and could begin one now, so that one
-    /// which goes on does not keep its place until its end.
+    /// Returns whether a stream comes before all waiting streams that could begin a read now. So a stream that
+    /// goes on does not keep its turn until its end.
     pub(super) fn has_turn_now(&mut self, owner: Owner, wait: Wait) -> bool {
         self.line.is_empty()
             || self.turn.take_if(|turn| *turn == owner).is_some()
@@ -38,7 +38,7 @@ impl Disk {
             })
     }
 
-    /// Returns whether a read may begin on a device. Its pace is for streams that go on.
+    /// Returns whether a read may begin on a device. Only streams that go on wait for its pace.
     pub(super) fn may_begin(&self, device: Device, wait: Wait) -> bool {
         self.reads.may_begin(device, self.now) && (wait == Wait::First || self.may_go_on(device))
     }
@@ -49,13 +49,13 @@ impl Disk {
             && self.devices.opens_at(device, self.now).is_none()
     }
 
-    /// Bytes of the next read of a stream that goes on.
+    /// The bytes of the next read of a stream that goes on.
     pub(crate) fn chunk(&self, file: &File) -> u64 {
         let pace = self.paces.get(&file.device());
         pace.map_or(pace::CHUNK_MIN, Pace::chunk)
     }
 
-    /// Returns whether a stream stands in line and there is room for a read of it.
+    /// Returns whether a stream waits and there is room for a read of it.
     #[must_use]
     pub fn has_turn(&self) -> bool {
         !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
@@ -71,7 +71,7 @@ impl Disk {
         self.await_pauses(ring);
     }
 
-    /// Sees to it that streams in line are asked again when the pauses of their devices end.
+    /// Sets a timer for the end of a device's pause, so that waiting streams are asked again.
     pub(super) fn await_pauses(&mut self, ring: &mut Ring) {
         let opens_at = |device| self.devices.opens_at(device, self.now);
         let Some(at) = self.line.going_on().filter_map(opens_at).min() else { return };

@@ -122,7 +122,7 @@ fn what_was_popular_is_forgotten() {
             all + keys.clone().filter(|key| popularity.request(*key, MIB)).count()
         })
     };
-    // Twice as much as fits; the second half takes the place of the first.
+    // Twice as much as fits; the second half displaces the first.
     ask(0..50);
     assert!(popularity.request(1, MIB));
     ask(100..150);
@@ -148,8 +148,8 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
     for word in words.map(|word| word.load(Relaxed)) {
         assert!(word.to_ne_bytes().iter().all(|count| usize::from(*count) < COUNT_MAX + 8));
     }
-    // Two requests counted as one leave a sum too great, by how much depends on the turns of the threads. It is
-    // forgotten with the counts, and so is much more than that.
+    // Two requests counted as one leave the sum too great, by an amount that depends on the timing of the
+    // threads. Halving the counts removes it, and removes much more than that.
     popularity.bytes_by_count[COUNT_MAX].fetch_add(1000 * MIB, Relaxed);
     let mut random = Random(4);
     for _ in 0..200_000 {
