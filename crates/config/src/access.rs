@@ -29,9 +29,9 @@ pub struct Access {
 /// Clients, or proxies that are believed when they name their clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peers {
-    /// Those with an address in this range.
+    /// Clients with an address in this range.
     Prefix(Prefix),
-    /// Those that connect to a Unix socket: `unix`.
+    /// Clients on a Unix socket: `unix`.
     Unix,
 }
 
@@ -91,7 +91,7 @@ impl Access {
 }
 
 impl Permitted {
-    /// Returns whether a client is permitted. One on a Unix socket has no address.
+    /// Returns whether a client is permitted. A client on a Unix socket has no address.
     #[must_use]
     pub fn contains(&self, client: Option<IpAddr>) -> bool {
         client.map_or(self.unix, |address| self.addresses.contains(address))
@@ -102,7 +102,8 @@ impl Permitted {
 /// network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSet {
-    /// Alternately the first address of a range that is in the set and the first one behind it, in order.
+    /// In order and by turns: the first address of a range that is in the set, and the first address behind that
+    /// range.
     boundaries: Box<[u128]>,
 }
 
@@ -114,8 +115,8 @@ impl AddressSet {
         self.boundaries.partition_point(|boundary| *boundary <= address) % 2 == 1
     }
 
-    /// Makes the set of the addresses whose longest prefix says `true`; `rest` is for those in no
-    /// prefix. Of the same prefix twice, `false` counts.
+    /// Makes the set of the addresses whose longest prefix says `true`; `rest` is for addresses without a prefix. If a
+    /// prefix comes twice, `false` counts.
     fn of_prefixes(rest: bool, mut prefixes: Vec<(Prefix, bool)>) -> Self {
         // A prefix comes behind those that contain it, and false before true.
         prefixes.sort_unstable();

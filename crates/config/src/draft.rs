@@ -13,9 +13,9 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) server: Server,
-    /// The place of `[server]`.
+    /// The position of `[server]`.
     pub(super) server_place: Option<Span>,
-    /// The places of the things that it names.
+    /// The positions of the things that it names.
     pub(super) server_things: Vec<(Thing, Span)>,
     pub(super) sites: Vec<SiteDraft>,
     /// The files to read, too.
@@ -29,7 +29,7 @@ pub(super) struct SiteDraft {
     pub(super) name: Option<String>,
     pub(super) listen: Vec<(Listen, Span)>,
     pub(super) hosts: Vec<(String, Span)>,
-    /// The place at which it is said to be a default site.
+    /// The position of the key that makes it a default site.
     pub(super) default: Option<Span>,
     pub(super) log: Log,
     pub(super) log_place: Span,
@@ -57,9 +57,9 @@ pub(super) struct RouteDraft {
     /// The application that runs its scripts; alone, or beside files.
     pub(super) fastcgi: Option<(Fastcgi, Span)>,
     pub(super) shared: Shared,
-    /// The keys among these that it does not have from its site, and their places.
+    /// The keys among these that it does not inherit from its site, and their positions.
     pub(super) own: Vec<(&'static str, Span)>,
-    /// True if it has keys that are unknown. They may have been meant as its action.
+    /// True if it has unknown keys. Their author may have meant its action.
     pub(super) has_unknown: bool,
 }
 
@@ -86,27 +86,27 @@ pub enum Thing {
     Interface(String),
 }
 
-/// The keys that a route has from its site, unless it has its own. A route begins with a copy of that of its
-/// site, which its own keys change.
+/// The keys that a route inherits from its site, unless it has its own. A route begins with a copy of its
+/// site's values, which its own keys change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared {
     pub(super) access: Access,
     pub(super) limits: Limits,
-    /// The place of the rate among them.
+    /// The position of the rate among them.
     pub(super) rate_place: Option<Span>,
     pub(super) headers: Vec<HeaderRule>,
-    /// Pages, and the places at which they are named.
+    /// Pages, and the positions at which they are named.
     pub(super) errors: BTreeMap<u16, (String, Span)>,
     pub(super) server_timing: bool,
     pub(super) half_close: bool,
     pub(super) max_body: Option<u64>,
-    /// The place at which that is said.
+    /// The position of `max-body`.
     pub(super) max_body_place: Option<Span>,
     pub(super) request_headers: Vec<RequestHeader>,
-    /// The place at which these are named.
+    /// The position of these.
     pub(super) request_headers_place: Option<Span>,
     pub(super) files: FileRules,
-    /// The place at which the fallback of files is named.
+    /// The position of the fallback of files.
     pub(super) fallback_place: Option<Span>,
     pub(super) gateway: GatewayRules,
 }
@@ -125,7 +125,7 @@ impl Draft {
 }
 
 impl RouteDraft {
-    /// The place of a key that it has not from its site.
+    /// The position of a key that it does not inherit from its site.
     pub(super) fn place_of(&self, key: &str) -> Option<Span> {
         self.own.iter().find(|(own, _)| *own == key).map(|(_, place)| *place)
     }

@@ -16,7 +16,7 @@ use crate::errno::words;
 
 /// Files that are read, with those that they include.
 const FILES_MAX: usize = 16_384;
-/// Bytes of all of them together.
+/// The maximum of bytes of all files together.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Files that include each other in a row.
 const DEPTH_MAX: usize = 8;
@@ -29,7 +29,7 @@ pub trait Environment {
     /// The number of workers, unless a file says it.
     fn threads(&self) -> usize;
 
-    /// Returns the one path by which a file is known that has several, or the path itself.
+    /// Returns the canonical path of a file that has several paths, or the path itself.
     fn canonical(&mut self, path: &Path) -> PathBuf;
 
     /// Returns the bytes of a file.
@@ -69,7 +69,7 @@ impl Loaded {
         Self { config, warnings, digest: None, sources, places }
     }
 
-    /// Makes an error about a thing, with the place that names it first.
+    /// Makes an error about a thing, at the first position that names it.
     #[must_use]
     pub fn error(&self, thing: &Thing, text: &str) -> Message {
         Message::error(self.places.get(thing).copied(), text, &self.sources)
@@ -134,7 +134,7 @@ enum IncludeState {
 }
 
 impl Loader<'_> {
-    /// Reads a file, which was named at `place`, `depth` files below the first one.
+    /// Reads a file that was named at `place`, `depth` files below the first one.
     fn load(&mut self, path: &Path, place: Option<Span>, depth: usize) {
         let shown = path.display();
         let absolute: PathBuf =

@@ -168,7 +168,7 @@ impl Default for Server {
     }
 }
 
-/// A site: what is served to requests for some hosts: `[[site]]`.
+/// A site: the responses to requests for some hosts: `[[site]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The name of the site in metrics: its first host, or `default`.
@@ -197,8 +197,8 @@ pub struct Log {
     pub format: LogFormat,
 }
 
-/// A route: what is done with the requests for some paths of a site: `[[site.route]]`. What a route
-/// inherits from its site has been put into it.
+/// A route: the handling of requests for some paths of a site: `[[site.route]]`. It includes the values that it
+/// inherits from its site.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
     /// The path, which begins with a slash. If it ends with one, the route has all paths below it; if it
@@ -222,10 +222,10 @@ pub struct Route {
     /// True if a client may end its side of the connection and still wait for the answer of a server or a
     /// program.
     pub half_close: bool,
-    /// Bytes that the body of a request may have, if the action takes bodies; a longer one is refused with 413. By
-    /// default any number.
+    /// The maximum of bytes of the body of a request, if the action takes bodies; a longer one is refused with 413. By
+    /// default there is no limit.
     pub max_body: Option<u64>,
-    /// The fields that servers get in place of those of the client with the same names, if the action is
+    /// The fields that servers get instead of the client's fields with the same names, if the action is
     /// [`Proxy`](Action::Proxy). By default none.
     pub request_headers: Arc<[RequestHeader]>,
     /// The action.
@@ -243,7 +243,7 @@ impl Route {
 }
 
 impl Default for Route {
-    /// All paths of a site, which are forbidden to nobody, lead to the files of the working directory.
+    /// All paths of a site, open to all clients, lead to the files of the working directory.
     fn default() -> Self {
         let files = Files { root: ".".into(), rules: FileRules::default() };
         Self {
@@ -320,13 +320,13 @@ impl Action {
         }
     }
 
-    /// Returns whether other servers or programs make the responses.
+    /// Returns whether programs, applications or upstreams make the responses.
     #[must_use]
     pub const fn is_gateway(&self) -> bool {
         matches!(self, Self::Cgi(_) | Self::Fastcgi(_) | Self::Proxy(_))
     }
 
-    /// The servers behind this one that make the responses, if there are some.
+    /// The upstream that makes the responses, if the action has one.
     #[must_use]
     pub const fn upstream(&self) -> Option<&Upstream> {
         match self {
@@ -366,7 +366,7 @@ pub struct FileRules {
     /// Media types by the name of a file, or by its extension without a dot, in lower case, before those that are
     /// built in. By default empty.
     pub types: BTreeMap<String, String>,
-    /// The media type of files whose names tell none. By default `application/octet-stream`.
+    /// The media type of files whose names show none. By default `application/octet-stream`.
     pub default_type: String,
     /// The encoding of text files, which their media type names; none if it does not. By default `utf-8`.
     pub charset: Option<String>,
@@ -375,8 +375,8 @@ pub struct FileRules {
     pub dotfiles: bool,
     /// The treatment of symbolic links.
     pub symlinks: Symlinks,
-    /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent in place of `a.css` to clients that understand
-    /// it. By default true.
+    /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent instead of `a.css` to clients that understand it. By
+    /// default true.
     pub precompressed: bool,
     /// True if files may have directives (server-side includes), which are replaced by what they say. By default
     /// false.
@@ -394,8 +394,9 @@ impl FileRules {
     /// The most names of an index: a directory without one costs a look at each.
     pub const INDICES_MAX: usize = 8;
 
-    /// The path that leads to a page where URLs are clean, if it is another one: that of the directory for
-    /// its first index, and that without `.html` for others. Other indices may not be what the directory leads to.
+    /// The clean path of a page, if it differs from its path. For the first index of a directory it is the directory's
+    /// path, for other pages the path without `.html`. Other indices have none, because the directory may lead to
+    /// another index.
     pub fn clean_path<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         if !self.clean_urls {
@@ -411,9 +412,8 @@ impl FileRules {
 /// A redirection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// The target: a path or a URL, in which `$1` to `$9` stand for what the stars of the pattern have
-    /// matched, and `$0` for the rest of the path behind the route's. The query of the request is kept,
-    /// unless the target has one.
+    /// The target: a path or a URL. In it `$1` to `$9` stand for the matches of the pattern's stars, and `$0` for the
+    /// rest of the path behind the route's. The query of the request is kept, unless the target has a query.
     pub to: String,
     /// The status: 301, 302, 303, 307 or 308.
     pub status: u16,
@@ -430,7 +430,7 @@ pub struct FixedStatus {
 }
 
 impl FixedStatus {
-    /// Bytes of a text. Each response has a copy of it; what is longer belongs into a file.
+    /// The maximum of bytes of a text. Each response has a copy of it, so longer texts belong in a file.
     pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 
     /// Checks the status.
@@ -448,7 +448,7 @@ impl FixedStatus {
         }
     }
 
-    /// Returns whether a response with this status can have a text (RFC 9110 §15.3.5, §15.3.6).
+    /// Returns whether a response with this status may have a text (RFC 9110 §15.3.5, §15.3.6).
     pub(crate) const fn has_content(code: u16) -> bool {
         !matches!(code, 204 | 205)
     }
@@ -457,21 +457,22 @@ impl FixedStatus {
 /// The programs of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgi {
-    /// The directory. It is opened for each program, so it may be replaced.
+    /// The directory. It is opened anew for each program, so it may be replaced.
     pub root: PathBuf,
-    /// The maximum number of programs that run at once, of all workers together; at least one. 256 further
-    /// requests wait in line.
+    /// The maximum number of programs that run at once, of all workers together; at least one. 256 further requests
+    /// wait in a queue.
     pub processes_max: u32,
-    /// A program that has not ended after this time is sent SIGTERM, and SIGKILL 5 s later. The time that
-    /// its client takes counts. A request that waits in line for so long is answered 503.
+    /// A program that has not ended after this time gets SIGTERM, and SIGKILL 5 s later. Slow reading of its client
+    /// counts. A request that waits in the queue for so long gets the response 503.
     pub timeout: Duration,
-    /// Bytes that a program may put out, on standard output and standard error together.
+    /// The maximum of bytes that a program may put out, on standard output and standard error together.
     pub output_max: u64,
-    /// Variables of the environment beside those of the request. They replace others with their names.
+    /// Variables of the environment beside the variables of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
-    /// Bytes of a body that wait in memory until all of it has come, but 1 MiB at most. See [`GatewayRules::buffer`].
+    /// The bytes of a body that wait in memory until all of it has come, at most 1 MiB. See [`GatewayRules::buffer`].
     pub buffer: u64,
-    /// The directory on whose disk the rest of such a body waits; by default that of the system for temporary files.
+    /// The directory on whose disk the rest of such a body waits; by default the system's directory for temporary
+    /// files.
     pub buffer_dir: Option<PathBuf>,
 }
 
@@ -496,14 +497,14 @@ impl Cgi {
 pub struct Fastcgi {
     /// The application: its servers, each of which runs all scripts.
     pub upstream: Upstream,
-    /// The directory of the scripts, if it is to be seen from here: a request for a path at which it has nothing
-    /// does not reach the application, and files that are no scripts are sent.
+    /// The directory of the scripts, if the server can see it. A request for a path that does not exist there does not
+    /// reach the application, and files that are no scripts are sent.
     pub files: Option<Files>,
-    /// The directory of the scripts as the application sees it. By default that of the files.
+    /// The directory of the scripts as the application sees it. By default the directory of the files.
     pub root: Option<PathBuf>,
     /// True if connections are kept for further requests. Each takes one process of php-fpm.
     pub keeps_connections: bool,
-    /// Variables of the environment beside those of the request. They replace others with their names.
+    /// Variables of the environment beside the variables of the request. They replace others with their names.
     pub environment: Vec<(String, String)>,
 }
 
@@ -525,8 +526,8 @@ impl Fastcgi {
 /// limits but the last one, unless a trusted proxy names their addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// `connections-per-ip`: open connections, of all sites together, for a request to be answered. Those of
-    /// a proxy that names its clients in fields are not counted.
+    /// `connections-per-ip`: open connections, of all sites together, up to which a request is served. Connections of a
+    /// proxy that names its clients in fields do not count.
     pub connections: Option<u32>,
     /// `requests-per-ip`: requests.
     pub requests: Option<Rate>,
@@ -534,8 +535,8 @@ pub struct Limits {
     /// together.
     pub has_own_requests: bool,
     /// `bytes-per-connection`: bytes per second that a connection is sent, at least
-    /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the
-    /// response that was begun last.
+    /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the response that
+    /// was begun last.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -569,32 +570,32 @@ pub struct Rate {
 /// A change of the fields of responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderRule {
-    /// The pattern that a path must match: that of the file that is sent, or that by which it was found; in
-    /// other responses, that of the request. Without one all do.
+    /// The pattern that a path must match. For a file it is the path of the file that is sent, or the path by which it
+    /// was found; for other responses the path of the request. Without a pattern all paths match.
     pub pattern: Option<Pattern>,
     /// The statuses of the responses that are changed. Without one all are, but for the fields that say how long
     /// a response lasts: these change where the status says that something was done or found.
     pub statuses: Vec<StatusSet>,
     /// Names and values of fields that responses have, instead of others with these names.
     pub set: Vec<(String, String)>,
-    /// The names of fields that are left out. They go before others are set.
+    /// The names of fields that are left out. They are removed before others are set.
     pub remove: Vec<String>,
 }
 
 /// Statuses of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusSet {
-    /// One of them, such as 404.
+    /// A single status, such as 404.
     One(u16),
-    /// All with this first digit, such as 4.
+    /// All statuses with this first digit, such as 4.
     Class(u16),
 }
 
 impl StatusSet {
-    /// The statuses that one of them may be. Those below are of responses that others follow.
+    /// The statuses that a rule may name. Lower ones are interim.
     pub(crate) const CODES: RangeInclusive<u16> = 200..=599;
 
-    /// Returns whether a status is one of them.
+    /// Returns whether the rule covers a status.
     #[must_use]
     pub const fn has(self, code: u16) -> bool {
         match self {
@@ -616,13 +617,13 @@ impl fmt::Display for StatusSet {
 /// The settings of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Bytes that the connections of one worker may hold together with its cached responses. Beyond
-    /// them each connection has one response at a time.
+    /// The bytes that the connections of one worker may hold together with its cached responses. Beyond this limit each
+    /// connection has one response at a time.
     pub memory_bytes_max: u64,
-    /// Bytes of the buffers of one worker in which contents of other servers wait for slow clients. Beyond them each content
-    /// has little memory, and waits at its server.
+    /// The bytes of the buffers of one worker in which contents from upstreams wait for slow clients. Beyond this limit
+    /// each content has little memory, and waits at its server.
     pub buffers_bytes_max: u64,
-    /// Bytes of the files in which bodies of requests wait for programs and applications, of all workers together.
+    /// The bytes of the files in which bodies of requests wait for programs and applications, of all workers together.
     pub body_files_max: u64,
     /// The maximum number of connections of all workers together.
     pub connections_max: usize,
@@ -635,8 +636,8 @@ pub struct Tuning {
     /// A request whose file a disk has not brought after this time is answered 503. If its response has
     /// begun, its connection is closed.
     pub timeout_disk: Duration,
-    /// Bytes per second that a peer must take while a response waits for it. It must always take at
-    /// least one byte in each `timeout_send`.
+    /// The bytes per second that a peer must take while a response waits for it. It must always take at least one byte
+    /// in each `timeout_send`.
     pub rate_min: u64,
     /// The most that the head of a request may have.
     pub request_limits: http1::Limits,
@@ -646,8 +647,8 @@ pub struct Tuning {
     pub ranges_max: usize,
 }
 
-/// The most that a server may send, unless the configuration says otherwise. Heads are twice as long as those of requests,
-/// because servers set many cookies at once, and have as many lines as they have room for.
+/// The limits of an upstream's messages, unless the configuration sets others. Heads may be twice as long as heads of
+/// requests, because servers set many cookies at once, and may have as many lines as fit.
 pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
     head_bytes_max: 32 * 1024,
     fields_max: 4096,
@@ -663,8 +664,8 @@ impl Tuning {
     }
 }
 
-/// Bytes that the connections of one worker may hold together with its cached responses, unless its
-/// settings say otherwise.
+/// The bytes that the connections of one worker may hold together with its cached responses, unless its settings say
+/// otherwise.
 pub const WORKER_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 impl Default for Tuning {

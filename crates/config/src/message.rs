@@ -25,17 +25,17 @@ pub(super) struct Source {
 pub(super) struct Span {
     /// The index of the file among those that were read.
     file: u32,
-    /// The offsets of its first byte, and of the byte behind it.
+    /// The offset of its first byte; `end` is the offset behind its last one.
     start: u32,
     end: u32,
 }
 
-/// A message about a place; without one it is about the file as a whole.
+/// A message about a position; without a position it is about the file as a whole.
 #[derive(Debug)]
 struct Note {
     place: Option<Span>,
     text: String,
-    /// Another place, which the text ends with.
+    /// Another position, which ends the text.
     other: Option<Span>,
 }
 
@@ -56,24 +56,25 @@ struct List {
 /// A message for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// One line of visible text: file, line, column and what is wrong.
+    /// One line of visible text: file, line, column and the mistake.
     pub line: String,
-    /// The line of the file, and a line that points to the place in it.
+    /// The line of the file, and a line that points to the position in it.
     pub excerpt: Option<String>,
 }
 
 impl Message {
-    /// Makes an error about a place.
+    /// Makes an error about a position.
     pub(super) fn error(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
         Note { place, text: text.to_owned(), other: None }.message(sources, "error")
     }
 
-    /// Makes a warning about a place.
+    /// Makes a warning about a position.
     pub(super) fn warning(place: Option<Span>, text: &str, sources: &[Source]) -> Self {
         Note { place, text: text.to_owned(), other: None }.message(sources, "warning")
     }
 
-    /// Makes errors about places of another file than those of a configuration, and counts the `more` that there are.
+    /// Makes errors about positions in another file than those of a configuration, and counts the `more` that there
+    /// are.
     pub fn of_file(
         path: &Path,
         text: Arc<str>,
@@ -94,7 +95,7 @@ impl Message {
 }
 
 impl Span {
-    /// Makes a place; files have at most 4 GiB.
+    /// Makes a position; files have at most 4 GiB.
     pub(super) fn new(file: usize, bytes: Range<usize>) -> Self {
         let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { file: short(file), start: short(bytes.start), end: short(bytes.end) }
@@ -195,8 +196,8 @@ fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
-/// Shows a line with carets below `len` characters from `column` on. Each hidden character, such as a tab,
-/// is shown as one space, so that the carets are at the right place.
+/// Shows a line with carets below `len` characters from `column` on. Each hidden character, such as a tab, is shown
+/// as one space, so that the carets are in the right column.
 fn excerpt(line: &str, number: usize, column: usize, len: usize) -> String {
     let skipped = if column + len.min(LINE_CHARS_MAX / 2) <= LINE_CHARS_MAX {
         0

@@ -38,7 +38,7 @@ impl<'a> Table<'a> {
         Self { entries, place, origin }
     }
 
-    /// The keys with their places and values.
+    /// The keys with their positions and values.
     pub(super) fn entries(self) -> impl Iterator<Item = (&'a str, Span, Node<'a>)> {
         self.entries.iter().map(move |(name, value)| {
             let place = Span::new(self.origin.file, name.span());

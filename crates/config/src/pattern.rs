@@ -16,7 +16,8 @@ pub struct Pattern {
     shape: Box<str>,
 }
 
-/// The maximum number of stars in a pattern: as many captures have names, and a match is short.
+/// The maximum number of stars in a pattern: captures have the names `$1` to `$9`, and few stars keep a match
+/// short.
 const STARS_MAX: usize = 9;
 /// The characters that may stand behind a backslash.
 const ESCAPED: &str = r"{}[]()|~=^$\";
@@ -150,7 +151,7 @@ fn shape_of(text: &str) -> Result<String, String> {
     Ok(shape)
 }
 
-/// What to write in the place of alternatives in braces.
+/// The text for an error about alternatives in braces: the patterns to write instead.
 fn alternatives(text: &str) -> String {
     let expanded = text.split_once('{').and_then(|(before, rest)| {
         let (within, behind) = rest.split_once('}')?;

@@ -2,8 +2,8 @@
 
 use super::{Config, keys};
 
-/// Returns the configuration as TOML. All values are there, also those that are defaults, and each route has
-/// what it inherits from its site. The paths are absolute if they were when the configuration was made.
+/// Returns the configuration as TOML. It contains all values, also defaults, and each route has the values
+/// that it inherits from its site. The paths are absolute if they were when the configuration was made.
 #[must_use]
 pub fn to_toml(config: &Config) -> String {
     let mut text = format!("[server]\n{}", keys::write_server(&config.server));

@@ -12,7 +12,7 @@ const LINES_MAX: usize = 1_000_000;
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The maximum length of a line.
 const LINE_BYTES_MAX: usize = 8 * 1024;
-/// Mistakes in a file that are told; the others are counted.
+/// The maximum of mistakes in a file that are reported; further ones are counted.
 const MISTAKES_MAX: usize = 16;
 /// The status of a line that has none.
 const DEFAULT_STATUS: u16 = 301;
@@ -170,9 +170,9 @@ pub fn leads_to(location: &[u8], path: &[u8]) -> bool {
 /// The redirects of a file, by path.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Redirects {
-    /// The paths and targets of all lines, one behind the other.
+    /// The paths and targets of all lines, one after the other.
     text: Vec<u8>,
-    /// In the order of their paths; of equal paths the one for what is below is last.
+    /// In the order of their paths; among equal paths the line for the paths below is last.
     lines: Vec<RedirectLine>,
 }
 
@@ -184,7 +184,7 @@ struct RedirectLine {
     path_len: u16,
     /// The length of the target, which is behind the path.
     target_len: u16,
-    /// The place of its path in the file.
+    /// The position of its path in the file.
     place: u32,
     status: u16,
     /// True if it has all paths that begin with its own.
@@ -200,7 +200,7 @@ pub struct Mistake {
     pub text: String,
 }
 
-/// The mistakes in a file of redirects, in the order of their places.
+/// The mistakes in a file of redirects, in the order of their positions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Mistakes {
     /// The first ones, at most 16.
@@ -226,7 +226,7 @@ pub struct RedirectMatch<'a> {
     pub target: &'a str,
     /// The status of the response: 301, 302, 303, 307 or 308.
     pub status: u16,
-    /// What the path has behind that of the line.
+    /// The rest of the path behind the path of the line.
     pub rest: &'a [u8],
 }
 
@@ -272,7 +272,7 @@ impl Redirects {
         if mistakes.first.is_empty() { Ok(made) } else { Err(mistakes) }
     }
 
-    /// Adds a line, which begins at this place of the file. An error has its place in the line.
+    /// Adds a line, which begins at this position of the file. An error has its position in the line.
     fn add(&mut self, line: &str, place: usize) -> Result<(), (Range<usize>, String)> {
         let all = 0..line.len();
         if line.len() > LINE_BYTES_MAX {
@@ -336,8 +336,7 @@ impl Redirects {
         Ok(())
     }
 
-    /// Finds the redirect of a path: that of a line with the path itself, or of the line with the longest
-    /// path above it.
+    /// Finds the redirect of a path: the line with the path itself, or else the line with the longest path above it.
     pub fn find<'a>(&'a self, path: &'a [u8]) -> Option<RedirectMatch<'a>> {
         if let Some(found) = self.line(path, false) {
             return Some(self.found(found, b""));
@@ -374,7 +373,7 @@ impl RedirectLine {
     }
 }
 
-/// The words of a line, each with its place in it.
+/// The words of a line, each with its position in the line.
 fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut at = 0;
     line.split_ascii_whitespace().map(move |word| {
@@ -510,7 +509,7 @@ mod tests {
         }
     }
 
-    /// The mistakes of a file: what is wrong, and why.
+    /// The mistakes of a file: the faulty text, and the reason.
     fn mistakes(text: &str) -> Vec<(&str, String)> {
         let mistakes = Redirects::parse(text).unwrap_err();
         mistakes.first.into_iter().map(|it| (&text[it.place], it.text)).collect()

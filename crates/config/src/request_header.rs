@@ -30,19 +30,18 @@ pub enum Piece {
     Variable(Variable),
 }
 
-/// A fact about a request that a value can tell. The names are those of the access log in JSON, as far as that has
-/// them.
+/// A fact about a request, for use in a value. The names are those of the access log in JSON, if the log has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// The address of the client, which a trusted proxy may have named.
     Client,
-    /// The host that the client has asked for, with its port if it has said one.
+    /// The requested host, with its port if the client has sent one.
     Host,
     /// The method.
     Method,
     /// The path as the client has sent it.
     Path,
-    /// The address of the other end of the connection.
+    /// The address of the peer of the connection.
     Peer,
     /// The query as the client has sent it, without its question mark.
     Query,
@@ -57,7 +56,7 @@ const VARIABLES: [(&str, Variable); 6] = [
     ("query", Variable::Query),
 ];
 
-/// The variables of nginx that mean the same as one here, or something that servers are told anyway.
+/// The variables of nginx that mean the same as a variable here, or a fact that upstreams always get.
 const ELSEWHERE: [(&str, &str); 10] = [
     ("args", "use `$query`"),
     ("http_host", "use `$host`"),
@@ -72,7 +71,7 @@ const ELSEWHERE: [(&str, &str); 10] = [
 ];
 
 /// Fields that only the server itself writes, because they frame the request, belong to one connection, or count the
-/// servers that a request has passed; without their hyphens, because some servers take one for the other.
+/// servers that a request has passed. Hyphens are left out, because some servers treat hyphens and underscores alike.
 const OWN: [&str; 11] = [
     "connection",
     "contentlength",
@@ -92,12 +91,12 @@ const OWN_START: &str = "proxy";
 impl RequestHeader {
     /// The most fields of one route.
     pub const FIELDS_MAX: usize = 64;
-    /// Bytes of a value, as it is written.
+    /// The maximum of bytes of a value, as it is written.
     pub const VALUE_BYTES_MAX: usize = 4096;
     /// Variables in a value.
     pub const VARIABLES_MAX: usize = 8;
-    /// Bytes of the names and values of all fields of one route, as they are written. A request has as much room again
-    /// in the head that is sent (64 KiB), for its own fields and its variables.
+    /// The maximum of bytes of the names and values of all fields of one route, as they are written. The head that is
+    /// sent (64 KiB) has as much room for the request's own fields and its variables.
     pub const BYTES_MAX: usize = 32 * 1024;
 
     /// Makes a field of its name and its value, which may have variables. An empty value leaves the field out.
@@ -161,7 +160,7 @@ impl RequestHeader {
         &self.pieces
     }
 
-    /// Returns whether a field has this name, as some programs see it: to them `X_Real_IP` is the same as `X-Real-IP`.
+    /// Returns whether a field has this name, in the eyes of programs that treat `X_Real_IP` as `X-Real-IP`.
     pub fn is_named(&self, name: &[u8]) -> bool {
         let folded = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
         name.len() == self.name.len()
@@ -229,7 +228,7 @@ fn check_host(pieces: &[Piece]) -> Result<(), String> {
         [] => Err("a request has a `Host`".to_owned()),
         [Piece::Variable(Variable::Host)] => Ok(()),
         [Piece::Text(host)] => {
-            // By the parser that judges those of clients.
+            // The same parser judges the hosts of clients.
             let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
             let parsed = http1::parse(head.as_bytes(), &Limits::DEFAULT);
             let is_host = parsed.is_ok_and(|parsed| parsed.is_some());

@@ -14,13 +14,13 @@ use crate::route::{RouteId, Routes};
 /// Fallbacks that may follow each other.
 const FALLBACKS_MAX: usize = 8;
 
-/// Makes the configuration, which is right if there is no error among the notes then, and finds the places
-/// of the things outside that it names.
+/// Makes the configuration, and finds the positions of the outside things that it names. The configuration is right if
+/// the notes then have no error.
 pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Span>) {
     if draft.sites.is_empty() && !notes.has_errors() {
         notes.error(None, "there is no site to serve: add `[[site]]` with a `[[site.route]]`");
     }
-    // These compare values that errors would have left out.
+    // These checks compare values that errors would have left out.
     if !notes.has_errors() {
         draft.sites.iter().for_each(|site| check_targets(site, notes));
     }
@@ -34,7 +34,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     (Config { server: draft.server, sites }, places)
 }
 
-/// Notes the first place of each thing that a site names.
+/// Notes the first position of each thing that a site names.
 fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     for (listen, place) in &site.listen {
         places.entry(Thing::Address(listen.address.clone())).or_insert(*place);
@@ -85,7 +85,7 @@ fn site_of(draft: SiteDraft) -> Site {
     }
 }
 
-/// The pages for errors, without the places at which they are named.
+/// The pages for errors, without the positions at which they are named.
 fn pages_of(errors: BTreeMap<u16, (String, Span)>) -> BTreeMap<u16, String> {
     errors.into_iter().map(|(status, (path, _))| (status, path)).collect()
 }
@@ -147,7 +147,7 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
         first: usize,
         /// The index of the last site that listens there.
         last: usize,
-        /// The listener as the first site has it, and its place.
+        /// The listener as the first site has it, and its position.
         listen: Option<(&'a Listen, Span)>,
     }
     let mut known: HashMap<&Address, Known<'_>> = HashMap::new();
@@ -215,8 +215,8 @@ fn check_rates(draft: &Draft, notes: &mut Notes) {
     }
 }
 
-/// Checks the routes of a site. The actions that there are have been told to somebody who has taken keys of another server
-/// for some.
+/// Checks the routes of a site. The list of actions has already been shown to a user who has taken keys of another
+/// server for actions.
 fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes) {
     if site.routes.is_empty() {
         notes.error(
@@ -287,7 +287,7 @@ fn check_directory(route: &RouteDraft, notes: &mut Notes) {
     }
 }
 
-/// Checks that a limit for bodies is said where bodies are taken.
+/// Checks that a limit for bodies is only set where bodies are taken.
 fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
     const TAKES: &str = "`proxy`, `fastcgi` or `cgi`";
     let takes_bodies = |route: &RouteDraft| {
@@ -310,7 +310,7 @@ fn check_bodies(site: &SiteDraft, notes: &mut Notes) {
     }
 }
 
-/// Checks that fields for servers are said where there are servers that get them.
+/// Checks that fields for upstreams are only set where a route has an upstream.
 fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
     let is_proxy = |route: &RouteDraft| {
         route.actions.iter().any(|(action, _)| matches!(action, Action::Proxy(_)))
@@ -437,7 +437,7 @@ fn check_scripts(site: &SiteDraft, route: &RouteDraft, notes: &mut Notes) {
     }
 }
 
-/// Returns whether a pattern may match a path that a route with this path has.
+/// Returns whether a pattern may match a path that belongs to a route with this path.
 fn may_match(pattern: &Pattern, path: &str) -> bool {
     let literal = pattern.shape().split('*').next().unwrap_or_default().as_bytes();
     let has_star = literal.len() < pattern.shape().len();
@@ -516,8 +516,8 @@ fn files_at<'a>(site: &'a SiteDraft, routes: &Routes, path: &str) -> Option<&'a 
     matches!(route.actions[..], [(Action::Files(_), _)]).then_some(route)
 }
 
-/// Returns what is wrong with the fallback of a route: it leads to no files, or back to itself by way of the
-/// fallbacks of other routes. A fallback that its own route serves ends there.
+/// Returns the fault of the fallback of a route: it leads to no files, or back to itself through the fallbacks of other
+/// routes. A fallback that its own route serves ends there.
 fn wrong_fallback(site: &SiteDraft, routes: &Routes, route: &RouteDraft) -> Option<String> {
     if !matches!(route.actions[..], [(Action::Files(_), _)]) {
         return None;

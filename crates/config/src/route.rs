@@ -24,9 +24,8 @@ pub struct Routes {
     /// The bytes behind the first slash of all paths but `/`, as a set of bits. A path with another byte there
     /// is found without a search.
     firsts: [u64; 4],
-    /// The paths in order. A path that ends with a slash has all that begin with it, any other has itself
-    /// alone. So those that a path begins with are the last one that is not behind it, and those
-    /// [above](Node::above).
+    /// The paths in order. A path that ends with a slash has all paths that begin with it; any other has only itself.
+    /// So the prefixes of a path are the last node that is not behind it, and the nodes [above](Node::above) that node.
     nodes: Vec<Node>,
 }
 
@@ -44,7 +43,7 @@ struct Node {
     above: Option<u32>,
 }
 
-/// What a path must match beside the path of a route.
+/// The conditions on a path beside the path of a route.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     /// The whole path must match it.
@@ -90,9 +89,9 @@ impl RouteId {
 }
 
 impl Routes {
-    /// Takes the paths of routes and what paths must match, in the order of the configuration. Of several
-    /// routes with the same path that have all its paths the first counts. A path without a slash at its end stands for
-    /// itself and for what is below it. `None` in place of a route closes its paths, but for routes with the same path.
+    /// Takes the paths and the conditions of routes, in the order of the configuration. Of several routes with the same
+    /// path and no condition the first counts. A path without a slash at its end stands for itself and for the paths
+    /// below it. `None` instead of a route closes its paths, except for routes with the same path.
     ///
     /// # Panics
     ///
@@ -209,7 +208,7 @@ fn head(path: &[u8]) -> u64 {
 }
 
 impl Node {
-    /// Returns whether the path of the node has this path.
+    /// Returns whether the node's path contains this path.
     fn has(&self, path: &[u8]) -> bool {
         if self.path.ends_with(b"/") { path.starts_with(&self.path) } else { *self.path == *path }
     }

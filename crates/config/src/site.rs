@@ -67,13 +67,13 @@ impl SiteId {
 }
 
 impl Hosts {
-    /// All hosts belong to the site `default`, but those that are added.
+    /// All hosts belong to the site `default`, except hosts that are added later.
     pub fn new(default: SiteId) -> Self {
         let usual = HashMap::default();
         Self { default, is_one_site: true, usual, names: Name::default() }
     }
 
-    /// Adds a host of a site. `port` is that of the listener, if it has one.
+    /// Adds a host of a site. `port` is the port of the listener, if it has one.
     ///
     /// # Errors
     ///

@@ -19,14 +19,14 @@ impl Upstream {
     pub const SERVERS_MAX: usize = 64;
 }
 
-/// A server behind this one, and the path that it has there.
+/// A server of an upstream, and the path that it has there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerUrl {
     /// The protocol that it speaks.
     pub protocol: Protocol,
     /// Its address.
     pub address: ServerAddress,
-    /// The path that stands there in place of the path of the route; none if paths are kept as they are.
+    /// The path at the server that replaces the path of the route; none if paths are kept as they are.
     pub path: Option<String>,
 }
 
@@ -50,20 +50,20 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// The rules for what is passed on.
+/// The rules for messages that are passed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRules {
-    /// Bytes of a response that may wait for the client; the server waits then. By default 1 MiB, 16 KiB at
+    /// The bytes of a response that may wait for the client; beyond it the server waits. By default 1 MiB, 16 KiB at
     /// least.
     pub buffer: u64,
-    /// The directory on whose disk what waits for a slow client is kept; none by default: it is kept in memory. Also that
-    /// of bodies that are collected for an application, which are in the system's one for temporary files by default.
-    /// [`buffer`](Self::buffer) is [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN) at least then.
+    /// The directory on whose disk bytes wait for a slow client; none by default: they wait in memory. It also holds
+    /// bodies that are collected for an application, which are in the system's directory for temporary files by
+    /// default. With a directory, [`buffer`](Self::buffer) is at least [`BUFFER_FILE_MIN`](Self::BUFFER_FILE_MIN).
     pub buffer_dir: Option<PathBuf>,
     /// True if long contents of known length go to the client through a pipe, which copies nothing. The default is true.
     pub splice: bool,
-    /// Bytes of a long content that are received at once at most, 512 KiB by default and 4 KiB at least. A pipe has
-    /// room for 1 MiB.
+    /// The maximum of bytes of a long content that are received at once, 512 KiB by default and 4 KiB at least. A pipe
+    /// has room for 1 MiB.
     pub receive_max: u64,
     /// The time in which a connection must be made; 5 s by default.
     pub timeout_connect: Duration,
@@ -93,8 +93,8 @@ pub struct HealthRules {
     /// after this time, and after twice as long each time that it is down again, up to a minute. 10 s by
     /// default.
     pub fail_timeout: Duration,
-    /// The time in which the share of a server grows that is up again, or that is a further one: a further
-    /// address of its name, or added by a reload. None by default.
+    /// The time in which the share of a server grows after it is up again, or after it was added: a further address of
+    /// its name, or by a reload. None by default.
     pub slow_start: Option<Duration>,
     /// The path that is asked for to find out whether a server is up; none by default.
     pub check: Option<String>,

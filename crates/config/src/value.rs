@@ -28,7 +28,7 @@ pub const RANGES: RangeInclusive<i64> = 1..=1024;
 /// The numbers of capture files that can be asked for.
 pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
 
-/// The maximum length of the name of an interface (`IFNAMSIZ` less the zero behind it).
+/// The maximum length of the name of an interface (`IFNAMSIZ` without the terminating zero).
 const INTERFACE_BYTES_MAX: usize = 15;
 
 /// The time units of rates, in seconds.

@@ -1166,7 +1166,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     of.prop_map(|(connections, requests, bytes_per_second)| Limits {
         connections,
         requests,
-        // A route without a limit of its own shares that of its site.
+        // A route without a limit of its own shares the limit of its site.
         has_own_requests: requests.is_some(),
         bytes_per_second,
     })
@@ -1211,7 +1211,7 @@ fn route() -> impl Strategy<Value = Route> {
                 headers,
                 errors,
                 server_timing,
-                // It is written where something else than files answers.
+                // It is printed where the responses do not come from files.
                 half_close: half_close && action.is_gateway(),
                 max_body: max_body.filter(|_| action.is_gateway()),
                 request_headers: match action {

@@ -1,4 +1,4 @@
-//! The words of other servers' configurations, for those who come from there.
+//! The words of other servers' configurations, for users who come from those servers.
 
 /// The counterpart of a word of nginx or Caddy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! Reads patterns for paths, and tells of those that are probably not meant so.
+//! Reads patterns for paths, and reports patterns that probably do not mean what their author
+//! intended.
 
 use crate::Pattern;
 use crate::message::Notes;

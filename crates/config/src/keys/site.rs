@@ -109,7 +109,7 @@ pub(super) fn read_site(site: &mut SiteDraft, table: Table<'_>, notes: &mut Note
     if !table.has("listen") {
         site.listen.push((value::default_address().into(), site.place));
     }
-    // The routes begin with what their site says.
+    // The routes begin with the values of their site.
     let Some((_, _, node)) = table.entries().find(|(name, ..)| *name == "route") else { return };
     for table in node.tables("site.route", notes) {
         let mut route = RouteDraft::new(table.place, site.shared.clone());

@@ -20,7 +20,7 @@ pub(super) const SYMLINKS: &[Key<Vec<PathBuf>>] = &[Key {
     read: |into, node, notes| {
         let list = node.list(notes, |node, notes| {
             let path = node.file(notes)?;
-            // It fails only without a working directory.
+            // The call fails only without a working directory.
             Some(std::path::absolute(&path).unwrap_or(path))
         });
         into.extend(list.unwrap_or_default());
