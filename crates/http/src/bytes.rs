@@ -25,7 +25,7 @@ pub const ETAG: u8 = 1 << 5;
 /// A field value or a chunk extension: HTAB, SP, visible ASCII, obs-text (RFC 9110
 /// §5.5).
 pub const VALUE: u8 = 1 << 6;
-/// Bytes that [`path::encode`](crate::path::encode) writes as they are.
+/// The bytes that [`path::encode`](crate::path::encode) writes unencoded.
 pub const PLAIN: u8 = 1 << 7;
 
 static CLASSES: [u8; 256] = classes();

@@ -26,9 +26,9 @@ const LAST: i64 = days_from_civil(10_000, 1, 1) * SECONDS_PER_DAY - 1;
 
 /// Parses a date in any of the three formats that recipients must accept, into Unix seconds.
 ///
-/// `None` if it is malformed or impossible (30 February, 24:00:00). A weekday must be one, but need
-/// not be the right one. A second of 60 is the leap second that the grammar provides for, and
-/// becomes the second that follows it.
+/// `None` if it is malformed or impossible (30 February, 24:00:00). The weekday must exist, but may
+/// be the wrong one. A second of 60 is the leap second of the grammar, and becomes the second that
+/// follows it.
 ///
 /// `now` gives the two-digit years of RFC 850 their century: a date that appears to be more than 50
 /// years in the future is the most recent one in the past with the same two digits.
@@ -245,7 +245,7 @@ const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 
 /// The date, as year, month and day, of a day counted from 1970-01-01, from the year 0 on.
 const fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    // One era earlier, so that there is nothing negative.
+    // The calculation begins one era earlier, so that no number is negative.
     let days = small(days + 719_468 + DAYS_PER_ERA as i64);
     let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
     let year_of_era =

@@ -21,8 +21,8 @@ pub enum Coding {
 pub struct Codings(u8);
 
 impl Coding {
-    /// All codings, the one to prefer first when the client does not care: by the size of what is
-    /// sent, as these files are compressed once and ahead of time.
+    /// All codings, in the order of preference for a client without one: by the size of the result,
+    /// because these files are compressed once and ahead of time.
     pub const PREFERENCE: [Self; 3] = [Self::Br, Self::Zstd, Self::Gzip];
 
     /// The name for `Content-Encoding`.
@@ -48,7 +48,7 @@ impl Codings {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// All of them.
+    /// The set of all codings.
     pub const ALL: Self = Self::NONE.with(Coding::Br).with(Coding::Zstd).with(Coding::Gzip);
 
     /// The set and one more.

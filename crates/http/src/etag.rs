@@ -22,7 +22,7 @@ pub enum Comparison {
     Weak,
 }
 
-/// The place of the current tag in a list of tags.
+/// The match of the current tag in a list of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// The list is `*`: any current representation matches.
@@ -42,12 +42,12 @@ impl<'a> EntityTag<'a> {
         rest.is_empty().then_some(tag)
     }
 
-    /// Returns whether both tags are strong and the same.
+    /// Returns whether both tags are strong and the same (RFC 9110 §8.8.3.2).
     pub fn strong_eq(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Returns whether the tags are the same, strong or weak.
+    /// Returns whether the tags are the same, strong or weak (RFC 9110 §8.8.3.2).
     pub fn weak_eq(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }
@@ -87,7 +87,7 @@ pub fn find<'a>(
     for line in lines {
         let mut rest = line;
         loop {
-            // Empty elements are to be ignored, RFC 9110 §5.6.1.2.
+            // A recipient ignores empty elements, RFC 9110 §5.6.1.2.
             while let [b',' | b' ' | b'\t', after @ ..] = rest {
                 rest = after;
             }

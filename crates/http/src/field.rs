@@ -65,7 +65,7 @@ impl Field {
         Self::Range,
     ];
 
-    /// The field's place in a set of fields.
+    /// The field's bit in a set of fields.
     #[inline(always)]
     pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
@@ -105,8 +105,8 @@ impl Field {
 /// Compares two names of the same length, of at least four token characters, without regard to case: four
 /// characters a step, the last step over the last four.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
-    // This bit is the case of a letter. For `-`, the only other character in these names, it makes a CR,
-    // which is not a token character.
+    // This bit is the case of a letter. For `-`, the only other character in these names, it makes a CR, which is
+    // no token character.
     let is_same = |(a, b): (&[u8; 4], &[u8; 4])| {
         (u32::from_ne_bytes(*a) ^ u32::from_ne_bytes(*b)) & !u32::from_ne_bytes([0x20; 4]) == 0
     };
@@ -153,15 +153,15 @@ impl Span {
 }
 
 impl FieldIndex {
-    /// Bytes of field lines in a head: more than any server takes.
+    /// The maximum of bytes of field lines in a head: more than any server takes.
     pub const LINES_BYTES_MAX: usize = 1024 * 1024;
 
     /// The index of a head without any of these fields.
     pub const EMPTY: Self =
         Self { present: 0, repeated: 0, spans: [Span { start: 0, end: 0 }; Field::COUNT] };
 
-    /// Adds a line whose value, without the whitespace around it, is at `value` among the field
-    /// lines. Returns whether it is the first line of its field.
+    /// Adds a line whose value, without the whitespace around it, is at `value` among the field lines. Returns
+    /// true for the first line of its field.
     #[inline(always)]
     pub fn add(&mut self, field: Field, value: Range<usize>) -> bool {
         if self.present & field.bit() != 0 {
@@ -180,7 +180,7 @@ impl FieldIndex {
         self.repeated &= !bits;
     }
 
-    /// Returns whether the field was sent.
+    /// Returns whether the field was sent at least once.
     #[inline(always)]
     pub(crate) const fn has(&self, field: Field) -> bool {
         self.present & field.bit() != 0
@@ -229,7 +229,7 @@ impl FieldIndex {
         [self.present, self.repeated]
     }
 
-    /// Bytes that [`write_spans`](Self::write_spans) appends for an index with these sets.
+    /// The number of bytes that [`write_spans`](Self::write_spans) appends for an index with these sets.
     pub(crate) const fn spans_len([present, _]: [u32; 2]) -> usize {
         present.count_ones() as usize * Span::BYTES
     }
@@ -255,7 +255,7 @@ impl FieldIndex {
     }
 }
 
-/// The places of the fields in a set, in their order.
+/// The bits of the fields in a set, in their order.
 fn places(mut set: u32) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let place = set.trailing_zeros();

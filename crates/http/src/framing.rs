@@ -4,16 +4,16 @@
 
 /// The content that follows the head of a request.
 ///
-/// The parser of a version of HTTP says it: HTTP/1 by `Content-Length` and `Transfer-Encoding`, HTTP/2 by the end of
-/// the stream, too. So nothing else has to know the fields by which a version frames its messages.
+/// The parser of each version of HTTP sets it: HTTP/1 by `Content-Length` and `Transfer-Encoding`, HTTP/2 also by
+/// the end of the stream. So no other code has to know the fields by which a version frames its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// No content; also with `Content-Length: 0`.
     #[default]
     None,
-    /// So many bytes of content, at least one.
+    /// Content of this many bytes, at least one.
     Length(u64),
-    /// Content whose length is known when it has ended.
+    /// Content whose length is known only at its end.
     Unknown,
     /// No content, and bytes of another protocol behind the head if the server agrees to it.
     Tunnel,
@@ -29,7 +29,7 @@ impl Framing {
         }
     }
 
-    /// Returns whether content follows.
+    /// Returns whether content follows the head.
     #[must_use]
     #[inline]
     pub const fn has_content(self) -> bool {

@@ -20,7 +20,7 @@ pub struct Head<'a> {
     pub method: Method<'a>,
     /// The resource that the request is about.
     pub target: Target<'a>,
-    /// The version of the request. It decides what the wire may use, and is shown in logs.
+    /// The version of the request. It decides which features the connection may use, and is shown in logs.
     pub version: Version,
     /// The content that follows, which the parser says: there is none unless it sets this.
     pub framing: Framing,
@@ -58,12 +58,12 @@ pub enum Target<'a> {
 pub enum Version {
     /// HTTP/1.0
     Http10,
-    /// HTTP/1.1, and any later HTTP/1.x, which promises to be understood as 1.1 (RFC 9110 §2.5).
+    /// HTTP/1.1, or any later HTTP/1.x, which a 1.1 server treats as 1.1 (RFC 9110 §2.5).
     Http11,
 }
 
 impl<'a> Head<'a> {
-    /// Bytes of field lines in a head: those that a [`FieldIndex`] can index.
+    /// The maximum of bytes of field lines in a head: as many as a [`FieldIndex`] can index.
     pub const LINES_BYTES_MAX: usize = FieldIndex::LINES_BYTES_MAX;
 
     /// A head, as its parser found it.
@@ -108,9 +108,9 @@ impl<'a> Head<'a> {
         Head { method, target, ..self.clone() }
     }
 
-    /// The head of a request whose conditions and ranges do not count, because they are not about what is sent: those of
-    /// a `POST` are about the resource that it goes to (RFC 9110 §13.2.1, §14.2). [`fields`](Self::fields) still has
-    /// their lines.
+    /// The head of a request without its conditions and ranges, because they do not concern the content that is sent.
+    /// The conditions of a `POST` are about the resource that it goes to (RFC 9110 §13.2.1, §14.2).
+    /// [`fields`](Self::fields) still has their lines.
     #[must_use]
     pub fn without_conditions(&self) -> Self {
         let mut head = self.clone();
@@ -123,7 +123,7 @@ impl<'a> Head<'a> {
         self.authority
     }
 
-    /// Bytes of all field lines.
+    /// The number of bytes of all field lines.
     pub const fn lines_len(&self) -> usize {
         self.lines.len()
     }
@@ -137,18 +137,17 @@ impl<'a> Head<'a> {
         &self.index
     }
 
-    /// The value of a field that was sent on exactly one line, without whitespace around it; it may
-    /// be empty.
+    /// The value of a field that was sent on exactly one line, without whitespace around it; it may be empty.
     ///
-    /// `None` if the field is absent, and also if it was sent several times: a field of which there
-    /// may be one is then invalid and to be ignored (RFC 9110 §5.3). Use [`has`](Self::has) to tell
-    /// these apart, and [`lines`](Self::lines) for fields that hold lists.
+    /// `None` if the field is absent, and also if it was sent several times: a field that may come only once is then
+    /// invalid and to be ignored (RFC 9110 §5.3). Use [`has`](Self::has) to distinguish the two, and
+    /// [`lines`](Self::lines) for fields that hold lists.
     #[inline]
     pub fn field(&self, field: Field) -> Option<&'a [u8]> {
         self.index.single(field, self.lines)
     }
 
-    /// Returns whether the field was sent at all.
+    /// Returns whether the field was sent at least once.
     #[inline]
     pub fn has(&self, field: Field) -> bool {
         self.index.has(field)
@@ -170,7 +169,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// All field lines as `(name, value)`, in their order. The lines are scanned again for it.
+    /// All field lines as `(name, value)`, in their order. Each call scans the lines again.
     pub fn fields(&self) -> Fields<'a> {
         Fields::new(self.lines)
     }
@@ -293,11 +292,11 @@ impl<'a> Fields<'a> {
 
 /// The options of `Connection` in one head. They name fields that concern one connection only.
 ///
-/// The first [`CONNECTION_OPTIONS_MAX`] count. More come only from a peer that wants to cause work, which
-/// could as well not have named the field.
+/// The first [`CONNECTION_OPTIONS_MAX`] count. Only a peer that wants to cause work sends more. Such a peer gains
+/// nothing, because it could also have left the option out.
 #[derive(Clone, Debug)]
 pub struct ConnectionOptions<'a> {
-    /// Those that are no names of [`is_hop_by_hop`]. Most heads have none.
+    /// The options that are no names of [`is_hop_by_hop`]. Most heads have none.
     names: Vec<&'a [u8]>,
 }
 
@@ -312,8 +311,8 @@ impl<'a> ConnectionOptions<'a> {
         Self { names: options.filter(|name| !is_hop_by_hop(name)).collect() }
     }
 
-    /// Returns whether a proxy may forward the field with this name: no option names it, and it does not belong
-    /// to HTTP/1 framing and connections anyway (RFC 9110 §7.6.1).
+    /// Returns whether a proxy may forward the field with this name: no option names it, and it does not belong to
+    /// HTTP/1 framing or to connections (RFC 9110 §7.6.1).
     #[inline]
     pub fn is_end_to_end(&self, name: &[u8]) -> bool {
         !is_hop_by_hop(name) && !self.names.iter().any(|option| option.eq_ignore_ascii_case(name))
@@ -324,7 +323,7 @@ impl<'a> ConnectionOptions<'a> {
 /// three.
 pub const CONNECTION_OPTIONS_MAX: usize = 32;
 
-/// Returns whether a field is never forwarded, whether or not `Connection` names it (RFC 9110 §7.6.1, §11.7).
+/// Returns whether a field is never forwarded, with or without a mention in `Connection` (RFC 9110 §7.6.1, §11.7).
 /// `Trailer` announces fields that are skipped here.
 fn is_hop_by_hop(name: &[u8]) -> bool {
     // Length and first letter leave one candidate.

@@ -11,12 +11,12 @@ use crate::framing::Framing;
 use crate::head::{Head, Target, Version};
 use crate::method::Method;
 
-/// A head that owns its bytes, in one allocation: for a request that waits while the bytes that it
-/// came in are overwritten.
+/// A head that owns its bytes, in one allocation: for a request that waits while its receive buffer is
+/// overwritten.
 ///
-/// It keeps the positions that the parser found, so [`as_head`](Self::as_head) parses nothing
-/// again. Thousands may wait, so it takes no more than the bytes of the head, without its line end
-/// and version, four bytes for each known field in it, and eight for the length of its content.
+/// It keeps the positions that the parser found, so [`as_head`](Self::as_head) parses nothing again.
+/// Thousands may wait, so it takes only the bytes of the head, without its line end and version, four bytes
+/// for each known field in it, and eight for the length of its content.
 ///
 /// ```
 /// use http::{Field, FieldIndex, Head, HeadBuf, Method, Target, Version};
@@ -46,7 +46,7 @@ pub struct HeadBuf {
     sets: [u32; 2],
 }
 
-/// A [`Target`] with lengths in the place of its parts.
+/// A [`Target`] with lengths instead of its parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Origin { path_len: u32, query_len: Option<u32> },
@@ -97,7 +97,7 @@ impl HeadBuf {
         Head::new(method, target, self.version, authority, lines, index).with_framing(framing)
     }
 
-    /// Bytes on the heap.
+    /// The number of bytes on the heap.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }

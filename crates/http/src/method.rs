@@ -63,8 +63,8 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Returns whether this crate has a name for the method: a server that does not allow it answers 405,
-    /// otherwise 501.
+    /// Returns whether this crate has a name for the method. A server that does not allow a known method
+    /// responds with 405, to an unknown one with 501.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Other(_))
     }

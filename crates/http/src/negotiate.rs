@@ -19,15 +19,15 @@ struct Preference {
     closeness: Closeness,
     /// In thousandths.
     quality: u16,
-    /// The place of the media range in the list.
+    /// The index of the media range in the list.
     place: usize,
 }
 
 /// Returns whether the lines of `Accept` prefer `application/json` to `text/html`.
 ///
-/// JSON must have the higher quality, or the same and be named more closely, or the same and stand
-/// first. So `application/json, */*` asks for JSON; a browser's list, `*/*` and no field at all do
-/// not.
+/// JSON must have the higher quality. With the same quality it must be named more closely, or be as
+/// close and stand first. So `application/json, */*` asks for JSON; a browser's list, `*/*` and no
+/// field at all do not.
 pub fn prefers_json<'a>(lines: impl Iterator<Item = &'a [u8]>) -> bool {
     let nothing = Preference { closeness: Closeness::Nothing, quality: 0, place: 0 };
     let (mut json, mut html) = (nothing, nothing);

@@ -30,15 +30,15 @@ pub struct Normal {
 /// The reason for which a path of a URL is not the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathError {
-    /// It does not begin with a slash. A 400.
+    /// The path does not begin with a slash. A 400.
     NotAbsolute,
-    /// It climbs above the root by `..`. A 400.
+    /// The path climbs above the root by `..`. A 400.
     AboveRoot,
     /// A `%` is not followed by two hexadecimal digits. A 400.
     BadPercent,
-    /// It holds `%00`. A 400.
+    /// The path holds `%00`. A 400.
     Nul,
-    /// It holds `%2F`: a slash within a name, which no file can have. A 404.
+    /// The path holds `%2F`: a slash within a name, which no file can have. A 404.
     EncodedSlash,
     /// A segment is longer than [`NAME_BYTES_MAX`]: no file can be called so. A 404.
     NameTooLong,
@@ -77,8 +77,8 @@ impl Error for PathError {}
 
 /// Returns whether [`normalize`] would only strip the first slash and a last one, and could not fail.
 ///
-/// It says no to some paths that are normal too, such as those beyond 255 bytes or with a name that
-/// begins with a dot, so that it is quick for the paths that nearly all requests have.
+/// It returns false for some normal paths too, such as paths beyond 255 bytes or names that begin with a dot, so that
+/// it is quick for the paths of nearly all requests.
 #[inline]
 pub fn is_normal(path: &[u8]) -> bool {
     if path.first() != Some(&b'/') || path.len() > NAME_BYTES_MAX {
@@ -107,9 +107,8 @@ pub fn is_normal(path: &[u8]) -> bool {
 /// Returns whether eight bytes of a path are visible ASCII other than `%`, without a slash or a dot behind
 /// a slash.
 ///
-/// Eight bytes at once, the first of them lowest. Each mask has the high bit of a byte set where
-/// the byte is such; the additions cannot carry from one byte into the next, because a byte is at
-/// most 0x7f before them.
+/// Eight bytes at once, the first of them lowest. Each mask has the high bit of a byte set where the byte has the
+/// property. The additions cannot carry from one byte into the next, because a byte is at most 0x7f before them.
 #[inline(always)]
 fn is_normal_word(word: u64, after_slash: bool) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -140,8 +139,8 @@ pub fn normalize(path: &[u8], out: &mut Vec<u8>) -> Result<Normal, PathError> {
     walk(path, out, Kind::File)
 }
 
-/// Like [`normalize`], for a resource that may be no file: names may have any length, and an encoded slash is a
-/// byte of its segment, in `out` an [`ENCODED_SLASH`], which no other path has. [`resolve`] and [`encode`] leave it
+/// Like [`normalize`], for a resource that may be no file: names may have any length, and an encoded slash is a byte of
+/// its segment. In `out` it becomes an [`ENCODED_SLASH`], which no other path has. [`resolve`] and [`encode`] leave it
 /// encoded. [`check_file`] says whether a file can have the name.
 ///
 /// # Errors
@@ -165,7 +164,7 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
     };
     let mut directory = true;
     for segment in path.split(|&byte| byte == b'/') {
-        // The name so far, with a slash unless it is the root; the segment is decoded behind it.
+        // The name so far, with a slash unless it is the root; the segment is decoded after it.
         let parent_len = out.len();
         if parent_len > 0 {
             out.push(b'/');
@@ -191,15 +190,15 @@ fn walk(path: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<Normal, PathError>
 /// An encoded slash in the form of [`normalize_opaque`].
 pub const ENCODED_SLASH: u8 = 0;
 
-/// Returns whether a path that [`normalize_opaque`] has made has dot segments for whoever decodes its encoded slashes:
-/// other servers may do so before they remove dot segments.
+/// Returns whether a path from [`normalize_opaque`] has dot segments for servers that decode encoded slashes before
+/// they remove dot segments.
 pub fn hides_dots(name: &[u8]) -> bool {
     let mut segments =
         name.split(|&byte| byte == b'/').filter(|part| part.contains(&ENCODED_SLASH));
     segments.any(|part| part.split(|&byte| byte == ENCODED_SLASH).any(is_dots))
 }
 
-/// A path that [`normalize_opaque`] has made, with this text in place of each encoded slash.
+/// A path from [`normalize_opaque`], with this text instead of each encoded slash.
 pub fn with_slashes<'a>(name: &'a [u8], slash: &[u8]) -> Cow<'a, [u8]> {
     if !name.contains(&ENCODED_SLASH) {
         return Cow::Borrowed(name);
@@ -260,12 +259,12 @@ fn decode_segment(segment: &[u8], out: &mut Vec<u8>, kind: Kind) -> Result<(), P
     Ok(())
 }
 
-/// Appends the path of a URL in the form in which it is sent on: without empty and dot segments, and with
-/// one spelling for each meaning (RFC 3986 §6.2.2). [`normalize`] makes the same name of both.
+/// Appends the path of a URL in the form in which it is sent on: without empty and dot segments, and with one spelling
+/// for each meaning (RFC 3986 §6.2.2). [`normalize`] makes the same name of both paths.
 ///
-/// Encoded letters, digits and `-._~` are decoded, bytes that RFC 3986 allows in no path are encoded, and
-/// all other encodings stay, because `%2B` and `+` are not the same for every server. Some servers cut
-/// segments at a semicolon, so that `..;a` would be `..` for them: it is encoded there.
+/// Encoded letters, digits and `-._~` are decoded, and bytes that RFC 3986 allows in no path are encoded. All other
+/// encodings stay, because `%2B` and `+` are not the same for every server. Some servers cut segments at a semicolon,
+/// and take `..;a` for `..`: there the semicolon is encoded.
 ///
 /// It never fails: `..` of the root is the root, and a `%` without two digits is encoded.
 pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
@@ -289,10 +288,10 @@ pub fn resolve(path: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The path of a URL as it is sent on to a server that may tell spellings apart: as it is, but for bytes that
-/// RFC 3986 allows in no URL, which are encoded. A path with a segment that is, or that some servers take for, a dot
-/// segment is [resolved](resolve) as a whole. A semicolon at the start of a segment is encoded if there are others behind
-/// it: servers that cut segments there, and then leave out empty ones, would find another path.
+/// The path of a URL as it is sent on to a server that may distinguish spellings. It is unchanged, except that bytes
+/// which RFC 3986 allows in no URL are encoded. A path with a dot segment, or with a segment that some servers take for
+/// one, is [resolved](resolve) as a whole. A semicolon at the start of a segment is encoded if others follow it:
+/// servers that cut segments there, and then leave out empty ones, would find another path.
 pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     // Nearly all paths are so. A semicolon may be encoded.
     let is_plain = |byte| bytes::is(byte, PLAIN) && byte != b';';
@@ -324,8 +323,8 @@ pub fn forwarded(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The part of a [forwarded] path behind as many segments as another one has that begins and ends with a slash; empty ones
-/// do not count. It begins with a slash unless it is empty.
+/// The part of a [forwarded] path behind as many segments as `segments` has, which begins and ends with a slash. Empty
+/// segments do not count. The part begins with a slash unless it is empty.
 pub fn behind<'a>(path: &'a [u8], segments: &[u8]) -> &'a [u8] {
     let is_end = |at: usize| at > 0 && path[at - 1] != b'/';
     let depth = segments.iter().filter(|&&byte| byte == b'/').count() - 1;
@@ -397,10 +396,10 @@ fn remove_last(out: &mut Vec<u8>) -> Result<(), PathError> {
 
 /// Appends the name of a file, or a path, percent-encoded for `Location`, `href` and the like.
 ///
-/// Everything is encoded but letters, digits, `-._~!$()*+,;=@` and the slash. So the result never
-/// ends a line, a quoted attribute or a string in HTML, and its first segment is never taken for a
-/// scheme. A run of slashes becomes one slash, also together with what `out` ends in: nothing that
-/// begins with `//`, which a browser takes for another host, can arise. An [`ENCODED_SLASH`] stays encoded.
+/// Only letters, digits, `-._~!$()*+,;=@` and the slash stay unencoded. So the result never ends a line, a quoted
+/// attribute or a string in HTML, and its first segment is never taken for a scheme. A run of slashes becomes one
+/// slash, also together with the end of `out`: nothing that begins with `//`, which a browser takes for another host,
+/// can arise. An [`ENCODED_SLASH`] stays encoded.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) {
     for &byte in path {
         match byte {

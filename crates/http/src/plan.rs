@@ -15,7 +15,7 @@ use crate::range::{self, RANGES_MAX, Range, RangeSet, Ranges};
 pub struct Representation<'a> {
     /// Its length in bytes, encoded as it would be sent.
     pub size: u64,
-    /// The marks that tell this state of it from others.
+    /// The marks that distinguish this state of it from others.
     pub validators: Validators<'a>,
 }
 
@@ -36,10 +36,10 @@ pub enum Plan {
     Unsatisfiable,
 }
 
-/// Plans the answer to a GET or HEAD. `now` is the server's clock in Unix seconds.
+/// Plans the response to a GET or HEAD. `now` is the server's clock in Unix seconds.
 ///
-/// HEAD gets the plan of a GET without `Range`. The size in the plan is that of `representation`, so
-/// do not ask for the size of the file again between planning and sending.
+/// HEAD gets the plan of a GET without `Range`. The plan has the size of `representation`, so do not
+/// ask for the size of the file again between planning and sending.
 #[inline]
 pub fn plan(head: &Head<'_>, representation: &Representation<'_>, now: i64) -> Plan {
     plan_up_to(head, representation, now, RANGES_MAX)
@@ -80,7 +80,7 @@ fn plan_range(head: &Head<'_>, size: u64, ranges_max: usize) -> Plan {
 /// length of the body cannot overflow.
 const MULTIPART_SIZE_MAX: u64 = i64::MAX as u64;
 
-/// Several ranges, to be sent as one `multipart/byteranges`.
+/// Several ranges, sent as one `multipart/byteranges`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
     ranges: Ranges,
@@ -200,7 +200,7 @@ impl Wrapping<'_> {
 pub enum ContentRange {
     /// `bytes first-last/size`, with a 206.
     Part {
-        /// The place of these bytes.
+        /// The range of these bytes in the representation.
         range: Range,
         /// The length of the whole representation.
         size: u64,

@@ -9,7 +9,7 @@ use crate::field::Field;
 use crate::head::Head;
 use crate::method::Method;
 
-/// The marks that tell one state of a representation from another.
+/// The marks that distinguish one state of a representation from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The entity tag as it stands in the `ETag` field, with its quotes; empty if there is none.
@@ -62,7 +62,7 @@ fn evaluate_fields(head: &Head<'_>, validators: &Validators<'_>, now: i64) -> Ou
         return Outcome::Proceed { range_allowed: false };
     }
     let etag = || EntityTag::parse(validators.etag);
-    // A time in the future cannot be that of the last modification, and the date of the message was sent in its place
+    // A time in the future cannot be the time of the last modification, so the date of the message was sent instead
     // (§8.8.2.1). So no date is available, and the conditions about it are ignored (§13.1.3, §13.1.4).
     let last_modified = validators.last_modified.filter(|modified| *modified <= now);
 

@@ -31,9 +31,9 @@ pub enum RangeSet {
     /// The field is not understood, or asks for too much: ignore it and send the whole
     /// representation.
     Ignore,
-    /// It asks only for bytes beyond the end: a 416.
+    /// All requested bytes are beyond the end: a 416.
     Unsatisfiable,
-    /// It asks for these bytes.
+    /// These bytes are requested.
     Satisfiable(Ranges),
 }
 
@@ -42,7 +42,7 @@ pub enum RangeSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges(List);
 
-/// One range is what nearly every request asks for, and needs no allocation.
+/// Nearly every request asks for one range, which needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum List {
     One(Range),
@@ -81,7 +81,7 @@ impl fmt::Display for Range {
 }
 
 impl Ranges {
-    /// The ranges, in the order in which they are to be sent.
+    /// The ranges, in the order of sending.
     pub fn as_slice(&self) -> &[Range] {
         match &self.0 {
             List::One(range) => core::slice::from_ref(range),
@@ -118,8 +118,8 @@ impl Ranges {
             List::Several(list) => list,
         };
         let mut place = list.len();
-        // A range grown by one neighbour may be near another: look again until nothing changes.
-        // Each round but the last removes an element, so there are at most as many as ranges.
+        // A range grown by one neighbour may be near another: look again until nothing changes. Each round but the
+        // last removes an element, so there are at most as many rounds as ranges.
         while let Some(near) = list.iter().position(|other| other.is_near(&range)) {
             range = range.cover(&list.remove(near));
             place = place.min(near);
@@ -134,15 +134,14 @@ impl Ranges {
 
 /// Reads the value of a `Range` field for a representation of `size` bytes.
 ///
-/// It ignores units other than `bytes`, values with any syntax error (a last byte before the first is
-/// one, RFC 9110 §14.1.1), more than [`RANGES_MAX`] ranges, and any range of an empty representation:
-/// that has no bytes that a `Content-Range` could name, and clients that always ask for `bytes=0-` are
-/// better served by a 200 than by a 416. Numbers that do not fit in 64 bits are
-/// beyond the end of everything, and saturate.
+/// It ignores units other than `bytes`, values with any syntax error (as a last byte before the first, RFC 9110
+/// §14.1.1), and more than [`RANGES_MAX`] ranges. It also ignores any range of an empty representation, which has no
+/// bytes for a `Content-Range`: clients that always ask for `bytes=0-` are better served by a 200 than by a 416.
+/// Numbers that do not fit in 64 bits are beyond any end, and saturate.
 ///
-/// Ranges that overlap or are near each other are always joined (RFC 9110 §15.3.7.2), so the answer
-/// is never larger than the representation. The others keep the order of the request: clients put
-/// what they need first (§14.2).
+/// Ranges that overlap or are near each other are always joined (RFC 9110 §15.3.7.2), so the response is never larger
+/// than the representation. The others keep the order of the request, because clients put the most urgent first
+/// (§14.2).
 pub fn parse(value: &[u8], size: u64) -> RangeSet {
     parse_up_to(value, size, RANGES_MAX)
 }

@@ -62,8 +62,8 @@ pub struct ResponseHead<'a> {
     pub allow: Option<Cow<'a, [u8]>>,
     /// `X-Content-Type-Options: nosniff`
     pub nosniff: bool,
-    /// Further fields, such as configured ones. None of them has a member of its own above,
-    /// and none is written by the wire: `Connection`, `Date`, `Transfer-Encoding`.
+    /// Further fields, such as configured ones. None of them may have a member of its own above, or be
+    /// written by the HTTP version: `Connection`, `Date`, `Transfer-Encoding`.
     pub extra: FieldSection<'a>,
 }
 

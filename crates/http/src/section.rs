@@ -54,8 +54,8 @@ impl<'a> FieldSection<'a> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a line whose name is a token and whose value has no control character but HTAB, as those of a
-    /// parsed head. Neither is checked again.
+    /// Appends a line from a parsed head: its name is a token, and its value has no control character but
+    /// HTAB. Neither is checked again.
     ///
     /// # Panics
     ///

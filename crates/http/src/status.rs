@@ -34,8 +34,8 @@ macro_rules! statuses {
                 match self { $(Self::$name => $phrase,)* Self::Other(_) => "" }
             }
 
-            /// The status of a code from 100 to 999. Those from 600 on are not valid, but servers send them, and
-            /// nginx and HAProxy pass them on; a client takes them for a 5xx (RFC 9110 §15).
+            /// The status of a code from 100 to 999. Codes from 600 on are invalid, but servers send them, and
+            /// nginx and HAProxy pass them on. A client takes them for a 5xx (RFC 9110 §15).
             pub const fn from_code(code: u16) -> Option<Self> {
                 match code {
                     $($code => Some(Self::$name),)*
@@ -91,13 +91,13 @@ statuses! {
 pub struct OtherCode(u16);
 
 impl Status {
-    /// Returns whether a response with this status is interim: another one follows it (RFC 9110
+    /// Returns whether a response with this status is interim, so that another response follows it (RFC 9110
     /// §15.2). It is false for 101, which no other response follows.
     pub const fn is_interim(self) -> bool {
         self.code() < 200 && !matches!(self, Self::SwitchingProtocols)
     }
 
-    /// Returns whether a response with this status never has content, whatever its fields say (RFC 9112
+    /// Returns whether a response with this status never has content, even if its fields announce some (RFC 9112
     /// §6.3).
     pub const fn is_bodiless(self) -> bool {
         self.code() < 200 || matches!(self, Self::NoContent | Self::NotModified)

@@ -421,7 +421,7 @@ proptest! {
             prop_assert_eq!(again, name);
             prop_assert!(forwarded.starts_with(b"/"));
             prop_assert_eq!(bytes::skip(&forwarded, 0, bytes::PATH), forwarded.len());
-            // It means the same to servers that look at segments only.
+            // The result means the same to servers that look at segments only.
             let mut meant = Vec::new();
             resolve(&forwarded, &mut meant);
             prop_assert_eq!(meant, resolved);

@@ -84,7 +84,7 @@ fn rfc9110_13_1_4_if_unmodified_since() {
 #[test]
 fn rfc9110_8_8_2_1_a_modification_in_the_future_is_no_condition() {
     let now = MODIFIED - 86_400;
-    // The server sent these dates in its place, now and a minute ago.
+    // The server sent these dates instead, now and a minute ago.
     let sent = [now, now - 60].map(|time| String::from_utf8(date::format(time).to_vec()).unwrap());
     for sent in sent.iter().map(String::as_str).chain([AT]) {
         for (fields, expected) in [

@@ -120,7 +120,7 @@ fn rfc9110_17_15_long_lists_are_ignored() {
     let most = RANGES_MAX as u64;
     assert_eq!(satisfied(&list(most), 1_000_000).len(), RANGES_MAX);
     assert_eq!(parse(list(most + 1).as_bytes(), 1_000_000), RangeSet::Ignore);
-    // Also if they would come to one range in the end, or to none.
+    // Too many ranges are ignored even if they would join to one range, or to none.
     let same = format!("bytes={}", vec!["0-"; RANGES_MAX + 1].join(","));
     assert_eq!(parse(same.as_bytes(), 1_000_000), RangeSet::Ignore);
     assert_eq!(parse_up_to(b"bytes=0-1,500-501", 1000, 1), RangeSet::Ignore);
@@ -134,7 +134,7 @@ fn rfc9110_15_3_7_2_near_ranges_are_joined_and_the_others_keep_their_order() {
     assert_eq!(satisfied(&format!("bytes=0-9,{}-", 10 + gap), 1000), [(0, 1000)]);
     assert_eq!(satisfied(&format!("bytes=0-9,{}-", 11 + gap), 1000), [(0, 10), (11 + gap, 1000)]);
     assert_eq!(satisfied("bytes=800-899,0-9,300-399", 1000), [(800, 900), (0, 10), (300, 400)]);
-    // The third joins the first and takes its place.
+    // The third joins the first and replaces it.
     assert_eq!(satisfied("bytes=800-899,0-9,900-999", 1000), [(800, 1000), (0, 10)]);
     // The last bridges all.
     assert_eq!(satisfied("bytes=800-899,0-9,300-399,10-799", 1000), [(0, 900)]);
@@ -151,7 +151,7 @@ fn ranges_are_shown_as_in_fields() {
     assert_eq!(format!("{}", Range { start: 5, end: 10 }), "5-9");
 }
 
-/// Specs as they were meant, to be judged by a bitmap.
+/// Specs, whose meaning a bitmap judges.
 fn spec() -> impl Strategy<Value = (Option<u64>, Option<u64>)> {
     prop_oneof![
         (0..2000u64, 0..500u64).prop_map(|(first, more)| (Some(first), Some(first + more))),
