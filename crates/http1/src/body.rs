@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::line::Line;
 use crate::tolerant;
 
-/// The reader of one body. It holds no bytes, only where it is among them.
+/// The reader of one body. It keeps no bytes, only its position in them.
 ///
 /// ```text
 ///   Length ──────────────────────────────► end
@@ -24,16 +24,16 @@ use crate::tolerant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decoder {
     state: State,
-    /// Bytes that the chunks still to come may have. A body with a length is judged by it before it
-    /// begins, and one until the end of the connection while it comes.
+    /// The bytes that the chunks still to come may have. A body with a length is judged before it begins, a body
+    /// until the end of the connection while it arrives.
     allowed: u64,
 }
 
 /// The purpose of reading a body, on which it depends what counts for a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// All bytes of chunks count. Their lines do, because a body of one-byte chunks with long
-    /// extensions would otherwise be a hundred times longer than it seems to be.
+    /// All bytes of chunks count, with their lines. Otherwise a body of one-byte chunks with long extensions would
+    /// be a hundred times longer than it seems.
     Skip,
     /// Only content counts, so that a body has the same limit however it is framed.
     Decode,
@@ -42,16 +42,16 @@ enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Length {
-        /// Bytes that have not been consumed.
+        /// The bytes that have not been consumed.
         remaining: u64,
     },
     ChunkSize,
     Chunk {
-        /// Bytes of data that have not been consumed; at zero, the CRLF behind them is next.
+        /// The bytes of data that have not been consumed; at zero, the CRLF behind them is next.
         remaining: u64,
     },
     Trailer {
-        /// Bytes that the trailer section may still have.
+        /// The bytes that the trailer section may still have.
         bytes_left: usize,
     },
     UntilClose,
@@ -98,7 +98,7 @@ impl Decoder {
         self.state == State::UntilClose
     }
 
-    /// Bytes of content that are to come, if only content follows and its length is known.
+    /// The number of bytes of content still to come, if only content follows and its length is known.
     pub(crate) const fn content_left(&self) -> Option<u64> {
         match self.state {
             State::Length { remaining } => Some(remaining),
@@ -142,8 +142,8 @@ impl Decoder {
         self.read_on(input, limits, Purpose::Decode, Some(is_odd))
     }
 
-    /// Inlined into its callers, so that skipping, which stops at no piece, costs as little as it can. Lines are
-    /// read tolerantly if there is a place for what that finds.
+    /// Inlined into its callers, so that skipping, which stops at no piece, costs as little as possible. Lines are
+    /// read tolerantly if `is_odd` is given.
     #[inline(always)]
     fn read_on<'a>(
         &mut self,
@@ -244,7 +244,7 @@ impl Decoder {
     }
 }
 
-/// The result of `read` for a line that was refused for this reason, if there is a place for saying that it is odd.
+/// The result of `read` for a line that was refused for this reason, if `is_odd` is given to note it.
 #[cold]
 fn tolerate<T>(
     error: Reject,

@@ -51,8 +51,8 @@ fn size_line_view(view: &[u8]) -> Result<Option<(u64, usize)>, Reject> {
 }
 
 /// The position of the CR that ends the extensions beginning at `at`. They are not interpreted (RFC
-/// 9112 §7.1.1), but whitespace is accepted only where a `;` follows it, as the grammar has it:
-/// other readers stop there.
+/// 9112 §7.1.1). But whitespace is accepted only before a `;`, as in the grammar, because other
+/// readers stop there.
 fn extensions_end(view: &[u8], mut at: usize) -> Result<Option<usize>, Reject> {
     while let Some(b' ' | b'\t') = view.get(at) {
         at += 1;

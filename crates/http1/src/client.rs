@@ -12,14 +12,14 @@ use crate::response::{self, Fault, Framing, Response};
 /// The most interim responses that may come before the final one. Servers send one or two.
 pub const INTERIM_MAX: u8 = 16;
 
-/// One connection as the receiver of responses. It holds no bytes, only where it is among them.
+/// One connection as the receiver of responses. It keeps no bytes, only its position in them.
 ///
-/// Send a request ([`write::request_start`](crate::write::request_start)) and say so with
-/// [`begin`](Self::begin). Then give all bytes that are not consumed yet to
-/// [`handle_input`](Self::handle_input), drop those it consumed, act on the event, and call again
-/// with the rest, until it says [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When
-/// the connection [is idle](Self::is_idle) again, it may take another request. There is one request
-/// at a time: requests are not pipelined.
+/// Send a request ([`write::request_start`](crate::write::request_start)) and call
+/// [`begin`](Self::begin). Then give all unconsumed bytes to [`handle_input`](Self::handle_input), drop
+/// the consumed ones, and act on the event. Call it again with the rest until it returns
+/// [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When the connection [is
+/// idle](Self::is_idle) again, it may take another request. There is one request at a time: requests are
+/// not pipelined.
 ///
 /// ```text
 ///   new ──► Idle ── begin ──► ExpectHead ──► Body ──┐
@@ -63,7 +63,7 @@ pub struct Connection {
 pub enum Event<'a> {
     /// More bytes are needed: call again when there are.
     Partial,
-    /// An interim response, with a status of 1xx other than 101; the final one is still to come. It
+    /// An interim response, with a status of 1xx other than 101; the final response is still to come. It
     /// may be ignored. After a 100 a client that waited for it sends its body.
     Interim(Response<'a>),
     /// The final response.
@@ -89,7 +89,7 @@ pub enum Event<'a> {
 pub enum Eof {
     /// The end came between responses or after the last: nothing is lost.
     Clean,
-    /// The end is also that of the body, for which there is no [`Event::BodyEnd`] then.
+    /// The end of the trailer section is also the end of the body, without an [`Event::BodyEnd`].
     BodyEnd,
     /// The end came before a response. If the connection had served a request before, the server may have
     /// closed it before it saw this one (RFC 9110 §9.2.2, RFC 9112 §9.3.1).
@@ -146,15 +146,15 @@ impl Connection {
         self.state = State::ExpectHead { asked, interim: 0, last: false };
     }
 
-    /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
+    /// Takes in `input`, all bytes received and not consumed. Returns the number of consumed bytes, and
     /// an event.
     ///
-    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more
-    /// bytes than `input` has. The same bytes yield the same events however they are cut into calls,
-    /// but for the pieces that content comes in. `limits` must be the same in every call;
-    /// `body_bytes_max` is the most content that a body may have.
+    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more bytes
+    /// than `input` has. The same bytes yield the same events for any cuts into calls, except for the
+    /// pieces of content. `limits` must be the same in every call; `body_bytes_max` is the maximum
+    /// content of a body.
     ///
-    /// For back-pressure within a body, pass no more bytes than there is room for content, or nothing
+    /// For back-pressure within a body, pass no more bytes than there is room for content. Pass nothing
     /// if there is less room than the longest line of the framing may need: the greater of
     /// `chunk_line_bytes_max` and `trailer_bytes_max`.
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
@@ -164,7 +164,7 @@ impl Connection {
         })
     }
 
-    /// Bytes of the body that are to come, if its length is known and its head has come.
+    /// The number of bytes of the body still to come, if its length is known and its head has come.
     #[must_use]
     pub const fn content_left(&self) -> Option<u64> {
         match &self.state {
@@ -174,8 +174,8 @@ impl Connection {
     }
 
     /// Counts `n` bytes of content as consumed that were received without
-    /// [`handle_input`](Self::handle_input), such as those spliced to another socket. It reports the end
-    /// of the body when it is called next.
+    /// [`handle_input`](Self::handle_input), such as bytes spliced to another socket. The next call of
+    /// `handle_input` reports the end of the body.
     ///
     /// # Panics
     ///
@@ -205,7 +205,8 @@ impl Connection {
 
     /// Returns whether another request may be sent.
     ///
-    /// It may not if the last one said `Connection: close`, of which the connection knows nothing.
+    /// No other may be sent after a request with `Connection: close`, but the connection does not know
+    /// the request's fields.
     pub fn is_idle(&self) -> bool {
         self.state == State::Idle
     }

@@ -60,15 +60,15 @@ pub(crate) struct Announced {
     pub(crate) length: Option<u64>,
     /// True if the body is in chunks.
     pub(crate) is_chunked: bool,
-    /// True if it is said in another way than servers usually say it.
+    /// True if the length is given in a way that servers seldom use.
     pub(crate) is_odd: bool,
 }
 
 impl Announced {
     /// Reads the lines of `Content-Length` and of `Transfer-Encoding`.
     ///
-    /// A length may be said several times if it is the same (RFC 9112 §6.3 item 5), a field without a value says
-    /// nothing, and `identity` is no coding (RFC 2616 §3.6).
+    /// A length may come several times if it is the same (RFC 9112 §6.3 item 5). A field without a value has no
+    /// meaning, and `identity` is no coding (RFC 2616 §3.6).
     pub(crate) fn of<'a>(
         version: Version,
         lengths: impl Iterator<Item = &'a [u8]> + Clone,
@@ -106,7 +106,7 @@ impl Announced {
         Ok(announced)
     }
 
-    /// Returns whether there should be content.
+    /// Returns whether the fields announce content.
     pub(crate) fn has_body(&self) -> bool {
         self.is_chunked || self.length.is_some_and(|length| length > 0)
     }

@@ -4,29 +4,29 @@ use http::Head;
 
 /// The most that a peer may send before it is refused.
 ///
-/// Every limit also holds for input that is not complete yet: a part that is already too long is
-/// refused before its end arrives. `Limits` is small and meant to be made once and passed by reference.
+/// Every limit also holds for incomplete input: a part that is already too long is refused before its
+/// end arrives. `Limits` is small and meant to be made once and passed by reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a head: empty lines before it, request line, fields, and the empty line that ends
-    /// it. More is a 431.
+    /// The bytes of a head: empty lines before it, request line, fields, and the empty line that ends
+    /// it. A longer head is a 431.
     ///
     /// Values above [`HEAD_BYTES_CEILING`](Self::HEAD_BYTES_CEILING) mean that ceiling.
     pub head_bytes_max: usize,
-    /// Bytes of the request-target. More is a 414. RFC 9112 §3 recommends at least 8,000.
+    /// The bytes of the request-target. A longer one is a 414. RFC 9112 §3 recommends at least 8,000.
     pub target_bytes_max: usize,
     /// Field lines in a head. More is a 431.
     pub fields_max: usize,
-    /// Server: bytes of a body that is skipped to keep the connection; chunk lines count as well. A
-    /// request that announces more is delivered, and then the connection is closed; a chunked body
-    /// that turns out to be longer is a 413. A body that is decoded has a limit of its own
+    /// Server: the bytes of a body that is skipped to keep the connection; chunk lines count as well. A
+    /// request that announces more is delivered, and then the connection is closed. A chunked body that
+    /// turns out to be longer is a 413. A decoded body has a limit of its own
     /// ([`decode_body`](crate::server::Connection::decode_body)).
     ///
-    /// Client: bytes of the content of a response.
+    /// Client: the bytes of the content of a response.
     pub body_bytes_max: u64,
-    /// Bytes of one chunk-size line with its extensions and line end. More is a 400.
+    /// The bytes of one chunk-size line with its extensions and line end. A longer line is a 400.
     pub chunk_line_bytes_max: usize,
-    /// Bytes of the trailer section with the empty line that ends it. More is a 431.
+    /// The bytes of the trailer section with the empty line that ends it. A longer section is a 431.
     pub trailer_bytes_max: usize,
 }
 
@@ -57,8 +57,9 @@ impl Default for Limits {
 
 /// Parses the beginning of `input`, which may have at most `bytes_max` bytes.
 ///
-/// `parse` returns `None` if it needs more bytes. It does not see bytes beyond the limit, so the verdict
-/// does not depend on how much has arrived. If it needs one of those, the result is `too_long`.
+/// `parse` returns `None` if it needs more bytes. It never sees bytes beyond the limit, so the verdict
+/// does not depend on the number of bytes that have arrived. If it needs bytes beyond the limit, the
+/// result is `too_long`.
 #[inline(always)]
 pub(crate) fn within<'a, T, E>(
     input: &'a [u8],

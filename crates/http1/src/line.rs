@@ -24,8 +24,8 @@ pub(crate) enum Line {
 }
 
 /// Scans the field lines at the start of `bytes`, up to the empty line behind them, and passes the name
-/// of each and the place of its value to `add`. Returns the lines without the empty one; `None` if more
-/// bytes are needed.
+/// of each and the position of its value to `add`. Returns the lines without the empty one; `None` if
+/// more bytes are needed.
 ///
 /// More than `fields_max` lines are a 431.
 #[inline(always)]

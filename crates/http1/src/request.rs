@@ -35,16 +35,17 @@ pub const METHOD_BYTES_MAX: usize = 32;
 /// A request up to its body: the head, and what its fields say about the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The head. Content of [unknown](Framing::Unknown) length is chunked. It is a [tunnel](Framing::Tunnel) if the
-    /// client asks to switch the connection to another protocol (RFC 9110 §7.8), which HTTP/1.0 has not.
+    /// The head. Content of [unknown](Framing::Unknown) length is chunked. The framing is a
+    /// [tunnel](Framing::Tunnel) if the client asks to switch the connection to another protocol (RFC 9110 §7.8),
+    /// which HTTP/1.0 cannot do.
     pub head: Head<'a>,
     /// True if the target has bytes outside ASCII. Clients mean what they would be percent-encoded: see
     /// [`http::path::escape`].
     pub has_raw_target: bool,
     /// True if the connection stays open after the response (RFC 9112 §9.3).
     ///
-    /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long, or waits to be
-    /// invited, until that is asked for.
+    /// [`server::Connection`](crate::server::Connection) also clears it for a body that is too long, or that waits
+    /// for an invitation, until the caller asks for the body.
     pub keep_alive: bool,
     /// True if the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
     ///
@@ -71,14 +72,13 @@ impl Request<'_> {
 /// Parses the head at the start of `input`. Returns the request and the length of its head, from the
 /// start of the input to behind the empty line; `None` if more bytes are needed.
 ///
-/// `input` is everything received and not consumed yet, and may hold anything behind the head. Each
-/// call begins anew; calling it for every packet costs at most `head_bytes_max` bytes of scanning
-/// each.
+/// `input` is everything received and not consumed yet, and may hold anything behind the head. Each call begins
+/// anew; a call for every packet costs at most `head_bytes_max` bytes of scanning each.
 ///
 /// # Errors
 ///
-/// A [`Reject`] as soon as the request line or a field line is not acceptable, complete or not; what
-/// fields say together is judged at the end of the head:
+/// A [`Reject`] as soon as the request line or a field line is not acceptable, complete or not. Contradictions
+/// between fields are found at the end of the head:
 ///
 /// - 400 malformed, or framed ambiguously
 /// - 414 the target is too long
@@ -198,7 +198,8 @@ fn request_line<'a>(
     request_line_with(view, method, target_start, (path_end, target_end), limits)
 }
 
-/// The same with bytes outside ASCII in the target, which may stand there like visible ones. It begins at `start`.
+/// As `request_line`, with bytes outside ASCII in the target, which count as visible ones. The target begins
+/// at `start`.
 #[cold]
 #[inline(never)]
 fn raw_request_line<'a>(
@@ -215,7 +216,8 @@ fn raw_request_line<'a>(
     Ok(line.map(|line| RequestLine { is_raw: true, ..line }))
 }
 
-/// The same with a target that begins at `start`. `ends` are those of its path and of all of it.
+/// As `request_line`, with a target that begins at `start`. `ends` are the ends of its path and of the whole
+/// target.
 #[inline(always)]
 fn request_line_with<'a>(
     view: &'a [u8],
@@ -371,8 +373,8 @@ fn is_authority(value: &[u8]) -> bool {
     }
 }
 
-/// Returns whether `inside` may stand between the brackets of an IPv6 address or of an address format
-/// to come. It looks at the characters only.
+/// Returns whether `inside` may stand between the brackets of an IPv6 address or of a future address format. It
+/// looks at the characters only.
 #[cold]
 fn is_ip_literal(inside: &[u8]) -> bool {
     !inside.is_empty() && inside.iter().all(|&byte| bytes::is(byte, HOST) || byte == b':')

@@ -42,11 +42,11 @@ pub struct Response<'a> {
     pub content_length: Option<u64>,
     /// True if the server lets the connection persist behind this response (RFC 9112 §9.3).
     ///
-    /// False if the end of the connection is the end of the body, and behind an odd head. A request with
-    /// `Connection: close` ends the connection too, but the parser does not know the request.
+    /// False if the end of the connection is the end of the body, and behind an odd head. A request with `Connection:
+    /// close` also ends the connection, but the parser does not know the request.
     pub keep_alive: bool,
-    /// All field lines, name and value, in their order: a list, because a proxy looks at them several times. A value is
-    /// borrowed unless line breaks or control characters were taken out of it.
+    /// All field lines, name and value, in their order. They are a list, because a proxy reads them several times. A
+    /// value is borrowed unless line breaks or control characters were taken out of it.
     pub fields: Vec<(&'a [u8], Cow<'a, [u8]>)>,
 }
 
@@ -65,8 +65,8 @@ pub enum Framing {
 
 /// The server at the other end broke the protocol, or a limit of ours.
 ///
-/// The connection is of no more use, because the framing of the bytes that follow cannot be trusted. A
-/// proxy answers 502.
+/// The connection is of no more use, because the framing of the following bytes cannot be trusted. A proxy responds
+/// with 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// A fragment of an English sentence for the log, such as "two Content-Length fields".
@@ -76,12 +76,12 @@ pub struct Fault {
 /// Parses the head at the start of `input`, of a response to a request with this `method`. Returns the
 /// response and the length of its head, the empty line included; `None` if more bytes are needed.
 ///
-/// `input` is everything received and not consumed yet, and may hold anything behind the head. Of
-/// `limits` those of the head and its fields hold.
+/// `input` is everything received and not consumed yet, and may hold anything behind the head. Of `limits` only the
+/// limits of the head and its fields apply.
 ///
 /// # Errors
 ///
-/// A [`Fault`] as soon as the status line or a field line is not acceptable; what fields say together is judged at
+/// A [`Fault`] as soon as the status line or a field line is not acceptable. Contradictions between fields are found at
 /// the end of the head.
 pub fn parse<'a>(
     input: &'a [u8],
@@ -169,7 +169,7 @@ fn parse_view<'a>(
             Ok(Some(Line::Field { name_end, value, next })) => {
                 let name = &section[at..name_end];
                 match Field::of_name(name) {
-                    // One length that is a number is what nearly all servers say.
+                    // Nearly all servers send one length that is a number.
                     Some(Field::ContentLength) if length.is_none() && !has_framing => {
                         length = bytes::decimal(&section[value.clone()]);
                         has_framing = length.is_none();
@@ -187,7 +187,7 @@ fn parse_view<'a>(
             Err(_) => {
                 let Some((line, next)) = tolerant::line(section, at)? else { return Ok(None) };
                 is_odd = true;
-                // It may be one of these.
+                // The line may be a field of the framing or `Connection`.
                 (has_framing, has_connection) = (true, true);
                 match line {
                     tolerant::Line::Continuation(_) if at == 0 => {
@@ -216,7 +216,7 @@ fn parse_view<'a>(
     if has_framing {
         let (lengths, codings) = (values(Field::ContentLength), values(Field::TransferEncoding));
         announced = match Announced::of(version, lengths, codings) {
-            // It ends with its head whatever they say.
+            // The response ends with its head, whatever these fields announce.
             Err(_) if is_bodiless => Announced { is_odd: true, ..Announced::default() },
             announced => announced?,
         };
@@ -264,7 +264,8 @@ struct StatusLine {
 
 /// `HTTP-version SP status-code SP [ reason-phrase ] CRLF` (RFC 9112 §4). `None` if more bytes are needed.
 ///
-/// The space behind the code may be missing, as it often is. The reason is for nobody, so it may have any characters.
+/// The space behind the code may be missing, as it often is. No program reads the reason, so it may have any
+/// characters.
 fn status_line(view: &[u8]) -> Result<Option<StatusLine>, Fault> {
     let (version, code, rest, mut is_odd) = match version_and_code(view) {
         Some((0, code, rest)) => (Version::Http10, code, rest, false),
@@ -302,19 +303,18 @@ fn status_line(view: &[u8]) -> Result<Option<StatusLine>, Fault> {
     Ok(Some(StatusLine { version, status, is_odd, len: view.len() - rest.len() + line_end }))
 }
 
-/// The digits of the minor version and of the status code at the start of a status line, and what is behind them.
+/// The digits of the minor version and of the status code at the start of a status line, and the bytes behind them.
 fn version_and_code(view: &[u8]) -> Option<(u8, [u8; 3], &[u8])> {
     let [minor, b' ', a, b, c, rest @ ..] = view.strip_prefix(b"HTTP/1.")? else { return None };
     let digit = |byte: &u8| bytes::digit(*byte);
     Some((digit(minor)?, [digit(a)?, digit(b)?, digit(c)?], rest))
 }
 
-/// The start of a status line: version, digits of the code, and what is behind them.
+/// The start of a status line: version, digits of the code, and the bytes behind them.
 type OddStart<'a> = (Version, [u8; 3], &'a [u8]);
 
-/// The version, the digits of the status code, and what is behind them, of a line with several spaces, or with a later
-/// version than there is of this protocol, as programs write it that copy the one of their client. `None` if more bytes
-/// are needed.
+/// The version, the digits of the status code, and the bytes behind them, of a line with several spaces or a future
+/// minor version. Some programs copy the version of their client. `None` if more bytes are needed.
 #[cold]
 fn odd_version_and_code(view: &[u8]) -> Result<Option<OddStart<'_>>, Fault> {
     const PATTERN: &[u8] = b"HTTP/n.n ";

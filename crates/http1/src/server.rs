@@ -8,11 +8,11 @@ use crate::body::{Decoder, Found};
 use crate::limits::Limits;
 use crate::request::{self, Request};
 
-/// One connection as the receiver of requests. It holds no bytes, only where it is among them.
+/// One connection as the receiver of requests. It keeps no bytes, only its position in them.
 ///
-/// Give all bytes that are not consumed yet to [`handle_input`](Self::handle_input), drop those it
-/// consumed, act on the event, and call again with the rest, until it says [`Event::Partial`] (wait
-/// for more bytes) or [`Event::Closed`]. Requests may be pipelined; answer them in their order.
+/// Give all unconsumed bytes to [`handle_input`](Self::handle_input), drop the consumed ones, and act on the event.
+/// Call it again with the rest until it returns [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. Requests
+/// may be pipelined; respond to them in their order.
 ///
 /// ```text
 ///                request without body
@@ -30,10 +30,9 @@ use crate::request::{self, Request};
 ///                           Closed ◄──────────────┘     and from everywhere: a rejection, close()
 /// ```
 ///
-/// A request is delivered before its body has arrived. The body is skipped to get to the next request
-/// (RFC 9112 §9.3), unless the caller wants it: see [`decode_body`](Self::decode_body). A body that its client sends only
-/// if it is invited is not skipped: the request is the last, because nothing tells whether its body follows a final
-/// response.
+/// A request is delivered before its body has arrived. The body is skipped to get to the next request (RFC 9112 §9.3),
+/// unless the caller wants it: see [`decode_body`](Self::decode_body). A body that waits for an invitation is not
+/// skipped. Its request is the last, because nothing shows whether the body follows a final response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
     state: State,
@@ -44,12 +43,11 @@ pub struct Connection {
 pub enum Event<'a> {
     /// More bytes are needed: call again when there are.
     Partial,
-    /// A request, which needs an answer.
+    /// A request, which needs a response.
     ///
-    /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if
-    /// `request.expect_continue`, send [`CONTINUE`](crate::write::CONTINUE) when more of the body is to
-    /// come, or the response without it, as the last. If not `request.keep_alive`, this is the last
-    /// request, and the response says `Connection: close`.
+    /// Call [`decode_body`](Connection::decode_body) now, if its body is wanted. Then, if `request.expect_continue`,
+    /// send [`CONTINUE`](crate::write::CONTINUE) to invite the rest of the body, or the response without it, as the
+    /// last. If not `request.keep_alive`, this is the last request, and the response says `Connection: close`.
     Request(Request<'a>),
     /// Some content of the body that is being decoded, at least one byte.
     Body(&'a [u8]),
@@ -105,7 +103,7 @@ impl Connection {
     /// calls, but for the pieces that content comes in. `limits` must be the same in every call.
     #[inline]
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
-        // The common case is a head. It has a path of its own, without the state machine of bodies.
+        // The common case is a head. It has a path of its own, outside of the state machine of bodies.
         if let State::ExpectHead = self.state {
             return match request::parse(input, limits) {
                 Ok(None) => (0, Event::Partial),
@@ -119,9 +117,9 @@ impl Connection {
         self.handle_body(input, limits)
     }
 
-    /// Does what [`handle_input`](Self::handle_input) does while a body is outstanding
-    /// ([`is_idle`](Self::is_idle) is false). It is a function of its own so that callers that only wait for
-    /// the end of a body do not contain the parser of heads.
+    /// As [`handle_input`](Self::handle_input), while a body is outstanding ([`is_idle`](Self::is_idle) is false). It
+    /// is a function of its own so that callers that only wait for the end of a body do not contain the parser of
+    /// heads.
     ///
     /// # Panics
     ///
@@ -134,20 +132,18 @@ impl Connection {
     /// Delivers the body of `request` as [`Event::Body`], without its framing and with at most
     /// `bytes_max` bytes of content, and its trailers as [`Event::Trailer`]. `u64::MAX` is no limit.
     ///
-    /// Call it between [`Event::Request`] and the next call of
-    /// [`handle_input`](Self::handle_input), if at all. It changes nothing for a request without a
-    /// body. It sets `keep_alive` and `expect_continue` anew: a body that is decoded is read to its
-    /// end even if it is too long to be skipped, or has to be invited, or if its request is the last.
+    /// Call it between [`Event::Request`] and the next call of [`handle_input`](Self::handle_input), if at all. It
+    /// changes nothing for a request without a body. It sets `keep_alive` and `expect_continue` anew. A decoded body is
+    /// read to its end even if it is too long to be skipped, or has to be invited, or if its request is the last.
     ///
-    /// For back-pressure, pass no more bytes to `handle_input` than there is room for content, or none
-    /// if there is less room than the longest line of the framing may need: the greater of
-    /// `chunk_line_bytes_max` and `trailer_bytes_max`.
+    /// For back-pressure, pass no more bytes to `handle_input` than there is room for content. Pass none if there is
+    /// less room than the longest line of the framing may need: the greater of `chunk_line_bytes_max` and
+    /// `trailer_bytes_max`.
     ///
     /// # Errors
     ///
-    /// 413, if the body is announced to be longer. Nothing has changed then: the body will be
-    /// skipped, or the connection closed, as `request` says. A chunked body that turns out to be
-    /// longer is an [`Event::Rejected`] later.
+    /// 413, if the body is announced to be longer. Nothing has changed then: as `request` says, the body will be
+    /// skipped, or the connection closed. A chunked body that turns out to be longer is an [`Event::Rejected`] later.
     ///
     /// # Panics
     ///
@@ -182,10 +178,10 @@ impl Connection {
         self.state = State::Closed;
     }
 
-    /// Returns whether the next byte would begin a request: no part of a body is outstanding, and the
-    /// connection is open.
+    /// Returns whether the next byte would begin a request: no part of a body is outstanding, and the connection is
+    /// open.
     ///
-    /// Part of a head may have been seen; it is among the bytes that were not consumed.
+    /// Part of a head may have been seen; its bytes are among the unconsumed ones.
     pub fn is_idle(&self) -> bool {
         self.state == State::ExpectHead
     }
@@ -231,7 +227,7 @@ impl Connection {
             Ok(body) if request.keep_alive && !request.expect_continue => {
                 body.map_or(State::ExpectHead, State::SkipBody)
             }
-            // The last request, or one whose body is too long to be skipped, or waits for an invitation.
+            // The last request, or a request whose body is too long to be skipped, or waits for an invitation.
             _ => State::Closed,
         };
         if self.state == State::Closed {

@@ -118,8 +118,8 @@ const PIECES: [&[u8]; 10] = [
     b":",
 ];
 
-/// Bytes that are nearly a message, so that they reach every branch: some of `pieces`, which are lines of
-/// one kind of message, and of [`PIECES`], with at most one byte changed.
+/// Bytes that are nearly a message, so that they reach every branch. They are some of `pieces`, which are
+/// lines of one kind of message, and of [`PIECES`], with at most one byte changed.
 pub(crate) fn nearly(pieces: &[&'static [u8]]) -> impl Strategy<Value = Vec<u8>> + use<> {
     let piece = select([pieces, &PIECES].concat());
     let pieces = proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());

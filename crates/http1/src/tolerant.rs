@@ -36,7 +36,7 @@ pub(crate) enum Line<'a> {
     Field(&'a [u8], Cow<'a, [u8]>),
     /// More of the value of the line before.
     Continuation(Cow<'a, [u8]>),
-    /// Nothing that has a meaning.
+    /// A line without a meaning.
     Nothing,
     /// The empty line that ends the section.
     End,
@@ -115,7 +115,7 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
     within(input, limits.chunk_line_bytes_max, too_long, |view| {
         let Some((line, next)) = whole_line(view, 0)? else { return Ok(None) };
         let digits_end = bytes::skip(line, 0, HEX);
-        // Where an extension ends that has LF in it is disputed.
+        // The end of an extension with LF in it is disputed.
         if !(1..=DIGITS_MAX).contains(&digits_end) || !bytes::trim(&line[digits_end..]).is_empty() {
             return Err(Reject::bad("a malformed chunk-size"));
         }
@@ -162,7 +162,7 @@ fn whole_line(bytes: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Reject>
     Ok(Some((&rest[..stop], at + stop + line_end)))
 }
 
-/// A value with a space in place of each control character.
+/// A value with a space instead of each control character.
 fn printable(value: &[u8]) -> Cow<'_, [u8]> {
     if bytes::skip_value(value, 0) == value.len() {
         return Cow::Borrowed(value);
@@ -172,12 +172,12 @@ fn printable(value: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(bytes::trim(&value).to_vec())
 }
 
-/// Returns whether a name is that of a field that frames messages.
+/// Returns whether a name belongs to a field that frames messages.
 fn is_framing(name: &[u8]) -> bool {
     matches!(Field::of_name(name), Some(Field::ContentLength | Field::TransferEncoding))
 }
 
-/// Returns whether a name has the letters of that of a field that frames messages, and perhaps other characters.
+/// Returns whether a name has the letters of a field that frames messages, and perhaps other characters.
 fn is_like_framing(name: &[u8]) -> bool {
     let letters = |name: &[u8]| -> Vec<u8> {
         let letters = name.iter().filter(|byte| byte.is_ascii_alphabetic());

@@ -14,8 +14,8 @@ use http::{FieldSection, Framing, Method, ResponseHead, Status, Target};
 pub struct Wire {
     /// `Connection`
     pub connection: ConnectionOption,
-    /// `Transfer-Encoding: chunked`. It is only for HTTP/1.1 clients, and takes the place of
-    /// `Content-Length`. Neither is written where there is never content (RFC 9112 §6.1).
+    /// `Transfer-Encoding: chunked`. It is only for HTTP/1.1 clients, and replaces `Content-Length`. Neither
+    /// is written for messages that never have content (RFC 9112 §6.1).
     pub chunked: bool,
 }
 
@@ -183,7 +183,7 @@ pub struct RequestStart<'a> {
 /// Appends the beginning of a head. The lines of other fields follow, none of which is `Host`, `Connection`,
 /// `Content-Length` or `Transfer-Encoding`, and then [`request_end`].
 ///
-/// No part can end its line or become two: bytes that have no place there are left out.
+/// No part can end its line or become two: bytes that are not allowed there are left out.
 ///
 /// # Panics
 ///
@@ -206,7 +206,7 @@ pub fn request_start(head: &RequestStart<'_>, out: &mut Vec<u8>) {
     push_part(out, head.host, QUERY);
     out.extend_from_slice(b"\r\n");
     match head.framing {
-        // These methods have a meaning for content, so its absence is said (RFC 9110 §8.6).
+        // For these methods content has a meaning, so its absence is stated (RFC 9110 §8.6).
         Framing::None if matches!(head.method, Method::Post | Method::Put | Method::Patch) => {
             push_content_length(out, 0);
         }
