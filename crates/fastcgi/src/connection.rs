@@ -15,17 +15,17 @@ pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
 /// reason to end a stream twice, but it does no harm.
 pub const EMPTY_RECORDS_MAX: u8 = 16;
 
-/// The most bytes of `FCGI_STDERR` that come at once. They may be hundreds of lines, each of which costs the caller some time.
+/// The maximum of bytes of `FCGI_STDERR` that come at once. They may be hundreds of lines, and each costs the caller
+/// time.
 pub const ERRORS_BYTES_MAX: usize = 1024;
 
-/// One connection as the receiver of responses. It holds no bytes but the beginning of a header, and where
-/// it is among the records.
+/// One connection as the receiver of responses. It keeps only the beginning of a header, and its position in the
+/// records.
 ///
-/// Send a request ([`mod@crate::write`]) and say so with [`begin`](Self::begin). Then give all bytes that
-/// are not consumed yet to [`handle_input`](Self::handle_input), drop those it consumed, act on the event,
-/// and call again with the rest, until it says [`Event::Partial`] (wait for more bytes) or
-/// [`Event::Closed`]. When the connection [is idle](Self::is_idle) again, it may take another request, if
-/// the whole of the last one was sent.
+/// Send a request ([`mod@crate::write`]) and call [`begin`](Self::begin). Then give all unconsumed bytes to
+/// [`handle_input`](Self::handle_input), drop the consumed ones, and act on the event. Call it again with the rest
+/// until it returns [`Event::Partial`] (wait for more bytes) or [`Event::Closed`]. When the connection [is
+/// idle](Self::is_idle) again, it may take another request, if the whole of the last one was sent.
 ///
 /// ```text
 ///   new ──► Idle ── begin ──► Response ──┐
@@ -124,7 +124,7 @@ struct Response {
     empty_records: u8,
 }
 
-/// The place among the records of a response.
+/// The position in the records of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordPosition {
     Header(Held),
@@ -147,7 +147,7 @@ struct Held {
     len: usize,
 }
 
-/// Bytes of a header, and of the content of `FCGI_END_REQUEST`.
+/// The bytes of a header, and also of the content of `FCGI_END_REQUEST`.
 const HELD_BYTES: usize = 8;
 const _: () = assert!(HELD_BYTES == HEADER_BYTES);
 
@@ -196,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether another request may be sent.
+    /// Returns whether the connection may take another request.
     pub fn is_idle(&self) -> bool {
         self.state == ConnectionState::Idle
     }
@@ -284,7 +284,7 @@ impl Response {
         Ok((len, event))
     }
 
-    /// The place behind a header.
+    /// The position behind a header.
     fn begin_record(&mut self, header: Header) -> Result<RecordPosition, &'static str> {
         let Header { record, content_bytes, padding_bytes: padding } = header;
         let has_ended = match record {

@@ -14,7 +14,7 @@ use core::num::NonZeroU16;
 
 /// The id of a request on its connection, 1 to 65,535.
 ///
-/// It tells a record of the response from one that the application has sent for an earlier request, too late.
+/// It distinguishes a record of the response from a late record of an earlier request.
 ///
 /// ```
 /// use fastcgi::RequestId;
@@ -25,7 +25,7 @@ use core::num::NonZeroU16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(NonZeroU16);
 
-/// Bytes of a header.
+/// The bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
 /// The most bytes of content that a record can have.
 pub(crate) const CONTENT_BYTES_MAX: usize = u16::MAX as usize;
@@ -49,7 +49,7 @@ pub(crate) enum Received {
     EndRequest,
     Stdout,
     Stderr,
-    /// `FCGI_GET_VALUES_RESULT` or `FCGI_UNKNOWN_TYPE`. They are about no request.
+    /// `FCGI_GET_VALUES_RESULT` or `FCGI_UNKNOWN_TYPE`, which belong to no request.
     Management,
 }
 

@@ -16,7 +16,7 @@ const RESPONDER: u16 = 1;
 const KEEP_CONNECTION: u8 = 1;
 /// The longest name or value whose length is one byte.
 const SHORT_MAX: usize = 0x7f;
-/// The longest name or value that can be told.
+/// The longest name or value that the format can express.
 const LONG_MAX: usize = 0x7fff_ffff;
 
 /// Appends `FCGI_BEGIN_REQUEST`, for a responder.
@@ -131,7 +131,7 @@ impl<'a> Records<'a> {
         self.out.extend_from_slice(&header(self.record, self.id, 0));
     }
 
-    /// Ends the record. One without content is left out, because it would be the end of its stream.
+    /// Ends the record. A record without content is left out, because it would be the end of its stream.
     fn close(mut self) {
         if self.content_bytes() == 0 {
             self.out.truncate(self.start);
@@ -146,7 +146,7 @@ impl<'a> Records<'a> {
         self.out[self.start..self.start + HEADER_BYTES].copy_from_slice(&header);
     }
 
-    /// Bytes of content in the record so far.
+    /// The bytes of content in the record so far.
     fn content_bytes(&self) -> usize {
         self.out.len() - self.start - HEADER_BYTES
     }

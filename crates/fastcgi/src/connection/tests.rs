@@ -12,9 +12,9 @@ use crate::testing::{record, records};
 
 const ID: RequestId = RequestId::FIRST;
 
-/// Runs a connection on an input that arrives in pieces of these sizes and then ends, and returns what
-/// happens, in short form. Up to `requests` requests are sent, each when the connection is idle, all with the same id. What a stream
-/// brings is one entry, in whatever pieces it comes.
+/// Runs a connection on an input that arrives in pieces of these sizes and then ends. Returns the events in short form.
+/// Up to `requests` requests are sent, each when the connection is idle, all with the same id. The bytes of a stream
+/// are one entry, in any number of pieces.
 fn run(input: &[u8], requests: usize, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
     let mut happened = Vec::<String>::new();
