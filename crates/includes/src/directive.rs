@@ -19,17 +19,17 @@ pub(crate) enum Directive {
     Echo { name: Box<[u8]>, encoding: Encoding, default: Option<Box<[u8]>> },
     /// A variable gets a value.
     Set { name: Box<[u8]>, value: Box<[u8]> },
-    /// What follows is for those for which the condition holds.
+    /// The following text is for requests for which the condition is true.
     If(Box<[u8]>),
-    /// What follows is for those others for which this condition holds.
+    /// The following text is for the other requests for which this condition is true.
     Elif(Box<[u8]>),
-    /// What follows is for all others.
+    /// The following text is for all other requests.
     Else,
-    /// What follows is for all again.
+    /// The following text is for all requests again.
     Endif,
     /// The error message or the form of times is changed.
     Config { errmsg: Option<Box<[u8]>>, timefmt: Option<Box<[u8]>> },
-    /// It cannot be understood.
+    /// A directive that cannot be understood.
     Malformed,
 }
 
@@ -100,7 +100,7 @@ impl Directive {
         values.0.is_empty().then_some(directive)
     }
 
-    /// Bytes of memory that it keeps beside itself.
+    /// The bytes of memory that it keeps beside itself.
     pub(super) fn memory(&self) -> usize {
         let len = |text: &Option<Box<[u8]>>| text.as_ref().map_or(0, |text| text.len());
         match self {
@@ -178,7 +178,7 @@ fn split_value(text: &[u8]) -> Option<(Box<[u8]>, &[u8])> {
     rest.first().is_none_or(u8::is_ascii_whitespace).then(|| (value.into(), rest))
 }
 
-/// Returns whether values can be enclosed in this.
+/// Returns whether a byte is one of the three quotes of values.
 pub(super) const fn is_quote(byte: u8) -> bool {
     matches!(byte, b'"' | b'\'' | b'`')
 }

@@ -16,19 +16,19 @@ use super::work::Work;
 
 use core::ops::Range;
 
-/// Conditions within one another. What a further one decides about is left out.
+/// The maximum depth of conditions. The text of a deeper condition is left out.
 pub const IF_DEPTH_MAX: usize = 32;
-/// Variables that a page can set, with those of the pages that include it.
+/// The maximum of variables that a page can set, with those of the pages that include it.
 pub const VARIABLES_MAX: usize = 100;
 
-/// Bytes of memory of a value beside itself, about, with those of the name of a variable.
+/// Roughly the bytes of memory of a value beside itself, with the name of its variable.
 const VALUE_BYTES: usize = 64;
-/// Bytes of memory of an entry of a table, about.
+/// Roughly the bytes of memory of an entry of a table.
 const ENTRY_BYTES: usize = 64;
 
 /// The error message until a page changes it.
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
-/// Is shown in place of a variable that is not set.
+/// The text that is shown for a variable that is not set.
 const UNSET: &[u8] = b"(none)";
 
 /// The things that a page has set, and with which a page begins that it includes.
@@ -74,11 +74,11 @@ pub struct Evaluator {
 /// A condition, as far as it has been decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Branch {
-    /// It holds here.
+    /// This branch is true.
     Taken,
-    /// It did not hold so far.
+    /// No branch was true so far.
     Open,
-    /// It held before, or what is around it is left out.
+    /// An earlier branch was true, or the text around the condition is left out.
     Over,
 }
 
@@ -87,10 +87,10 @@ enum Branch {
 pub enum Step {
     /// A range of the file.
     Text(Range<u64>),
-    /// Bytes.
+    /// Bytes that the page has made.
     Bytes(Vec<u8>),
-    /// The response to another path, perhaps with a query, as a URL has it. One without a slash at the beginning is
-    /// relative to the page.
+    /// The response to another path, perhaps with a query, in the form of a URL. A path without a slash at the
+    /// beginning is relative to the page.
     Include(Vec<u8>),
     /// The error message stands here.
     Fault(Fault),
@@ -204,12 +204,13 @@ impl Evaluator {
         self.template.line(self.directives.saturating_sub(1))
     }
 
-    /// The line of the innermost condition without an end, once there are no more steps. It is told once.
+    /// The line of the innermost condition without an end, once there are no more steps. Only the first call
+    /// returns it.
     pub fn take_unended(&mut self) -> Option<u32> {
         core::mem::take(&mut self.lines).pop()
     }
 
-    /// Returns whether there are no more steps. There may be none even if this is false.
+    /// Returns whether there are no more steps. Even if this is false, there may be none.
     pub fn is_over(&self) -> bool {
         self.next == self.template.parts().len()
     }
@@ -246,7 +247,7 @@ impl Evaluator {
         None
     }
 
-    /// Returns whether the next part is not left out.
+    /// Returns whether the next part is shown, not left out.
     fn is_shown(&self) -> bool {
         self.branches.last().is_none_or(|branch| *branch == Branch::Taken)
     }
@@ -279,7 +280,7 @@ impl Evaluator {
                 if path.starts_with(b"/") || leads_up || path.is_empty() {
                     return Err(Fault::File);
                 }
-                // It is a name, and a step has a URL.
+                // The reference is a name, and a step has a URL.
                 let mut url = b"./".to_vec();
                 put_url(&path, &mut url);
                 Ok(Some(Step::Include(url)))
@@ -339,7 +340,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Decides about the innermost branch. One that cannot be understood does not hold.
+    /// Decides about the innermost branch. A condition that cannot be understood is false.
     fn decide(&mut self, facts: &Facts<'_>, condition: &[u8]) -> Result<(), Fault> {
         let Self { scope, work, .. } = self;
         work.add(condition.len());
@@ -461,7 +462,7 @@ mod tests {
 
     #[test]
     fn what_is_set_ahead_waits_and_what_never_fits_is_an_error() {
-        /// Bytes of a variable with the table that may be copied for it.
+        /// The bytes of a variable with the table that may be copied for it.
         const SLACK: usize = 12 * 1024;
         let memory = Rc::new(Memory::default());
         let page = parse(&large(98));
@@ -512,7 +513,7 @@ mod tests {
         let fields = long.replace("$ARG_y", "$HTTP_y");
         let plain = "<!--#if expr='a = b'-->a<!--#endif-->".repeat(500);
         with_facts(query.as_bytes(), lines.as_bytes(), |facts| {
-            // One that looks at less is evaluated, however long the query.
+            // A directive that looks at less is evaluated, with a query of any length.
             let some = long.replacen("$ARG_y", "", 243);
             let mut evaluator = Evaluator::new(parse(&some), scope());
             assert_eq!(evaluator.next(facts, false), Some(Step::Pause));

@@ -11,11 +11,11 @@
 use super::directive::is_quote;
 use super::fault::Fault;
 
-/// Bytes of a value, once the variables in it have been replaced.
+/// The maximum of bytes of a value, once the variables in it have been replaced.
 pub const VALUE_BYTES_MAX: usize = 4096;
 
-/// Replaces the variables in a text by their values. `value` appends that of a variable, or nothing if there is
-/// no such variable, or says that it is too much.
+/// Replaces the variables in a text by their values. `value` appends the value of a variable, or nothing if the
+/// variable does not exist. It fails if the value is too long.
 pub(super) fn expand(
     text: &[u8],
     mut value: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,
@@ -72,7 +72,7 @@ const fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Returns whether a condition holds.
+/// Returns whether a condition is true.
 pub(super) fn holds(
     condition: &[u8],
     mut value: impl FnMut(&[u8], &mut Vec<u8>) -> Result<(), Fault>,

@@ -24,7 +24,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The fault as the operator is told.
+    /// The text for the operator.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Malformed => "a directive cannot be understood, or there are too many",

@@ -3,9 +3,9 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-/// Bytes of memory of the pages of one response. What is set beyond them becomes the error message.
+/// The bytes of memory of the pages of one response. The error message replaces values beyond it.
 pub const BYTES_MAX: usize = 2 * 1024 * 1024;
-/// The same while more is evaluated than the place whose turn to be sent has come. Beyond them, all other places wait.
+/// The limit while pages are evaluated ahead of the part that is sent next. Beyond it, all other parts wait.
 pub(crate) const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 /// The same before the response begins. Many may wait behind another one on their connection.
 pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
@@ -14,7 +14,7 @@ pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Memory {
     held: Cell<usize>,
-    /// Bytes up to which pages are evaluated ahead.
+    /// The bytes up to which pages are evaluated ahead.
     ahead_max: Cell<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Memory {
         self.ahead_max.set(AHEAD_BYTES_MAX);
     }
 
-    /// Bytes that are held.
+    /// The bytes that are held.
     pub const fn held(&self) -> usize {
         self.held.get()
     }
@@ -48,7 +48,7 @@ impl Memory {
         self.held.get() < self.ahead_max.get()
     }
 
-    /// Returns whether a page may set so many bytes more. `is_next`: all that is before them has been sent.
+    /// Returns whether a page may set so many bytes more. `is_next`: everything before them has been sent.
     pub(super) const fn admits(&self, bytes: usize, is_next: bool) -> bool {
         let most = if is_next { BYTES_MAX } else { self.ahead_max.get() };
         self.held.get() + bytes <= most

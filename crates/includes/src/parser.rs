@@ -6,27 +6,28 @@ use super::directive::{Directive, is_quote};
 
 /// Directives of a file. The file from a further one on is replaced by the error message.
 pub(crate) const DIRECTIVES_MAX: usize = 1000;
-/// Bytes of a directive between `<!--#` and `-->`. A longer one is replaced by the error message.
+/// The maximum of bytes of a directive between `<!--#` and `-->`. The error message replaces a
+/// longer one.
 pub(crate) const DIRECTIVE_BYTES_MAX: usize = 2048;
 
 const BEGIN: &[u8] = b"<!--#";
 
-/// A file with directives: the places of its text, and the directives between.
+/// A file with directives: the positions of its text, and the directives between.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
     /// The lines of the file in which the directives begin, in order.
     lines: Vec<u32>,
-    /// Bytes of the file.
+    /// The bytes of the file.
     len: u64,
 }
 
 /// A part of a template.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Text, which is sent as it is. It is not empty, and does not touch another text.
+    /// Text, which is sent unchanged. It is not empty, and does not touch another text.
     Text(Range<u64>),
-    /// A directive, in place of these bytes.
+    /// A directive, which replaces these bytes.
     Directive(Range<u64>, Directive),
 }
 
@@ -40,7 +41,7 @@ pub struct Parser {
     line_ends: u32,
     /// The line in which the directive begins that is being read.
     line: u32,
-    /// Bytes that were taken.
+    /// The number of bytes that were taken.
     at: u64,
     state: ParserState,
     /// The text of the directive that is being read.
@@ -55,7 +56,7 @@ enum ParserState {
     Directive { from: u64, inner: Inner },
 }
 
-/// The place within a directive.
+/// The position within a directive.
 #[derive(Clone, Copy, Debug)]
 enum Inner {
     /// Behind so many hyphens, of which only 2 matter.
@@ -64,7 +65,7 @@ enum Inner {
     Quoted(u8),
     /// Behind a backslash within these quotes.
     Escaped(u8),
-    /// It is too long, and ends at the next `-->` wherever that is: so many hyphens may begin it.
+    /// It is too long, and ends at the next `-->`, of which these hyphens may be the beginning.
     Lost { hyphens: usize },
     /// There are too many: it ends with the file.
     Endless,
@@ -188,7 +189,7 @@ impl Template {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
     }
 
-    /// Bytes of the file.
+    /// The bytes of the file.
     pub const fn bytes(&self) -> u64 {
         self.len
     }
@@ -202,7 +203,7 @@ impl Template {
         &self.parts
     }
 
-    /// Bytes of memory that it keeps.
+    /// The bytes of memory that it keeps.
     pub fn memory(&self) -> usize {
         let own = |part: &Part| match part {
             Part::Text(_) => 0,

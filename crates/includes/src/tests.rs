@@ -16,7 +16,7 @@ fn parse(page: &[u8]) -> Template {
     parser.finish()
 }
 
-/// The page as a client gets it, with `[URL]` for what is included and `!` for errors.
+/// The page as a client gets it, with `[URL]` for included responses and `!` for errors.
 fn show(page: &str) -> String {
     show_with(page, scope()).0
 }
@@ -89,7 +89,7 @@ fn directives_are_replaced_by_what_they_say() {
         ("<!--#echo var='http_user_agent'-->", "t &lt;&amp;&quot;&#39;&gt;"),
         ("<!--#echo var='http_user_agent' encoding='none'-->", "t <&\"'>"),
         ("<!--#echo var='http_user_agent' encoding='url'-->", "t%20%3C%26%22%27%3E"),
-        // Sent twice, or nobody's business.
+        // Sent twice, or private.
         ("<!--#echo var='HTTP_COOKIE'-->", "(none)"),
         ("<!--#echo var='HTTP_AUTHORIZATION'-->", "(none)"),
         ("<!--#echo var='none' default='-'-->", "-"),
@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// The place of a range of a file in memory.
+/// The range of a file as a range of memory.
 fn place(range: &core::ops::Range<u64>) -> core::ops::Range<usize> {
     usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
 }

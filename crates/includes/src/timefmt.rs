@@ -41,8 +41,8 @@ struct Civil {
     second_of_day: i64,
 }
 
-/// Writes a time in Unix seconds. `zone` is the name of the time zone. Conversions that are not known, and what
-/// is longer than a value may be, are left out.
+/// Writes a time in Unix seconds. `zone` is the name of the time zone. Unknown conversions, and text beyond the
+/// maximum of a value, are left out.
 pub(super) fn format(form: &[u8], unix: i64, zone: &str) -> Vec<u8> {
     let civil = Civil::from_unix(unix);
     let mut out = Vec::new();

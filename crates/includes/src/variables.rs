@@ -7,7 +7,7 @@ use http::{Head, Target};
 use super::timefmt;
 use super::work::Work;
 
-/// The facts about a request and its page that variables tell.
+/// The facts about a request and its page that variables show.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The request of the client; for a page that is included, with the path and the query of that one.
@@ -22,16 +22,16 @@ pub struct Facts<'a> {
     pub now: i64,
 }
 
-/// The prefix of variables that tell fields of the request.
+/// The prefix of variables for fields of the request.
 const FIELD: &[u8] = b"HTTP_";
 /// The work for a field of the request, beside its name.
 const FIELD_WORK: usize = 16;
-/// The prefix of variables that tell parts of the query.
+/// The prefix of variables for parts of the query.
 const ARGUMENT: &[u8] = b"ARG_";
 
 impl Facts<'_> {
     /// Appends the value of a variable, whose name is in upper case. Times have the form `timefmt`. Returns false
-    /// if there is no such variable. What is looked at for it is added to `work`.
+    /// if there is no such variable. The bytes that are read for it are added to `work`.
     pub(super) fn put(
         &self,
         name: &[u8],
@@ -87,7 +87,7 @@ impl Facts<'_> {
         if name == b"HOST" {
             return self.head.host();
         }
-        // It authorizes the client, which no page has to know; programs are not told either.
+        // The field authorizes the client, and no page needs to know it. Programs do not get it either.
         if name == b"AUTHORIZATION" || name == b"PROXY_AUTHORIZATION" {
             return None;
         }
@@ -104,7 +104,7 @@ impl Facts<'_> {
     }
 }
 
-/// The value of a part of a query, by its name in upper case. It is not decoded.
+/// The value of a part of a query, by its name in upper case. The value is not decoded.
 fn argument_of<'q>(query: &'q [u8], name: &[u8]) -> Option<&'q [u8]> {
     query.split(|byte| *byte == b'&').find_map(|argument| {
         let end = argument.iter().position(|byte| *byte == b'=').unwrap_or(argument.len());

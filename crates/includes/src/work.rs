@@ -11,12 +11,12 @@ const PAUSE_WORK: usize = 32 * 1024;
 const DIRECTIVE_WORK: usize = 128;
 const VARIABLE_WORK: usize = 64;
 
-/// The work that was done, in bytes that were looked at or made. One takes a few nanoseconds at most.
+/// The work that was done, in bytes that were read or made. One byte takes a few nanoseconds at most.
 #[derive(Debug)]
 pub(super) struct Work {
-    /// Of the directive.
+    /// The work of the directive.
     directive: usize,
-    /// Of the directives before it, since the last pause.
+    /// The work of the directives before it, since the last pause.
     before: usize,
 }
 
@@ -37,7 +37,7 @@ impl Work {
         if self.directive > WORK_MAX { Err(Fault::Work) } else { Ok(()) }
     }
 
-    /// So many bytes were looked at, or made.
+    /// Adds bytes that were read or made.
     pub(super) const fn add(&mut self, bytes: usize) {
         self.directive += bytes;
     }
