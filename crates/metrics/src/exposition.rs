@@ -349,7 +349,7 @@ impl Exposition {
         Self { sums: metrics.series(), family: 0, written: 0, rest }
     }
 
-    /// Bytes of memory.
+    /// The bytes of memory that it takes.
     pub fn memory(&self) -> usize {
         let one = size_of::<Sum>() + size_of::<Arc<Series>>();
         self.sums.len() * one + self.rest.capacity()

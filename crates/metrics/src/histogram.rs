@@ -35,8 +35,9 @@ impl Number {
 /// An upper bound of a bucket, and its text in the exposition.
 pub(super) type Bound = (u64, &'static str);
 
-/// The buckets of durations, in nanoseconds: those of OpenTelemetry's `http.server.request.duration` (from
-/// 5 ms to 10 s), and six below them, because a request for a file in memory takes less than a millisecond.
+/// The buckets of durations, in nanoseconds: the ones of OpenTelemetry's `http.server.request.duration`
+/// (from 5 ms to 10 s), and six shorter ones, because a request for a file in memory takes less than a
+/// millisecond.
 pub(super) const DURATIONS: &[Bound; 20] = &[
     (50_000, "0.00005"),
     (100_000, "0.0001"),
@@ -72,7 +73,7 @@ pub(super) const SIZES: &[Bound; 8] = &[
     (1 << 30, "1073741824"),
 ];
 
-/// The buckets of round trips, in nanoseconds: those of the stack.
+/// The buckets of round trips, in nanoseconds, as the stack counts them.
 pub(super) const ROUND_TRIPS: &[Bound; 8] = &[
     (100_000, "0.0001"),
     (1_000_000, "0.001"),
@@ -84,8 +85,8 @@ pub(super) const ROUND_TRIPS: &[Bound; 8] = &[
     (1_000_000_000, "1"),
 ];
 
-/// The number of observations in each of `N` buckets and above the last one, and the sum of what was
-/// observed.
+/// The number of observations in each of `N` buckets and above the last one, and the sum of the observed
+/// values.
 #[derive(Debug)]
 pub(crate) struct Histogram<const N: usize> {
     bounds: &'static [Bound; N],

@@ -63,7 +63,7 @@ pub struct Meters {
     unshown: Vec<(Labels, Arc<Series>)>,
     /// True if series of sites that are no longer configured may be shown.
     has_stale: bool,
-    /// The reads that had begun and ended when those of each device were shown.
+    /// The counts of begun and ended reads when the reads of each device were last shown.
     shown_reads: (u64, u64),
     /// True if calls are shown that devices have not answered.
     has_unanswered: bool,
@@ -90,7 +90,7 @@ struct Loads {
     has_failed: bool,
 }
 
-/// The numbers of a server behind this one.
+/// The numbers of a server of an upstream.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNumbers {
     /// The site and the path of the route.
@@ -101,7 +101,7 @@ pub struct ServerNumbers {
     pub is_up: bool,
     /// Requests that were sent to it.
     pub requests: u64,
-    /// Those that are not answered yet.
+    /// Requests without a complete response.
     pub in_flight: u64,
     /// Requests and connections that failed by its fault.
     pub failures: u64,
@@ -270,7 +270,7 @@ impl Meters {
         }
     }
 
-    /// Shows new series, and hides those of sites that are not configured any more.
+    /// Shows new series, and hides the series of sites that are no longer configured.
     #[cold]
     fn show_series(&mut self) {
         let Some(mut series) = try_lock(&self.shown.series) else { return };
@@ -281,7 +281,7 @@ impl Meters {
     }
 }
 
-/// Takes a lock unless a scrape has it, which copies what is behind it: another turn will come.
+/// Takes a lock unless a scrape has it and copies the value: another turn will come.
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),

@@ -52,7 +52,7 @@ pub struct Observation {
     pub status: StatusLabel,
     /// The time from the end of its head to the end of its response.
     pub duration: Duration,
-    /// Bytes of the body that were sent.
+    /// The bytes of the body that were sent.
     pub body_bytes: u64,
     /// The part of the duration in which the disk was waited for.
     pub disk_wait: Duration,
@@ -73,7 +73,7 @@ struct Site {
 
 impl Sites {
     /// Takes the names of the sites of a new configuration; returns their labels. A site that was configured
-    /// before keeps its series; those of others are dropped.
+    /// before keeps its series; the series of other sites are dropped.
     pub(super) fn configure<'a>(
         &mut self,
         names: impl IntoIterator<Item = &'a str>,
@@ -118,7 +118,7 @@ impl Sites {
         };
         site.series[place].2.observe(observation);
         if place > 0 {
-            // What is asked for often comes to the front, where it is found soon.
+            // A frequent series moves to the front, where it is found soon.
             site.series.swap(place, place - 1);
         }
         None
@@ -154,7 +154,7 @@ impl Series {
 }
 
 impl MethodLabel {
-    /// The label of what was no request.
+    /// The label of input that was no request.
     pub const NONE: Self = Self(9);
 
     /// The label of a method.
@@ -183,7 +183,7 @@ impl StatusLabel {
     /// The label of a status.
     #[inline]
     pub const fn of(status: Status) -> Self {
-        // What is not valid is taken for a 5xx (RFC 9110 §15).
+        // An invalid status counts as a 5xx (RFC 9110 §15).
         let class = match status.code() / 100 {
             class @ 0..=5 => class,
             _ => 5,

@@ -33,21 +33,21 @@ stats! {
     connections,
     /// Responses begun.
     responses,
-    /// Requests that are being answered now.
+    /// Requests whose responses are under way now.
     active_requests,
     /// Responses cut off because a file became shorter while it was being sent.
     truncated,
     /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".
     disk_errors,
-    /// Requests answered 503, and responses cut off, because a disk did not answer in time.
+    /// Requests with the response 503, and responses cut off, because a disk did not answer in time.
     disk_timeouts,
     /// Connections closed because their peer took less than the minimum rate for too long.
     slow_peers,
     /// Connections closed because their peer sent nothing, or no complete request, for too long.
     timeouts,
-    /// Those of them that were idle: nothing came.
+    /// Timeouts of idle connections: nothing came.
     idle_timeouts,
-    /// Those of them that sent a part of a request.
+    /// Timeouts of connections that had sent a part of a request.
     header_timeouts,
     /// Idle connections closed to make room for new ones.
     idle_closed,
@@ -59,14 +59,14 @@ stats! {
     limited_connections,
     /// Requests refused because their fields name different clients.
     forged_clients,
-    /// Requests whose bodies were longer than they may be.
+    /// Requests whose bodies were longer than allowed.
     long_bodies,
     /// Connections closed because a header of the PROXY protocol was faulty, or came from a client that may
     /// send none.
     proxy_header_errors,
     /// Lines dropped because they could not be written to a log.
     log_lines_dropped,
-    /// Requests answered 500 because a redirect leads to its own path.
+    /// Requests with the response 500 because a redirect leads to its own path.
     redirect_loops,
     /// Times that accepting stopped because descriptors ran out.
     descriptor_shortages,
@@ -76,19 +76,19 @@ stats! {
     cgi_failed,
     /// Programs that were sent SIGTERM.
     cgi_killed,
-    /// Requests for programs that were refused because there were too many, or something was short.
+    /// Requests for programs that were refused because too many ran, or a resource was short.
     cgi_refused,
     /// Bodies of requests that went to files, to wait there for programs and applications.
     body_files,
     /// Requests that were refused because there was no room for such a file, or its disk was full, failed or did not answer.
     body_files_failed,
-    /// Requests that were passed on to servers.
+    /// Requests that were passed on to upstreams.
     proxied,
-    /// Requests that were tried again, because a connection could not be made or had been closed.
+    /// Requests that were repeated, because a connection could not be made or had been closed.
     proxy_retries,
-    /// Requests whose servers could not be reached or had too much to do, or whose responses were faulty or cut off.
+    /// Requests whose servers could not be reached or were overloaded, or whose responses were faulty or cut off.
     proxy_failed,
-    /// Whole responses behind which their servers sent more.
+    /// Whole responses after which their servers sent more.
     proxy_surplus,
     /// Whole responses that came before their requests had been sent to their ends.
     proxy_early,
@@ -96,15 +96,15 @@ stats! {
     proxy_timeouts,
     /// Requests that were given up, because their clients had left before the end of the response.
     proxy_left,
-    /// Responses of servers that were kept on a disk, because their clients were slow.
+    /// Responses of upstreams that were kept on a disk, because their clients were slow.
     proxy_buffer_files,
-    /// Those of them that went on through memory, because the disk was full, failed or did not answer.
+    /// Such responses that went on through memory, because the disk was full, failed or did not answer.
     proxy_buffer_failed,
-    /// Requests for what pages include.
+    /// Requests for parts that pages include.
     includes,
-    /// Error messages that stood in pages in place of directives.
+    /// Error messages that replaced directives in pages.
     includes_failed,
-    /// Those of them that stood there because a page included itself, or one that included it.
+    /// Error messages for pages that included themselves, directly or through another page.
     include_cycles,
     /// Ranges of files that were resident when they were sent.
     residency_hits,
@@ -112,47 +112,47 @@ stats! {
     residency_hit_bytes,
     /// Reads of ranges of files that were not resident.
     residency_misses,
-    /// Bytes that they have brought.
+    /// Bytes that these reads have brought.
     residency_miss_bytes,
     /// Handshakes of its own TCP/IP stack that are under way now.
     stack_syn_received,
     /// Connections in ESTABLISHED now.
     stack_established,
-    /// Those in FIN-WAIT-1.
+    /// Connections in FIN-WAIT-1.
     stack_fin_wait_1,
-    /// Those in FIN-WAIT-2.
+    /// Connections in FIN-WAIT-2.
     stack_fin_wait_2,
-    /// Those in CLOSE-WAIT.
+    /// Connections in CLOSE-WAIT.
     stack_close_wait,
-    /// Those in CLOSING.
+    /// Connections in CLOSING.
     stack_closing,
-    /// Those in LAST-ACK.
+    /// Connections in LAST-ACK.
     stack_last_ack,
-    /// Those in TIME-WAIT.
+    /// Connections in TIME-WAIT.
     stack_time_wait,
     /// Round trips of at most 100 µs: one for each time that a connection has sent data.
     stack_trips_100us,
-    /// Longer ones, of at most 1 ms.
+    /// Longer round trips, of at most 1 ms.
     stack_trips_1ms,
-    /// Of at most 10 ms.
+    /// Longer round trips, of at most 10 ms.
     stack_trips_10ms,
-    /// Of at most 50 ms.
+    /// Longer round trips, of at most 50 ms.
     stack_trips_50ms,
-    /// Of at most 100 ms.
+    /// Longer round trips, of at most 100 ms.
     stack_trips_100ms,
-    /// Of at most 250 ms.
+    /// Longer round trips, of at most 250 ms.
     stack_trips_250ms,
-    /// Of at most 500 ms.
+    /// Longer round trips, of at most 500 ms.
     stack_trips_500ms,
-    /// Of at most 1 s.
+    /// Longer round trips, of at most 1 s.
     stack_trips_1s,
-    /// Of more than 1 s.
+    /// Round trips of more than 1 s.
     stack_trips_above,
-    /// All of them added up, in microseconds.
+    /// The sum of all round trips, in microseconds.
     stack_trips_us,
-    /// Frames that an interface has brought.
+    /// Frames that an interface has delivered.
     stack_frames_received,
-    /// Frames that it has taken.
+    /// Frames that an interface has taken.
     stack_frames_sent,
     /// Rounds in which frames were received.
     stack_batches_received,
@@ -170,11 +170,11 @@ stats! {
     stack_dropped_queue,
     /// Dropped frames whose headers are wrong.
     stack_dropped_malformed,
-    /// Those with a wrong checksum.
+    /// Dropped frames with a wrong checksum.
     stack_dropped_checksum,
     /// Fragments, and IPv6 with extension headers.
     stack_dropped_fragment,
-    /// Those for something that is not served.
+    /// Dropped frames for an address or a port that is not served.
     stack_dropped_not_ours,
     /// Requests of ARP, neighbour discovery and echo that came too fast.
     stack_dropped_rate,
