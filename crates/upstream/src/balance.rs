@@ -23,8 +23,8 @@ pub(crate) const WEIGHT_FULL: u16 = 256;
 /// change their server too often; with more, a popular key overloads one server. The paper's ε is 1/4.
 const BOUND: (u64, u64) = (5, 4);
 
-/// A server with fewer exchanges is never full: this is no load, and the requests that a browser sends at
-/// the same time go to one server. One with a smaller share than others is full with as much fewer.
+/// A server with fewer exchanges is never full: so few are no load, and the simultaneous requests of one browser
+/// go to one server. For a server with a smaller share the limit is smaller in proportion.
 const EXCHANGES_FREE: u64 = 16;
 
 /// A set of servers of one upstream, by their numbers.
@@ -33,8 +33,8 @@ pub struct ServerSet(u64);
 
 /// The servers of an upstream, as one worker chooses among them.
 ///
-/// A server keeps its number until it has been removed and another one needs the number. What the exchanges of a
-/// removed server still do counts for nobody then.
+/// A server keeps its number until it has been removed and another one needs the number. Later results of a
+/// removed server's exchanges do not count.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     rule: Balance,
@@ -96,7 +96,7 @@ impl ServerSet {
         Self(self.0 & other.0)
     }
 
-    /// The servers that are not in the other set.
+    /// The servers of this set that are not in the other set.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -159,7 +159,7 @@ impl Balancer {
         self.members
     }
 
-    /// Returns whether an exchange has begun and not ended.
+    /// Returns whether any exchange has begun and not ended.
     pub(crate) fn has_exchanges(&self) -> bool {
         self.servers.iter().any(|server| server.exchanges > 0)
     }
@@ -229,9 +229,9 @@ impl Balancer {
         least
     }
 
-    /// The server with the highest score for a key, of those that are not full and take the key. A server whose
-    /// share is smaller than that of others takes as much smaller a part of its keys: if all waited until it is
-    /// full, it would get all of them at once, as most servers are far from full.
+    /// The server with the highest score for a key, of the servers that are not full and take the key. A server
+    /// with a smaller share takes only that part of its keys. Otherwise it would get all of its keys at once, as
+    /// most servers are far from full.
     fn highest(&self, among: ServerSet, key: u64) -> Option<usize> {
         let mut exchanges = 1;
         let mut weights = 0;
@@ -250,8 +250,8 @@ impl Balancer {
             u64::from(server.exchanges) >= bound.max(free)
         };
         let score = |at: &usize| mix(self.servers[*at].seed ^ key);
-        // As the score, this depends on the server and the key only, so the keys that a server takes stay with it
-        // while its share grows. It is a part of 2^32, which is compared to the share.
+        // As the score, this depends only on the server and the key, so a server keeps its keys while its share
+        // grows. The number is a part of 2^32, which is compared to the share.
         let takes = |at: &usize| {
             let part = mix(score(at)) >> 32;
             part * heaviest < u64::from(self.servers[*at].weight) << 32
@@ -261,9 +261,9 @@ impl Balancer {
     }
 }
 
-/// The hash of an address or a key. It has no secret and is the same in every process, so several machines
-/// in front of the same servers agree. Clients can choose keys that go to one server; the bound on its load
-/// holds for these, too.
+/// The hash of an address or a key. It has no secret and is the same in every process, so several machines in
+/// front of the same servers agree. Clients can choose keys that go to one server; the limit of its load holds
+/// for such keys, too.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let words = bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];

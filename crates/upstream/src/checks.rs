@@ -23,7 +23,7 @@ pub struct Checks {
     running: Slab<Check>,
     /// The timer of the next check.
     timer: Option<Key>,
-    /// The kinds of its tokens: for what is received and for the timer, and for what can be sent.
+    /// The kinds of its tokens: for received bytes and the timer, and for sending.
     kinds: (Token, Token),
 }
 
@@ -34,7 +34,7 @@ struct Check {
     server: Arc<Server>,
     link: Link,
     client: client::Connection,
-    /// Bytes that are not understood yet.
+    /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
     /// When it has failed.
     until: Time,
@@ -87,7 +87,7 @@ impl Checks {
         self.end(ring, key, outcome?, now)
     }
 
-    /// It is time for a check.
+    /// Begins a check, because its time has come.
     fn handle_timer(&mut self, ring: &mut Ring, now: Time) -> Option<String> {
         let mut notes = Vec::new();
         let late: Vec<_> = self
@@ -160,7 +160,7 @@ impl Checks {
 const LIMITS: Limits = Limits { head_bytes_max: 256 * 1024, ..RESPONSE_LIMITS };
 
 impl Check {
-    /// The server has sent this. Returns whether it is well, once that is known.
+    /// Parses bytes from the server. Returns whether the server is well, once that is known.
     fn understand(&mut self, bytes: &[u8]) -> Option<Result<(), String>> {
         self.unread.extend_from_slice(bytes);
         loop {

@@ -24,7 +24,7 @@ pub(super) struct Choices(HashMap<u64, Choice, RandomState>);
 #[derive(Debug)]
 struct Choice {
     upstream: Weak<Upstream>,
-    /// The version of its servers that is known here.
+    /// The version of its servers that this worker knows.
     version: u64,
     balancer: Balancer,
     /// The servers by their numbers.
@@ -39,7 +39,7 @@ pub struct Try {
     pub key: u64,
     /// The servers with which the request has failed.
     pub failed: ServerSet,
-    /// The cost of what is sent.
+    /// The cost for the budget of retries.
     pub cost: Cost,
     /// True if it can be tried once more: only such a request finds out whether a server is up again.
     pub is_repeatable: bool,
@@ -48,11 +48,11 @@ pub struct Try {
 /// The cost of a try for the budget for retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// It is the request's first, which adds to the budget.
+    /// The first try of a request, which adds to the budget.
     First,
-    /// It takes one retry out of the budget.
+    /// A further try, which takes one retry out of the budget.
     Retry,
-    /// It is in the member of one that no server has seen.
+    /// A try that takes over from one that no server has seen.
     Nothing,
 }
 
@@ -63,7 +63,7 @@ pub enum Cost {
 pub struct Chosen {
     /// The server.
     pub server: Arc<Server>,
-    /// The server among those of the upstream.
+    /// The number of the server in the upstream.
     member: Member,
     upstream: u64,
     probe: Option<Probe>,
@@ -71,7 +71,8 @@ pub struct Chosen {
     pub is_last: bool,
 }
 
-/// The numbers of a server, of all workers together. They guard nothing, so relaxed order is enough.
+/// The numbers of a server, of all workers together. They guard no other memory, so relaxed order is
+/// enough.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     /// Exchanges that have begun.
@@ -98,13 +99,13 @@ impl Choices {
     /// The exchange with a server has ended.
     pub(super) fn end(&mut self, chosen: Chosen) {
         chosen.server.numbers.active.fetch_sub(1, Ordering::Relaxed);
-        // It may have been dropped, if the server was not of the upstream any more.
+        // The balancer may have dropped it, if the server was no longer in the upstream.
         if let Some(choice) = self.0.get_mut(&chosen.upstream) {
             choice.balancer.end(chosen.member);
         }
     }
 
-    /// Drops what is kept for upstreams that no configuration and no request has any more.
+    /// Drops the state of upstreams that no configuration and no request has any more.
     pub(super) fn tidy(&mut self) {
         self.0.retain(|_, choice| {
             choice.upstream.strong_count() > 0 || choice.balancer.has_exchanges()
@@ -188,7 +189,7 @@ impl Choice {
                     among.remove(member.number);
                 }
                 Some(member) => break (member, None, false),
-                // All are down. One is asked nevertheless, once.
+                // All servers are down. One of them gets the request nevertheless, once.
                 None if ask.failed.is_empty() => {
                     break (self.balancer.begin(self.balancer.members(), ask.key)?, None, true);
                 }

@@ -31,7 +31,7 @@ const DOWN_MAX: Duration = Duration::from_secs(60);
 const FINE: u64 = 0;
 /// The summary of a server that is up, but not [`FINE`].
 const TROUBLED: u64 = 1;
-/// The summary of a server that is not to be asked before something is heard of it.
+/// The summary of a server that gets no requests before a check or a probe has ended.
 const CLOSED: u64 = u64::MAX;
 
 /// The rules by which a server is up or down.
@@ -81,7 +81,7 @@ pub(crate) struct Health {
     rules: Rules,
     /// The state in one word: [`FINE`], [`TROUBLED`], [`CLOSED`], or the time in nanoseconds from which a
     /// probe may be sent. It is written under the lock, and guards nothing else, so relaxed order is enough:
-    /// a worker may learn of a change a little later.
+    /// a worker may see a change a little later.
     summary: AtomicU64,
     state: Mutex<HealthState>,
 }
@@ -89,18 +89,18 @@ pub(crate) struct Health {
 /// The things that a worker may do with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It may be asked, and has this weight: from 1 to [`WEIGHT_FULL`].
+    /// The server gets requests, with this weight: from 1 to [`WEIGHT_FULL`].
     Up(u16),
-    /// It may be asked with a [`Probe`].
+    /// The server may get one request, with a [`Probe`].
     Due,
-    /// It is not to be asked.
+    /// The server gets no requests.
     Down,
 }
 
-/// A change that the operator is told of.
+/// A change that is reported to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It has requests again.
+    /// The server gets requests again.
     Up,
     /// Down, and tried again after this time; `None`: once checks pass.
     Down(Option<Duration>),
@@ -150,7 +150,7 @@ enum Phase {
 }
 
 impl HealthState {
-    /// Nothing is known of it. It has joined others at this time, if any.
+    /// A server without a history. It has joined others at this time, if any.
     const fn new(since: Option<Time>) -> Self {
         Self {
             phase: Phase::Up { since, failures: 0, failed_at: Time::from_nanos(0) },
@@ -173,8 +173,8 @@ impl HealthState {
         }
     }
 
-    /// A request has failed, for a reason that is the server's. It was the probe after this pause, or an
-    /// ordinary one.
+    /// Notes that a request has failed for a reason on the server's side. It was the probe after this pause,
+    /// or an ordinary request.
     fn handle_failure(&mut self, rules: &Rules, probe: Option<u64>, now: Time) -> Option<Change> {
         match &mut self.phase {
             Phase::Up { failures, failed_at, since } => {
@@ -184,7 +184,7 @@ impl HealthState {
                 if rules.max_fails == 0 || *failures < rules.max_fails {
                     return None;
                 }
-                // One that was up for a short time only was not well.
+                // A server that was up only for a short time had not recovered.
                 let was_short = since.is_some_and(|since| now.since(since) < self.period);
                 self.period = if was_short { self.longer(rules) } else { rules.fail_timeout };
                 Some(self.fall(now))
@@ -295,14 +295,14 @@ impl HealthState {
 }
 
 impl Health {
-    /// A server of which nothing is known: it is up. If it joins others at this time, its share grows.
+    /// A server without a history is up. If it joins others at this time, its share grows.
     pub(crate) fn new(rules: Rules, joined: Option<Time>) -> Arc<Self> {
         let state = HealthState::new(joined);
         let summary = AtomicU64::new(state.summary(&rules, joined.unwrap_or_default()));
         Arc::new(Self { rules, summary, state: Mutex::new(state) })
     }
 
-    /// Returns whether it is up.
+    /// Returns whether the server is up.
     pub(crate) fn is_up(&self) -> bool {
         self.summary.load(Ordering::Relaxed) <= TROUBLED
     }
@@ -363,7 +363,7 @@ impl Health {
         result
     }
 
-    /// Nothing that is done under the lock can panic and leave the state in between.
+    /// No code under the lock can panic and leave a half-changed state.
     fn lock(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

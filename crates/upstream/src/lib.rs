@@ -46,7 +46,7 @@ const KEPT_TIME_MAX: Duration = Duration::from_secs(30);
 /// The servers of a route.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Differs from those of all other upstreams.
+    /// A number that no other upstream has.
     id: u64,
     /// Its site and path, for the operator.
     pub name: String,
@@ -54,7 +54,7 @@ pub struct Upstream {
     sources: Vec<Source>,
     /// The limits and rules of exchanges with its servers.
     pub rules: GatewayRules,
-    /// True once the operator was told that the disk of the buffers failed.
+    /// True once the failure of the buffers' disk was reported to the operator.
     pub is_buffer_reported: AtomicBool,
 }
 
@@ -89,16 +89,16 @@ struct Named {
     found: Mutex<Vec<(SocketAddr, Arc<Server>)>>,
 }
 
-/// A server behind this one.
+/// A server of an upstream.
 #[derive(Debug)]
 pub struct Server {
-    /// Differs from those of all other servers.
+    /// A number that no other server has.
     id: u64,
     /// The address that the configuration has for it.
     pub url: ServerUrl,
     /// Its name for the operator.
     pub name: String,
-    /// Its address, if that is known.
+    /// Its address, if it is known.
     address: Option<ring::Address>,
     health: Arc<Health>,
     numbers: Numbers,
@@ -111,7 +111,7 @@ pub struct Links {
     /// The links that wait for a request, by server. The one that was kept last is at the end.
     kept: HashMap<u64, Vec<Key>, RandomState>,
     choices: Choices,
-    /// The kinds of its tokens: for what is received, and for what can be sent.
+    /// The kinds of its tokens: for receiving, and for sending.
     kinds: (Token, Token),
 }
 
@@ -120,7 +120,7 @@ pub struct Links {
 pub enum LinkNews {
     /// An event, for the request that has the link.
     Event(Key, LinkEvent),
-    /// This server sent bytes through a link that was kept, behind its last response.
+    /// This server sent bytes through a kept link, after its last response.
     Surplus(Arc<Server>),
 }
 
@@ -218,7 +218,7 @@ impl Upstream {
         }
     }
 
-    /// Returns whether this is what a configuration says.
+    /// Returns whether the upstream matches this configuration.
     pub fn is_same(&self, config: &config::Upstream) -> bool {
         self.rules == config.rules && self.urls == config.servers
     }
@@ -256,8 +256,8 @@ impl One {
 }
 
 impl Named {
-    /// The servers at its addresses at present. Those at addresses that it had before are the same; others join them,
-    /// and the first ones join those of other names.
+    /// The servers at the present addresses of the name. A server whose address is still present stays the same;
+    /// others join them, and the first ones join the servers of other names.
     fn servers(&self, rules: &GatewayRules, now: Time) -> Vec<Arc<Server>> {
         let Some(resolved) = self.resolved.get() else { return Vec::new() };
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -341,7 +341,7 @@ impl Links {
         let link = self.links.get_mut(key).expect("the link of a request exists");
         link.usage = Usage::Kept(now);
         link.served += 1;
-        // The end of the connection is to be seen.
+        // The end of the connection must be noticed.
         link.set_receiving(ring, true);
         let kept = self.kept.entry(link.server.id).or_default();
         kept.push(key);
@@ -395,7 +395,7 @@ impl Links {
         completion: Completion,
     ) -> Option<LinkNews> {
         let tokens = Tokens::of(self.kinds, key);
-        // It may have been closed since.
+        // The link may have been closed since.
         let link = self.links.get_mut(key)?;
         let event = link.handle(ring, completion, tokens)?;
         if let Usage::Serving(user) = link.usage {

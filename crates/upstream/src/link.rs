@@ -33,9 +33,9 @@ pub struct Link {
 /// The use of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Usage {
-    /// It serves this request.
+    /// The link serves this request.
     Serving(Key),
-    /// It has been kept for another request since then.
+    /// The link has been kept for another request since this time.
     Kept(Time),
 }
 
@@ -44,13 +44,13 @@ pub(super) enum Usage {
 enum Inflow {
     /// The ring receives them.
     Ring,
-    /// They wait in the socket.
+    /// The bytes wait in the socket.
     Held,
-    /// They will be pulled. The ring has been told to stop, and its last bytes may still come.
+    /// The bytes will be pulled. The ring has been asked to stop, and its last bytes may still come.
     Stopping,
-    /// They are pulled, and some may have come.
+    /// The bytes are pulled, and some may have come.
     Pullable,
-    /// They are pulled, and none has come. This operation says when there are some.
+    /// The bytes are pulled, and none have come. This operation reports the next ones.
     Awaited(Key),
 }
 
@@ -63,7 +63,7 @@ enum LinkState {
 /// The tokens of a link's operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tokens {
-    /// For what is received; for the connection, too.
+    /// For received bytes, and for the connection.
     pub(super) receive: Token,
     pub(super) writable: Token,
 }
@@ -179,25 +179,25 @@ impl Link {
         self.queue.push(piece);
     }
 
-    /// Bytes that wait to be sent.
+    /// The number of bytes that wait to be sent.
     pub const fn unsent(&self) -> u64 {
         self.queue.promised() - self.queue.sent()
     }
 
-    /// Bytes that were sent through the link.
+    /// The number of bytes that were sent through the link.
     pub const fn sent(&self) -> u64 {
         self.queue.sent()
     }
 
-    /// Sends what the server takes now. Nothing is sent before the link is connected.
+    /// Sends as many bytes as the server takes now. Nothing is sent before the link is connected.
     ///
     /// # Errors
     ///
     /// If the link is broken.
     pub fn flush(&mut self, ring: &mut Ring) -> Result<(), Failure> {
         let LinkState::Open(transport) = &mut self.state else { return Ok(()) };
-        // All that is queued is a head and some of a body: nothing bounds it further, since nothing would tell when its
-        // rest can be sent.
+        // The queue has only a head and a part of a body. The drain has no further limit, because no event would come
+        // for the rest.
         match transport.drain(ring, &mut self.queue, &mut { u64::MAX }) {
             Drained::Empty | Drained::Blocked => Ok(()),
             Drained::TurnOver => unreachable!("there is no budget"),
@@ -258,17 +258,17 @@ impl Link {
         }
     }
 
-    /// Returns whether something may have come that can be pulled.
+    /// Returns whether bytes may have come that can be pulled.
     pub fn may_pull(&self) -> bool {
         self.inflow == Inflow::Pullable
     }
 
-    /// Returns whether it is pulled, and nothing has come.
+    /// Returns whether the link is pulled, and no bytes have come.
     pub const fn waits_for_more(&self) -> bool {
         matches!(self.inflow, Inflow::Awaited(_) | Inflow::Stopping)
     }
 
-    /// Receives through the ring from now on, or no longer. What is on its way comes anyway.
+    /// Receives through the ring from now on, or no longer. Bytes on their way still come.
     pub fn set_receiving(&mut self, ring: &mut Ring, on: bool) {
         self.inflow = if on { Inflow::Ring } else { Inflow::Held };
         if let LinkState::Open(transport) = &mut self.state {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-/// A name is resolved again after this: `getaddrinfo(3)` does not tell how long its answer is valid.
+/// A name is resolved again after this time: `getaddrinfo(3)` does not return how long its result is valid.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// A name that was not resolved is tried again after this, and after twice as long each time, up to
@@ -37,11 +37,11 @@ pub(crate) struct Name {
 #[derive(Debug)]
 pub struct Names(Arc<Shared>);
 
-/// The addresses of a name. It is resolved again and again as long as this exists.
+/// The addresses of a name. As long as this value exists, the name is resolved again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
-    /// Counts the changes of the addresses; 0 before they are first found. It is written under the lock, so
-    /// relaxed order is enough: a worker may learn of a change a little later.
+    /// The number of changes of the addresses; 0 before they are first found. It is written under the lock,
+    /// so relaxed order is enough: a worker may see a change a little later.
     version: AtomicU64,
     addresses: Mutex<Arc<[SocketAddr]>>,
 }
@@ -81,12 +81,13 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Found,
-    /// It is tried again after this.
+    /// The name is tried again after this time.
     Failed(Duration),
 }
 
 impl Names {
-    /// There are no names and no thread yet. The thread calls `tell` with messages to the operator.
+    /// Makes an object without names and without a thread. The thread will call `tell` with messages to the
+    /// operator.
     pub fn new(tell: fn(&str)) -> Self {
         Self::with(Box::new(resolve), tell)
     }
@@ -244,7 +245,7 @@ impl Resolved {
     }
 }
 
-/// Nothing that is done under a lock can panic and leave its value in between.
+/// No code under a lock can panic and leave a half-changed value.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -261,8 +262,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Asks the system. Where it does not know `localhost`, as in a container without `/etc/hosts`, that is this
-/// machine all the same (RFC 6761, 6.3).
+/// Asks the system. If the system does not know `localhost`, as in a container without `/etc/hosts`, the
+/// name still means this machine (RFC 6761, 6.3).
 fn resolve(name: &Name) -> io::Result<Vec<SocketAddr>> {
     match (&*name.host, name.port).to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),

@@ -38,8 +38,8 @@ pub struct Attempt {
 pub enum Reached {
     /// No byte of it was given to the kernel: there was no connection. Or the server says that it has done nothing.
     Nothing,
-    /// A byte of it may have reached the server, of which nothing has come. This includes a link that was
-    /// kept and closed by the server at the same time: the server may have read the request.
+    /// A byte of the request may have reached the server, which has sent nothing. This includes a kept link that
+    /// the server has closed at the same time: the server may have read the request.
     Sent,
     /// A byte of the response has come.
     Response,
@@ -68,7 +68,7 @@ pub const fn is_idempotent(method: &Method<'_>) -> bool {
 }
 
 impl Attempt {
-    /// Returns whether the request may be sent once more, if a request may be so `retries_max` times.
+    /// Returns whether the request may be sent once more, if a request may have `retries_max` retries.
     pub const fn may_be_repeated(self, retries_max: u32) -> bool {
         if self.tries > retries_max || self.is_body_consumed {
             return false;
@@ -115,7 +115,7 @@ impl Budget {
     }
 }
 
-/// The place of a second's counts.
+/// The index of a second's counts.
 fn slot(second: u64) -> usize {
     usize::try_from(second % SECONDS as u64).expect("less than SECONDS")
 }

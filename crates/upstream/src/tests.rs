@@ -71,7 +71,7 @@ fn an_address_that_joins_those_of_a_name_begins_with_a_small_share() {
         let mut stage = Stage::new(balance);
         stage.resolve(&[1, 2]);
         assert_eq!(stage.share(1, 300, 0), 150, "{balance:?}: the first ones share at once");
-        // Nothing is asked for some seconds. The time of the third begins when it is first seen.
+        // No requests come for some seconds. The time of the third server begins when a worker first sees it.
         stage.resolve(&[1, 2, 3]);
         let shares = [100, 115, 129, 130].map(|seconds| stage.share(3, 600, seconds));
         assert!(shares[0] <= 2, "{balance:?}: {shares:?}");
@@ -128,7 +128,7 @@ fn a_server_that_a_reload_adds_begins_with_a_small_share() {
         let half = if balance == Balance::Hash { 500 } else { 600 };
         assert!(is_about(shares[1], half), "{balance:?}: {shares:?}");
         assert!(is_about(shares[2], 1000), "{balance:?}: {shares:?}");
-        // One that stays goes on, whatever else changes, and one that comes back is new.
+        // A server that stays goes on through all other changes, and one that comes back is new.
         stage.reload(&config(balance, &[THREE, ONE]));
         let share = stage.share_of(THREE, 3000, 131);
         assert!(is_about(share, 1500), "{balance:?}: {share}");
@@ -156,7 +156,7 @@ fn the_addresses_of_a_name_that_a_reload_adds_begin_with_a_small_share() {
     let Source::Named(named) = &stage.upstream.sources[1] else { unreachable!("it is a name") };
     named.resolved.get_or_init(|| Arc::clone(&stage.resolved));
     assert_eq!(stage.share_of(ONE, 30, 0), 30);
-    // They are found a little later.
+    // The addresses are found a little later.
     stage.resolve(&[2, 3]);
     assert!(stage.share(2, 300, 1) <= 2);
     assert_eq!(stage.share(2, 300, 31), 100);

@@ -182,7 +182,7 @@ fn a_popular_key_fills_its_server_up_to_the_bound_and_then_others() {
     // 5/4 of a quarter, at most.
     assert_eq!(counts[first.number], 313, "{counts:?}");
     assert!(counts.iter().all(|count| *count <= 313), "{counts:?}");
-    // The server that the key had first is the one that gets what is free.
+    // The first server of the key gets the free exchange.
     balancer.end(first);
     balancer.end(first);
     assert_eq!(balancer.begin(all, key), Some(first));

@@ -96,7 +96,7 @@ fn each_probe_that_fails_doubles_the_pause_up_to_a_bound() {
     }
     let probe = probe(&health, now);
     assert_eq!(health.handle_success(Some(probe), at(now)), Some(Change::Up));
-    // It is not well: down again before the last pause is over.
+    // The server has not recovered: it is down again before the last pause is over.
     let again = [1.0, 2.0, 3.0].map(|later| health.handle_failure(None, at(now + later)));
     assert_eq!(again, [None, None, Some(Change::Down(Some(60 * SECOND)))]);
     let health = down(Rules { fail_timeout: 300 * SECOND, ..RULES }, 0.0);
@@ -150,7 +150,7 @@ fn the_share_of_a_server_that_joins_others_grows() {
     assert_eq!(health.summary.load(Ordering::Relaxed), FINE, "it costs nothing any more");
     let without = Health::new(RULES, Some(at(10.0)));
     assert_eq!(without.summary.load(Ordering::Relaxed), FINE, "there is no slow start");
-    // One that fails meanwhile is down for the shortest time.
+    // A server that fails meanwhile is down for the shortest time.
     let health = Health::new(rules, Some(at(10.0)));
     let changes = [(); 3].map(|()| health.handle_failure(None, at(11.0)));
     assert_eq!(changes, [None, None, Some(Change::Down(Some(rules.fail_timeout)))]);
@@ -254,7 +254,7 @@ proptest! {
                     if taken.is_some() {
                         prop_assert!(!is_up && !held.as_ref().is_some_and(is_current));
                     }
-                    // One that was sent after an earlier pause changes nothing.
+                    // A probe that was sent after an earlier pause changes nothing.
                     held = taken.or(held);
                     None
                 }
