@@ -6,7 +6,7 @@ use std::process::Command;
 /// Runs `cargo build` with these arguments, and returns the directory with the programs and libraries of this
 /// test's profile.
 ///
-/// For its tests cargo builds a package's own programs only: not those of other packages, and no `cdylib`.
+/// For a package's tests cargo builds only its own programs, no programs of other packages, and no `cdylib`.
 #[must_use]
 pub fn built(args: &[&str]) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));

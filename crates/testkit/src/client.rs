@@ -26,8 +26,8 @@ pub enum Address {
 
 /// One connection to a server.
 ///
-/// Every method fails with [`ErrorKind::TimedOut`] after [`Client::set_limit`]'s time. Malformed responses
-/// are [`ErrorKind::InvalidData`], responses that end early [`ErrorKind::UnexpectedEof`]; both errors have the
+/// Every method fails with [`ErrorKind::TimedOut`] after [`Client::set_limit`]'s time. Malformed responses are
+/// [`ErrorKind::InvalidData`], responses that end early are [`ErrorKind::UnexpectedEof`]; both errors have the
 /// reason.
 ///
 /// ```no_run
@@ -46,7 +46,7 @@ pub enum Address {
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    /// Bytes that were received but not returned.
+    /// The bytes that were received but not returned.
     buffer: Vec<u8>,
     limit: Duration,
 }
@@ -127,8 +127,8 @@ impl Client {
         }
     }
 
-    /// Receives one response to any request but HEAD. An interim response (1xx) is one, too. Bytes behind the
-    /// response are kept for the next call.
+    /// Receives one response to any request but HEAD. An interim response (1xx) counts as a response. Bytes
+    /// behind the response are kept for the next call.
     ///
     /// # Errors
     /// See [`Client`].
@@ -136,8 +136,8 @@ impl Client {
         self.receive_response(false)
     }
 
-    /// Receives a response up to its body. That is the whole response to a HEAD request, whose framing is
-    /// that of a GET.
+    /// Receives a response up to its body. For a HEAD request it is the whole response, with the framing fields
+    /// of a GET.
     ///
     /// # Errors
     /// See [`Client`].

@@ -58,7 +58,7 @@ impl Content {
         }
     }
 
-    /// All the bytes.
+    /// All bytes of the content.
     ///
     /// # Panics
     /// If they do not fit into the address space.
@@ -70,7 +70,7 @@ impl Content {
     /// Checks that the bytes at `offset` are these.
     ///
     /// # Panics
-    /// If they differ, or reach beyond the end. The message has the place, not megabytes of content.
+    /// If they differ, or reach beyond the end. The message has the offset, not megabytes of content.
     #[track_caller]
     pub fn assert_at(&self, offset: u64, bytes: &[u8]) {
         let expected = self.read(offset, bytes.len());
@@ -82,10 +82,10 @@ impl Content {
         assert_eq!(expected.len(), bytes.len(), "bytes beyond the end at {}", self.len());
     }
 
-    /// Checks that the whole content is these bytes.
+    /// Checks that these bytes are the whole content.
     ///
     /// # Panics
-    /// If it is not. The message has the place.
+    /// If they are not. The message has the offset.
     #[track_caller]
     pub fn assert_is(&self, bytes: &[u8]) {
         self.assert_at(0, bytes);

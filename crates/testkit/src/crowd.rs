@@ -27,8 +27,8 @@ pub fn with_few_descriptors(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Asserts that a server with few descriptors, the process `pid`, accepts connections again after a time in which it had no free
-/// descriptor. It answers a request of HTTP/1.1 with any bytes.
+/// Asserts that a server with few descriptors, the process `pid`, accepts connections again after a time without free
+/// descriptors. The server responds to a request of HTTP/1.1 with any bytes.
 pub fn assert_accepts_after_crowd(pid: u32, address: SocketAddr) {
     let connect = |_| {
         let mut client = TcpStream::connect(address).expect("the backlog has room");
@@ -38,7 +38,7 @@ pub fn assert_accepts_after_crowd(pid: u32, address: SocketAddr) {
     };
     let mut clients: Vec<_> = (0..FEW + LATE).map(connect).collect();
     await_crowd(pid);
-    // It fails to accept the next one meanwhile.
+    // Meanwhile the server fails to accept the next connection.
     thread::sleep(Duration::from_millis(50));
     drop(clients.drain(..FEW));
     for client in &mut clients {

@@ -47,8 +47,8 @@ impl Disk {
         Tree::beneath(self.mounted())
     }
 
-    /// Makes the rest of the file unreadable from `offset` on, and everything behind it on the device: files
-    /// that were not written to it ([`Tree::evict`] does that) before this one. Pages in memory stay there.
+    /// Makes the rest of the file unreadable from `offset` on, and everything behind it on the device: files that were
+    /// not written to the device ([`Tree::evict`] does so) before this one. Pages in memory stay there.
     ///
     /// # Panics
     /// If the content is not found on the device in one piece. `offset` must be a multiple of 4096, and the
@@ -94,8 +94,8 @@ impl Drop for Disk {
     }
 }
 
-/// A read-only ext4 on a loop device that stops to answer and answers again. The device is a file of a
-/// [`SlowFs`], so reads of data and of metadata wait where those of a dead disk do.
+/// A read-only ext4 on a loop device that stops answering and answers again. The device is a file of a [`SlowFs`], so
+/// reads of data and of metadata wait where the reads of a dead disk wait.
 #[derive(Debug)]
 pub struct HungDisk {
     slow: SlowFs,
@@ -103,11 +103,11 @@ pub struct HungDisk {
 }
 
 impl HungDisk {
-    /// Mounts it in a new directory beneath `place`, with the files that `write` makes. It answers at first, and
-    /// nothing of it is in memory.
+    /// Mounts it in a new directory beneath `place`, with the files that `write` makes. The device answers at first,
+    /// and nothing of the file system is in memory.
     ///
     /// # Errors
-    /// Those of [`Disk::new`] and of [`SlowFsBuilder::mount`](crate::SlowFsBuilder::mount).
+    /// The errors of [`Disk::new`] and of [`SlowFsBuilder::mount`](crate::SlowFsBuilder::mount).
     pub fn mount_beneath(place: &Path, write: impl FnOnce(&Path)) -> Result<Self, Skip> {
         let disk = Disk::new()?;
         write(&disk.mounted());
@@ -125,13 +125,13 @@ impl HungDisk {
         self.mounted.path()
     }
 
-    /// Stops to answer, or answers again, also what was asked meanwhile.
+    /// Makes the device stop answering, or answer again, even requests that came meanwhile.
     pub fn set_hung(&self, is_hung: bool) {
         self.slow.set_delay(Op::Read, if is_hung { Duration::MAX } else { Duration::ZERO });
     }
 
-    /// Removes the device: what was asked of it and everything later fails with `EIO`, but what is in memory stays. The
-    /// file system stays mounted.
+    /// Removes the device: earlier and later requests fail with `EIO`, but pages in memory stay. The file system stays
+    /// mounted.
     ///
     /// # Errors
     /// If this process may not: it is not root.
@@ -178,7 +178,7 @@ pub struct Subvolumes {
 }
 
 impl Subvolumes {
-    /// Mounts it, with the files that `write` makes in the two subvolumes. Nothing of these is in memory then.
+    /// Mounts it, with the files that `write` makes in the two subvolumes. Then no pages of the files are in memory.
     ///
     /// # Errors
     /// If there are no loop devices, no right to mount, no `mkfs.btrfs`, or no btrfs or overlayfs in the kernel. The
@@ -240,7 +240,7 @@ impl Image {
     /// Makes an image of the files that `write` makes.
     ///
     /// # Errors
-    /// If there is no place for it, or no `mksquashfs`. The reason has their messages.
+    /// If the disk has no room for it, or there is no `mksquashfs`. The reason has their messages.
     pub fn new(write: impl FnOnce(&Path)) -> Result<Self, Skip> {
         let failed = |error: std::io::Error| Skip::new(format!("no place for an image: {error}"));
         let image =
@@ -274,7 +274,7 @@ impl Mounted {
     /// # Errors
     /// If there is no overlayfs in the kernel.
     pub fn overlay(&self, path: &Path) -> Result<Self, Skip> {
-        // Without an upper layer it has two at least; the other one is empty.
+        // Without an upper layer an overlay has at least two layers; the other one is empty.
         let layers = format!("lowerdir={}:{}", self.path.display(), path.display());
         run(Command::new("mount").args(["-t", "overlay", "-o", &layers, "overlay"]).arg(path))?;
         Ok(Self { path: path.to_path_buf() })
@@ -291,7 +291,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It may have been unmounted. A server that was killed may still have files open.
+        // The image may have been unmounted. A server that was killed may still have files open.
         let _ = unmount(&self.path, UnmountFlags::DETACH);
     }
 }

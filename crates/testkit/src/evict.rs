@@ -10,18 +10,18 @@ use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise, fstatfs};
 
-/// The time within which pages leave. Those that a socket still sends, or that are being read, need some of it.
+/// The time within which pages leave. Pages that a socket still sends, or that are being read, need some of it.
 const LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Makes a file cold: writes it to disk, and drops its pages from the page cache until none is there. One call of
-/// `posix_fadvise(2)` leaves pages that are in use at that moment, and sometimes those that another CPU has just
+/// Makes a file cold: writes it to disk, and drops its pages from the page cache until none is left. One call of
+/// `posix_fadvise(2)` leaves pages that are in use at that moment, and sometimes pages that another CPU has just
 /// filled.
 ///
 /// All pages of a file on a tmpfs stay. A kernel without `cachestat(2)`, which is older than 6.5, drops them once.
 ///
 /// # Panics
-/// If the file system refuses, or if pages are there after 10 s.
+/// If the file system refuses, or if pages are left after 10 s.
 pub fn evict(path: impl AsRef<Path>) {
     let path = path.as_ref();
     let left = File::open(path).and_then(|file| evict_all(&file));

@@ -103,7 +103,7 @@ pub struct SlowFsBuilder {
 struct CachePolicy {
     /// The time for which the kernel may cache names and attributes.
     timeout: Duration,
-    /// Whether data stays cached when a file is opened again.
+    /// True if data stays cached when a file is opened again.
     keep_data: bool,
 }
 
@@ -185,13 +185,14 @@ impl SlowFs {
         self.shared.change(|state| state.unreadable_from.remove(&node));
     }
 
-    /// Fails all requests from now on, and those that sleep, as when a device is removed. It stays mounted.
+    /// Fails all requests from now on, also sleeping ones, as when a device is removed. The file system stays
+    /// mounted.
     ///
     /// # Errors
     /// If this process may not: it is not root.
     pub fn abort(&self) -> Result<(), Skip> {
         let skip = |error: io::Error| Skip::new(format!("cannot abort a FUSE connection: {error}"));
-        // What is in use is aborted, but not unmounted (`do_umount` in fs/namespace.c).
+        // A file system in use is aborted, but not unmounted (`do_umount` in fs/namespace.c).
         let in_use = File::open(&self.mountpoint).map_err(skip)?;
         let aborted = match unmount(&self.mountpoint, UnmountFlags::FORCE) {
             Err(error) if error != rustix::io::Errno::BUSY => Err(skip(error.into())),
@@ -346,7 +347,8 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     let (sender, receiver) = mpsc::channel();
     let run = move || {
         sender.send(rustix::thread::gettid()).expect("it is being received below");
-        // An error means that /dev/fuse cannot be read. All later requests fail, so the test sees it.
+        // An error means that /dev/fuse cannot be read. Then all later requests fail, and the test sees the
+        // failure.
         if let Err(error) = session.run() {
             eprintln!("SlowFs: {error}");
         }
@@ -359,7 +361,8 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
 /// closed, so it is not joined.
 fn unmount_lazily(mountpoint: &Path) -> bool {
     match unmount(mountpoint, UnmountFlags::DETACH) {
-        // Nothing is mounted there: the session of a device that was removed has unmounted it when it ended.
+        // Nothing is mounted there: when the device was removed, its session unmounted the file system at its
+        // end.
         Ok(()) | Err(rustix::io::Errno::INVAL) => return true,
         Err(_) => {}
     }
@@ -420,7 +423,7 @@ impl FuseState {
     }
 }
 
-/// A request between its arrival and the end of its delay. It counts as waiting while this exists.
+/// A request between its arrival and the end of its delay. It counts as waiting while this value exists.
 struct Waiting {
     shared: Arc<Shared>,
     op: Op,
@@ -477,7 +480,7 @@ impl Daemon {
 
 impl Filesystem for Daemon {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without this the kernel resolves the names in one directory one after the other. Old kernels do
+        // Without this flag the kernel resolves the names in one directory one after the other. Old kernels do
         // not offer it, and are only slower.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         // With the default of 16, the seventeenth asynchronous read would wait for the first.
@@ -552,7 +555,7 @@ impl Filesystem for Daemon {
     ) {
         let node = node.into();
         self.answer(Op::Readdir, Some(node), move |shared| {
-            // The offset of an entry is that of the next one, at which the listing goes on.
+            // The offset of an entry is the number of the next one, at which the listing goes on.
             for (next, entry) in (1_u64..).zip(shared.nodes.entries(node)) {
                 if next > offset && reply.add(entry.node.into(), next, entry.kind, entry.name) {
                     break;

@@ -11,7 +11,7 @@ pub struct Metrics {
     samples: Vec<Sample>,
 }
 
-/// One number.
+/// One number, with its name and labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Its name.
@@ -170,7 +170,7 @@ fn sample(line: &str) -> Result<Sample, String> {
     is_name(name).then(|| Sample { name: name.into(), labels, value }).ok_or_else(fault)
 }
 
-/// The value up to its quote, and what is behind that.
+/// The value up to its quote, and the text behind the quote.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     while let Some((at, char)) = chars.next() {

@@ -35,7 +35,7 @@ const TUNSETIFF: Opcode = 0x4004_54ca;
 const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
 
-/// Frames that are read at once from one end before the other has its turn.
+/// The maximum of frames that are read at once from one end before the other end has its turn.
 const FRAMES_OF_A_TURN: usize = 64;
 
 /// The longest sleep, after which the box looks whether it is to stop.
@@ -67,7 +67,7 @@ impl Tap {
         rustix::io::read(&self.file, into).ok()
     }
 
-    /// Lets a frame arrive at the interface. Nothing tells whether it does: the interface may be down.
+    /// Sends a frame to the interface. The result does not say whether the frame arrives: the interface may be down.
     pub fn write(&self, frame: &[u8]) {
         let _ = rustix::io::write(&self.file, frame);
     }

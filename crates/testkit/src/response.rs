@@ -40,7 +40,8 @@ impl Response {
     /// Parses the response at the beginning of these bytes, and returns it with its length; None if more bytes
     /// are needed.
     ///
-    /// `is_to_head`: it answers a HEAD request, so no body follows. `has_ended`: no more bytes will come.
+    /// `is_to_head`: the response is to a HEAD request, so no body follows. `has_ended`: no more bytes will
+    /// come.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`] if it is malformed; [`ErrorKind::UnexpectedEof`] if the bytes have ended

@@ -16,8 +16,8 @@ use crate::{Address, tether};
 /// A running server. It announces its address on standard error, by a line that ends in
 /// `listening on http://HOST:PORT/` or `listening on unix:PATH`.
 ///
-/// The server is killed when this is dropped, or when the thread that started it ends in any way: a test that
-/// is killed leaves no server behind.
+/// The server is killed when this is dropped, or when the thread that started it ends in any way. So a killed
+/// test leaves no server behind.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -120,7 +120,7 @@ impl Server {
     /// # Errors
     /// Those of kill(2), for instance if the server has ended.
     pub fn signal(&mut self, signal: Signal) -> io::Result<()> {
-        // After the wait, the number may be that of another process.
+        // After the wait, the number may belong to another process.
         if self.child.try_wait()?.is_some() {
             return Err(Error::new(ErrorKind::NotFound, "the server has ended"));
         }
@@ -167,8 +167,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // An error means that it has ended already. A killed server still waits for reads that a SlowFs
-        // delays, perhaps forever. So this waits for its end for a while, so that tests do not overlap.
+        // An error means that the server has ended already. A killed server still waits for reads that a SlowFs
+        // delays, perhaps forever. So the drop waits a while for its end, so that tests do not overlap.
         let _ = self.child.kill();
         let _ = self.poll_exit(CLEANUP_LIMIT);
     }

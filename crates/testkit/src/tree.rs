@@ -27,14 +27,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// An empty directory beneath the system's place for temporary files.
+    /// An empty directory beneath the system's directory for temporary files.
     #[must_use]
     pub fn new() -> Self {
         let directory = TempDir::with_prefix("samum-test-").expect("a temporary directory");
         Self { directory }
     }
 
-    /// An empty directory beneath another place, such as one that is on a disk.
+    /// An empty directory beneath another directory, such as one on a disk.
     #[must_use]
     pub fn beneath(place: impl AsRef<Path>) -> Self {
         let directory = TempDir::with_prefix_in("samum-test-", place);

@@ -94,13 +94,13 @@ fn twenty_slow_reads_sleep_in_parallel() {
 
 #[test]
 fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
-    // These are more than the kernel's default number of background requests.
+    // More than the kernel's default number of background requests.
     const COUNT: usize = 40;
     let content = Content::pseudo_random(9, 64 * 1024 * 1024);
     let builder = SlowFs::builder().file("big", content.clone());
     let slow = or_skip!(builder.delay(Op::Read, Duration::MAX).mount());
     let file = File::open(slow.path().join("big")).unwrap();
-    // Without the kernel's own readahead, its limit on background requests comes to bear.
+    // Without the kernel's own readahead, its limit of background requests takes effect.
     rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
     slow.set_delay(Op::Lookup, Duration::MAX);
     thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn reads_of_one_file_and_lookups_in_one_directory_wait_together() {
             });
         }
         let enough = [Op::Read, Op::Lookup].map(|op| slow.wait_until_waiting(op, COUNT, LIMIT));
-        // This comes before any assertion, because a panic would wait for the threads here.
+        // The delay ends before any assertion, because a panic would wait for the threads here.
         slow.set_delay(Op::Lookup, Duration::ZERO);
         slow.set_delay(Op::Read, Duration::ZERO);
         assert_eq!(enough, [true; 2], "reads, lookups");
@@ -256,7 +256,7 @@ fn a_killed_process_leaves_nothing_behind() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let path = lines.find(|line| line.starts_with('/'));
-    // It is not known whether the child has begun to read. If it has not, the test is only easier.
+    // The child may not have begun to read. Then the test is only easier.
     thread::sleep(DELAY);
     child.kill().unwrap();
     let start = Instant::now();
