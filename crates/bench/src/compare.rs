@@ -19,7 +19,7 @@ use crate::unit::{Better, Unit};
 pub struct Comparison {
     /// Name of the run that counts as 1.
     pub a: String,
-    /// Name of the other.
+    /// The name of run B.
     pub b: String,
     /// Ratios closer to 1 than this are noise whatever the spread within the runs says: the same
     /// machine differs from itself by as much.
@@ -41,13 +41,13 @@ pub struct Ratio {
     pub system: String,
     /// The quantity measured of it.
     pub series: String,
-    /// Of the values.
+    /// The unit of the values.
     pub unit: Unit,
     /// Median in A, of the steps that both have.
     pub a: f64,
     /// Median in B, of those steps.
     pub b: f64,
-    /// Those steps.
+    /// The number of steps that both have.
     pub pairs: usize,
     /// B over A, the median of all steps, with its 95 % interval; `None` without steps, or where A is zero.
     pub ratio: Option<Interval>,
@@ -63,7 +63,7 @@ pub enum Difference {
     Better,
     /// B is worse, beyond noise.
     Worse,
-    /// It differs beyond noise, and the test does not say which direction is better.
+    /// The difference is beyond noise, and the test does not say which direction is better.
     Other,
     /// The interval holds 1, or is nearer to it than the floor.
     Noise,

@@ -67,11 +67,12 @@ pub struct Measured {
     pub opened: Duration,
     /// The time until all of them had a response to a request.
     pub answered: Duration,
-    /// Of new clients without the crowd: the time until the response is complete, connection included.
+    /// The latency of new clients without the crowd: the time until the response is complete, with the
+    /// connect.
     pub alone: Latency,
     /// The same beside the crowd.
     pub beside: Latency,
-    /// Some if the process of the server is known.
+    /// Some if the process of the server was found.
     pub memory: Option<Memory>,
 }
 
@@ -156,7 +157,7 @@ fn memory(pid: u32) -> Option<u64> {
 
 /// Connections that are being opened, or requests that wait, at one time.
 const AT_ONCE: usize = 256;
-/// Without an event for so long, the server is said not to answer.
+/// The time without an event after which the server is reported as silent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The clients: the stack, and what they wait for.
@@ -173,7 +174,7 @@ struct Clients {
     /// Ends that were not used.
     ends: VecDeque<Endpoints>,
     via: [u8; 6],
-    /// Bytes of a response, known from the first one.
+    /// The bytes of a response, known from the first one.
     response_bytes: Option<usize>,
 }
 
@@ -184,7 +185,7 @@ enum Deed {
     Ask,
 }
 
-/// The news that the stack has told.
+/// The news from the stack.
 #[derive(Default)]
 struct News {
     accepted: Vec<ConnectionId>,
@@ -327,7 +328,7 @@ impl Clients {
         }
     }
 
-    /// One client after the other connects and sends a request.
+    /// Connects one client after the other; each sends a request.
     fn newcomers(&mut self, count: u32) -> Result<Latency, Error> {
         let mut times = Vec::new();
         for _ in 0..count {
@@ -358,7 +359,7 @@ impl Clients {
         Ok(Latency { p50: times[times.len() / 2], p99: times[times.len() * 99 / 100] })
     }
 
-    /// Bytes of a response, once the head of the first one has come.
+    /// The bytes of a response, once the head of the first one has come.
     fn expected(&mut self) -> Result<Option<usize>, Error> {
         if self.response_bytes.is_none() {
             let text = String::from_utf8_lossy(&self.news.first);

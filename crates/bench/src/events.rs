@@ -34,7 +34,7 @@ const SAMPLES: usize = 100;
 /// The same in quick mode.
 const SAMPLES_QUICK: usize = 5;
 
-/// All of them.
+/// All tests of this module.
 #[must_use]
 pub fn tests() -> Vec<Test> {
     let scales = "an event costs as much beside many idle descriptors as beside few";
@@ -190,7 +190,7 @@ fn cpu_per_event(
 fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     /// Wake-ups that are not recorded.
     const WARM_UP: usize = 10;
-    /// So that each wake-up finds the CPU as idle as the one before.
+    /// A pause, so that each wake-up finds the CPU equally idle.
     const REST: Duration = Duration::from_micros(300);
     /// An event that takes longer is lost, and says so.
     const LOST: Duration = Duration::from_secs(10);
@@ -199,7 +199,7 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         let Descriptors { idle: others, active } = Descriptors::new(idle, 1)?;
         let (watched, writers): (Vec<_>, Vec<_>) = active.into_iter().unzip();
         let sleeper = Sleeper::start(way, others, watched);
-        // Only now may something be written: SIGIO tells of changes, not of what is there.
+        // Only now may something be written: SIGIO reports changes, not the present state.
         let Ok(tid) = sleeper.told.recv() else { return sleeper.end() };
         let stat = format!("/proc/self/task/{tid}/stat");
         let mut result = Ok(());
@@ -234,7 +234,7 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             }
         }
         sleeper.shared.is_over.store(true, Ordering::Relaxed);
-        // The last event, which it need not tell of.
+        // The last event, which the sleeper need not report.
         let _ = rustix::io::write(&writers[0], &[1]);
         // An error of its own says more than that it does not sleep.
         sleeper.end().and(result)
@@ -242,7 +242,7 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A thread that waits, and tells first its number and then how long each event took to reach it.
+/// A thread that waits. It reports its number first, and then how long each event took to reach it.
 struct Sleeper {
     shared: Arc<Shared>,
     told: mpsc::Receiver<u64>,
@@ -295,9 +295,9 @@ impl Sleeper {
         Self { shared, told, thread }
     }
 
-    /// Waits for its end. One that has lost events may sleep for ever: it is left behind, asleep.
+    /// Waits for its end. A thread that has lost events may sleep forever, and is left behind.
     fn end(self) -> io::Result<()> {
-        /// It has been woken; it need only return.
+        /// The thread has been woken, and need only return.
         const LIMIT: Duration = Duration::from_secs(2);
         let end = Instant::now() + LIMIT;
         while !self.thread.is_finished() {

@@ -21,7 +21,7 @@ use crate::stats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
-    /// It does not grow (it may fall).
+    /// The values do not grow (they may fall).
     Constant,
     /// Like log n.
     Logarithmic,
@@ -53,14 +53,15 @@ pub struct Fit {
     /// 0 to 1: the part of resamples that give the same curve, times what the curve explains of the
     /// growth where there is some.
     pub confidence: f64,
-    /// The median of the last bin over that of the first; of a step, what is above it over what is below.
+    /// The median of the last bin divided by that of the first. For a step it is the median above the
+    /// step divided by the one below.
     pub growth: f64,
 }
 
 /// Below this growth from the first to the last step a curve is constant.
 pub const GROWTH_MIN: f64 = 1.25;
-/// With less confidence a curve is not to be claimed. A resample has the noise of the values and its own
-/// on top, so right curves have less agreement than the share of data in which they are found: at 0.8, 2
+/// The confidence below which a curve is not claimed. A resample adds its own noise to the noise of the
+/// values, so right curves have less agreement than the share of data in which they are found. At 0.8, 2
 /// or 3 in 100 would not be claimed though all are found (the tests below).
 pub const CONFIDENCE_MIN: f64 = 0.6;
 /// With fewer points there is no verdict.
@@ -74,9 +75,9 @@ const BINS: usize = 24;
 const BIN_MIN: usize = 4;
 /// A growing curve must leave at most this part of the squared error of a constant.
 const GAIN_OVER_CONSTANT: f64 = 0.7;
-/// A curve beyond linear must leave at most this part of that of a line.
+/// A curve beyond linear must leave at most this part of the squared error of a line.
 const GAIN_OVER_LINEAR: f64 = 0.6;
-/// Two constants that leave less than this part of that of a curve show that it is none.
+/// If two constants leave less than this part of a curve's squared error, there is no curve.
 const GAIN_OF_STAIR: f64 = 0.5;
 /// Values above a step within the last bin at least: of fewer, too many may lie high by chance.
 const TAIL_MIN: usize = 10;
@@ -85,7 +86,7 @@ const ERROR_FLOOR: f64 = 0.005;
 /// Resamples for the confidence.
 const RESAMPLES: usize = 100;
 
-/// Which curve the values follow; `points` are (step, value) in any order. `None` for less than
+/// Finds the curve of the values; `points` are (step, value) in any order. `None` for less than
 /// [`POINTS_MIN`] points or [`STEPS_MIN`] steps, or values that are not numbers.
 #[must_use]
 pub fn classify(points: &[(f64, f64)]) -> Option<Fit> {
@@ -114,7 +115,7 @@ pub fn classify(points: &[(f64, f64)]) -> Option<Fit> {
 
 /// A step up within the last bin.
 struct LateStep {
-    /// The median of the values after it over that of those before.
+    /// The median of the values after it, divided by the median of the values before it.
     rise: f64,
     /// The part of these that lie above three quarters of the values before it.
     above: f64,
@@ -162,7 +163,7 @@ struct Bin {
 }
 
 impl Bin {
-    /// Of points that are sorted by step.
+    /// Makes bins of points that are sorted by step.
     fn of(points: &[(f64, f64)]) -> Self {
         let in_order: Vec<f64> = points.iter().map(|point| point.1).collect();
         Self {
@@ -173,8 +174,8 @@ impl Bin {
         }
     }
 
-    /// The median of a sample with replacement. Its rank is that of the middle one of n uniform
-    /// ranks, which the mean of a few uniforms approaches; drawing n and sorting gives the same.
+    /// The median of a sample with replacement. Its rank is the middle one of n uniform ranks, which the
+    /// mean of a few uniforms approaches. Drawing n values and sorting them gives the same.
     fn resampled_median(&self, random: &mut fastrand::Rng) -> f64 {
         // Rank of the median: about normal, mean 1/2, deviation 1/(2√n). Twelve uniforms have
         // deviation 1.
@@ -197,7 +198,7 @@ fn bins(points: &[(f64, f64)]) -> Option<Vec<Bin>> {
     if by_step.len() < STEPS_MIN {
         return None;
     }
-    // One value a step says nothing about how sure it is.
+    // A single value per step says nothing about its certainty.
     if by_step.len() <= BINS && by_step.len() * BIN_MIN <= points.len() {
         return Some(by_step.into_iter().map(Bin::of).collect());
     }
@@ -224,7 +225,8 @@ struct Median {
 
 impl Median {
     fn of(x: f64, sorted: &[f64]) -> Self {
-        /// Deviation of a normal distribution over its MAD, and of a median over that of a mean.
+        /// The deviation of a normal distribution divided by its MAD, times the deviation of a median
+        /// divided by that of a mean.
         const SCALE: f64 = 1.4826 * 1.2533;
         let y = stats::quantile(sorted, 0.5);
         #[allow(clippy::cast_precision_loss, reason = "lengths below 2^52")]
@@ -277,7 +279,7 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
     } else if fits {
         Chosen { shape, explained: explained(fitted.score), growth }
     } else if growth > GROWTH_MIN {
-        // It grows, on no curve.
+        // The values grow, but on no curve.
         Chosen { shape, explained: 0.0, growth }
     } else {
         Chosen { shape: Shape::Constant, explained: 1.0, growth }
@@ -286,7 +288,7 @@ fn choose(medians: &[Median]) -> Option<Chosen> {
 
 /// Two constants, one before and one after a single step.
 struct Stair {
-    /// As [`Fitted::score`], for the best place of the step.
+    /// As [`Fitted::score`], for the best position of the step.
     score: f64,
     /// The median after it over that before.
     rise: f64,
@@ -400,14 +402,14 @@ mod tests {
             let n = random.u32(400..2000);
             let noise = 0.02 + 0.13 * random.f64();
             let base = 200.0 + 5000.0 * random.f64();
-            // How far it rises over the range, in units of its base.
+            // The rise over the range, in units of its base.
             let rise = 1.0 + 20.0 * random.f64();
             let parameters = random.clone();
             let points = measured(seed, n, noise, |x| {
                 base * (1.0 + rise * curve(&mut parameters.clone(), x, f64::from(n)))
             });
             let found = classify(&points).unwrap();
-            // What is shown: a curve with little confidence is called unclear.
+            // As displayed: a curve with little confidence is called unclear.
             if found.shape != want || found.confidence < CONFIDENCE_MIN {
                 wrong.push((seed, found));
             }

@@ -23,7 +23,7 @@ pub struct Machine {
     pub cpu: String,
     /// CPUs that this process may use.
     pub cpus: usize,
-    /// Bytes of memory.
+    /// The bytes of memory.
     pub memory: u64,
     /// Hypervisor bit of the CPU: a virtual machine.
     pub is_virtual: bool,
@@ -35,7 +35,7 @@ pub struct Machine {
     pub sysctls: BTreeMap<String, String>,
 }
 
-/// Those settings.
+/// The names of the settings.
 const SYSCTLS: [&str; 17] = [
     "fs/file-max",
     "fs/nr_open",
@@ -67,7 +67,7 @@ const LIMITS: [(&str, Resource); 6] = [
 ];
 
 impl Machine {
-    /// This one. What cannot be read is left empty.
+    /// The description of this machine. Values that cannot be read are left empty.
     #[must_use]
     pub fn this(host: Option<&str>) -> Self {
         let uname = rustix::system::uname();
@@ -119,11 +119,11 @@ pub fn raise_descriptors() -> usize {
     usize::try_from(now.unwrap_or(1 << 20)).unwrap_or(1 << 20)
 }
 
-/// Waits until a process or thread sleeps, by its `stat` in `/proc` (proc(5)): what has just been made
-/// or woken still has work to do, and would do it within what is timed next.
+/// Waits until a process or thread sleeps, by its `stat` in `/proc` (proc(5)). A new or woken thread still has work to
+/// do, and would do it within the next timed step.
 ///
 /// # Errors
-/// `TimedOut` when it does not within [`ASLEEP_WITHIN`]; when it has ended.
+/// `TimedOut` if it does not sleep within [`ASLEEP_WITHIN`]; an error if it has ended.
 pub(crate) fn wait_until_asleep(stat: &str) -> io::Result<()> {
     let end = Instant::now() + ASLEEP_WITHIN;
     let is_asleep = || -> io::Result<bool> {
@@ -131,7 +131,7 @@ pub(crate) fn wait_until_asleep(stat: &str) -> io::Result<()> {
         // The name, in parentheses, may hold anything.
         Ok(text.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('S')))
     };
-    // It may have slept on its way there as well, for a moment: twice is there to stay.
+    // The thread may have slept for a moment on its way: only a second look shows that it stays asleep.
     while !(is_asleep()? && (thread::sleep(MOMENT), is_asleep()?).1) {
         if Instant::now() > end {
             return Err(io::ErrorKind::TimedOut.into());
@@ -141,7 +141,7 @@ pub(crate) fn wait_until_asleep(stat: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing here takes longer to go to sleep.
+/// No thread here takes longer to go to sleep.
 const ASLEEP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between two looks at a sleeping process.
@@ -165,7 +165,7 @@ fn two_of(cpus: &[usize], core: impl Fn(usize) -> String) -> Option<(usize, usiz
     Some((first, *elsewhere.or_else(|| others.first())?))
 }
 
-/// Bytes of memory that can be had now.
+/// The bytes of memory that are available now.
 #[must_use]
 pub fn available_memory() -> u64 {
     field(&read("/proc/meminfo"), "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024)
@@ -186,13 +186,13 @@ pub fn read(path: &str) -> String {
 /// Time of all CPUs so far, in clock ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// All of it.
+    /// The CPU time of all processes.
     pub total: u64,
     /// Waiting for something to do.
     pub idle: u64,
     /// Wanted by us and given to another machine by the hypervisor.
     pub steal: u64,
-    /// This process's, and that of children it has waited for.
+    /// The CPU time of this process, and of children that it has waited for.
     pub own: u64,
 }
 
@@ -298,7 +298,7 @@ const OTHERS_MAX: f64 = 0.1;
 const STEAL_MAX: f64 = 0.01;
 
 impl Noise {
-    /// Judges what was measured around a run.
+    /// Judges the measurements before and after a run.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "clock ticks stay below 2^52")]
     pub fn judge(before: Spread, after: Spread, from: CpuTime, to: CpuTime) -> Self {
@@ -344,7 +344,7 @@ impl Noise {
         self.reasons.is_empty()
     }
 
-    /// One sentence.
+    /// The judgement in one sentence.
     #[must_use]
     pub fn verdict(&self) -> String {
         if self.is_quiet() {
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn two_cpus_are_of_different_cores_if_they_can() {
-        // Hyperthreads 0 and 1 of one core, 2 and 3 of the other.
+        // CPUs 0 and 1 are the hyperthreads of one core, 2 and 3 those of the other.
         let core = |cpu: usize| (cpu / 2).to_string();
         assert_eq!(two_of(&[0, 1, 2, 3], core), Some((0, 2)));
         assert_eq!(two_of(&[2, 3], core), Some((2, 3)));

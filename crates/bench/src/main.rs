@@ -30,7 +30,7 @@ impl From<Error> for Stop {
 }
 
 fn main() -> ExitCode {
-    // In whatever thread: what is left could not be relied on.
+    // In any thread, because after a panic the remaining state is unreliable.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |fault| {
         hook(fault);

@@ -13,7 +13,7 @@ use crate::stats::float;
 use crate::suite::{Fault, Recorder, Test};
 use crate::unit::Unit;
 
-/// All of them, in the order in which they run.
+/// All tests, in the order in which they run.
 #[must_use]
 pub fn tests() -> Vec<Test> {
     let mut tests = process::tests();
@@ -25,9 +25,9 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-/// Does `step` for 1 to `steps` and records the nanoseconds it gives, one for each name in `series`.
-/// Where the first step fails the system is left out with the reason; where a later one does, the
-/// series ends there, and a note says why. ctrl-C ends it as well.
+/// Does `step` for 1 to `steps` and records the nanoseconds that it returns, one for each name in
+/// `series`. If the first step fails, the system is left out with the reason. If a later step fails,
+/// the series ends there with a note. ctrl-C ends the series as well.
 fn steps<const K: usize>(
     recorder: &mut Recorder<'_>,
     system: &str,

@@ -22,13 +22,13 @@ const WIDTH: u32 = 960;
 const HEIGHT: u32 = 460;
 /// Pixels of the title.
 const TITLE: u32 = 36;
-/// Where the axis stands, and title and legend begin.
+/// The x coordinate of the axis, and of title and legend.
 const LEFT: usize = 98;
 /// Pixels of a line of the legend.
 const LEGEND_LINE: u32 = 20;
 /// Values that spread further than this go on a logarithmic axis.
 const LOG_FROM: f64 = 30.0;
-/// A logarithmic axis spans this ratio at most; what is less is drawn at its edge.
+/// The maximum ratio that a logarithmic axis spans; smaller values are drawn at its edge.
 const DECADES_MAX: f64 = 1e15;
 /// Values beyond this are no measurements, and have no logarithmic axis.
 const HUGE: f64 = 1e30;
@@ -46,8 +46,8 @@ pub struct PlotLine<'a> {
     pub series: &'a Series,
 }
 
-/// What the legend of one figure calls its lines: the system; what is measured of it, where that
-/// differs within the figure; and the run, where there are several.
+/// The names of a figure's lines in the legend: the system, the measured quantity if the lines differ
+/// in it, and the run if there are several.
 fn names(lines: &[PlotLine<'_>]) -> Vec<String> {
     let differ = lines.iter().any(|line| line.series.series != lines[0].series.series);
     let name = |line: &PlotLine<'_>| {
@@ -186,7 +186,7 @@ impl Axis {
         } else if low < high {
             low..high
         } else if low > high {
-            // Nothing that could be drawn.
+            // No value could be drawn.
             0.0..1.0
         } else {
             low.min(0.0)..high.max(low + 1.0)
@@ -194,7 +194,7 @@ impl Axis {
         Self { range, least_positive, is_log }
     }
 
-    /// Where a value is drawn: zero has no place on a logarithmic axis but its edge.
+    /// The position of a value: on a logarithmic axis zero is drawn at the edge.
     fn clamp(&self, value: f64) -> f64 {
         value.clamp(self.range.start, self.range.end)
     }
@@ -213,7 +213,7 @@ struct Frame<'a> {
 type Chart<'a, 'b, X, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<X, Y>>;
 
 impl Frame<'_> {
-    /// The SVG with title and axes, and what is to be drawn over it.
+    /// The SVG with title and axes, and the markers to be drawn over it.
     fn draw<X, Y>(&self, x: X, y: Y, paint: &Paint<'_>) -> Result<(String, String), Error>
     where
         X: AsRangedCoord<Value = f64>,
@@ -297,7 +297,7 @@ struct Paint<'a> {
 }
 
 impl Paint<'_> {
-    /// All of them; `place` turns values into pixels.
+    /// All markers; `place` turns values into pixels.
     fn over(&self, place: &dyn Fn(f64, f64) -> (i32, i32)) -> String {
         let place = |(x, y): (f64, f64)| place(self.x.clamp(x), self.y.clamp(y));
         let finite = |series: &Series| -> Vec<(f64, f64)> {
@@ -306,7 +306,7 @@ impl Paint<'_> {
         let mut svg = String::new();
         if self.clouds {
             for (nth, line) in self.lines.iter().enumerate() {
-                // What falls on the same pixel is drawn once.
+                // Points on the same pixel are drawn once.
                 let pixels: BTreeSet<_> = finite(line.series).into_iter().map(place).collect();
                 let _ = write!(
                     svg,
@@ -326,7 +326,7 @@ impl Paint<'_> {
             let points = if self.clouds && !medians.is_empty() { medians } else { points };
             let pixels: Vec<_> = points.iter().copied().map(place).collect();
             style.line(&mut svg, &pixels);
-            // Markers of different lines stand at different steps, so that none hides the other.
+            // The markers of different lines are at different steps, so that none hides another.
             let every = pixels.len().div_ceil(MARKED_MAX);
             for pixel in pixels.iter().skip(nth % every.max(1)).step_by(every.max(1)) {
                 style.mark(&mut svg, *pixel);

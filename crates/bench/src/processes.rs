@@ -14,16 +14,16 @@ use crate::sys::process::cpu_time;
 /// CPU time of processes, all their threads.
 #[derive(Debug, Default)]
 pub struct CpuTimes {
-    /// Of each process, when last asked.
+    /// The CPU time of each process at the last call.
     processes: HashMap<u32, Duration>,
-    /// Of all of them, those that have ended too.
+    /// The CPU time of all processes, with those that have ended.
     total: Duration,
 }
 
 impl CpuTimes {
-    /// What these have used so far, what the kernel does on their behalf included, and that of threads
-    /// that have come and gone. Of processes that have ended, or are none of these any more, what they
-    /// had used when this was last called. It never falls.
+    /// The CPU time that these processes have used so far, with the kernel's work for them and with
+    /// threads that have come and gone. Processes that have ended, or have left the list, count with their
+    /// time at the last call. The sum never falls.
     pub fn so_far(&mut self, processes: &[u32]) -> Duration {
         for &pid in processes {
             let number = i32::try_from(pid).ok().and_then(Pid::from_raw);

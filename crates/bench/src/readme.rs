@@ -24,12 +24,12 @@ use comparison::Comparison;
 pub struct Kept<'a> {
     /// The directory, from where the text is that gets the tables.
     pub dir: &'a str,
-    /// What it holds.
+    /// The contents of the run.
     pub run: &'a Run,
 }
 
-/// The blocks that come from runs: name and Markdown. Of several runs that hold a test an aim is of
-/// the first, and so is a table of servers, unless few of them took part.
+/// The blocks that come from runs: name and Markdown. If several runs hold a test, an aim uses the first. A table of
+/// servers also uses the first, unless few servers took part in it.
 #[must_use]
 pub fn blocks(runs: &[Kept<'_>]) -> Vec<(&'static str, String)> {
     let text = |tables: Vec<Comparison>| tables.iter().map(Comparison::markdown).collect();
@@ -72,10 +72,10 @@ fn begin(name: &str) -> String {
     format!("<!-- samum-bench readme: {name} -->\n")
 }
 
-/// Where a block is in a text, without its marks.
+/// The position of a block in a text, without its marks.
 ///
 /// # Errors
-/// A sentence, when a mark is missing.
+/// A sentence, if a mark is missing.
 pub fn between_marks(text: &str, name: &str) -> Result<core::ops::Range<usize>, String> {
     let begin = begin(name);
     let start = text.find(&begin).ok_or_else(|| missing(&begin))? + begin.len();
@@ -95,8 +95,8 @@ fn find<'a>(runs: &[Kept<'a>], test: &str) -> Option<(Kept<'a>, &'a Ran, Rounds)
     all(runs, test).next()
 }
 
-/// The first run in which at least half as many servers took part in a test as in any, and the test: a table compares, and
-/// a run of one or two servers is for another question.
+/// The first run in which at least half as many servers took part in a test as in any run, and the test. A table
+/// compares, and a run of one or two servers has another purpose.
 fn find_wide<'a>(runs: &[Kept<'a>], test: &str) -> Option<(Kept<'a>, &'a Ran, Rounds)> {
     let count = |rounds: &Rounds| rounds.servers().len();
     let most = all(runs, test).map(|(_, _, rounds)| count(&rounds)).max()?;

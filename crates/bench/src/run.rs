@@ -39,7 +39,7 @@ pub struct Meta {
     pub end: String,
     /// With few steps, to see that it works.
     pub quick: bool,
-    /// ctrl-C ended it; what was measured until then is here.
+    /// True if ctrl-C ended the run; the measurements until then are kept.
     pub interrupted: bool,
     /// The machine it ran on.
     pub machine: Machine,
@@ -47,14 +47,14 @@ pub struct Meta {
     pub clock: Cost,
     /// The noise of the machine; `None` until the end.
     pub noise: Option<Noise>,
-    /// The tree that samum-bench was built from; `None` where git does not tell, and in runs that are
-    /// older than this field.
+    /// The tree that samum-bench was built from; `None` without an answer of git, and in runs that are older than this
+    /// field.
     #[serde(default)]
     pub tree: Option<Tree>,
     /// Programs and libraries of ours that were measured or measured; none in older runs.
     #[serde(default)]
     pub binaries: Vec<Binary>,
-    /// Versions of what was measured: of servers, of libraries.
+    /// The versions of the measured servers and libraries.
     pub versions: Vec<(String, String)>,
     /// The tests, in order.
     pub tests: Vec<Ran>,
@@ -209,7 +209,7 @@ pub struct Series {
     pub system: String,
     /// The quantity measured of it: "fork", "wake-up".
     pub series: String,
-    /// Of the values.
+    /// The unit of the values.
     pub unit: Unit,
     /// Step and value, in the order of measuring.
     pub points: Vec<(f64, f64)>,
@@ -304,8 +304,8 @@ impl Run {
     /// Reads a run from its directory.
     ///
     /// # Errors
-    /// When the directory holds no run, or a damaged one: a file is missing, empty, cut off, or is not what
-    /// [`save`](Self::save) writes. Says which run, which file, what is wrong, and what to do.
+    /// If the directory holds no run, or a damaged one: a file is missing, empty, cut off, or differs from the output
+    /// of [`save`](Self::save). The error names the run, the file, the fault, and a remedy.
     pub fn load(dir: &Path) -> Result<Self, Error> {
         let text = fs::read(dir.join(META)).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => format!(

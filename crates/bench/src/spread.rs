@@ -46,7 +46,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of one value for each round, in any order; `None` without any.
+    /// The spread of one value for each round, in any order; `None` without any.
     #[must_use]
     pub fn of(values: &[Value]) -> Option<Self> {
         let sorted = stats::sorted(values.iter().map(|value| value.number));
@@ -77,16 +77,16 @@ impl Spread {
         format!("{median} ({}–{})", least.show(&show), greatest.show(&show))
     }
 
-    /// Tells whether the rounds show which of the two is greater. They do if there are at least
-    /// [`ROUNDS_MIN`] of each, no round of the one reaches a round of the other, and the medians are
-    /// further apart than the least and the greatest round of either.
+    /// Returns whether the rounds show which of the two is greater. They do if there are at least [`ROUNDS_MIN`] of
+    /// each, and no round of the one reaches a round of the other. The medians must also be further apart than the
+    /// least and the greatest round of either.
     #[must_use]
     pub fn is_ranked_against(&self, other: &Self) -> bool {
         let (low, high) =
             if self.median.number < other.median.number { (self, other) } else { (other, self) };
         let extent = |spread: &Self| spread.greatest.number - spread.least.number;
         let difference = high.median.number - low.median.number;
-        // Nothing compares with what is not a number. What was cut off may be anything above.
+        // A value that is not a number compares with nothing. A value that was cut off may be anything above.
         low.rounds.min(high.rounds) >= ROUNDS_MIN
             && !low.greatest.at_least
             && low.greatest.number < high.least.number
@@ -95,7 +95,7 @@ impl Spread {
     }
 }
 
-/// Of fewer rounds nothing is ranked: two of two differ in one order or the other by chance.
+/// The minimum of rounds for a ranking: two rounds of each differ in one order or the other by chance.
 pub const ROUNDS_MIN: usize = 3;
 
 #[cfg(test)]

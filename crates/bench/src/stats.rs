@@ -20,7 +20,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     )]
     let below = position as usize;
     let part = position.fract();
-    // Nothing of a neighbour, not even of one that is infinite or no number.
+    // The neighbour has no weight then, even if it is infinite or no number.
     if part == 0.0 {
         return sorted[below];
     }
@@ -62,14 +62,14 @@ pub struct Spread {
     pub median: f64,
     /// Three quarters are below.
     pub q3: f64,
-    /// All but one in a hundred are below.
+    /// 99 of 100 values are below.
     pub p99: f64,
     /// The greatest.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of values in any order; `None` without values.
+    /// The statistics of values in any order; `None` without values.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let sorted = sorted(values);
@@ -102,8 +102,8 @@ const RESAMPLES: usize = 400;
 /// Bickel and others 1997).
 const RESAMPLE_MAX: usize = 2000;
 
-/// The median with its 95 % interval (percentile bootstrap, seeded: same in, same out). It knows the
-/// spread among the values, not what differs from run to run. `None` without values.
+/// The median with its 95 % interval (percentile bootstrap, seeded: same in, same out). It reflects
+/// the spread among the values, not differences from run to run. `None` without values.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     if values.is_empty() {

@@ -18,10 +18,10 @@ use crate::{Error, interrupt, report};
 /// Why a test ends without its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It cannot run here: a right, a limit, a program that is missing. Becomes a row that says so;
-    /// the run goes on and succeeds.
+    /// The test cannot run here: a right, a limit or a program is missing. It becomes a row with the
+    /// reason; the run goes on and succeeds.
     Skip(String),
-    /// It should have run. Becomes a row too, and the run exits with 1 in the end.
+    /// The test should have run. It becomes a row too, and the run exits with 1 in the end.
     Failed(String),
 }
 
@@ -147,7 +147,7 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Name for the host instead of its own.
     pub host: Option<String>,
-    /// Where tests make files; `None`: `$TMPDIR` or `/tmp`.
+    /// The directory for the files of tests; `None`: `$TMPDIR` or `/tmp`.
     pub temp: Option<PathBuf>,
     /// Few steps.
     pub quick: bool,
@@ -184,7 +184,7 @@ impl Recorder<'_> {
     pub fn is_quick(&self) -> bool {
         self.options.quick
     }
-    /// ctrl-C has come: leave the loop and clean up. What is recorded is kept.
+    /// True once ctrl-C has come: leave the loop and clean up. The recorded points are kept.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         interrupt::is_set()
@@ -198,7 +198,7 @@ impl Recorder<'_> {
     pub fn steps_within_descriptors(&mut self, each: usize) -> usize {
         /// Standard streams, the terminal, a directory, a ring.
         const OTHERS: usize = 64;
-        /// Of the kernel's memory for a descriptor: a socket, more or less.
+        /// The kernel's memory for a descriptor: roughly that of a socket.
         const EACH_BYTES: u64 = 4096;
         let fit = self.descriptors.saturating_sub(OTHERS) / each;
         if fit < self.steps {
@@ -242,7 +242,7 @@ impl Recorder<'_> {
                 self.series.len() - 1
             }
         };
-        // Written once, so that no page of it is touched first within what is timed.
+        // Written once, so that no page is first touched within a timed step.
         self.series[at].points.reserve(capacity);
         let spare = capacity.saturating_sub(self.series[at].points.len());
         let length = self.series[at].points.len();
@@ -254,7 +254,7 @@ impl Recorder<'_> {
     pub fn push(&mut self, series: SeriesId, step: f64, value: f64) {
         self.series[series.0].points.push((step, value));
     }
-    /// Adds a point to a series by name; for what is not timed in nanoseconds.
+    /// Adds a point to a series by name; for values that are not nanoseconds.
     pub fn record(&mut self, system: &str, series: &str, unit: Unit, step: f64, value: f64) {
         let id = self.series(system, series, unit, 0);
         self.push(id, step, value);
@@ -272,21 +272,21 @@ impl Recorder<'_> {
             self.ran.notes.push(text);
         }
     }
-    /// One of several systems cannot be measured here, and why.
+    /// Notes that one of several systems cannot be measured here, with the reason.
     pub fn skip(&mut self, system: &str, why: impl Into<String>) {
         let skipped = Skipped { system: system.to_owned(), why: why.into() };
         if !self.ran.skipped.contains(&skipped) {
             self.ran.skipped.push(skipped);
         }
     }
-    /// The version of something that is measured, for meta.json; the first one told of it counts.
+    /// Notes the version of a measured program, for meta.json; the first version of a name counts.
     pub fn version(&mut self, name: &str, version: impl Into<String>) {
         if !self.versions.iter().any(|(known, _)| known == name) {
             self.versions.push((name.to_owned(), version.into()));
         }
     }
-    /// A program or library of ours that is measured, for meta.json. It is read once a run, so call this
-    /// before it starts. One that cannot be read is noted.
+    /// Notes a program or library of ours that is measured, for meta.json. It is read once per run, so
+    /// call this before it starts. A file that cannot be read is noted.
     pub fn binary(&mut self, name: &str, path: &Path) {
         if self.binaries.iter().any(|known| known.name == name) {
             return;
@@ -305,8 +305,8 @@ impl Recorder<'_> {
     pub fn table(&mut self, table: Table) {
         self.ran.tables.push(table);
     }
-    /// Shows how far the test is, 0 to 1. Draws at most ten times a second, and only on a terminal;
-    /// call it between steps, never within what is timed.
+    /// Shows the progress of the test, 0 to 1. It draws at most ten times a second, and only on a
+    /// terminal. Call it between steps, never within a timed step.
     pub fn progress(&self, part: f64) {
         /// Units of the bar for one test.
         const WHOLE: f64 = 1000.0;
@@ -339,17 +339,17 @@ impl Recorder<'_> {
 pub struct Finished {
     /// Its directory.
     pub dir: PathBuf,
-    /// What it holds.
+    /// The contents of the run.
     pub run: Run,
     /// Tests that failed where they should have run, as sentences.
     pub failures: Vec<String>,
 }
 
 /// Runs tests one after the other and writes the directory: meta.json and raw.csv after each test, the
-/// rest at the end. After ctrl-C the remaining tests are rows that say so.
+/// rest at the end. After ctrl-C the remaining tests are rows with that reason.
 ///
 /// # Errors
-/// When the directory cannot be written. A test that fails does not fail the run: see
+/// If the directory cannot be written. A test that fails does not fail the run: see
 /// [`Finished::failures`].
 pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
     interrupt::catch()?;
@@ -417,7 +417,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
         }
         if let Err(fault) = result {
             let (Fault::Skip(why) | Fault::Failed(why)) = &fault;
-            // What fails because ctrl-C came is no failure.
+            // A fault that ctrl-C has caused is no failure.
             if let Fault::Failed(_) = fault
                 && !interrupt::is_set()
             {

@@ -29,11 +29,11 @@ pub struct Verdict<'a> {
     pub system: &'a str,
     /// The quantity measured of it.
     pub series: &'a str,
-    /// Of the values.
+    /// The unit of the values.
     pub unit: Unit,
     /// The values.
     pub spread: Spread,
-    /// Their dependence on the step; `None` where that is not asked or cannot be told.
+    /// The dependence of the values on the step; `None` if it is not asked for or cannot be found.
     pub fit: Option<Fit>,
 }
 
@@ -47,7 +47,8 @@ impl Verdict<'_> {
         const PLAIN: f64 = 2.0;
         let percent = confidence * 100.0;
         let is_sure = confidence >= fit::CONFIDENCE_MIN;
-        // As far down as up, from where it is no longer constant. The confidence is that of not growing.
+        // As far down as up, from the point where it is no longer constant. The confidence is for not
+        // growing.
         if is_sure && shape == Shape::Constant && growth < 1.0 / fit::GROWTH_MIN {
             return format!("falls, ×{growth:.2}");
         }

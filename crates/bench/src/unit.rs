@@ -8,10 +8,10 @@ pub enum Unit {
     /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Bytes.
+    /// A number of bytes.
     #[serde(rename = "B")]
     Bytes,
-    /// Bytes per second.
+    /// A number of bytes per second.
     #[serde(rename = "B/s")]
     BytesPerSecond,
     /// Things per second: requests, events.

@@ -86,7 +86,7 @@ fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
     }));
 }
 
-/// Whether summary and page show the commit and the hash of what measured.
+/// Returns whether summary and page show the commit and the hash of the measuring program.
 fn summary_has_origin(run: &Run, dir: &Path) -> bool {
     let hash = &run.meta.binaries[0].sha256;
     let commit = run.meta.tree.as_ref().map_or("commit not recorded", |tree| &tree.commit[..12]);

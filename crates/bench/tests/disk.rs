@@ -16,7 +16,7 @@ use samum_bench::run::Run;
 
 const US: &str = env!("CARGO_BIN_EXE_samum-bench");
 
-/// Nothing, pages, pieces of 256 KiB, and turns of 1 MiB, and a byte more or less of each.
+/// Zero bytes, pages, pieces of 256 KiB, and turns of 1 MiB, and a byte more or less of each.
 const SIZES: [usize; 13] = [
     0,
     1,
@@ -162,7 +162,7 @@ fn bad_arguments_are_a_sentence_and_2() {
     }
 }
 
-/// ctrl-C ends it soon; what was measured is there, what was made is not.
+/// ctrl-C ends it soon; the measurements are kept, the files are removed.
 #[test]
 fn an_interrupted_run_cleans_up() {
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

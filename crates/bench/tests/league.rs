@@ -73,7 +73,7 @@ fn warm_has_every_server_or_says_why_not() {
     for (system, why) in &skipped {
         crate::reasons::accept(system, why);
     }
-    // How long a request takes in a closed loop is no latency.
+    // In a closed loop the time of a request is no latency.
     assert!(rows.iter().all(|row| !row.series.starts_with('p')), "percentiles of a closed loop");
     for series in ["CPU per request", "requests per second"] {
         let there = systems(&rows, series);
@@ -96,7 +96,7 @@ fn warm_has_every_server_or_says_why_not() {
     let summary = fs::read_to_string(out.join("summary.md")).unwrap();
     let title = "128 bytes, closed loop over 64 connections; the client discards what comes, in the kernel:";
     assert!(summary.contains(title), "{summary}");
-    // Which samum it was.
+    // The version of the measured samum.
     let meta: Value =
         serde_json::from_str(&fs::read_to_string(out.join("meta.json")).unwrap()).unwrap();
     let hashed: BTreeSet<_> =
@@ -407,7 +407,7 @@ fn http_measures_any_server() {
     let curves: BTreeSet<_> =
         rows.iter().filter(|row| row.test == "latency").map(|row| &row.series).collect();
     assert_eq!(curves.len(), 4, "{curves:?}");
-    // It runs here, so what it uses is known.
+    // The server runs on this machine, so its CPU and memory are known.
     let summary = fs::read_to_string(out.join("summary.md")).unwrap();
     let kept = summary.lines().find(|line| line.contains("| kept |")).unwrap();
     let cpu: f64 = kept.split('|').nth(5).unwrap().trim().parse().unwrap();
@@ -469,7 +469,7 @@ const WITH_ARGUMENTS: &str = "\
 host, port = '127.0.0.1', sys.argv[2]
 os.chdir(sys.argv[1])";
 
-/// In the place of samum, with its configuration.
+/// A server that runs instead of samum, with its configuration.
 const AS_SAMUM: &str = r#"if '--version' in sys.argv:
     sys.exit()
 configuration = open(sys.argv[3]).read()
@@ -564,7 +564,7 @@ fn http_measures_a_server_that_closes() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // That a client goes away is its right.
+            // A client may go away at any time.
             let _ = stream.and_then(|mut stream| {
                 let _head = stream.read(&mut [0; 1024])?;
                 stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -584,7 +584,7 @@ fn http_measures_a_server_that_closes() {
     assert_eq!(maximum, "kept: the server does not keep connections");
 }
 
-/// One server says nothing good and counts how often it is asked; it is no server of the others.
+/// One server never answers and counts its requests; it is none of the other tests' servers.
 #[test]
 fn a_server_that_does_not_answer_is_asked_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -79,7 +79,7 @@ fn the_tables_of_a_paper_are_those_of_its_runs() {
     }
 }
 
-/// All runs that are kept, and none that a text links but that is not there.
+/// All kept runs can be read, and each linked run exists.
 #[test]
 fn each_run_that_is_linked_can_be_read() {
     let root = Path::new(ROOT);

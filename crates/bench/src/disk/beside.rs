@@ -59,7 +59,7 @@ fn figures(test: Test) -> Test {
         )
 }
 
-/// Of the disk.
+/// The speed of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Speed {
     Slow,
@@ -183,7 +183,7 @@ struct Stage<'a> {
     plan: &'a Plan,
     site: &'a Site,
     speed: Speed,
-    /// Whether the disk is slowed down.
+    /// True if the disk is slowed down.
     is_slow: bool,
     names: &'a [String],
 }
@@ -191,15 +191,15 @@ struct Stage<'a> {
 /// The figures of one strategy.
 struct Round {
     seconds: f64,
-    /// Bytes of cold files that were delivered; `None` without downloads.
+    /// The bytes of cold files that were delivered; `None` without downloads.
     bytes: Option<f64>,
     /// CPU seconds of the sender, including hot requests.
     cpu: f64,
-    /// Bytes read from the disk.
+    /// The bytes read from the disk.
     read: f64,
-    /// Bytes of the files in the page cache at the end.
+    /// The bytes of the files in the page cache at the end.
     left: f64,
-    /// Bytes.
+    /// The memory of the sender in bytes.
     memory: f64,
     hot: Account,
     /// The share of their CPU that both load generators used together.
@@ -359,7 +359,7 @@ impl Stage<'_> {
         ((finished - start).as_secs_f64(), float(bytes()), server.cpu())
     }
 
-    /// Bytes of the files that are in the page cache.
+    /// The bytes of the files that are in the page cache.
     fn left(&self) -> Result<u64, Fault> {
         const PAGE: u64 = 4096;
         let ring = Ring::new(Choice::Epoll)?;
@@ -373,7 +373,7 @@ impl Stage<'_> {
     }
 }
 
-/// Bytes that a process has read from the disk, by `/proc/PID/io` (proc(5)); 0 if that is unreadable.
+/// The bytes that a process has read from the disk, by `/proc/PID/io` (proc(5)); 0 if that is unreadable.
 fn disk_bytes(pid: u32) -> u64 {
     machine::field(&machine::read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0)
 }

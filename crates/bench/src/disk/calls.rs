@@ -46,7 +46,7 @@ impl Calls {
 
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.perf.id()).ok().and_then(Pid::from_raw);
-        // It fails if perf has already ended.
+        // The kill fails if perf has already ended.
         let _ = pid.map(|pid| kill_process(pid, signal));
     }
 }

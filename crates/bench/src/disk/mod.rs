@@ -134,7 +134,7 @@ impl Plan {
         Ok(site)
     }
 
-    /// Starts a sender. One that cannot run becomes a row that says why.
+    /// Starts a sender. If it cannot run, its row has the reason.
     fn start(
         &self,
         recorder: &mut Recorder<'_>,

@@ -90,7 +90,7 @@ impl SocketMethod {
         matches!(self, Self::Recv | Self::RecvRegistered)
     }
 
-    /// Whether it waits for sockets by epoll; else io_uring waits within the operation.
+    /// Returns whether epoll waits for the sockets; otherwise io_uring waits within the operation.
     fn by_epoll(self) -> bool {
         !matches!(self, Self::RecvRegistered | Self::SendRegistered)
     }
@@ -181,7 +181,7 @@ struct Transferred {
     cpu: f64,
     /// Seconds since the start, bytes per second, percent of a CPU.
     samples: Vec<(f64, f64, f64)>,
-    /// Of sends without a copy: those that were copied, and all; where the kernel tells.
+    /// For zero-copy sends, the number of copied ones and of all, where the kernel reports it.
     copied: Option<(u64, u64)>,
 }
 
@@ -189,15 +189,15 @@ struct Transferred {
 struct Shared<'a> {
     /// One end of each connection.
     sockets: &'a [TcpStream],
-    /// Bytes of each connection.
+    /// The bytes of each connection.
     each: u64,
     /// The block that is sent again and again.
     block: &'a [u8],
-    /// Whether the receiver compares.
+    /// True if the receiver compares the bytes.
     compare: bool,
-    /// Bytes moved so far, for the observer.
+    /// The bytes moved so far, for the observer.
     moved: &'a AtomicU64,
-    /// One thread has failed, or ctrl-C came: the other ends as well.
+    /// True once a thread has failed or ctrl-C came: then the other thread ends as well.
     stop: &'a AtomicBool,
 }
 
@@ -209,11 +209,11 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// This end has failed; the other must not wait for it.
+    /// Notes that this end has failed, so that the other one does not wait for it.
     fn give_up(&self) {
         self.stop.store(true, Ordering::Relaxed);
         for socket in self.sockets {
-            // It fails if the connection is already closed.
+            // The call fails if the connection is already closed.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
@@ -243,7 +243,7 @@ impl Shared<'_> {
     }
 }
 
-/// Moves `total` bytes in one way, and a peer in the other direction.
+/// Moves `total` bytes in one way, and has a peer move them in the other direction.
 fn transfer(
     plan: &Plan,
     way: SocketMethod,
@@ -272,8 +272,8 @@ fn transfer(
     let (us, them) = (shared(&ours[..], &moved), shared(&theirs[..], &unseen));
     let peers_way = if way.receives() { SocketMethod::Send } else { SocketMethod::Recv };
     for (way, sockets) in [(way, &ours), (peers_way, &theirs)] {
-        // Or sendfile(2), which has no flag for it, would push a whole stream before the next one's
-        // turn. io_uring would answer EAGAIN instead of waiting.
+        // Otherwise sendfile(2), which has no flag for it, would push a whole stream before the next
+        // one's turn. io_uring would return EAGAIN instead of waiting.
         sockets.iter().try_for_each(|socket| socket.set_nonblocking(way.by_epoll()))?;
     }
     thread::scope(|scope| {
@@ -292,7 +292,7 @@ fn transfer(
         let panicked = || Error::other("a thread panicked");
         let done = worker.join().map_err(|_| panicked())?;
         let peer = peer.join().map_err(|_| panicked())?;
-        // Of two errors, the one that is not "interrupted" is reported.
+        // If there are two errors, the one that is not "interrupted" is reported.
         let (seconds, cpu, copied) = match (done, peer) {
             (Err(error), Err(other)) if error.kind() == ErrorKind::Interrupted => {
                 return Err(other);
@@ -432,7 +432,8 @@ fn receive_by_epoll(shared: &Shared<'_>) -> io::Result<()> {
     })
 }
 
-/// Calls `advance` for each socket that is ready, until it has said of all that they are done.
+/// Calls `advance` for each socket that is ready, until it has returned for all sockets that they are
+/// done.
 fn by_epoll(
     shared: &Shared<'_>,
     flags: epoll::EventFlags,
@@ -554,19 +555,19 @@ const CPU: &str = "CPU";
 const RATE: &str = "speed of a round";
 const CPU_PER_GB: &str = "CPU per GB";
 
-/// Of the test of sending, as in the post.
+/// The sockets of the test of sending, as in the post.
 const SOCKETS: usize = 10;
 
-/// Bytes that one call asks for.
+/// The bytes that one call asks for.
 const PIECE: usize = 256 << 10;
 
-/// Bytes that one socket moves in a turn.
+/// The bytes that one socket moves in a turn.
 const TURN: u64 = 4 * PIECE as u64;
 
-/// Bytes of the block: not a multiple of a page or a socket buffer.
+/// The bytes of the block: no multiple of a page or a socket buffer.
 const BLOCK: usize = 1_000_003;
 
-/// Bytes that are compared before any are timed.
+/// The bytes that are compared before any are timed.
 const CHECKED: u64 = 20_000_000;
 
 /// The interval of samples of speed and CPU.

@@ -44,7 +44,7 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // What was allowed before is allowed again.
+        // Restores the earlier limit.
         let _ = setrlimit(Resource::Sigpending, self.0);
     }
 }

@@ -28,11 +28,11 @@ type Make = fn(Vec<OwnedFd>, Vec<OwnedFd>) -> io::Result<Box<dyn Wait>>;
 pub(super) struct WaitMethod {
     /// As in the legend.
     pub(super) name: &'static str,
-    /// How it begins.
+    /// The constructor of the way.
     pub(super) make: Make,
 }
 
-/// All of them.
+/// All ways to wait.
 pub(super) const WAYS: [WaitMethod; 8] = [
     WaitMethod { name: "select", make: |idle, active| Ok(Box::new(Select::new(idle, active))) },
     WaitMethod {
@@ -175,7 +175,7 @@ impl Sigio {
 
 impl Wait for Sigio {
     fn wait(&mut self) -> io::Result<usize> {
-        /// How long ctrl-C may go unnoticed.
+        /// The longest time for which ctrl-C may go unnoticed.
         const GLANCE: Duration = Duration::from_millis(100);
         match self.signals.wait(GLANCE)? {
             Event::Ready(number) => match self.find(number) {
@@ -195,7 +195,7 @@ struct Epoll {
     fds: Vec<OwnedFd>,
     mode: EventFlags,
     events: Vec<epoll::Event>,
-    /// Of one-shot interest: those that have gone off since the last wait.
+    /// For one-shot interest: the events that have gone off since the last wait.
     disarmed: Vec<EventData>,
 }
 

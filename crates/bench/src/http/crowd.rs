@@ -40,7 +40,7 @@ pub struct Step {
 /// Why a crowd grows no more.
 #[derive(Debug)]
 pub enum End {
-    /// It has the connections that were asked for, or was told to stop.
+    /// The crowd has the requested number of connections, or was asked to stop.
     Enough,
     /// Its time is over.
     Late,
@@ -62,21 +62,21 @@ impl Crowd {
         Self { address, request, sources, cpu, connections: Vec::new(), buffer: vec![0; BUFFER] }
     }
 
-    /// How many are open.
+    /// The number of open connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no connection is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Opens connections until there are `count`, and tells `seen` of each how many are open and its times; stops
-    /// when `seen` returns false. Behind `limit` none is begun: the last one may take as long as [`grow`](Self::grow)
-    /// does.
+    /// Opens connections until there are `count`. Calls `seen` for each with the number of open connections and its
+    /// times, and stops when `seen` returns false. No connection begins after `limit`, but the last one may take as
+    /// long as [`grow`](Self::grow) does.
     pub fn grow_to(
         &mut self,
         count: usize,
@@ -135,8 +135,8 @@ impl Crowd {
     }
 }
 
-/// One request and its answer, in nanoseconds. Behind `limit` nothing more is received, though the last receive may
-/// have waited as long.
+/// Sends one request and receives its response; returns nanoseconds. After `limit` nothing more is received, but the
+/// last receive may have waited as long.
 fn exchange(
     stream: &mut TcpStream,
     request: &[u8],
@@ -174,7 +174,7 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 /// In a quick run a crowd grows for so long: such a run is to take less than a minute.
 pub const QUICK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Bytes received at once.
+/// The bytes received at once.
 const BUFFER: usize = 64 << 10;
 
 /// Requests of [`Crowd::latency`].
@@ -200,7 +200,7 @@ mod tests {
                 let _head = stream.read(&mut [0; 1024]).unwrap();
                 for part in parts {
                     thread::sleep(pause);
-                    // That a client goes away is its right.
+                    // A client may go away at any time.
                     let _ = stream.write_all(part);
                 }
                 open.push(stream);

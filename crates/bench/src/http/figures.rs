@@ -6,8 +6,8 @@ use crate::load::account::{Account, Bottleneck, Failure};
 use crate::spread::Spread;
 use crate::{Recorder, Unit};
 
-/// What is to be said of measurements beyond their figures: failures of all of them, and the worst of
-/// what the load generator lacked.
+/// The remarks about measurements beside their figures: the failures of all, and the worst bottleneck of the
+/// load generator.
 pub(crate) fn remarks(accounts: &[&Account]) -> String {
     let failures = Failure::ALL.map(|failure| {
         let count: u64 = accounts.iter().map(|account| account.failed(failure)).sum();

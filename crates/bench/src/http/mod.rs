@@ -228,7 +228,7 @@ fn maximum(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<
     }
     let head = ["URL", "connections", "requests/s", "bodies"];
     recorder.table(table(
-        // How long requests take in it says how many there are, and nothing more.
+        // In a closed loop the latency of requests follows from their number, and says nothing more.
         &format!(
             "Closed loop over {} connections: no latencies; {}",
             http.connections,
@@ -381,7 +381,7 @@ fn measure(plan: &Plan) -> std::io::Result<Account> {
     load::measure(plan).and_then(|account| interrupt::check().map(|()| account))
 }
 
-/// Whether connections were used again and again: few were made beyond the first ones.
+/// Returns whether connections were reused: few were made beyond the first ones.
 fn keeps(account: &Account, plan: &Plan) -> bool {
     account.connect.len() <= plan.connections as u64 + account.answered_ever / 2
 }
@@ -440,5 +440,5 @@ const REQUEST: &str = "request";
 const KEPT: &str = "kept";
 const NOT_KEPT: &str = "one request each";
 
-/// Of the maximum, where no rates are given.
+/// The parts of the maximum, if no rates are given.
 const PARTS: [f64; 3] = [0.1, 0.5, 0.9];

@@ -23,7 +23,7 @@ pub(super) fn name(number: u64) -> String {
         SYS_close "close",
         SYS_copy_file_range "copy_file_range",
         SYS_epoll_ctl "epoll_ctl",
-        // Which of them waits depends on whether there is a deadline.
+        // The kernel's call depends on whether there is a deadline.
         SYS_epoll_pwait "epoll_wait",
         SYS_epoll_pwait2 "epoll_wait",
         SYS_epoll_wait "epoll_wait",

@@ -27,7 +27,7 @@ use table::{Cost, DRIVERS, EXACT, Row, Table};
 struct RequestKind {
     name: &'static str,
     path: &'static str,
-    /// The request's path is this many times that, one after the other.
+    /// The number of times that the path is repeated in the request.
     repeated: usize,
     /// Further fields, with their line ends; `{etag}` stands for the entity tag of the file.
     fields: &'static str,
@@ -45,7 +45,7 @@ struct RequestKind {
     /// True if another server has the files, and the one that is counted is configured by [`PROXY`].
     is_proxied: bool,
     /// The way of the frames (`--frames`), if the request comes over a link to a stack of the server's own. It is
-    /// given, because the one that the server measures as cheaper is not the same at each start.
+    /// given, because the cheapest way that the server measures is not the same at each start.
     frames: Option<&'static str>,
     percent: u64,
 }
@@ -76,8 +76,8 @@ const LOGGED_PERCENT: u64 = 5;
 /// machine.
 const PROXIED_PERCENT: u64 = 10;
 
-/// Timers of the own stack run beside its requests, and how many there are depends on the machine; so does whether the
-/// acknowledgement of a response takes a turn of its own.
+/// Timers of the own stack run beside its requests, and their number depends on the machine. Whether the
+/// acknowledgement of a response takes a turn of its own depends on it, too.
 const OWN_STACK_PERCENT: u64 = 10;
 
 const OWN_STACK: RequestKind = RequestKind { percent: OWN_STACK_PERCENT, ..HOT };
@@ -194,7 +194,7 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop
                 }
             },
         };
-        // A server with a stack of its own is in the other namespace, and its client is here.
+        // A server with a stack of its own is in the other namespace, and its client is in this one.
         let _inside = network.map(|network| network.clients().enter()).transpose()?;
         let mut costs = <[Cost; 2]>::default();
         for (driver, cost) in DRIVERS.iter().zip(&mut costs).take(line.drivers()) {
@@ -240,7 +240,7 @@ fn serving(driver: &str, log: &str) -> Result<Peer, Stop> {
     ))?)
 }
 
-/// A server of files whose connections are those of its own stack.
+/// A server of files whose connections belong to its own stack.
 fn on_own_stack(driver: &str, frames: &str) -> Result<Peer, Stop> {
     let driver = name(driver);
     Ok(Peer::added(&format!(
@@ -350,7 +350,7 @@ fn made_with(server: &Server) -> Result<std::collections::BTreeMap<String, Strin
         ("compiler", text_in(&program, "rustc version ")),
         ("C library", text_in(library, "GNU C Library ")),
         ("processor", machine.cpu),
-        // Of this program; the same build has made the server.
+        // The profile of this program; the same build has made the server.
         ("profile", if cfg!(debug_assertions) { "dev" } else { "release" }.to_owned()),
         ("kernel", rustix::system::uname().release().to_string_lossy().into_owned()),
     ];
@@ -390,11 +390,11 @@ impl RequestKind {
     }
 }
 
-/// One connection, which is kept.
+/// One kept connection.
 #[derive(Debug)]
 struct Client {
     socket: TcpStream,
-    /// Bytes of each response.
+    /// The bytes of each response.
     expected: usize,
     status: u16,
 }
@@ -409,15 +409,15 @@ struct Response {
 impl Client {
     fn connect(server: &Server) -> io::Result<Self> {
         let socket = connect(server.address(), None, LIMIT)?;
-        // A whole response fits, so the server never waits for the client. A buffer above the system's
-        // limit needs a privilege; with a smaller buffer the server waits, but always at the same place.
+        // A whole response fits, so the server never waits for the client. A buffer above the system's limit needs a
+        // privilege; with a smaller buffer the server waits, but always at the same byte.
         if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
             sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         }
         Ok(Self { socket: socket.into(), expected: 0, status: 0 })
     }
 
-    /// One request and its response, while the server runs by itself.
+    /// Sends one request and receives its response, while the server runs by itself.
     fn ask(&mut self, request: &[u8]) -> io::Result<Response> {
         self.send(request)?;
         self.socket.set_nonblocking(false)?;
@@ -481,13 +481,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The time for which all stepped threads must sleep to count as idle: longer than a wake-up takes.
 const QUIET: Duration = Duration::from_millis(2);
 
-/// The same with an access log: longer than a line waits to be written, so that the write is counted. A line waits for 250 ms
-/// from a time within the turn that made it, and the server sleeps for what is left of these as if the turn had just begun,
-/// so the time that a stepped turn takes comes on top.
+/// The pause with an access log: longer than a line waits to be written, so that the write is counted. A line waits for
+/// 250 ms from a time within the turn that made it. The server sleeps for the rest of these as if the turn had just
+/// begun, so the time of a stepped turn is added.
 const LOG_DELAY: Duration = Duration::from_millis(400);
 
 /// The time after which a request has failed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Bytes of the receive buffer: a response of 1 MiB and the kernel's overhead for its packets.
+/// The bytes of the receive buffer: a response of 1 MiB and the kernel's overhead for its packets.
 const RECEIVE_BUFFER: usize = 8 << 20;

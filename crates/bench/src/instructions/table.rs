@@ -11,7 +11,7 @@ use crate::Error;
 pub(super) struct Table {
     /// The facts besides the code that determine the counts: compiler, C library, processor, kernel.
     pub(super) made_with: BTreeMap<String, String>,
-    /// One for each kind of request.
+    /// One row for each kind of request.
     pub(super) rows: Vec<Row>,
     /// The kinds of requests that cannot be counted here, and the reasons. No text of a table has them.
     pub(super) skipped: Vec<(String, String)>,

@@ -80,7 +80,7 @@ impl Tracer {
             }
             let thread = Pid::from_raw(thread);
             match ptrace::seize(thread, Options::PTRACE_O_TRACECLONE) {
-                // It has ended meanwhile.
+                // The thread has ended meanwhile.
                 Err(Errno::ESRCH) => {}
                 seized => {
                     seized?;
@@ -137,7 +137,7 @@ impl Tracer {
             }
             WaitStatus::Stopped(thread, Signal::SIGTRAP) => (thread, None),
             WaitStatus::Stopped(thread, signal) => (thread, Some(signal)),
-            // It was stopped within a system call, which goes on or begins anew, or it is new.
+            // The thread was stopped within a system call, which goes on or begins anew, or it is new.
             WaitStatus::PtraceEvent(thread, ..) => {
                 self.threads.insert(thread, Thread::Calling);
                 return gone(ptrace::step(thread, None));

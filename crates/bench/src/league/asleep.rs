@@ -178,12 +178,12 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sampled {
     samples: usize,
-    /// Those that have connections: of samum its workers, of others the first threads of processes.
+    /// Samples of threads with connections: the workers of samum, the first threads of other servers' processes.
     first: usize,
     others: usize,
-    /// Those that the kernel started for io_uring.
+    /// Samples of threads that the kernel started for io_uring.
     kernel: usize,
-    /// All of these that exist, at most.
+    /// The maximum of such threads that existed at once.
     kernel_threads: usize,
 }
 
@@ -194,7 +194,7 @@ impl Sampled {
     }
 }
 
-/// Looks at the threads of a server until it is told to stop.
+/// Samples the threads of a server until `stop` is set.
 fn sample(server: u32, stop: &AtomicBool) -> Sampled {
     let mut all = Sampled::default();
     while !stop.load(Ordering::Relaxed) {
@@ -240,7 +240,7 @@ impl Accounting {
 
 impl Drop for Accounting {
     fn drop(&mut self) {
-        // It does no harm if it stays.
+        // A setting that stays does no harm.
         let _ = fs::write(Self::FILE, self.before.trim());
     }
 }
@@ -262,12 +262,12 @@ fn delay(server: u32) -> Duration {
 
 /// Field 42 of /proc/PID/task/TID/stat.
 fn ticks_for_disks(stat: &str) -> u64 {
-    // The name, in parentheses, may hold anything; field 3 is the first one behind it.
+    // The name, in parentheses, may contain anything; field 3 is the first one behind it.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(42 - 3).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
-/// The longest turn of a server that tells it, in seconds.
+/// The longest turn of a server that reports it, in seconds.
 fn longest_turn(server: &Server) -> Option<f64> {
     let told = fetch(server.address(), METRICS, Duration::from_secs(5)).ok()?;
     longest_of(&String::from_utf8_lossy(&told))

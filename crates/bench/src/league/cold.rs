@@ -158,7 +158,7 @@ struct Stage<'a> {
     site: &'a Site,
     /// The hot one, the one to compare, and those to download.
     files: &'a [String],
-    /// Bytes of each of the last.
+    /// The bytes of each file to download.
     size: u64,
     /// Per second, of the measurements by the clock.
     requests: f64,
@@ -172,7 +172,7 @@ struct Round {
     beside: Measured,
     /// By the clock, too.
     paced: Account,
-    /// Bytes per second of the downloads.
+    /// The bytes per second of the downloads.
     cold_rate: f64,
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn merged<'a>(accounts: impl Iterator<Item = &'a Account>) -> Histogr
     let mut all = Account::new(load::engine::DRAIN).latency;
     all.auto(true);
     for account in accounts {
-        // It grows as it must.
+        // The histogram grows as needed.
         let _ = all.add(&account.latency);
     }
     all
@@ -230,7 +230,7 @@ pub(crate) const P99: &str = "p99 by the clock, beside cold";
 const MAX: &str = "max by the clock, beside cold";
 pub(crate) const COLD: &str = "cold downloads";
 
-/// Bytes of the file in memory.
+/// The bytes of the file in memory.
 const HOT_BYTES: u64 = 1024;
 
 /// Connections that request it.

@@ -153,7 +153,7 @@ impl Stage<'_> {
         let Some(mut server) = league.start(recorder, peer, site, &[], Some(&group)) else {
             return Ok(None);
         };
-        // All servers are asked for the same in a round.
+        // In a round all servers get the same requests.
         let mut zipf = Popularity::new(Order::Zipf(ZIPF), files.len(), round as u64);
         let mut draw = || files[zipf.draw().unwrap_or(0)].clone();
         let alone: Vec<String> = (0..sizes.requests / 2).map(|_| draw()).collect();
@@ -200,7 +200,7 @@ const ALONE: &str = "read for the site";
 pub const BESIDE: &str = "read for the site, beside the crawler";
 const CPU: &str = "CPU per GiB";
 
-/// Of each file.
+/// The bytes of each file.
 const FILE_BYTES: u64 = 330 << 10;
 /// The exponent of Zipf's law, by which the files of the site are asked for.
 const ZIPF: f64 = 0.8;

@@ -44,7 +44,7 @@ enum Kind {
     First,
     /// The same files once more.
     Again,
-    /// One large file.
+    /// A single large file.
     One,
 }
 
@@ -52,8 +52,8 @@ impl Kind {
     /// In the order in which a server has them.
     const ALL: [Self; 3] = [Self::First, Self::Again, Self::One];
 
-    /// The kinds that one start of a server has. All servers have the large file first after a start, when none has
-    /// learned how fast the disk is.
+    /// The kinds of downloads after each start of a server. After the start for the large file no server has yet
+    /// learned the speed of the disk.
     const STARTS: [&[Self]; 2] = [&[Self::First, Self::Again], &[Self::One]];
 
     const fn name(self) -> &'static str {
@@ -70,7 +70,7 @@ impl Kind {
     }
 }
 
-/// Two servers and what is allowed of their ratio.
+/// Two servers and the allowed ratio.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
     kind: Kind,
@@ -78,7 +78,7 @@ struct Comparison {
     theirs: &'static str,
     /// The most CPU of ours, in relation to theirs.
     cpu_max: f64,
-    /// The least speed of ours, in relation to theirs; None if what is compared reads in another way.
+    /// The minimum speed of ours, in relation to theirs; None if the other server reads in another way.
     speed_min: Option<f64>,
 }
 
@@ -223,7 +223,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Bytes per second, and nanoseconds of CPU per GiB.
+    /// Returns the bytes per second, and the nanoseconds of CPU per GiB.
     fn download(&self, server: &mut Server, kind: Kind) -> Result<(f64, f64), Fault> {
         let files = if kind == Kind::One { &self.one } else { &self.many };
         self.site.evict(files)?;

@@ -42,7 +42,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     };
     let peers = league.chosen(&DNS)?;
     let network = Network::new(cpu, client_cpu).map_err(Fault::Skip)?;
-    // Servers are started in the other namespace; all else, and the load generator, is a client.
+    // Servers are started in the other namespace; the load generator and the rest are clients in this one.
     let _inside = network.clients().enter()?;
     let root = tempfile::Builder::new().prefix("samum-bench-").tempdir()?;
     fs::write(root.path().join("zone"), zone())?;

@@ -139,15 +139,15 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 struct Done {
-    /// Bytes per second.
+    /// The speed in bytes per second.
     rate: f64,
     /// Nanoseconds.
     cpu_per_gib: f64,
     account: Account,
 }
 
-/// Downloads each file once, all at the same time. Bytes are compared `first`, with a server of its
-/// own: the one that is measured must not remember what was in memory.
+/// Downloads each file once, all at the same time. Bytes are compared `first`, with a separate server,
+/// because the measured one must not remember pages in memory.
 fn download(
     league: &League,
     recorder: &mut Recorder<'_>,
@@ -162,13 +162,13 @@ fn download(
             return Ok(None);
         }
     }
-    // None of these is compared again, but a server that must know its files is told.
+    // None of these is compared again, but a server that must know its files gets the list.
     let before = [FIRST.to_owned()];
     let known = if peer.needs_files { &[files, &before].concat() } else { &[][..] };
     let Some(mut server) = league.start(recorder, peer, site, known, None) else {
         return Ok(None);
     };
-    // Servers and what is before them learn how fast the disk is.
+    // Servers, and gateways in front of them, learn the speed of the disk.
     site.evict(&before)?;
     let check = || server.check(site.root(), FIRST);
     league.silent.unless(&peer.name, check).map_err(Fault::Failed)?;
@@ -183,8 +183,8 @@ fn download(
     }))
 }
 
-/// Bytes per second of a loop of read(2) over the files, on the servers' CPU: what the disk gives to
-/// the simplest of programs.
+/// The bytes per second of a loop of read(2) over the files, on the servers' CPU: the speed of the disk
+/// for the simplest of programs.
 fn read(league: &League, site: &Site, files: &[String]) -> Result<f64, Fault> {
     let paths: Vec<_> = files.iter().map(|file| site.root().join(file)).collect();
     let cpu = league.server_cpu;
@@ -215,12 +215,12 @@ pub(crate) const MANY: &str = "200 at once";
 pub(crate) const ONE_CPU: &str = "CPU per GiB, one file";
 pub(crate) const MANY_CPU: &str = "CPU per GiB, 200 at once";
 
-/// Bytes that servers send before they are measured.
+/// The file that servers send before they are measured.
 const FIRST: &str = "first";
 const FIRST_BYTES: u64 = 16 << 20;
 
 /// Files downloaded at once.
 const PARALLEL: usize = 200;
 
-/// Bytes of each read(2).
+/// The bytes of each read(2).
 const READ_BYTES: usize = 256 << 10;

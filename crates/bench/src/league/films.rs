@@ -32,7 +32,7 @@ use crate::stats::float;
 use crate::sys::socket::connect_with_segments;
 use crate::{Fault, Recorder, Test, Unit};
 
-/// The containers: a name, the ending of the file, and what ffmpeg is told.
+/// The containers: a name, the ending of the file, and the arguments of ffmpeg.
 const CONTAINERS: [(&str, &str, &[&str]); 5] = [
     ("index behind", "mp4", &[]),
     ("index in front", "mp4", &["-movflags", "+faststart"]),
@@ -129,7 +129,7 @@ struct Round {
     /// Medians of the players.
     first: Duration,
     seek: Duration,
-    /// Bytes that the server has read from the disk.
+    /// The bytes that the server has read from the disk.
     read: u64,
     played: u64,
 }
@@ -203,11 +203,11 @@ struct Film {
     name: String,
     size: u64,
     index: Vec<Range<u64>>,
-    /// Bytes per second.
+    /// The rate of the film in bytes per second.
     rate: u64,
 }
 
-/// What one player has seen.
+/// The results of one player.
 #[derive(Debug)]
 struct Played {
     first: Duration,
@@ -234,7 +234,7 @@ impl Film {
         Ok(Self { name, size: bytes.len() as u64, index: layout.index().to_vec(), rate })
     }
 
-    /// Plays two places for so long each.
+    /// Plays two places for `length` each.
     fn play(&self, address: SocketAddr, length: Duration) -> io::Result<Played> {
         let begun = Instant::now();
         let mut head = Download::begin(address, self, 0)?;
@@ -246,7 +246,7 @@ impl Film {
         drop(head);
         let mut played = Played { first: Duration::ZERO, seek: Duration::ZERO, bytes: 0 };
         for (part, begun) in [(self.size / 5, begun), (self.size * 3 / 5, Instant::now())] {
-            // The second place is sought when the first has been played.
+            // The second place is sought after the first has been played.
             let begun = if played.bytes > 0 { Instant::now() } else { begun };
             let mut film = Download::begin(address, self, part)?;
             film.take(self.rate)?;
@@ -326,12 +326,12 @@ const SEEK: &str = "picture after a seek";
 /// Percent.
 pub const READ: &str = "bytes read for bytes played";
 
-/// Bytes of a film that a player reads to learn what it is.
+/// The bytes at the start of a film that a player reads to find its format.
 const HEAD_BYTES: u64 = 32 * 1024;
 /// A player takes bytes once in this time.
 const FRAME: Duration = Duration::from_millis(20);
-/// The largest segment of TCP on Ethernet. With those of the loopback interface, the kernel would take
-/// megabytes of a film at once.
+/// The largest segment of TCP on Ethernet. With the segments of the loopback interface, the kernel would
+/// take megabytes of a film at once.
 const ETHERNET_SEGMENT: u16 = 1448;
 /// For each receive of a player.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -269,5 +269,5 @@ const HUNG_LIMIT: Duration = Duration::from_secs(60);
 /// From the first hung request to the window.
 const HEAD_START: Duration = Duration::from_secs(3);
 
-/// Descriptors of this process besides those of hung requests.
+/// The descriptors of this process besides those of hung requests.
 const OTHER_DESCRIPTORS: usize = 256;

@@ -160,7 +160,7 @@ fn fill(
     Ok(Filled { figures, remarks })
 }
 
-/// Bytes of the kernel's own objects (proc(5), `/proc/meminfo`).
+/// The bytes of the kernel's own objects (proc(5), `/proc/meminfo`).
 fn slab() -> u64 {
     machine::field(&machine::read("/proc/meminfo"), "Slab:").unwrap_or(0) * 1024
 }

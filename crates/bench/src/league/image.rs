@@ -23,11 +23,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes one of `len` bytes in a directory of its own beneath `parent`, with the files that `write`
-    /// makes, and mounts it, read-only, at the new directory `mounted`. Nothing of it is in memory.
+    /// Makes a file system of `len` bytes in a directory of its own beneath `parent`, with the files that `write`
+    /// makes. Mounts it, read-only, at the new directory `mounted`. Nothing of it is in memory.
     ///
     /// # Errors
-    /// [`Fault::Skip`] where that cannot be done, and those of `write`.
+    /// [`Fault::Skip`] if this machine cannot do it, and the errors of `write`.
     pub fn new(
         parent: Option<&Path>,
         len: u64,
@@ -65,9 +65,9 @@ impl Image {
         self.mount("ro,loop")
     }
 
-    /// Waits until no loop device has the file any more. A process with its own view of the mounts, if it began while this
-    /// was mounted, keeps it mounted there until it ends: what is read then stays in memory, and mount(8) calls the device
-    /// busy.
+    /// Waits until no loop device has the file any more. A process with its own view of the mounts, begun while this
+    /// was mounted, keeps it mounted there until the process ends. Then its pages stay in memory, and mount(8) calls
+    /// the device busy.
     fn wait_for_the_device(&self) -> Result<(), Fault> {
         let begin = Instant::now();
         while !command(Command::new("losetup").arg("--associated").arg(&self.file))?.is_empty() {
@@ -94,8 +94,8 @@ impl Drop for Image {
     }
 }
 
-/// Writes files in turns, a block of each at a time, so that no file lies in one piece, and the places of its
-/// blocks do not fit into its inode.
+/// Writes files in turns, a block of each at a time, so that no file lies in one piece, and the positions of its blocks
+/// do not fit into its inode.
 ///
 /// # Errors
 /// As write(2) and fdatasync(2).
@@ -115,7 +115,7 @@ pub fn write_in_pieces(paths: &[PathBuf], len: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Bytes of a file in one piece.
+/// The bytes of a file in one piece.
 pub const PIECE: usize = 32 << 10;
 
 /// The longest wait for a loop device to let go of its file: scripts beside this one take less.

@@ -59,7 +59,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
             Ok((site.file(&format!("small/{}/{i}", i % 64), len)?, len))
         })
         .collect::<Result<_, Fault>>()?;
-    // Nothing is read twice within a round.
+    // No file is read twice within a round.
     let files = FILES_PER_READER * league.readers;
     let size = rate * (2 * length.as_secs() + 5) / files as u64;
     site.has_room_for(size.saturating_mul(files as u64))?;
@@ -155,7 +155,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 struct Stage<'a> {
     league: &'a League,
     site: &'a Site,
-    /// Of the disk, bytes per second.
+    /// The rate of the disk in bytes per second.
     rate: u64,
     /// Per second, for small files.
     requests: f64,
@@ -165,14 +165,14 @@ struct Stage<'a> {
     /// Not downloaded while it is measured.
     compared: String,
     large: Vec<String>,
-    /// Bytes of each of those.
+    /// The bytes of each large file.
     size: u64,
 }
 
 /// The figures of one server.
 struct Round {
     account: Account,
-    /// Bytes per second of the large files.
+    /// The bytes per second of the large files.
     large_rate: f64,
     /// Nanoseconds for 10^9 bytes, small and large.
     cpu_per_gb: f64,
@@ -213,14 +213,14 @@ impl Stage<'_> {
         let cpu = server.cpu() - before;
         throttle.limit(None)?;
         league.end(recorder, &peer.name, downloads, self.large.len());
-        // Of small files the window's rate stands for the whole time.
+        // For small files the window's rate stands for the whole time.
         let bytes = float(large_bytes) + account.bytes_rate() * start.elapsed().as_secs_f64();
         let cpu_per_gb = cpu.as_secs_f64() * 1e9 / (bytes / 1e9);
         Ok(Some(Round { account, large_rate, cpu_per_gb }))
     }
 }
 
-/// Bytes of the i-th file: 1 to 64 KiB, half of all below 8 KiB, whatever its popularity.
+/// The bytes of the i-th file: 1 to 64 KiB, half of all below 8 KiB, independent of its popularity.
 fn small_len(i: usize) -> u64 {
     let mut random = fastrand::Rng::with_seed(i as u64);
     let kib = 2_f64.powf(6.0 * random.f64());
@@ -229,7 +229,7 @@ fn small_len(i: usize) -> u64 {
     bytes
 }
 
-/// How many of the most popular files get [`HOT`] of all requests.
+/// The number of the most popular files that get [`HOT`] of all requests.
 fn hot_files(files: usize) -> usize {
     #[allow(clippy::cast_precision_loss, reason = "files are few")]
     let weight = |k: usize| (k as f64).powf(-ZIPF);
@@ -246,7 +246,7 @@ fn hot_files(files: usize) -> usize {
 const SMALL: &str = "latency of small files";
 pub(crate) const GOT: &str = "small files per second";
 pub(crate) const P99: &str = "p99 of small files";
-/// Of small files, by the clock.
+/// The percentiles of small files, by the clock.
 const PERCENTILES: [(&str, f64); 5] = [
     ("p50 of small files", 0.5),
     ("p90 of small files", 0.9),
@@ -260,7 +260,7 @@ const CPU: &str = "CPU per GB";
 /// Small files; a tenth in a quick run.
 const FILES: usize = 5000;
 
-/// Of requests for them: within what Breslau and others (1999) found, 0.64 to 0.83.
+/// The exponent of requests for small files: Breslau and others (1999) found 0.64 to 0.83.
 const ZIPF: f64 = 0.8;
 
 /// Part of the requests that are for files in memory when a round begins.
@@ -269,14 +269,14 @@ const HOT: f64 = 0.95;
 /// For small files, per second.
 const REQUESTS: f64 = 1000.0;
 
-/// Connections for small files: as many as requests that may wait at the same time, so that no request
+/// The connections for small files: as many as requests that may wait at the same time. So no request
 /// waits for a connection instead of the server.
 const CONNECTIONS: usize = 2000;
 
 /// The disk is so many times as fast as in `cold`: it has more to do.
 const RATE_TIMES: u64 = 4;
 
-/// The measurement takes so many times [`Args::secs`](super::Args::secs): what is rare must happen.
+/// The measurement takes so many times [`Args::secs`](super::Args::secs), so that rare events happen.
 const LENGTHS: u32 = 2;
 
 #[cfg(test)]

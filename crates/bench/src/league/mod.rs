@@ -150,11 +150,11 @@ pub struct League {
     sizes: Vec<u64>,
     wire_sizes: Vec<u64>,
     connections: usize,
-    /// Of `idle`, whose steps are connections.
+    /// The rounds of `idle`, whose steps are connections.
     rounds: usize,
     rate: u64,
     readers: usize,
-    /// Of films.
+    /// The number of players of films.
     players: usize,
     requests: Option<f64>,
     bytes: u64,
@@ -330,8 +330,8 @@ impl League {
         })
     }
 
-    /// Starts a peer and checks it. One that cannot take part becomes a row that says why; one that has kept
-    /// silent is not started again.
+    /// Starts a peer and checks it. A peer that cannot take part becomes a row with the reason; a silent one is not
+    /// started again.
     fn start_checked(
         &self,
         recorder: &mut Recorder<'_>,
@@ -473,8 +473,8 @@ impl League {
         }
     }
 
-    /// What is to be said of a server's rounds; also if what it read from the disk, by name in `rounds`,
-    /// was more than the disk's limit.
+    /// The remarks about a server's rounds. They include reads from the disk, by name in `rounds`, beyond the disk's
+    /// limit.
     fn remarks(
         accounts: &[&Account],
         rounds: &Rounds,
@@ -534,13 +534,13 @@ impl League {
     }
 }
 
-/// Whose turn it is in a round, from 0 on: every second one goes backwards.
+/// The order of turns in a round, from 0 on: every second round goes backwards.
 fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |nth| if round.is_multiple_of(2) { nth } else { count - 1 - nth })
 }
 
-/// Servers that said nothing until a time limit, and the sentence that says so. They are asked once a run: each time
-/// would take as long.
+/// Servers that sent nothing until a time limit, and the sentence about it. They are asked once per run, because each
+/// try would take as long.
 #[derive(Debug, Default)]
 struct Silent(RefCell<Vec<(String, String)>>);
 
@@ -571,7 +571,7 @@ impl Dropped {
         self.0.iter().any(|(dropped, _)| dropped == name)
     }
 
-    /// Nothing was its fault if ctrl-C came meanwhile.
+    /// Adds a fault of a server, unless ctrl-C came meanwhile and caused it.
     fn add(&mut self, recorder: &mut Recorder<'_>, name: &str, round: usize, fault: Fault) {
         if !recorder.is_stopped() {
             let (Fault::Skip(why) | Fault::Failed(why)) = &fault;
@@ -580,7 +580,7 @@ impl Dropped {
         }
     }
 
-    /// The same for one that did not start. It has its row already.
+    /// As `add`, for a server that did not start. It has its row already.
     fn add_absent(&mut self, recorder: &Recorder<'_>, name: &str) {
         if !recorder.is_stopped() {
             self.0.push((name.to_owned(), Fault::Failed("it did not start".into())));

@@ -24,10 +24,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// Makes it. The kernel's work for a packet is done on the CPU of the side that receives it.
+    /// Makes the network. The kernel's work for a packet is done on the CPU of the side that receives it.
     ///
     /// # Errors
-    /// A sentence, when there can be no such network: no root, no `ip`, or what `ip` said.
+    /// A sentence, if the machine cannot have such a network: no root, no `ip`, or the error of `ip`.
     pub fn new(server_cpu: usize, client_cpu: usize) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("needs root, to make network namespaces".to_owned());
@@ -75,7 +75,7 @@ impl Network {
             let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
             let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
             if comm.starts_with(&format!("napi/{}-", OWN.interface)) {
-                // It may have ended by now.
+                // The process may have ended by now.
                 let _ = sched_setaffinity(pid.and_then(Pid::from_raw), &set);
             }
         }
@@ -162,7 +162,7 @@ impl Drop for Namespace {
     }
 }
 
-/// This thread in another network namespace. Dropping it, on the same thread, returns to the one before.
+/// This thread in another network namespace. The drop, on the same thread, returns to the earlier one.
 #[derive(Debug)]
 pub struct Inside {
     before: File,
@@ -210,7 +210,7 @@ fn script(end: &str, host: u8, cpu: usize, settings: &str) -> String {
     )
 }
 
-/// One CPU as files of `/sys` have it: words of 32 bits, the highest first.
+/// One CPU as in files of `/sys`: words of 32 bits, the highest first.
 fn cpu_mask(cpu: usize) -> String {
     format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
 }

@@ -23,11 +23,11 @@ pub struct Peer {
     pub environment: Vec<(String, String)>,
     /// Arguments with which the program prints its version; none if it has no such.
     pub version: &'static [&'static str],
-    /// Whether the argument `{files}` is to be replaced by the names of the files.
+    /// True if the argument `{files}` is replaced by the names of the files.
     pub needs_files: bool,
 }
 
-/// Where one server is started.
+/// The directories and addresses with which one server is started.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// Directory that it serves.
@@ -116,7 +116,7 @@ impl Peer {
             peer.environment.push(("LD_PRELOAD".to_owned(), library.display().to_string()));
         }
         if base.starts_with("caddy") {
-            // Where it would keep certificates.
+            // The directories in which it would keep certificates.
             for variable in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
                 peer.environment.push((variable.to_owned(), "{dir}".to_owned()));
             }
@@ -162,10 +162,10 @@ impl Peer {
         self.command.iter().any(|word| word == INTERFACE_KEY)
     }
 
-    /// The program itself, where it is.
+    /// The path of the program itself.
     ///
     /// # Errors
-    /// A sentence, when it is not there, or a library that it is to be started with is not.
+    /// A sentence, if the program or a library for its start is missing.
     pub fn program(&self) -> Result<PathBuf, String> {
         for (_, value) in self.environment.iter().filter(|(name, _)| name == "LD_PRELOAD") {
             if !Path::new(value).exists() {
@@ -320,7 +320,7 @@ pub const INCLUDES: [&str; 2] = ["samum-includes", "nginx-includes"];
 /// The servers that take part in the test of a server that does not go on, without `--servers`.
 pub const STALLED: [&str; 2] = ["samum-stalled", "nginx-stalled"];
 
-/// A server that tells its metrics below [`METRICS`].
+/// A server that shows its metrics below [`METRICS`].
 pub const METERED: &str = "samum-metered";
 
 /// The path of its metrics.
@@ -343,7 +343,7 @@ const ORIGIN_KEY: &str = "{origin}";
 /// The floor's program, which is compiled first.
 pub(super) const FLOOR_KEY: &str = "{floor}";
 
-/// Its source. It knows its files beforehand and does no HTTP: nothing can be much cheaper.
+/// Its source. It knows its files beforehand and has no HTTP: nothing can be much cheaper.
 pub(super) const FLOOR_SOURCE: &str = include_str!("floor.c");
 
 const SAMUM: &str = "{samum} serve {root} --listen {ip}:{port} --threads 1";
@@ -411,7 +411,7 @@ hosts: {default: {paths: {\"/\": {file.dir: {root}}}}}
 http1-request-timeout: 600
 ";
 
-/// It takes no more connections than half of the descriptors: 10,000 fit.
+/// lighttpd takes no more connections than half of the descriptors: 10,000 fit.
 const LIGHTTPD: &str = "\
 server.document-root = \"{root}\"
 server.port = {port}
@@ -468,8 +468,8 @@ backend servers
   server origin {origin}
 ";
 
-/// Scripts are run over a socket in the file system, as php-fpm is commonly set up; the address is that of its
-/// status page, whose listener tells that it is ready.
+/// Scripts run over a socket in the file system, as php-fpm is commonly set up. The address is that of its
+/// status page, whose listener shows that it is ready.
 const PHP_FPM_POOL: &str = "\
 [global]
 error_log = {dir}/err
@@ -530,7 +530,7 @@ http {
 }
 ";
 
-/// It opens a connection for each request, as the others do.
+/// haproxy opens a connection for each request, as the others do.
 const HAPROXY_FASTCGI: &str = "\
 global
   nbthread 1

@@ -15,7 +15,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Those of a test that a run has kept, at each x of which a server has one value.
+    /// The rounds of a test that a run has kept; at each x a server has one value.
     #[must_use]
     pub fn of_run(run: &Run, test: &str) -> Self {
         let mut rounds = Self::default();
@@ -82,7 +82,8 @@ impl Rounds {
         self.spread(server, what).map_or_else(|| NOTHING.to_owned(), |spread| spread.show(show))
     }
 
-    /// What varied by more than [`SPREAD_MAX`] between rounds, as a sentence; None if nothing did.
+    /// A sentence about the figures that varied by more than [`SPREAD_MAX`] between rounds; None if
+    /// there are none.
     #[must_use]
     pub fn too_noisy(&self, what: &[&str]) -> Option<String> {
         let noisy: Vec<String> = self
@@ -105,7 +106,7 @@ impl Rounds {
         })
     }
 
-    /// A figure of each round in relation to that of another server in the same round.
+    /// The figures of each round, divided by those of another server in the same round.
     #[must_use]
     pub fn ratios(&self, server: &str, reference: &str, what: &str) -> Vec<f64> {
         self.numbers(server, what).zip(self.numbers(reference, what)).map(|(a, b)| a / b).collect()

@@ -36,16 +36,16 @@ pub struct Server {
     address: SocketAddr,
     child: Child,
     times: CpuTimes,
-    /// Of its own: configuration, logs, temporary files.
+    /// Its own directory: configuration, logs, temporary files.
     dir: tempfile::TempDir,
 }
 
 /// The reason why a server takes no part: a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// It runs, and said nothing until a time limit: to ask it again takes as long.
+    /// The server runs, and sent nothing until a time limit: another try would take as long.
     Silent(String),
-    /// It is not there, has ended, or answers something else. Elsewhere that may be otherwise.
+    /// The server is missing, has ended, or sent something else. On another machine it may work.
     Failed(String),
 }
 
@@ -64,18 +64,18 @@ impl From<String> for Absent {
     }
 }
 
-/// Where and with what a server runs.
+/// The place and the parameters of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     /// Directory that it serves.
     pub root: &'a Path,
-    /// Files in it, for a server that must be told.
+    /// The files in it, for a server that needs their names.
     pub files: &'a [String],
     /// Its CPU.
     pub cpu: Option<usize>,
     /// The control group that limits its reads from the disk, or its memory.
     pub throttle: Option<&'a Throttle>,
-    /// The server behind it, if it is a proxy.
+    /// The upstream, if the server is a proxy.
     pub origin: Option<SocketAddr>,
     /// The network whose servers it belongs to, if it is not reached over loopback. Its clients are where
     /// the thread is that starts it.
@@ -86,7 +86,7 @@ impl Server {
     /// Starts a peer and waits until it accepts connections.
     ///
     /// # Errors
-    /// When it does not: not installed, or what it said.
+    /// If it does not: it is not installed, or its own error message.
     pub fn start(peer: &Peer, host: Host<'_>) -> Result<Self, Absent> {
         Self::start_within(peer, host, START_LIMIT)
     }
@@ -164,7 +164,7 @@ impl Server {
         &self.name
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -191,7 +191,7 @@ impl Server {
     pub fn check_path(&self, path: &str, file: &Path) -> Result<(), Absent> {
         let failed = |error: std::io::Error| format!("{path}: {error}");
         let want = File::open(file).map_err(failed)?;
-        // We read what the server has sent and no further: what was cold for it stays so.
+        // This reads only the bytes that the server has sent, so its cold files stay cold.
         fadvise(&want, 0, None, Advice::Random).map_err(|error| failed(error.into()))?;
         let mut want = BufReader::new(want);
         let (mut part, mut same) = (Vec::new(), true);
@@ -224,14 +224,14 @@ impl Server {
         family(self.child.id()).into_iter().map(user_time).sum()
     }
 
-    /// Bytes that its processes have had read from the disk (proc(5), `/proc/PID/io`).
+    /// The bytes that its processes have had read from the disk (proc(5), `/proc/PID/io`).
     #[must_use]
     pub fn read_bytes(&self) -> u64 {
         let of = |pid| field(&read(&format!("/proc/{pid}/io")), "read_bytes:").unwrap_or(0);
         family(self.pid()).into_iter().map(of).sum()
     }
 
-    /// Bytes of memory of all its processes, each page shared by n of them counted as an n-th (PSS).
+    /// The bytes of memory of all its processes; a page shared by n of them counts as an n-th (PSS).
     #[must_use]
     pub fn memory(&self) -> u64 {
         Self::memory_of(self.child.id())
@@ -243,8 +243,7 @@ impl Server {
         family(pid).into_iter().filter_map(pss).sum::<u64>() * 1024
     }
 
-    /// Bytes on the disk of its temporary files: those that it has open and that have no name any more, or
-    /// one in its own directory.
+    /// The bytes on the disk of its temporary files: open files without a name, or files in its own directory.
     #[must_use]
     pub fn temporary_files(&self) -> u64 {
         let family = family(self.child.id());
@@ -254,7 +253,7 @@ impl Server {
             let file = fs::read_link(fd).unwrap_or_default();
             file.as_os_str().as_encoded_bytes().ends_with(UNLINKED) || file.starts_with(&self.dir)
         };
-        // What a name in /proc/PID/fd leads to is the open file itself (proc(5)).
+        // A link in /proc/PID/fd leads to the open file itself (proc(5)).
         let files = paths.filter(is_temporary).filter_map(|fd| fs::metadata(fd).ok());
         let files =
             files.filter(fs::Metadata::is_file).map(|it| ((it.dev(), it.ino()), it.blocks()));
@@ -290,7 +289,7 @@ impl Drop for Server {
         }
         self.signal(Signal::KILL);
         let _ = self.child.wait();
-        // Those that it has left behind are ours now (`spawn_on`).
+        // Its orphaned processes are our children now (`spawn_on`).
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let end = Instant::now() + STOP_LIMIT;
         while Instant::now() < end {
@@ -304,7 +303,7 @@ impl Drop for Server {
     }
 }
 
-/// The first line in which a peer's program tells its version.
+/// The first line in which a peer's program shows its version.
 #[must_use]
 pub fn version(peer: &Peer) -> Option<String> {
     let program = peer.program().ok().filter(|_| !peer.version.is_empty())?;
@@ -343,10 +342,10 @@ fn joining(throttle: &Throttle) -> [OsString; 5] {
     [shell.into(), "-c".into(), script.into(), "sh".into(), throttle.processes().into()]
 }
 
-/// Spawns on that CPU: children inherit it (sched_setaffinity(2)). Should we be killed, it is told to
-/// end, and not killed as well: it may have processes of its own, which only it can end. (One that then
-/// gives up root's rights, as h2o does, is not told: prctl(2).) A process whose parent has ended becomes ours, so that
-/// its CPU time counts as that of the run.
+/// Spawns a command on that CPU: children inherit it (sched_setaffinity(2)). If we are killed, the command gets
+/// SIGTERM, not SIGKILL, because only it can end its own processes. (A command that later gives up root's rights, as
+/// h2o does, gets no signal: prctl(2).) A process whose parent has ended becomes our child, so that its CPU time
+/// counts for the run.
 fn spawn_on(mut command: Command, cpu: Option<usize>) -> std::io::Result<Child> {
     set_child_subreaper(Some(getpid()))?;
     die_with_us(&mut command, Signal::TERM);

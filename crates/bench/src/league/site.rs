@@ -29,7 +29,7 @@ impl Site {
                 "cannot make a directory in {place}: {error}; --root DIR names another"
             ))
         };
-        // Servers are told its name, and run elsewhere.
+        // Servers get its name, and run in another directory.
         let parent = parent.canonicalize().map_err(failed)?;
         let root = tempfile::Builder::new().prefix("samum-bench-").tempdir_in(&parent);
         let root = root.map_err(failed)?;
@@ -77,14 +77,14 @@ impl Site {
         self.file("compared", COMPARED_BYTES)
     }
 
-    /// Puts files out of memory: what is asked for next comes from the disk.
+    /// Evicts files: the next request for them comes from the disk.
     ///
     /// # Errors
     /// As open(2), fsync(2) and posix_fadvise(2).
     pub fn evict<'a>(&self, names: impl IntoIterator<Item = &'a String>) -> io::Result<()> {
         for name in names {
             let file = File::open(self.root().join(name))?;
-            // Pages that wait to be written stay.
+            // Pages that wait to be written would stay.
             file.sync_data()?;
             fadvise(&file, 0, None, Advice::DontNeed)?;
         }
@@ -102,11 +102,11 @@ impl Site {
         Ok(())
     }
 
-    /// Makes `bytes` of memory free that the host of a virtual machine has given to it already.
+    /// Makes `bytes` of memory free that the host of a virtual machine has already given to it.
     ///
-    /// Free memory may be the host's again two seconds later, and slow for whoever gets it next, even for a disk that reads
-    /// into it (`docs/linux.md`). What was freed last is given out first, if it was freed in blocks as large as those that
-    /// the host takes back. So all servers begin with memory of one kind.
+    /// The host may take free memory back after two seconds, and then it is slow for its next user, even for a disk
+    /// that reads into it (`docs/linux.md`). Memory that was freed last is given out first, if it was freed in blocks
+    /// as large as those that the host takes back. So all servers begin with memory of one kind.
     ///
     /// # Errors
     /// As mmap(2).
@@ -119,10 +119,10 @@ impl Site {
         Ok(())
     }
 
-    /// Nothing, if so many bytes of files can be made here and some space is left.
+    /// Checks that so many bytes of files can be made here and some space is left.
     ///
     /// # Errors
-    /// [`Fault::Skip`] that says how much is missing.
+    /// [`Fault::Skip`] that says how many bytes are missing.
     pub fn has_room_for(&self, bytes: u64) -> Result<(), Fault> {
         let disk = statvfs(self.root())?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
@@ -134,10 +134,10 @@ impl Site {
         Ok(())
     }
 
-    /// Nothing, if files can be put out of memory here.
+    /// Checks that files can be evicted here.
     ///
     /// # Errors
-    /// [`Fault::Skip`] where the file system is memory itself.
+    /// [`Fault::Skip`] if the file system is in memory itself.
     pub fn needs_a_disk(&self) -> Result<(), Fault> {
         let kind = statfs(self.root())?.f_type;
         if [TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind) {
@@ -157,19 +157,19 @@ fn hash(name: &str) -> u64 {
     })
 }
 
-/// Where files are made: a disk even where /tmp is memory.
+/// The directory for files: on a disk even if /tmp is in memory.
 const TEMPORARY: &str = "/var/tmp";
 
-/// Bytes of a disk that are left to others.
+/// The bytes of a disk that are left to others.
 const LEAVE: u64 = 256 << 20;
 
 /// The smallest page of any processor, in bytes.
 const PAGE_MIN: usize = 4096;
 
-/// Bytes of [`Site::file_to_compare`]: several pieces, the last of them no whole page.
+/// The bytes of [`Site::file_to_compare`]: several pieces, the last of them no whole page.
 const COMPARED_BYTES: u64 = (256 << 10) + 1;
 
-/// Bytes made at once.
+/// The bytes made at once.
 const BLOCK: usize = 1 << 20;
 
 /// statfs(2).

@@ -156,7 +156,7 @@ impl Ratio {
     }
 }
 
-/// A figure among those of all sizes.
+/// The name of a figure for one of several sizes.
 fn of_size(what: &str, size: u64) -> String {
     format!("{what}, {size} B")
 }

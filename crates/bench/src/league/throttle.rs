@@ -19,14 +19,14 @@ enum Version {
     V2,
 }
 
-/// Such a cgroup. Dropping it removes it; its processes must have ended.
+/// A cgroup that slows down a disk or bounds memory. Its drop removes it; its processes must have ended.
 ///
-/// Each server gets one of its own: in a group whose limit had been lifted and set again, servers
-/// were seen to read at up to 1.7 times the limit for seconds (Linux 6.18, cgroup v1).
+/// Each server gets a cgroup of its own. In a group whose limit had been lifted and set again, servers read at up to
+/// 1.7 times the limit for seconds (Linux 6.18, cgroup v1).
 #[derive(Debug)]
 pub struct Throttle {
     directory: PathBuf,
-    /// None if it bounds memory.
+    /// None if the cgroup bounds memory.
     disk: Option<Disk>,
 }
 
@@ -51,7 +51,7 @@ impl Throttle {
         let (version, parent) = if Path::new(V1).is_dir() {
             (Version::V1, V1)
         } else {
-            // Where it is on already, this is refused or does nothing; io.max then tells.
+            // If the controller is on already, the write is refused or does nothing; io.max then shows it.
             let _ = fs::write(format!("{V2}/cgroup.subtree_control"), "+io");
             (Version::V2, V2)
         };
@@ -78,7 +78,8 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// Limits reads from the disk to so many bytes a second, or not at all. One that bounds memory does nothing.
+    /// Limits reads from the disk to so many bytes a second, or not at all. For a cgroup that bounds memory it does
+    /// nothing.
     ///
     /// # Errors
     /// As write(2).
@@ -133,7 +134,7 @@ fn setting(version: Version, device: &str, rate: Option<u64>) -> (&'static str, 
     }
 }
 
-/// `MAJOR:MINOR` of the disk that holds a partition, or of itself; None for what is no disk.
+/// `MAJOR:MINOR` of the disk that holds a partition, or of itself; None if it is no disk.
 fn device(dev: u64) -> Option<String> {
     let id = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let directory = fs::canonicalize(format!("/sys/dev/block/{id}")).ok()?;
@@ -147,7 +148,7 @@ fn device(dev: u64) -> Option<String> {
 /// Cgroups of one process at the same time.
 const GROUPS_MAX: u32 = 100;
 
-/// Where the controllers are mounted.
+/// The directory at which the controllers are mounted.
 const V1: &str = "/sys/fs/cgroup/blkio";
 const V1_MEMORY: &str = "/sys/fs/cgroup/memory";
 const V2: &str = "/sys/fs/cgroup";

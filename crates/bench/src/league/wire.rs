@@ -52,7 +52,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>, keep_alive: bool) -> Result
         _ => return Err(Fault::Skip("needs two CPUs".to_owned())),
     };
     let network = Network::new(cpu, client_cpu).map_err(Fault::Skip)?;
-    // Servers are started in the other namespace; all else, and the load generator, is a client.
+    // Servers are started in the other namespace; the load generator and the rest are clients in this one.
     let _inside = network.clients().enter()?;
     let site = Site::new(league.root.as_deref())?;
     let files = sizes::files(&site, &league.wire_sizes)?;

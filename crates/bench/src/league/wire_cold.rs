@@ -44,7 +44,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         _ => return Err(Fault::Skip("needs two CPUs".to_owned())),
     };
     let network = Network::new(cpu, client_cpu).map_err(Fault::Skip)?;
-    // Servers are started in the other namespace; all else, and the load generator, is a client.
+    // Servers are started in the other namespace; the load generator and the rest are clients in this one.
     let _inside = network.clients().enter()?;
     let site = Site::new(league.root.as_deref())?;
     site.needs_a_disk()?;
@@ -142,7 +142,7 @@ struct Stage<'a> {
     /// The file that is compared when a server starts.
     first: String,
     files: Vec<String>,
-    /// Bytes of each of these.
+    /// The bytes of each file.
     bytes: u64,
 }
 
@@ -223,7 +223,7 @@ pub(crate) const GROWTH: &str = "memory, more than before";
 /// Files downloaded at once.
 const PARALLEL: usize = 200;
 
-/// Bytes of each.
+/// The bytes of each file.
 const FILE_BYTES: u64 = 5 << 20;
 
 /// The memory is looked at in these intervals.

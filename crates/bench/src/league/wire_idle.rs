@@ -40,7 +40,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     };
     let peers = league.chosen(&[CROWDED])?;
     let network = Network::new(cpu, client_cpu).map_err(Fault::Skip)?;
-    // Servers are started in the other namespace; all else is a client.
+    // Servers are started in the other namespace; all clients are in this one.
     let _inside = network.clients().enter()?;
     let site = Site::new(league.root.as_deref())?;
     let files = [site.file(FILE, 128)?];

@@ -31,7 +31,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// All reasons.
+    /// All kinds of failures.
     pub const ALL: [Self; 8] = [
         Self::Connect,
         Self::Ports,
@@ -69,18 +69,18 @@ pub struct Slice {
     pub latency_max: Nanos,
 }
 
-/// The figures of one load. Latencies are in nanoseconds; those of [`Failure::Timeout`] and
-/// [`Failure::Unfinished`] are among them with the time they had waited, a lower bound: without them a
-/// server would look better if it did not answer. Other failures are only counted.
+/// The figures of one load. Latencies are in nanoseconds. They include [`Failure::Timeout`] and
+/// [`Failure::Unfinished`] with the time that these had waited, a lower bound: otherwise a server would
+/// look better if it did not answer. Other failures are only counted.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// From when a request was meant to leave to the last byte of its answer; of requests meant to
-    /// leave in the window, and of those that still waited when it opened: without these, a server that
-    /// stalls from the warm-up on would not be noticed. They count with their whole wait, like the others:
-    /// counted from the window's start, most would look faster than they were.
+    /// The times from when a request was meant to leave to the last byte of its response. They are of
+    /// requests meant to leave in the window, and of requests that still waited when it opened. Without the
+    /// latter a server that stalls from the warm-up on would not be noticed. Requests count with their
+    /// whole wait: counted from the window's start, most would look faster.
     pub latency: Histogram<u64>,
-    /// The shortest wait among those of [`Self::latency`] that were cut off: by a time limit, or because
-    /// the load had ended. No percentile from here on is known; it may be greater than it looks.
+    /// The shortest wait in [`Self::latency`] that was cut off: by a time limit, or because the load had
+    /// ended. Percentiles from here on are unknown; they may be greater than they look.
     pub cut_off: Option<Nanos>,
     /// The time to connect, of each new connection, in the window or not.
     pub connect: Histogram<u64>,
@@ -92,7 +92,7 @@ pub struct Account {
     pub answered_ever: u64,
     /// Answered within the window.
     pub answered: u64,
-    /// Bytes of bodies received within the window.
+    /// The bytes of bodies received within the window.
     pub bytes: u64,
     /// The length of the window.
     pub window: Duration,
@@ -102,14 +102,14 @@ pub struct Account {
     pub own_wait: Duration,
     /// Requests that left in the window.
     pub sent: u64,
-    /// Of those: left more than [`LATE`] after they could have, though a connection was free. That is
-    /// the generator's fault, not the server's.
+    /// Of the requests that left, the number that left more than [`LATE`] after they could have, though a
+    /// connection was free. The generator is at fault then, not the server.
     pub sent_late: u64,
     failures: [u64; Failure::ALL.len()],
 }
 
 impl Account {
-    /// An empty account. Latencies up to `latency_max` are told apart; longer ones count as that long.
+    /// An empty account. Latencies up to `latency_max` are exact; longer ones count as that long.
     ///
     /// # Panics
     /// Never: hdrhistogram takes all such bounds.
@@ -151,7 +151,7 @@ impl Account {
         let length = nanos(SLICE);
         let ends = (from / length + 1..=to / length).map(|nth| nth * length).take(SLICES_MAX);
         for end in ends.chain(still.then_some(to)) {
-            // What ends a slice is in it.
+            // The end of a slice belongs to the slice.
             let slice = self.slice(end.saturating_sub(1));
             slice.latency_max = slice.latency_max.max(end - from);
         }
@@ -208,7 +208,7 @@ impl Account {
         per_second(self.answered, self.window)
     }
 
-    /// Bytes of bodies per second.
+    /// The bytes of bodies per second.
     #[must_use]
     pub fn bytes_rate(&self) -> f64 {
         per_second(self.bytes, self.window)
@@ -261,16 +261,16 @@ impl Account {
 /// The resource that the load generator lacked.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Bottleneck {
-    /// It used this part of its CPU, and waited for it while others did another.
+    /// The generator used a part of its CPU, and waited for it while other threads ran.
     Waited {
-        /// Of the window.
+        /// The part of the window in which it ran.
         used: f64,
-        /// Of the window, too.
+        /// The part of the window in which it waited.
         waited: f64,
     },
-    /// It used this part of its CPU.
+    /// The generator used this part of its CPU.
     OwnCpu(f64),
-    /// This part of its requests left [late](Account::sent_late).
+    /// This part of the generator's requests left [late](Account::sent_late).
     SentLate(f64),
 }
 
@@ -306,7 +306,7 @@ pub(super) fn nanos(duration: Duration) -> Nanos {
 /// The precision of latencies: 0.1 %, which is finer than their repeatability.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Beyond this part of its CPU, used or waited for, the generator is taken to be the bottleneck.
+/// The part of its CPU, used or waited for, beyond which the generator counts as the bottleneck.
 pub const OWN_CPU_MAX: f64 = 0.9;
 
 /// Beyond this part of requests sent [late](Account::sent_late), too.

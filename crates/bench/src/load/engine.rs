@@ -34,7 +34,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Bytes of bodies received so far.
+    /// The bytes of bodies received so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         // Counters alone: nothing else is published with them.
@@ -80,7 +80,7 @@ pub fn run(plan: &Plan, watch: &Watch) -> io::Result<Account> {
 struct Engine<'a> {
     plan: &'a Plan,
     watch: &'a Watch,
-    /// Of each target.
+    /// The request for each target.
     requests: Vec<Vec<u8>>,
     epoll: OwnedFd,
     connections: Vec<Connection>,
@@ -98,7 +98,7 @@ struct Engine<'a> {
     start: Instant,
     /// Between these times requests count.
     window: (Nanos, Nanos),
-    /// Own CPU time when it opened, and the time waited for the CPU; None before.
+    /// The generator's CPU time when the window opened, and the time waited for the CPU; None before.
     window_cpu: Option<(Duration, Duration)>,
     draining: bool,
     failures_in_row: u32,
@@ -112,11 +112,11 @@ struct Connection {
     socket: Option<OwnedFd>,
     request: Option<Request>,
     parser: Parser,
-    /// Connections made in its place, for their source addresses.
+    /// The number of connections made in this slot, for their source addresses.
     turn: usize,
 }
 
-/// One under way.
+/// A request under way.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     target: usize,
@@ -124,13 +124,13 @@ struct Request {
     intended: Nanos,
     /// When it did, or began to connect for it.
     began: Nanos,
-    /// Bytes of it that the kernel has taken; None while connecting.
+    /// The bytes of it that the kernel has taken; None while connecting.
     sent: Option<usize>,
     /// True once the first byte of its answer has come.
     has_begun: bool,
 }
 
-/// What becomes of a connection after an event.
+/// The next state of a connection after an event.
 enum Verdict {
     Waiting,
     /// More has come than one connection may take at a time.
@@ -169,7 +169,7 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Opens the connections that are kept, one after the other.
+    /// Opens the kept connections, one after the other.
     fn open(&mut self) -> io::Result<()> {
         if self.plan.keep_alive {
             for i in 0..self.connections.len() {
@@ -433,7 +433,7 @@ impl<'a> Engine<'a> {
             in_window: self.window_cpu.is_some() && !self.draining,
         };
         for _ in 0..RECEIVES_MAX {
-            // Bytes of a body that is not compared stay in the kernel (MSG_TRUNC, tcp(7)).
+            // The bytes of a body that is not compared stay in the kernel (MSG_TRUNC, tcp(7)).
             let passable = if looks { 0 } else { parser.passable() };
             let flags = if passable > 0 { RecvFlags::TRUNC } else { RecvFlags::empty() };
             let limit = usize::try_from(passable).unwrap_or(usize::MAX);
@@ -618,26 +618,26 @@ fn thread_wait() -> Duration {
 /// Events taken from the kernel at once.
 const EVENTS: usize = 512;
 
-/// Bytes of a body that are discarded at once.
+/// The bytes of a body that are discarded at once.
 const BUFFER: usize = 1 << 20;
 
 /// Receives from one connection in a turn.
 const RECEIVES_MAX: usize = 8;
 
-/// Bytes received to be looked at: a head and a small body.
+/// The bytes that are received to be parsed: a head and a small body.
 const LOOK: usize = 16 << 10;
 
 /// The longest wait for events: how soon [`Watch::stop`] is seen.
 pub const NAP_MAX: Duration = Duration::from_millis(50);
 
-/// How often timeouts are looked for, so they are late by as much.
+/// The interval at which timeouts are looked for, so they may be late by as much.
 const SCAN: Duration = Duration::from_millis(50);
 
-/// Answers to requests of the window are waited for so long behind it.
+/// The time after the window in which responses to its requests may come.
 pub const DRAIN: Duration = Duration::from_secs(2);
 
 /// A connection that has failed is not used for so long.
 const REST: Duration = Duration::from_millis(10);
 
-/// So many failures in a row, none of them a timeout, end the load.
+/// The number of failures in a row, none of them a timeout, that ends the load.
 pub const FAILURES_MAX: u32 = 1000;

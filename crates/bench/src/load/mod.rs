@@ -57,7 +57,7 @@ pub struct Plan {
     pub arrival: Arrival,
     /// The number of connections, at least one.
     pub connections: usize,
-    /// Whether each is used again and again, or for one request.
+    /// True if each connection is used again and again, false if it is used for one request.
     pub keep_alive: bool,
     /// The time before the window, in which requests do not count.
     pub warmup: Duration,
@@ -65,9 +65,9 @@ pub struct Plan {
     pub duration: Duration,
     /// The time limit of a request, and of connecting.
     pub timeout: Duration,
-    /// Whether bodies are copied out of the kernel, as a client that wants them does, or discarded
-    /// in it, which costs the generator less. The server may notice: with a faster client it sends
-    /// fewer bytes at a time.
+    /// True if bodies are copied out of the kernel, as by a client that needs them. Otherwise they are discarded in
+    /// the kernel, which costs the generator less. The server may notice: with a faster client it sends fewer bytes
+    /// at a time.
     pub copy: bool,
     /// The CPU to run on.
     pub cpu: Option<usize>,
@@ -123,7 +123,7 @@ pub fn measure(plan: &Plan) -> io::Result<Account> {
 #[derive(Debug)]
 pub struct Background {
     watch: Arc<Watch>,
-    /// None once it has been joined.
+    /// None once the thread has been joined.
     thread: Option<JoinHandle<io::Result<Account>>>,
 }
 
@@ -142,13 +142,13 @@ impl Background {
         Self { watch, thread: Some(thread::spawn(move || run(&plan, &seen))) }
     }
 
-    /// Bytes of bodies that it has received so far.
+    /// The bytes of bodies that it has received so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.watch.bytes()
     }
 
-    /// Whether it has ended.
+    /// Returns whether the load has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)

@@ -3,7 +3,7 @@
 /// The order in which targets are asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// One after the other, again and again.
+    /// All targets, one after the other, again and again.
     Cycle,
     /// Each one time; then the load ends.
     Once,
@@ -18,7 +18,7 @@ pub struct Popularity {
     order: Order,
     len: usize,
     drawn: usize,
-    /// Of Zipf: the probability of one of the first k + 1 targets.
+    /// For Zipf: the probability of one of the first k + 1 targets.
     cumulative: Vec<f64>,
     random: fastrand::Rng,
 }
@@ -38,7 +38,7 @@ impl Popularity {
         Self { order, len, drawn: 0, cumulative, random: fastrand::Rng::with_seed(seed) }
     }
 
-    /// The next target; None when [`Order::Once`] is through.
+    /// The next target; None after the last one of [`Order::Once`].
     pub fn draw(&mut self) -> Option<usize> {
         let turn = self.drawn;
         self.drawn += 1;

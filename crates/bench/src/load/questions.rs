@@ -126,7 +126,7 @@ impl Client {
         bytes.copy_from_slice(message);
         bytes[..2].copy_from_slice(&self.id.to_be_bytes());
         match self.socket.send(bytes) {
-            // It is asked again, as one that was lost on the way.
+            // The question is sent again, as after a loss.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             result => result.map(drop),
         }
@@ -227,7 +227,7 @@ mod tests {
         let address = server.local_addr().unwrap();
         thread::spawn(move || {
             let mut bytes = [0; 512];
-            // Of the first three questions one is not answered, and one with an error.
+            // Of the first three questions one gets no answer, and one gets an error.
             for number in 0.. {
                 let (len, peer) = server.recv_from(&mut bytes).unwrap();
                 bytes[2] = 0x84;

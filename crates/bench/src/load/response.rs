@@ -3,23 +3,23 @@
 
 use core::fmt;
 
-/// Follows one response after the other on one connection.
+/// The parser of the responses on one connection, one after the other.
 #[derive(Debug, Default)]
 pub struct Parser {
     state: ParserState,
-    /// Of a head that came in several pieces.
+    /// The bytes of a head that came in several pieces.
     head: Vec<u8>,
     status: u16,
     body_len: u64,
     keep_alive: bool,
 }
 
-/// Where the parser is within a response.
+/// The position of the parser within a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ParserState {
     #[default]
     Head,
-    /// This many bytes of the body are to come.
+    /// So many bytes of the body are still to come.
     Length(u64),
     Chunked(Chunked),
     /// The body ends with the connection.
@@ -27,7 +27,7 @@ enum ParserState {
     Done,
 }
 
-/// Where the parser is within a chunked body.
+/// The position of the parser within a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunked {
     /// In the hexadecimal digits, with their value so far and their number.
@@ -69,11 +69,11 @@ impl fmt::Display for Malformed {
 }
 
 impl Parser {
-    /// Takes bytes as they come; `body` is given those of the body. True when the response is
+    /// Takes bytes as they come; `body` gets the bytes of the body. Returns true when the response is
     /// complete.
     ///
     /// # Errors
-    /// When this is no response. The connection is then of no use.
+    /// If the bytes are no response. The connection is then of no use.
     pub fn feed(
         &mut self,
         mut bytes: &[u8],
@@ -141,13 +141,13 @@ impl Parser {
         self.status
     }
 
-    /// Bytes of the body so far.
+    /// The bytes of the body so far.
     #[must_use]
     pub fn body_len(&self) -> u64 {
         self.body_len
     }
 
-    /// Whether the connection may be used for another request after this response.
+    /// Returns whether the connection may be used for another request after this response.
     #[must_use]
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
@@ -183,7 +183,7 @@ impl Parser {
         Ok(used)
     }
 
-    /// The length of the head, and what it says; None while it is not complete.
+    /// Parses the head and returns its length; None while it is incomplete.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut response = httparse::Response::new(&mut fields);
@@ -282,7 +282,7 @@ fn prefix(bytes: &[u8], limit: u64) -> &[u8] {
     &bytes[..usize::try_from(limit).unwrap_or(usize::MAX).min(bytes.len())]
 }
 
-/// Bytes of a response head; beyond, it is malformed.
+/// The maximum of bytes of a response head; a longer one is malformed.
 pub const HEAD_MAX: usize = 64 << 10;
 
 /// Fields of a response head; beyond, it is malformed.

@@ -29,8 +29,8 @@ impl Arrival {
     }
 }
 
-/// The times of an open loop's requests, one after the other. Holds one time, however many are due:
-/// those are taken later, and are then late.
+/// The times of an open loop's requests, one after the other. It holds only one time, even if many
+/// are due: those are taken later, and are then late.
 #[derive(Debug)]
 pub struct Schedule {
     arrival: Arrival,
@@ -52,7 +52,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next request is meant to leave; None in a closed loop.
+    /// The time at which the next request is meant to leave; None in a closed loop.
     #[must_use]
     pub fn next(&self) -> Option<Nanos> {
         self.arrival.rate().map(|_| nanos(self.next))

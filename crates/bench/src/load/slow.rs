@@ -30,11 +30,12 @@ struct Shared {
 }
 
 impl SlowReaders {
-    /// Opens [`Plan::connections`] connections, asks each for one of the targets in turn, and reads
-    /// `rate` bytes a second from it (at least one each [`TICK`]). One that ends is opened anew.
+    /// Opens [`Plan::connections`] connections, requests one of the targets in turn on each, and reads
+    /// `rate` bytes a second from it (at least one each [`TICK`]). A connection that ends is opened
+    /// anew.
     ///
     /// # Errors
-    /// When the connections cannot be made.
+    /// If the connections cannot be made.
     pub fn start(plan: Plan, rate: u64) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let share = share(rate);
@@ -47,17 +48,17 @@ impl SlowReaders {
         Ok(Self { shared, thread })
     }
 
-    /// Bytes received so far, heads included.
+    /// The bytes received so far, with heads.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends them. Returns how many connections had to be made anew, because a response was through
-    /// or the server had closed.
+    /// Ends the connections. Returns how many had to be made anew, because a response was complete or
+    /// the server had closed.
     ///
     /// # Errors
-    /// When connections could not be made anew.
+    /// If connections could not be made anew.
     pub fn stop(self) -> io::Result<u64> {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(Error::other("the slow readers panicked")))?;
@@ -65,8 +66,8 @@ impl SlowReaders {
     }
 }
 
-/// Connects and sends the request. The receive buffer is small, so that other bytes stay in the server;
-/// a quarter of it is what the kernel fills it with before it tells the peer of more room.
+/// Connects and sends the request. The receive buffer is small, so that other bytes stay in the server.
+/// A quarter of it is the amount that the kernel takes in before it announces more room to the peer.
 fn ask(plan: &Plan, i: usize, share: usize) -> io::Result<OwnedFd> {
     let socket = connect(plan.address, plan.sources.of(i), plan.timeout)?;
     sockopt::set_socket_recv_buffer_size(&socket, (4 * share).max(RECEIVE_BUFFER_MIN))?;
@@ -110,7 +111,7 @@ fn take(socket: &OwnedFd, buffer: &mut [u8]) -> (usize, bool) {
     (taken, false)
 }
 
-/// Bytes of `rate` a second that are read in one [`TICK`].
+/// The bytes that are read in one [`TICK`] at `rate` bytes a second.
 fn share(rate: u64) -> usize {
     let bytes = u128::from(rate) * TICK.as_millis() / 1000;
     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, SHARE_MAX)
@@ -119,11 +120,11 @@ fn share(rate: u64) -> usize {
 /// Slow readers do not copy what comes ([`Plan::copy`]).
 pub(crate) const COPIES: bool = false;
 
-/// How often each reader reads.
+/// The interval at which each reader reads.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Bytes read at once at most: 10 MiB/s a reader.
+/// The maximum of bytes read at once: 10 MiB/s for a reader.
 const SHARE_MAX: usize = 1 << 20;
 
-/// Of a slow reader's socket, at least; the kernel doubles it (socket(7)).
+/// The minimum receive buffer of a slow reader's socket; the kernel doubles it (socket(7)).
 const RECEIVE_BUFFER_MIN: usize = 4096;

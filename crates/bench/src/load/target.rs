@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 /// `http://HOST[:PORT]/PATH`, with its address looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Where to connect.
+    /// The address of the server.
     pub address: SocketAddr,
     /// Host and port as written, for the `Host` field.
     pub host: String,
@@ -59,9 +59,9 @@ impl Url {
 pub struct Target {
     /// Path and query, from the first `/` on.
     pub path: String,
-    /// Bytes that the body must have, if that is known.
+    /// The bytes that the body must have, if the number is known.
     pub len: Option<u64>,
-    /// The body, if every answer is to be compared with it. That costs CPU.
+    /// The body, if every response is to be compared with it. The comparison costs CPU.
     pub body: Option<Arc<[u8]>>,
 }
 
@@ -105,7 +105,7 @@ impl Sources {
         }
     }
 
-    /// The source of the `i`-th connection; None leaves it to the kernel.
+    /// The source address of the `i`-th connection; None leaves it to the kernel.
     #[must_use]
     pub fn of(self, i: usize) -> Option<Ipv4Addr> {
         match self {
@@ -155,7 +155,8 @@ pub fn connect(
     Ok(socket)
 }
 
-/// Of one source address: what the kernel's default port range has, with some left for others.
+/// The connections of one source address: the kernel's default port range, with some ports left for
+/// others.
 const CONNECTIONS_PER_SOURCE: usize = 12_000;
 
 #[cfg(test)]

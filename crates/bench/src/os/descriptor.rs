@@ -99,7 +99,7 @@ fn any_port() -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)
 }
 
-/// How the client's address is chosen.
+/// The choice of the client's address.
 #[derive(Clone, Copy)]
 enum Own {
     /// By connect().
@@ -209,7 +209,7 @@ fn dups_beside(n: usize) -> io::Result<Vec<f64>> {
     let sleeper = thread::Builder::new().spawn(move || ended.recv())?;
     let times = dups(n);
     drop(end);
-    // It ends with an error, for nothing was sent.
+    // The thread ends with an error, because nothing was sent.
     let _ = sleeper.join();
     times
 }

@@ -87,7 +87,7 @@ fn reads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     const BLOCK: usize = 4096;
     let temp = recorder.temp_dir()?;
     note_file_system(recorder, temp.path())?;
-    // The warm half is to be in memory.
+    // The warm half must be in memory.
     let n = recorder.steps_within_memory(BLOCK as u64);
     let path = temp.path().join("file");
     // Written in one go, so as little in pieces as this file system can.

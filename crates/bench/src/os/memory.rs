@@ -104,8 +104,8 @@ fn munmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    /// What is mapped, pages from one touch to the next, and pages of each write(2): what is written
-    /// page by page is cached in single pages.
+    /// The mapped object, the pages from one touch to the next, and the pages of each write(2):
+    /// bytes written page by page are cached in single pages.
     const WAYS: [(&str, bool, usize, usize); 5] = [
         ("file, every second page", false, 2, usize::MAX),
         ("file, every 17th page", false, STRIDE_MAX, usize::MAX),
@@ -114,7 +114,7 @@ fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         ("memory file, every 17th page", true, STRIDE_MAX, usize::MAX),
     ];
     const STRIDE_MAX: usize = 17;
-    // The file, and what is written to it.
+    // The file, and the bytes written to it.
     let n = recorder.steps_within_memory(2 * (STRIDE_MAX * page()) as u64);
     let dir = recorder.temp_dir()?;
     for (nth, (system, in_memory, stride, pages)) in WAYS.into_iter().enumerate() {
@@ -127,7 +127,7 @@ fn file_fault(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
         for piece in vec![1; length].chunks(page().saturating_mul(pages)) {
             file.write_all(piece)?;
         }
-        // For a mapping that is only read, the file must have been opened to be read.
+        // For a read-only mapping, the file must have been opened for reading.
         let file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let region = Mapping::file(file.as_fd(), length)?;
         steps(recorder, system, ["first touch"], n, |i| {

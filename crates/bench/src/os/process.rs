@@ -122,7 +122,7 @@ fn fork_in_c(
     let mut running = command.spawn().map_err(|error| format!("cannot run it: {error}"))?;
     while let Ok(None) = running.try_wait() {
         if recorder.is_stopped() {
-            // It ends its children, and prints what it has.
+            // The program ends its children, and prints its results.
             let _ = kill_process(Pid::from_child(&running), Signal::TERM);
         }
         thread::sleep(core::time::Duration::from_millis(5));
@@ -139,7 +139,7 @@ fn fork_in_c(
 }
 
 fn spawn(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    /// What each step adds to the parent.
+    /// The memory that each step adds to the parent.
     const STEP: usize = 256 << 10;
     let program = ["/bin/true", "/usr/bin/true"].into_iter().find(|path| Path::new(path).exists());
     let program = program.ok_or_else(|| Fault::Skip("there is no /bin/true to start".into()))?;
@@ -184,7 +184,7 @@ struct Bed {
 }
 
 impl Sleepers {
-    /// One more, on a futex of its own; nanoseconds until it was made.
+    /// Adds a thread, on a futex of its own; returns the nanoseconds until it was made.
     fn add(&mut self) -> io::Result<f64> {
         let bed = Arc::new(Bed::default());
         let theirs = Arc::clone(&bed);
@@ -242,7 +242,7 @@ fn threads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 
 fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let n = recorder.steps_within_descriptors(2).min(recorder.steps_within_memory(PROCESS));
-    // On one CPU: else it is the wake-up of the other one that is timed.
+    // On one CPU: otherwise the wake-up of the other CPU is timed.
     let _pin = Pin::to_one_cpu()?;
     let (first_read, first_write) = rustix::pipe::pipe()?;
     let mut last = first_read;
@@ -267,7 +267,7 @@ fn switch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     })
 }
 
-/// This thread, and what it forks, on one CPU; undone when dropped.
+/// This thread and its forked children, on one CPU; the drop undoes it.
 struct Pin(CpuSet);
 
 impl Pin {
@@ -282,7 +282,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // What was allowed before is allowed again.
+        // Restores the earlier set of CPUs.
         let _ = sched_setaffinity(None, &self.0);
     }
 }
@@ -386,7 +386,7 @@ fn count_bytes(
     if let Err(error) = several(BATCHES) {
         return recorder.skip(system, format!("cannot make one: {error}"));
     }
-    // What was closed before is freed after a grace period.
+    // Memory of closed objects is freed after a grace period.
     thread::sleep(core::time::Duration::from_millis(300));
     settle();
     let before = kernel_and_user();
@@ -405,14 +405,14 @@ fn count_bytes(
     }
 }
 
-/// The kernel sums up its counters each second or when they have grown; what is new has to run once.
+/// The kernel sums up its counters each second or when they have grown; new code has to run once.
 fn settle() {
     thread::sleep(core::time::Duration::from_millis(5));
     // Writing here folds vmstat's per-CPU counters; without the right to, figures are within ±1 MiB.
     let _ = std::fs::write("/proc/sys/vm/stat_refresh", "1");
 }
 
-/// Bytes of user memory, page tables, kernel stacks and slabs of the whole machine.
+/// The bytes of user memory, page tables, kernel stacks and slabs of the whole machine.
 #[allow(clippy::cast_precision_loss, reason = "below 2^52 bytes")]
 fn kernel_and_user() -> f64 {
     let meminfo = machine::read("/proc/meminfo");
@@ -420,7 +420,7 @@ fn kernel_and_user() -> f64 {
     names.iter().filter_map(|name| field(&meminfo, name)).sum::<u64>() as f64 * 1024.0
 }
 
-/// Bytes of a page.
+/// The bytes of a page.
 pub(super) fn page() -> usize {
     rustix::param::page_size()
 }

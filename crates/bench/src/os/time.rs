@@ -27,7 +27,8 @@ pub(super) fn tests() -> Vec<Test> {
     ]
 }
 
-/// So far ahead that none goes off within a test; different ones, so that the tree has work.
+/// A time so far ahead that no timer goes off within a test; the times differ, so that the tree has
+/// work.
 fn far(i: usize) -> i64 {
     let spread = i64::try_from(i.wrapping_mul(7919) % 10_007).unwrap_or(0);
     3600 + spread

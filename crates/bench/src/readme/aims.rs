@@ -18,7 +18,7 @@ use crate::run::Table;
 use crate::summary;
 use crate::unit::Limit::{self, AtLeast, AtMost};
 
-/// Something that was set out to be reached.
+/// A goal of the project.
 struct Aim {
     /// The description in the table.
     what: String,
@@ -265,7 +265,7 @@ fn policy_aims() -> Vec<Aim> {
     ]
 }
 
-/// Other servers behind it.
+/// The aims for gateways.
 fn gateway_aims() -> Vec<Aim> {
     let of_4_gib = |figure: &str| at_size(figure, "4 GiB");
     let proxied = |what: &str, figure, ours, theirs, limit| {

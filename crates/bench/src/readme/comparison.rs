@@ -14,7 +14,7 @@ pub(super) const PRELOADED: &str = "-preload";
 /// A column's title, its name in the run, and how it is printed.
 pub(super) type Figure<'a> = (&'a str, &'a str, Show);
 
-/// A column before it is known whether it shows a difference.
+/// A column, before the comparison shows whether its servers differ.
 pub(super) struct Column {
     pub(super) title: String,
     /// The rounds that have its figure.
@@ -31,13 +31,13 @@ pub(super) struct Comparison {
     pub(super) dirs: Vec<String>,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
-    /// If true, the table marks what is not ranked, instead of leaving it out.
+    /// If true, the table marks unranked cells, instead of leaving them out.
     pub(super) keeps_all: bool,
     /// Behind the table.
     pub(super) notes: Vec<String>,
 }
 
-/// A row before it is known whether it shows a difference.
+/// A row, before the comparison shows whether it differs.
 #[derive(Clone)]
 pub(super) struct Row {
     /// The size of the file, where each has rows of its own: all rows of a table, or none.
@@ -74,7 +74,7 @@ impl Comparison {
         if is_marked { format!("{MARK} {shown}") } else { shown }
     }
 
-    /// Heading, table and what is to be said of it; empty if nothing is ranked.
+    /// The heading, the table and its remarks; empty if nothing is ranked.
     pub(super) fn markdown(&self) -> String {
         let measured = |column: &&Column| {
             self.rows.iter().any(|row| self.spread(row, column).is_some_and(is_a_number))

@@ -20,8 +20,8 @@ pub(super) fn doubts(run: &Run) -> Option<String> {
     (!doubts.is_empty()).then(|| format!("Measure again: {}.", doubts.join("; ")))
 }
 
-/// Says what the clients of a test do with the bodies that they receive, where that is in its figures. Runs that
-/// were made before their tables said it are among those that are kept, so it is taken from their command.
+/// Says whether the clients of a test copy the bodies that they receive, if it has figures for that. Some kept runs are
+/// older than the sentence in their tables, so the run's command decides.
 pub(super) fn receives(run: &Run, test: &str) -> Option<String> {
     let words = load::receives(copies(run, test)?);
     let (first, rest) = words.split_at(1);
@@ -58,7 +58,7 @@ pub(super) const BY_OPTION: [&str; 9] =
 pub(super) const NEVER_COPIED: [&str; 5] =
     ["disk", "download", "asleep", "wire-cold", "proxied-slow"];
 
-/// Where the load generator set a figure and not the server, by the remarks of the test's table.
+/// Names the figures that the load generator limited, not the server, by the remarks of the test's table.
 pub(super) fn limits(ran: &Ran) -> Option<String> {
     let mut names = Vec::new();
     for row in ran.tables.iter().flat_map(|table| &table.rows) {
@@ -119,7 +119,7 @@ mod tests {
             let clients = clients.replacen("The client copies", "Clients copy", 1);
             assert!(aims.contains(&clients), "{aims}");
         }
-        // It never copies in these, whatever the command says.
+        // In these tests the generator never copies, with any command.
         assert_eq!(receives(&run_of(&["--copy"]), "download").unwrap(), discards);
         assert_eq!(receives(&run_of(&["--copy"]), "idle"), None);
     }

@@ -65,7 +65,7 @@ fn servers(
     })
 }
 
-/// Those that were measured, in their order; the preload library has a table of its own.
+/// The measured servers, in their order; the preload library has a table of its own.
 fn rows(rounds: &Rounds) -> Vec<Row> {
     let there = rounds.servers();
     let known = ORDER.iter().copied().filter(|name| there.contains(name));

@@ -25,7 +25,7 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// A file's first `length` bytes, shared, to be read.
+    /// Maps the first `length` bytes of a file, shared, for reading.
     pub(crate) fn file(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         // SAFETY: the kernel chooses where, so nothing that exists is replaced.
         let start =
@@ -33,7 +33,7 @@ impl Mapping {
         Ok(Self { start, length })
     }
 
-    /// madvise(2) for all of it; not one that changes what is in it.
+    /// madvise(2) for the whole mapping; not with an advice that changes its contents.
     pub(crate) fn advise(&self, advice: Advice) -> io::Result<()> {
         assert!(
             matches!(advice, Advice::Normal | Advice::LinuxHugepage | Advice::LinuxNoHugepage),
@@ -75,9 +75,9 @@ impl Drop for Mapping {
 #[derive(Debug)]
 pub(crate) struct Locked {
     start: *mut c_void,
-    /// Of the mapping, which begins at a page.
+    /// The bytes of the mapping, which begins at a page.
     mapped: usize,
-    /// Where in it the part begins.
+    /// The offset of the part in the mapping.
     skip: usize,
 }
 
@@ -102,7 +102,7 @@ impl Locked {
         Ok(this)
     }
 
-    /// Bytes of the part.
+    /// The bytes of the part.
     pub(crate) fn len(&self) -> usize {
         self.mapped - self.skip
     }

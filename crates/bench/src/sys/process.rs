@@ -98,11 +98,11 @@ impl Drop for Child {
     }
 }
 
-/// Does `work` on a thread that has a table of descriptors of its own: a copy, no larger than what is
-/// open needs (`CLONE_FILES`, unshare(2)). Threads that it makes share that one.
+/// Does `work` on a thread with its own table of descriptors: a copy, no larger than the open descriptors
+/// need (`CLONE_FILES`, unshare(2)). Threads that it starts share this table.
 ///
 /// # Errors
-/// When there can be no thread, or no table.
+/// If there can be no thread, or no table.
 pub(crate) fn with_own_descriptors<R: Send + 'static>(
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<R> {

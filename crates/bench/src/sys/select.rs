@@ -6,10 +6,10 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use rustix::event::{FdSetElement, FdSetIter, fd_set_insert, fd_set_num_elements, select};
 use rustix::io::Errno;
 
-/// Descriptors to be asked for by select(2).
+/// The descriptors that select(2) asks for.
 #[derive(Default)]
 pub(crate) struct ReadSet {
-    /// Those that are in it, by number; nobody else may close them.
+    /// The descriptors in the set, by number; no other code may close them.
     owned: Vec<Option<OwnedFd>>,
     bits: Vec<FdSetElement>,
     /// The bits that the kernel reads and writes.

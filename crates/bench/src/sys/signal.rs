@@ -11,19 +11,19 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
 pub(crate) enum Event {
     /// This descriptor may be ready.
     Ready(RawFd),
-    /// Plain SIGIO: signals were lost, every descriptor has to be asked (fcntl(2), F_SETSIG).
+    /// Plain SIGIO: signals were lost, so every descriptor has to be asked (fcntl(2), F_SETSIG).
     Overflow,
-    /// None within the time.
+    /// No signal came within the time.
     Timeout,
 }
 
 /// The signals of one thread: a realtime signal that carries the descriptor, and SIGIO for overflow.
-/// Both are blocked in the thread as long as this lives, and what is left of them is taken away then.
+/// Both are blocked in the thread as long as this lives, and then the pending ones are taken away.
 #[derive(Debug)]
 pub(crate) struct Signals {
     set: libc::sigset_t,
     realtime: i32,
-    /// It belongs to the thread that made it.
+    /// The value belongs to the thread that made it.
     not_send: core::marker::PhantomData<*const ()>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn alarm(seconds: u32) {
 }
 
 /// A POSIX timer that is to send a signal, which is ignored should it ever come; deleted when dropped.
-/// One that sends nothing (`SIGEV_NONE`) would not do: the kernel never queues it.
+/// A timer that sends nothing (`SIGEV_NONE`) would not do, because the kernel never queues it.
 #[derive(Debug)]
 pub(crate) struct Timer {
     id: libc::timer_t,

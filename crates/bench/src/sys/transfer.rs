@@ -20,8 +20,8 @@ pub(crate) struct Registered {
 }
 
 impl Drop for Registered {
-    /// Cancels what is under way, and waits for it. The kernel pins the pages; freed too early they
-    /// would be another's by the time it writes to them.
+    /// Cancels the operations under way, and waits for them. The kernel pins the pages: if they were
+    /// freed too early, another owner would have them when the kernel writes to them.
     fn drop(&mut self) {
         /// Before Linux 6.0 there is no such call, and operations on a dead socket end by themselves.
         const TRIES: u32 = 100;
@@ -34,7 +34,8 @@ impl Drop for Registered {
                 unsafe { ManuallyDrop::drop(&mut self.memory) };
                 return;
             }
-            // What is queued but not with the kernel is told as well; what has ended is not found.
+            // Queued entries that the kernel does not have yet are submitted as well; ended operations
+            // are not found.
             let _ = self.ring.submit();
             let _ = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
             if self.ring.completion().is_empty() {
@@ -119,7 +120,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Submits what is queued, and waits for something to end. An interruption is no error.
+    /// Submits the queued entries, and waits for a completion. An interruption is no error.
     pub(crate) fn wait(&mut self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),

@@ -23,9 +23,9 @@ impl core::fmt::Debug for Ring {
 /// A request to a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
-    /// One byte of this descriptor.
+    /// Reads one byte of this descriptor.
     Read(RawFd),
-    /// One byte of the registered file at this index.
+    /// Reads one byte of the registered file at this index.
     ReadRegistered(u32),
     /// The next connection.
     Accept(RawFd),
@@ -98,12 +98,12 @@ impl Ring {
         unsafe { queue.push(&entry) }.map_err(io::Error::other)
     }
 
-    /// Submits what is queued.
+    /// Submits the queued entries.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         self.ring.submit().map(|_| ())
     }
 
-    /// Submits what is queued, and waits until there is an answer. An interruption is no error.
+    /// Submits the queued entries, and waits for a completion. An interruption is no error.
     pub(crate) fn wait(&mut self) -> io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),

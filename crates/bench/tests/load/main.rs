@@ -63,9 +63,9 @@ fn a_closed_loop_finds_the_maximum() {
     assert_close("median", account.quantile(0.5), quantile(&took, 50));
 }
 
-/// The server answers at once, but for one pause of 600 ms. Of 3 s of requests a fifth was meant to
-/// leave within it and has to wait for its end; a generator that only counts what it has sent would
-/// see one slow request per connection.
+/// The server answers at once, except for one pause of 600 ms. Of 3 s of requests a fifth was meant to
+/// leave within the pause and has to wait for its end. A generator that only counts sent requests
+/// would see one slow request per connection.
 #[test]
 fn a_pause_of_the_server_is_not_omitted() {
     let pause = Duration::from_millis(1000)..Duration::from_millis(1600);
@@ -91,8 +91,8 @@ fn a_pause_of_the_server_is_not_omitted() {
     }
 }
 
-/// The pause begins 200 ms before the window and ends 400 ms behind its start. A generator that leaves
-/// out what was meant to leave in the warm-up sees 400 ms, and of a closed loop nothing at all.
+/// The pause begins 200 ms before the window and ends 400 ms after its start. A generator that leaves
+/// out requests of the warm-up sees 400 ms, and in a closed loop nothing at all.
 #[test]
 fn a_pause_that_begins_in_the_warm_up_is_not_omitted() {
     let pause = Duration::from_millis(300)..Duration::from_millis(900);
@@ -229,7 +229,7 @@ fn slow_readers_read_slowly() {
     std::thread::sleep(Duration::from_secs(2));
     let rate = (readers.bytes() - before) as f64 / 2.0;
     assert_eq!(readers.stop().unwrap(), 0);
-    // One tick more or less: 5 %; and what the machine takes from a sleeper.
+    // One tick more or less is 5 %; the machine may delay a sleeper, too.
     assert!((120_000.0..165_000.0).contains(&rate), "{rate} of 150,000 bytes a second");
 }
 

@@ -66,7 +66,7 @@ impl Server {
             for stream in listener.incoming() {
                 let shared = Arc::clone(&seen);
                 shared.connections.fetch_add(1, Ordering::Relaxed);
-                // That a client goes away is its right.
+                // A client may go away at any time.
                 thread::spawn(move || _ = shared.serve(&stream.unwrap()));
             }
         });

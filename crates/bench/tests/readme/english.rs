@@ -10,7 +10,7 @@ use super::ROOT;
 
 const WORDS_MAX: usize = 30;
 
-/// All papers for users and for those who change the code.
+/// All papers for users and for contributors.
 fn papers() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     let names =

@@ -31,7 +31,7 @@ pub(super) struct Fetch {
 /// A transfer of a file.
 pub(super) struct Fetched {
     file: Rc<Source>,
-    /// Of the piece.
+    /// The offset of the piece.
     offset: u64,
     piece: Piece,
 }

@@ -17,7 +17,7 @@ pub(super) struct Copy {
     /// The next byte to read.
     offset: u64,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that the kernel has taken.
+    /// The bytes of the buffer that the kernel has taken.
     sent: usize,
 }
 

@@ -73,7 +73,7 @@ impl Strategy {
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What it does, one line.
+    /// Its description in one line.
     #[must_use]
     pub fn about(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
@@ -81,7 +81,7 @@ impl Strategy {
             .unwrap_or_default()
     }
 
-    /// Whether its loop runs on io_uring.
+    /// Returns whether its loop runs on io_uring.
     #[must_use]
     pub fn needs_uring(self) -> bool {
         use Strategy::{AioDirect, SamumUring, SamumUringNocache, UringRead, UringSplice};
@@ -210,12 +210,12 @@ fn open(ring: &Ring, root: &Path, direct: bool) -> io::Result<HashMap<String, Rc
     Ok(files)
 }
 
-/// How a strategy moves the bytes of files. It never sees requests.
+/// The way in which a strategy moves the bytes of files. It never sees requests.
 trait Mover {
-    /// What it keeps of one file on its way.
+    /// The state of one file on its way.
     type Transfer;
 
-    /// What a completion brings to a transfer.
+    /// The result of a completion for a transfer.
     type Arrival;
 
     /// Begins; does no I/O.
@@ -233,13 +233,13 @@ trait Mover {
         arrivals: &mut Vec<(Token, Self::Arrival)>,
     );
 
-    /// What a transfer has waited for.
+    /// Gives a transfer the result that it has waited for.
     fn arrive(&mut self, ring: &mut Ring, transfer: &mut Self::Transfer, arrival: Self::Arrival);
 
     /// Its socket, which was full, is not any more.
     fn writable(&mut self, _transfer: &mut Self::Transfer) {}
 
-    /// Whether a transfer has something to do while its socket is full.
+    /// Returns whether a transfer has work while its socket is full.
     fn works_ahead(&self) -> bool {
         false
     }
@@ -250,7 +250,7 @@ trait Mover {
     }
 }
 
-/// What a mover works with in one turn of a transfer.
+/// The ring, the socket and the client of one turn of a transfer.
 struct Turn<'a> {
     ring: &'a mut Ring,
     socket: &'a Fd,
@@ -258,10 +258,10 @@ struct Turn<'a> {
     name: Token,
 }
 
-/// How a turn ended.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// All of it is with the kernel.
+    /// The kernel has all bytes.
     Done,
     /// The socket is full.
     Blocked,
@@ -271,7 +271,7 @@ enum Step {
     More,
 }
 
-/// What `send` and its like have to say: bytes taken, or full.
+/// Converts the result of `send` and similar calls: the bytes taken, or none if the socket is full.
 fn taken(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(n) => Ok(Some(n)),
@@ -290,7 +290,7 @@ fn wrong(event: &Event) -> Error {
     Error::other(format!("a read ended with {event:?}"))
 }
 
-/// What every strategy is given.
+/// The parameters of every strategy.
 struct Start<G> {
     listener: TcpListener,
     files: HashMap<String, Rc<Source>>,
@@ -343,9 +343,9 @@ struct Server<M: Mover> {
 
 struct Client<T> {
     socket: Fd,
-    /// Bytes of requests.
+    /// The bytes of requests.
     input: Vec<u8>,
-    /// Bytes of responses that are not with the kernel yet.
+    /// The bytes of responses that the kernel does not have yet.
     output: Vec<u8>,
     transfer: Option<T>,
     /// A `Writable` is under way.
@@ -489,28 +489,28 @@ fn head(output: &mut Vec<u8>, status: &str, length: u64) {
     output.extend_from_slice(head.as_bytes());
 }
 
-/// Bytes of a file that are asked for at once.
+/// The bytes of a file that are requested at once.
 const CHUNK: usize = 256 << 10;
 
-/// Bytes that one client's transfer moves before the others' turns come.
+/// The bytes that one client's transfer moves before the others' turns come.
 const TURN: u64 = 1 << 20;
 
-/// Bytes of `/hot`.
+/// The bytes of `/hot`.
 pub const HOT_BYTES: usize = 1024;
 
 /// Files of the directory.
 pub const FILES_MAX: usize = 1024;
 
-/// Buffers and pipes: as many transfers may be under way.
+/// The number of buffers and of pipes: the maximum of transfers under way.
 const TRANSFERS_MAX: usize = 1024;
 
-/// Bytes of a request's head.
+/// The maximum of bytes of a request's head.
 const REQUEST_MAX: usize = 16 << 10;
 
 /// The interval of checks whether the sender must end.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// Tokens: the listener, then clients by number; from here on those of movers.
+/// Tokens: the listener, then clients by number; the tokens of movers begin here.
 const LISTENER: Token = 0;
 const MOVER: Token = 1 << 40;
 const WAKER: Token = 1 << 50;

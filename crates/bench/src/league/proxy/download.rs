@@ -99,8 +99,8 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 /// A server that has started.
 pub(super) struct Started {
     server: Server,
-    /// Bytes of its memory before anything was measured. What is allocated once is there, because the bytes of some
-    /// files have been compared.
+    /// The bytes of its memory before anything was measured. They include one-time allocations, because the bytes
+    /// of some files have been compared.
     idle_memory: u64,
 }
 
@@ -113,7 +113,7 @@ impl Started {
 }
 
 pub(super) struct Measured {
-    /// Of [`FIGURES`].
+    /// The values of [`FIGURES`].
     pub(super) values: [f64; 5],
     account: Account,
 }
@@ -168,7 +168,7 @@ fn times(size: u64, quick: bool) -> u64 {
     (bytes / size).clamp(1, TIMES_MAX)
 }
 
-/// A row for each server: medians, and those of one size in relation to others.
+/// Shows a row for each server: medians, and the medians of one size in relation to other servers.
 fn show(
     recorder: &mut Recorder<'_>,
     rounds: &Rounds,
@@ -247,7 +247,7 @@ pub(super) const FIGURES: [(&str, Unit); 5] = [
     (FILES, Unit::Bytes),
 ];
 
-/// Bytes downloaded in each measurement, at least one file.
+/// The bytes downloaded in each measurement, at least one file.
 const BYTES: u64 = 1 << 30;
 
 /// The same of a quick run, which is to take less than a minute with fourteen servers.

@@ -68,7 +68,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 const COMPARED_TO: [(&str, &str); 2] =
     [("nginx-fastcgi", "nginx = 1"), ("haproxy-fastcgi", "haproxy = 1")];
 
-/// Of the response's body.
+/// The bytes of the response's body.
 const BYTES: u64 = 64 * 1024;
 
 /// As many as php-fpm has processes.

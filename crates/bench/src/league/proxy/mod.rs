@@ -88,7 +88,7 @@ fn ratio(rounds: &Rounds, server: &str, other: &str, what: &str) -> String {
 /// The proxies to which the others are compared, and the titles of the columns that do.
 const COMPARED_TO: [(&str, &str); 2] = [("nginx-proxy", "nginx = 1"), (HAPROXY, "haproxy = 1")];
 
-/// Also the one that splices is compared to the default.
+/// The haproxy that splices is compared to this default, too.
 const HAPROXY: &str = "haproxy";
 
 #[cfg(test)]

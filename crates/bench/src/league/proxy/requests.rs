@@ -20,8 +20,8 @@ pub(super) fn described(test: Test) -> Test {
         .figure(Figure::of(Unit::PerSecond).titled(RATE).only(&[RATE]))
 }
 
-/// Lets servers take turns at `plan`, and shows a table with this title. CPU is compared to that of the
-/// servers named in `compared_to`, each with the title of its column.
+/// Lets servers take turns at `plan`, and shows a table with this title. Their CPU is compared to the CPU of
+/// the servers in `compared_to`, each with the title of its column.
 pub(super) fn take_turns(
     league: &League,
     recorder: &mut Recorder<'_>,

@@ -164,7 +164,7 @@ fn hold(
     Ok(Some(Held { figures, remark }))
 }
 
-/// Bytes of memory of all TCP sockets of this machine (proc(5), `/proc/net/sockstat`).
+/// The bytes of memory of all TCP sockets of this machine (proc(5), `/proc/net/sockstat`).
 fn socket_memory() -> u64 {
     tcp_pages(&read("/proc/net/sockstat")).unwrap_or(0) * rustix::param::page_size() as u64
 }
@@ -180,13 +180,13 @@ const SOCKETS: &str = "memory of sockets";
 const SENT: &str = "received by clients";
 pub(crate) const CPU: &str = "CPU per GiB";
 
-/// Of the file that clients download.
+/// The bytes of the file that clients download.
 const BYTES: u64 = 256 << 20;
 
-/// Bytes of the disk that must be free.
+/// The bytes of the disk that must be free.
 const ROOM: u64 = 4 << 30;
 
-/// Bytes per second that each client receives.
+/// The bytes per second that each client receives.
 const RATE: u64 = 1 << 20;
 
 /// The clients' share of what they could receive, below which there is a remark.

@@ -41,5 +41,5 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     taken
 }
 
-/// Of the response's body.
+/// The bytes of the response's body.
 const BYTES: u64 = 1024;

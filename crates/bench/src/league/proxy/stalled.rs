@@ -218,7 +218,7 @@ impl Origin {
                 }
                 let Ok(stream) = stream else { continue };
                 let (waiting, windows) = (Arc::clone(&all), Arc::clone(&ended));
-                // It ends when its peer closes the connection.
+                // The thread ends when its peer closes the connection.
                 thread::spawn(move || {
                     let mut is_counted = false;
                     // Whatever breaks the connection ends the request.
@@ -254,7 +254,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        // It wakes the thread up.
+        // The connection wakes the thread up.
         let is_woken = TcpStream::connect(self.address).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             let _ = thread.join();

@@ -118,9 +118,9 @@ fn peer(unit: u64, splice: bool) -> Result<Peer, Fault> {
 /// Ways through the proxy, and whether contents are spliced.
 const WAYS: [(&str, bool); 2] = [("spliced", true), ("through the buffer", false)];
 
-/// Those of the paper, and the default.
+/// The units of the paper, and the default.
 const UNITS: [u64; 7] = [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10];
 
-/// Bytes of a download.
+/// The bytes of a download.
 const SIZE: u64 = 1 << 28;
 const SIZE_QUICK: u64 = 8 << 20;

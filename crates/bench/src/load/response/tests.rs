@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a parser makes of a response that comes in pieces of `piece` bytes and then, perhaps, the
+/// Parses a response that comes in pieces of `piece` bytes and is followed, perhaps, by the
 /// connection's end.
 fn parse(bytes: &[u8], piece: usize, end: bool) -> Result<(u16, Vec<u8>, bool), Malformed> {
     let mut parser = Parser::default();
@@ -103,7 +103,7 @@ proptest! {
         let _ = parser.end();
     }
 
-    /// Where a response is cut makes no difference.
+    /// The cuts in a response make no difference.
     #[test]
     fn pieces_make_no_difference(
         body in proptest::collection::vec(any::<u8>(), 1..200),
