@@ -1,19 +1,18 @@
 //! Limits the number of connections of all workers together.
 //!
-//! Each connection takes a place. When no place is left, a new connection gets the place of the
-//! connection that has been idle for longest in its own worker or, if that has no idle connection, in
-//! another. So as long as any connection is idle, neither silent clients nor a full worker can shut out
-//! new clients.
+//! Each connection takes a slot. When no slot is left, a new connection gets the slot of the connection that has been
+//! idle for longest in its own worker. If its own worker has no idle connection, another worker gives a slot. So
+//! neither silent clients nor a full worker can shut out new clients as long as any connection is idle.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::Waker;
 
-/// Counts the connections of all workers, and the new connections that wait for a place.
+/// Counts the connections of all workers, and the new connections that wait for a slot.
 ///
-/// The counters guard no other memory, and a worker that must look at them is woken through its
-/// ring, so relaxed order is enough.
+/// Relaxed order is enough: the counters guard no other memory, and the ring of a worker wakes it when it must look at
+/// the counters.
 #[derive(Debug)]
 pub struct Crowd {
     places: usize,
@@ -23,7 +22,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Makes `places` places, but at least one.
+    /// Makes `places` slots, but at least one.
     #[must_use]
     pub fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -34,24 +33,24 @@ impl Crowd {
         })
     }
 
-    /// Adds a worker's waker. It is called when a connection waits for a place, and when a place becomes
-    /// free for a waiting connection.
+    /// Adds a worker's waker. It is called when a connection waits for a slot, and when a slot becomes free for a
+    /// waiting connection.
     pub fn join(&self, waker: Waker) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
     }
 
-    /// The number of places.
+    /// The number of slots.
     pub(crate) const fn places(&self) -> usize {
         self.places
     }
 
-    /// Takes a place if one is left; returns whether it did.
+    /// Takes a slot if one is left; returns whether it did.
     pub(crate) fn enter(&self) -> bool {
         let one_more = |taken: usize| (taken < self.places).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// Gives a place back.
+    /// Gives a slot back.
     pub(crate) fn leave(&self) {
         self.taken.fetch_sub(1, Ordering::Relaxed);
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -59,7 +58,7 @@ impl Crowd {
         }
     }
 
-    /// Notes that `now` new connections wait in a worker, in which `before` waited at its last call.
+    /// Updates the number of waiting connections of one worker from `before`, the value of its last call, to `now`.
     pub(crate) fn set_waiting(&self, before: usize, now: usize) {
         if now != before {
             self.waiting.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
@@ -69,7 +68,7 @@ impl Crowd {
         }
     }
 
-    /// Returns whether new connections wait in any worker, and no place is left.
+    /// Returns true if new connections wait in any worker and no slot is left.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
             && self.taken.load(Ordering::Relaxed) >= self.places

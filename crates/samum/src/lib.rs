@@ -1,8 +1,8 @@
 //! A file server for Linux that never waits for the disk.
 //!
 //! [`server::run`] starts the workers that [`config::Config`] asks for: one [`worker::Worker`] per
-//! thread, each with its own ring, disk and cache. They share only the limit on connections ([`crowd`]).
-//! `DESIGN.md` describes the architecture.
+//! thread, each with its own ring, disk and cache. Of connections, workers share only the limit on
+//! their number ([`crowd`]). `DESIGN.md` describes the architecture.
 //!
 //! ```text
 //!  network ──events──► worker ──► connection ──bytes──► session ──request──► handler ──► content
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! [`worker::Worker`] is generic over the [network](network::Network), the
-//! [session](session::Session) and the [handler](handler::Handler); users have the kernel's sockets,
-//! HTTP/1 and files.
+//! [session](session::Session) and the [handler](handler::Handler). The binary uses the kernel's
+//! sockets, HTTP/1 and files.
 
 #![forbid(unsafe_code)]
 

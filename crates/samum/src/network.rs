@@ -1,11 +1,12 @@
-//! The sources of connections, and the events of connections: the same from every stack.
+//! The networks that accept connections, and the events of connections, which have one form for every stack.
 //!
-//! Accepted, received, writable, acknowledged, ended, stopped, lost, and when accepting pauses: these are the events
-//! of every stack. `Listeners` is the kernel's network. Received bytes are a type of the network's, so they may be a
-//! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own. The
-//! worker is generic over network, session and handler. Others than those of the binary are in `tests/seams`: records
-//! (TLS), segments that are sent again (TCP), bodies made or echoed bit by bit (a proxy), several responses in frames
-//! (HTTP/2).
+//! A connection is accepted, received from, writable, acknowledged, ended, stopped or lost, and accepting pauses and
+//! resumes. [`Listeners`] is the kernel's network. A network defines its own type of received bytes, so these may be a
+//! part of a larger read. A stack of our own is one more descriptor in the ring, with a token kind of its own.
+//!
+//! The worker is generic over network, session and handler. `tests/seams` has others than the binary: records (TLS),
+//! segments that are sent again (TCP), bodies that are made or echoed bit by bit (a proxy), and several responses in
+//! frames (HTTP/2).
 
 use core::fmt;
 use core::time::Duration;
@@ -21,12 +22,12 @@ pub use session::network::{Known, NetEvent, Network, Origin, Peer};
 use crate::listen::BACKLOG_MAX;
 use crate::shell::{id_of, kind};
 
-/// After descriptors have run out, accepting is tried again after this.
+/// The pause after descriptors have run out; then accepting is tried again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections that are accepted before a listener is closed: as many as may have waited at it. Others can come meanwhile, and
-/// would keep it open.
+/// The most connections that are accepted before a removed listener is closed: the length of its accept queue. Without
+/// this limit, connections that come meanwhile would keep the listener open.
 const LAST_MAX: usize = BACKLOG_MAX;
-/// Those that are accepted in one turn.
+/// The most connections that a removed listener accepts in one worker turn.
 const LAST_TURN_MAX: usize = 64;
 const ECANCELED: i32 = Errno::CANCELED.raw_os_error();
 
@@ -55,7 +56,8 @@ pub struct Newcomer {
 struct Listener {
     socket: Fd,
     state: Accepting,
-    /// Some if it is closed as soon as the connections that wait at it are accepted, so many at most.
+    /// Some exactly while the listener is being emptied before its close: the number of connections that it may still
+    /// accept.
     last: Option<usize>,
 }
 
@@ -64,14 +66,13 @@ enum Accepting {
     Armed(Key),
     /// The accept was cancelled, and has not ended yet.
     Stopping(Key),
-    /// Descriptors have run out, or this turn has accepted enough; a timer runs.
+    /// A timer runs, because descriptors have run out or this turn has accepted enough.
     Paused,
     Stopped,
 }
 
 impl Listeners {
-    /// Takes sockets that listen, whose numbers are their indices; their connections have no transport but
-    /// the kernel's.
+    /// Takes listening sockets, whose numbers are their indices. Their connections use the kernel's TCP as it is.
     #[must_use]
     pub fn new(sockets: Vec<Fd>) -> Self {
         Self::with(sockets, |tcp, _| tcp)
@@ -79,8 +80,8 @@ impl Listeners {
 }
 
 impl<F> Listeners<F> {
-    /// Takes sockets that listen, whose numbers are their indices, and a function that makes the transports
-    /// of their connections.
+    /// Takes listening sockets, whose numbers are their indices, and a function that makes the transports of their
+    /// connections.
     #[must_use]
     pub fn with(sockets: Vec<Fd>, make: F) -> Self {
         let (all, left) = (BTreeMap::new(), VecDeque::new());
@@ -105,8 +106,8 @@ impl<F> Listeners<F> {
         debug_assert!(before.is_none(), "no number is used twice");
     }
 
-    /// Accepts the connections that wait at a removed listener, and closes it. While descriptors are short,
-    /// it stays open.
+    /// Accepts the connections that wait at a removed listener, and closes the listener. While descriptors are short,
+    /// the listener stays open.
     fn empty(&mut self, ring: &mut Ring, number: u32) {
         let Some(listener) = self.all.get_mut(&number) else { return };
         for _ in 0..LAST_TURN_MAX {
@@ -165,9 +166,9 @@ impl<F> Listeners<F> {
         }
     }
 
-    /// Descriptors may be free again.
+    /// Accepts again after a pause: descriptors may be free by now.
     fn resume(&mut self, ring: &mut Ring, number: u32) -> Option<NetEvent<Newcomer>> {
-        // A removed one that is empty has gone.
+        // A removed listener that was emptied is no longer in the map.
         let listener = self.all.get_mut(&number)?;
         if listener.state != Accepting::Paused {
             return None;
@@ -186,7 +187,7 @@ impl<F> Listeners<F> {
 }
 
 impl Listener {
-    /// Goes on after a pause.
+    /// Pauses accepting at a listener; a timer ends the pause.
     fn pause(&mut self, ring: &mut Ring, number: u32, pause: Duration) {
         self.state = Accepting::Paused;
         let at = ring.now() + pause;
@@ -199,7 +200,7 @@ fn number_of(token: Token) -> u32 {
     u32::try_from(id_of(token)).expect("the number of a listener")
 }
 
-/// Returns whether an accept may succeed later.
+/// Returns true for errors after which an accept may succeed later.
 fn is_shortage(error: &io::Error) -> bool {
     let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
@@ -242,7 +243,7 @@ impl<T: Transport, F: FnMut(KernelTcp, usize) -> T> Network for Listeners<F> {
                 Err(error) if error.raw_os_error() == Some(ECANCELED) => NetEvent::Stopped(id),
                 Err(_) => NetEvent::Lost(id),
             }),
-            // If the poll has failed, sending tells why.
+            // If the poll has failed, the next send returns the error.
             kind::WRITABLE => Some(NetEvent::Writable(id)),
             kind::ACCEPT => self.handle_accept(ring, completion),
             kind::RESUME => self.resume(ring, number_of(completion.token)),
