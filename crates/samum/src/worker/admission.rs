@@ -21,7 +21,7 @@ fn ask(shell: &mut Shell<Desk>, origin: &mut Origin) -> bool {
     let serving = shell.operator.servings.at(origin.listener);
     let is_unix = serving.snapshot.admission(origin.listener).is_unix;
     match origin.client_address(&shell.ring) {
-        // It has gone. As a client on a Unix socket it would pass all rules.
+        // The client has gone. As a client on a Unix socket it would pass all rules.
         None if !is_unix => false,
         address => enter(shell, origin, address),
     }
@@ -42,7 +42,7 @@ pub(super) fn enter(shell: &mut Shell<Desk>, origin: &mut Origin, address: Optio
     true
 }
 
-/// Counts a connection that is older than the configuration, if no configuration before had a limit for it.
+/// Counts a connection that is older than the configuration, unless an earlier configuration counted it.
 #[cold]
 pub(super) fn count(shell: &Shell<Desk>, origin: &mut Origin) {
     let is_counted = origin.client().is_some_and(|client| client.counted.is_some());
@@ -50,7 +50,7 @@ pub(super) fn count(shell: &Shell<Desk>, origin: &mut Origin) {
     if is_counted || !snapshot.admission(origin.listener).counts {
         return;
     }
-    // A client on a Unix socket has no address, nor has one that has gone.
+    // Neither a client on a Unix socket nor a client that has gone has an address.
     if let Some(address) = origin.client_address(&shell.ring) {
         origin.set_client(client_of(shell, origin.listener, Some(address)));
     }

@@ -1,4 +1,4 @@
-//! One client: its transport, its session and the work between them. Nothing is decided here.
+//! One client: its transport, its session and the work between them. This file decides nothing.
 
 mod respond;
 mod work;
@@ -32,13 +32,13 @@ use work::Work;
 
 /// The status in the log of a request whose client has left, as nginx writes it.
 const CLIENT_LEFT: Status = Status::from_code(499).expect("a code of three digits");
-/// Works that are kept for connections that have something to do next: a batch of completions.
+/// The most works that are kept for connections that have something to do next: a batch of completions.
 const SPARE_MAX: usize = 256;
 
 /// A client's connection.
 ///
-/// An idle one is little more than its descriptor: everything else is in [`Work`], which it has only
-/// while a request is being received or answered.
+/// An idle connection is little more than its descriptor: everything else is in [`Work`], which exists only while a
+/// request is being received or answered.
 pub(super) struct Connection<S: Session, T, A> {
     transport: T,
     session: S,
@@ -46,20 +46,20 @@ pub(super) struct Connection<S: Session, T, A> {
     origin: Origin,
     /// Some exactly until plain bytes can be exchanged.
     opening: Option<Box<Opening>>,
-    /// Bytes of its own that the worker's budget counts, at most 4 GiB of them.
+    /// Bytes of the connection's own memory that the worker's budget counts, at most 4 GiB.
     counted: u32,
-    /// The tick of its earliest entry in the wheel.
+    /// The tick of the connection's earliest entry in the wheel.
     pub(super) wheel_tick: Tick,
 }
 
 /// The state that a connection needs until plain bytes can be exchanged.
 struct Opening {
     accepted: Time,
-    /// Some exactly until its header of the PROXY protocol has come, if it may send one.
+    /// Some exactly while the connection may send a header of the PROXY protocol that has not come completely.
     header: Option<proxy_protocol::Reader>,
 }
 
-/// What a connection acts through.
+/// The parts of the worker through which a connection acts.
 pub(super) struct Tools<'a, S: Session, H: Handler> {
     /// The connection that acts.
     pub(super) id: u64,
@@ -69,13 +69,13 @@ pub(super) struct Tools<'a, S: Session, H: Handler> {
     pub(super) spare: &'a mut Spare<S, H::Answer>,
 }
 
-/// What the worker does with a connection after it has done something.
+/// The worker's next step with a connection that has acted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum After {
     Keep,
-    /// Give it another turn after the others.
+    /// Give the connection another quantum after the others.
     Again,
-    /// Close it; responses that have not left are cut for this reason.
+    /// Close the connection; responses that have not left are cut for this reason.
     Close(Cut),
 }
 
@@ -98,13 +98,12 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Since when the connection has had nothing to do; `None` while a request is received or
-    /// answered.
+    /// The time since which the connection has had nothing to do; `None` while a request is received or answered.
     pub(super) fn idle_since(&self) -> Option<Time> {
         self.session.idle_since()
     }
 
-    /// Notes if plain bytes can be exchanged from now on: call it after the connection has done something.
+    /// Checks if plain bytes can be exchanged from now on. Call it after the connection has acted.
     #[inline]
     pub(super) fn note_opening(&mut self) {
         if self.opening.as_ref().is_some_and(|opening| opening.header.is_none())
@@ -122,7 +121,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.session.deadline(&shell.cx)
     }
 
-    /// Bytes have come from the network.
+    /// Takes bytes that have come from the network.
     pub(super) fn handle_received<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -150,7 +149,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             work.input.extend_from_slice(plain);
             self.read_input(tools, &mut work);
         }
-        // A transport may be told of the peer's end by bytes.
+        // A transport may learn of the peer's end from the bytes that it receives.
         if self.transport.has_ended()
             && let Next::Close(why) = self.session.handle_eof(Some(&mut work.session))
         {
@@ -160,7 +159,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if has_turn { self.proceed(tools, work) } else { self.wait_for_turn(tools, work) }
     }
 
-    /// Bytes have come that may be of a header of the PROXY protocol.
+    /// Takes bytes that may be part of a header of the PROXY protocol.
     #[cold]
     fn handle_header<H: Handler<Answer = A>>(
         &mut self,
@@ -204,7 +203,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// The peer will send no more.
+    /// Handles the peer's end: it will send no more.
     pub(super) fn handle_end<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -214,7 +213,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
-    /// Receiving was stopped, as asked; there may be room for more by now.
+    /// Goes on after receiving was stopped as asked; by now there may be room for more.
     pub(super) fn handle_stopped<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -224,7 +223,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// The transport can send again.
+    /// Goes on because the transport can send again.
     pub(super) fn handle_writable<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -234,7 +233,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// A read has ended. Its bytes are sent at once, for others wait for the memory.
+    /// Takes a read that has ended, and sends its bytes at once, because others wait for the memory.
     pub(super) fn handle_read<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -245,7 +244,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.proceed(tools, work)
     }
 
-    /// There is room on the disk, a producer has more to give, or it is this connection's turn again.
+    /// Goes on because the disk has room, a producer has more to give, or the connection's next quantum has come.
     pub(super) fn handle_turn<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -258,7 +257,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.proceed(tools, work)
     }
 
-    /// The answer to one of the requests has been found.
+    /// Takes the answer that was found for one of the requests.
     pub(super) fn handle_answer<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -273,7 +272,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// An interim response to one of the requests has come.
+    /// Takes an interim response to one of the requests.
     pub(super) fn handle_interim<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -285,7 +284,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.go_on(tools, work)
     }
 
-    /// The deadline has passed.
+    /// Acts because the deadline has passed.
     pub(super) fn handle_deadline<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -304,7 +303,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
-    /// Takes no more requests, and closes as soon as none is being answered.
+    /// Takes no more requests, and closes as soon as no request is being answered.
     pub(super) fn handle_shutdown<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -313,14 +312,14 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.follow(tools, next)
     }
 
-    /// Closes the connection after the responses that have begun, or after its next one, because its listener
-    /// was removed.
+    /// Closes the connection because its listener was removed: after the responses that have begun, or else after its
+    /// next response.
     pub(super) fn retire<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>) -> After {
         tools.shell.operator.servings.enter_removed(self.origin.listener);
         self.await_last_request(tools)
     }
 
-    /// Closes the connection after the responses that have begun, or after its next one.
+    /// Closes the connection after the responses that have begun, or else after its next response.
     pub(super) fn await_last_request<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -395,7 +394,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         shell.cx.budget.recount(self.counted.into(), 0);
     }
 
-    /// Returns whether everything was answered and sent.
+    /// Returns true if every request was answered and every byte sent.
     pub(super) fn is_done(&self) -> bool {
         self.work.as_ref().is_none_or(|work| work.is_done())
     }
@@ -412,7 +411,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         })
     }
 
-    /// Does what the session said outside of [`proceed`](Self::proceed).
+    /// Follows what the session said outside of [`proceed`](Self::proceed).
     fn follow<H: Handler<Answer = A>>(&mut self, tools: &mut Tools<'_, S, H>, next: Next) -> After {
         match next {
             Next::Wait => After::Keep,
@@ -425,7 +424,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                     After::Again
                 }
             },
-            // A session without work may have something to say, too.
+            // A session without work may say these, too.
             Next::Pump | Next::Read | Next::ShutDown => {
                 let work = self.take_work(tools);
                 self.proceed(tools, work)
@@ -433,8 +432,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Returns whether the connection may go on at once. One that had its share stands in line with the others: with
-    /// a share for each event, many that had theirs would take the worker for themselves.
+    /// Returns true if the connection may go on at once. A connection that had its quantum waits in the queue with the
+    /// others. With a quantum for each event, many such connections would take the worker for themselves.
     fn has_turn(&self, work: &Work<S::Work, A>) -> bool {
         !work.queued && !self.session.had_its_share(&work.session)
     }
@@ -452,7 +451,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
-    /// Stands in the worker's line.
+    /// Enters the worker's queue.
     fn wait_for_turn<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -466,7 +465,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if was_queued { After::Keep } else { After::Again }
     }
 
-    /// Goes on with everything until it waits.
+    /// Goes on with everything until the connection waits.
     fn proceed<H: Handler<Answer = A>>(
         &mut self,
         tools: &mut Tools<'_, S, H>,
@@ -510,7 +509,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 Next::TurnOver => break After::Again,
                 Next::ShutDown => {
                     self.transport.shutdown(&mut shell.ring);
-                    // The session takes no more requests. It drops the bytes that wait here.
+                    // The session takes no more requests, and drops the bytes that wait here.
                     self.read_input(tools, &mut work);
                     break After::Keep;
                 }
@@ -523,7 +522,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         if cfg!(debug_assertions) && !matches!(after, After::Close(_)) {
             self.session.check(Some(&work.session));
         }
-        // A blocked transport holds back something of its own, which leaves when it is pumped again.
+        // A blocked transport may hold back bytes of its own, which leave when the transport is pumped again.
         if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
             work.count_requests(&mut tools.shell.cx.stats, 0);
             work.restart();
@@ -599,7 +598,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.record(shell, &Left::new(record, 0), Some(cut));
     }
 
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if it was not asked for.
+    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     fn client_address(&self) -> Option<Option<IpAddr>> {
         Some(self.origin.client()?.address)
     }
@@ -646,7 +645,7 @@ impl<T: Session, H: Handler> Requests for Reader<'_, '_, T, H> {
         self.tools.handler.consumer(self.tools.shell, &request)
     }
 
-    // It is called at one place for each kind of session, on the way of every request.
+    // Inlined: each kind of session has one call, which every request passes.
     #[inline(always)]
     fn handle_request<S: Session>(
         &mut self,

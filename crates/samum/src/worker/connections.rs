@@ -1,4 +1,4 @@
-//! The connections of a worker by id, and which of them are idle.
+//! The connections of a worker by id, and the idle connections among them.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -7,21 +7,21 @@ use std::collections::{BinaryHeap, VecDeque};
 use netstack::slots::{Key, Slots, VALUES_MAX};
 use ring::Time;
 
-/// Idle connections that are remembered to be closed when places are wanted, from one look at all.
+/// The most idle connections that one look at all connections remembers, to be closed when slots are wanted.
 const IDLERS_MAX: usize = 256;
-/// Places of connections that are looked at before the next turn: it takes a few nanoseconds for each.
+/// Slots that are looked at in one worker turn: a look takes a few nanoseconds for each.
 pub(super) const LOOKS_MAX: u32 = 2048;
-/// When a look has found fewer, the next is not before this.
+/// The pause after a look that has found fewer.
 pub(super) const IDLERS_PAUSE: Duration = Duration::from_millis(50);
-/// A connection that has been idle for less keeps its place. A request that was in the socket when the connection
-/// was accepted is read in the next turn, or in one of the next if buffers are short.
+/// A connection that has been idle for less keeps its slot. A request that was in the socket when the connection was
+/// accepted is read in the next worker turn, or in a later one if buffers are short.
 pub(super) const IDLE_MIN: Duration = Duration::from_millis(50);
 
-/// Connections that get memory together, about 8 KiB of it.
+/// Connections that share an allocation of about 8 KiB.
 const CHUNK: u32 = 64;
 
-/// Connections by id: the bits of a [`Key`], which fit into a token. They lie in chunks, without a pointer and an
-/// allocation for each.
+/// Connections by id: the bits of a [`Key`], which fit into a token. The connections lie in chunks, without a pointer
+/// and an allocation for each.
 pub(super) struct Connections<C>(Slots<C, CHUNK>);
 
 impl<C> Connections<C> {
@@ -33,23 +33,23 @@ impl<C> Connections<C> {
     ///
     /// # Panics
     ///
-    /// If there are 2²⁴ − 1 connections already: there are far fewer places for them.
+    /// If there are 2²⁴ − 1 connections already; there are far fewer slots.
     pub(super) fn insert_with(&mut self, make: impl FnOnce(u64) -> C) -> u64 {
         self.0.insert_with(|key| make(key.to_bits())).expect("there is a place").to_bits()
     }
 
-    /// The index of a connection: no other one has it at the same time.
+    /// The index of a connection. No other connection has the index at the same time.
     pub(super) const fn index(id: u64) -> u32 {
         Key::from_bits(id).index()
     }
 
-    /// The indices of the connections, from one on, that are looked at in one turn.
+    /// The indices of connections, from this one on, that are looked at in one worker turn.
     pub(super) fn indices(&self, from: u32) -> Range<u32> {
         let end = self.0.index_end();
         from.min(end)..end.min(from.saturating_add(LOOKS_MAX))
     }
 
-    /// Returns whether no connection has this index or a larger one.
+    /// Returns true if no connection has this index or a larger one.
     pub(super) fn is_end(&self, index: u32) -> bool {
         index >= self.0.index_end()
     }
@@ -83,28 +83,28 @@ impl<C> Default for Connections<C> {
     }
 }
 
-/// Idle connections to close when places are wanted, the one that has been idle for longest first.
+/// Idle connections to close when slots are wanted; the one that has been idle for longest is first.
 #[derive(Default)]
 pub(super) struct Idlers {
     found: VecDeque<(Time, u64)>,
     /// Some while a look at all connections goes on.
     look: Option<Look>,
-    /// There is no use in looking before this.
+    /// The time before which another look would find nothing new.
     look_at: Time,
 }
 
-/// A look at all connections, which can take several turns.
+/// A look at all connections, which can take several worker turns.
 struct Look {
     began: Time,
     /// The index of the next connection.
     next: u32,
-    /// Those that had been idle for longest when it began, of the ones before.
+    /// The connections before `next` that had been idle for longest when the look began.
     oldest: BinaryHeap<(Time, u64)>,
 }
 
 impl Idlers {
-    /// The next one to close, if it is known. A look at all connections finds many, so that a flood of newcomers
-    /// costs each of them little.
+    /// The next connection to close, if it is known. One look finds many, so a flood of newcomers costs each of them
+    /// little.
     pub(super) fn next<C>(
         &mut self,
         connections: &Connections<C>,
@@ -133,12 +133,12 @@ impl Idlers {
         }
     }
 
-    /// Returns whether a look goes on with the next call of [`next`](Self::next).
+    /// Returns true if the next call of [`next`](Self::next) continues a look.
     pub(super) const fn is_looking(&self) -> bool {
         self.look.is_some()
     }
 
-    /// Ends a look: no place is wanted any more.
+    /// Ends a look because no slot is wanted any more.
     pub(super) fn stop_looking(&mut self) {
         self.look = None;
     }
@@ -149,12 +149,12 @@ impl Look {
         Self { began: now, next: 0, oldest: BinaryHeap::new() }
     }
 
-    /// Looks at the connections for which there is time in this turn.
+    /// Looks at as many connections as one worker turn has time for.
     fn go_on<C>(&mut self, connections: &Connections<C>, idle_since: impl Fn(&C) -> Option<Time>) {
         let indices = connections.indices(self.next);
         self.next = indices.end;
         for id in indices.filter_map(|index| connections.id_at(index)) {
-            // One that became idle during the look is younger than those that the look has passed.
+            // A connection that became idle during the look is younger than those that the look has passed.
             let Some(since) = connections
                 .get(id)
                 .and_then(&idle_since)
@@ -185,7 +185,7 @@ mod tests {
         Time::default() + Duration::from_millis(millis)
     }
 
-    /// The next one to close, after as many turns as that takes, and the number of these turns.
+    /// Finds the next connection to close, in as many worker turns as needed, and returns the number of these turns.
     fn find(
         idlers: &mut Idlers,
         connections: &Connections<Option<Time>>,
@@ -197,7 +197,7 @@ mod tests {
                 looks.set(looks.get() + 1);
                 *since
             });
-            // The ones that were found are looked at once more.
+            // Connections that were found are looked at once more.
             assert!(looks.get() <= LOOKS_MAX as usize + IDLERS_MAX, "{} in a turn", looks.get());
             if next.is_some() || !idlers.is_looking() {
                 return (next, turn);
@@ -214,7 +214,7 @@ mod tests {
         let mut idlers = Idlers::default();
         let (next, turns) = find(&mut idlers, &connections, at(30_000));
         assert_eq!((next, turns), (ids.last().copied(), 10_000_usize.div_ceil(LOOKS_MAX as usize)));
-        // The next ones are known. One that has done something since is not idle for so long any more.
+        // The next ones are known. A connection that has done something since has not been idle for so long.
         *connections.get_mut(ids[9_998]).expect("it is there") = Some(at(29_000));
         for id in ids.iter().rev().skip(2).take(IDLERS_MAX - 2) {
             assert_eq!(find(&mut idlers, &connections, at(30_000)), (Some(*id), 1));

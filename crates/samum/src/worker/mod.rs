@@ -1,11 +1,12 @@
-//! One thread's share of the server: a loop that takes completions and gives turns.
+//! One thread's share of the server: a loop of worker turns, each of which takes completions and lets connections act.
 //!
-//! One thread for each core accepts with `SO_REUSEPORT`; only slots for connections are shared. The thread makes no
-//! call that sleeps for a log, nor a call that sleeps for a disk but in the cases that `content/mod.rs` and
-//! `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn stands in a queue, and no event
-//! gives it another one. Each part of a worker turn has 0.4 ms; the rest is for the next one, which does not wait. An
-//! idle connection is its descriptor, a receive in flight and 152 bytes. With the own stack it has 112 bytes here, 12
-//! in a table and 148 in the stack.
+//! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share only the slots for connections. The
+//! thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases that
+//! `content/mod.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
+//! queue, and no event gives the connection another quantum in that turn. Each part of a worker turn has 0.4 ms; the
+//! rest of its work is done in the next turn, which does not wait. An idle connection takes its descriptor, a receive
+//! in flight and 152 bytes. With the own stack an idle connection takes 112 bytes here, 12 in a table and 148 in the
+//! stack.
 
 mod admission;
 mod connection;
@@ -45,34 +46,35 @@ use trim::Trim;
 
 /// The precision of the deadlines of connections.
 const TICK: Duration = Duration::from_millis(250);
-/// The time of each part of a turn: completions; answers and news, twice; connections that get another turn; streams of the
-/// disk's line; deadlines; connections that end at a shutdown. A part that has used it up does the rest in the next turn,
-/// which does not wait and takes what has come meanwhile. What is done last may pass it: a connection that has its turn takes
-/// 0.25 ms at most, to send 1 MiB. So a turn takes 5 ms at most.
+/// The time of each part of a worker turn: completions; answers and news, twice; connections that get another quantum;
+/// streams in the disk's queue; deadlines; connections that end at a shutdown. A part whose time is over does the rest
+/// in the next turn, which does not wait and first takes the events that have come. The last step of a part may exceed
+/// the time: a connection needs up to 0.25 ms for its quantum, to send 1 MiB. So a worker turn takes 5 ms at most.
 const PART: Duration = Duration::from_micros(400);
 /// Completions that are handled, and answers that are delivered, between two looks at the clock.
 const CLOCK_LOOK: usize = 2;
-/// Streams pumped in one turn because the disk has room.
+/// Streams that are pumped in one worker turn because the disk has room.
 const LINE_TURNS_MAX: usize = 64;
-/// Rounds of news in one turn; further news are for the next turn, which does not wait.
+/// Rounds of news in one worker turn; further news wait for the next turn, which does not sleep.
 const NEWS_ROUNDS_MAX: usize = 16;
-/// Answers, interim responses and wake-ups that are handed to connections at once; the rest waits for the next
-/// turn, which takes what has come meanwhile first. Thousands of requests can wait for one file, or for a device that does not
-/// answer.
+/// Answers, interim responses and wake-ups that are handed to connections at once. The rest waits for the next worker
+/// turn, which first takes the events that have come. Thousands of requests can wait for one file, or for a device that
+/// does not answer.
 const DELIVERIES_MAX: usize = 128;
-/// Connections that get another turn in one turn of the worker. The next one, which does not wait, takes what has come
-/// meanwhile first, such as the state of a file that a new client waits for: thousands can have more to do for seconds.
+/// Connections that get another quantum in one worker turn. The next turn does not wait, and first takes the events
+/// that have come, such as the state of a file that a new client waits for. Thousands of connections can have more to
+/// do for seconds.
 const AGAIN_MAX: usize = 64;
-/// Deadlines of connections that are looked at in one turn. Thousands of connections can be of one tick.
+/// Deadlines of connections that are looked at in one worker turn. Thousands of connections can expire at one tick.
 const EXPIRIES_MAX: usize = 128;
-/// Connections that hear of a shutdown in one turn. Thousands can be idle, and each of these is closed.
+/// Connections that learn of a shutdown in one worker turn. Thousands can be idle, and each of these is closed.
 const ENDS_MAX: usize = 128;
-/// Turns in which a connection's receive ends after it was closed, and its descriptor is closed. A worker that has no
-/// connections left may have to wait for others, and its clients should not.
+/// Worker turns in which the receive of a closed connection ends and its descriptor is closed. A worker without
+/// connections may wait for other workers after that, and its clients should not have to.
 const CLOSING_TURNS: u64 = 3;
-/// Connections closed at once at the end, each of which may have lines for the log.
+/// Connections that are closed at once at the end. Each of them may have lines for the log.
 const CUTS_MAX: usize = 256;
-/// Connections asked to give back buffers at once, when others starve.
+/// Connections that are asked to give back buffers at once, when others starve.
 const RECLAIMS_MAX: usize = 16;
 
 /// Everything that one thread serves: connections from the network `N`, each with a session `S`, and
@@ -85,33 +87,33 @@ pub struct Worker<S: Session = Http1, N: Network = Listeners, H: Handler = Route
     connections: Connections<Connection<S, N::Transport, H::Answer>>,
     spare: Spare<S, H::Answer>,
     crowd: Arc<Crowd>,
-    /// Accepted, and waiting for a place.
+    /// Connections that were accepted and wait for a slot.
     newcomers: VecDeque<N::Newcomer>,
-    /// How many of them the crowd has been told of.
+    /// The number of newcomers as the crowd last knew it.
     told: usize,
     idlers: Idlers,
     trim: Trim,
-    /// Connections by their indices.
+    /// The deadlines of connections, by their indices.
     wheel: Wheel<u32>,
-    /// Connections whose turn was over before they were done.
+    /// Connections whose quantum was over before they were done.
     again: VecDeque<u64>,
-    /// Whether the handler may have more for connections.
+    /// True if the handler may have more for connections.
     has_news: bool,
     /// Some once [`shut_down`](Self::shut_down) was called.
     shutdown: Option<Shutdown>,
     completions: Vec<Completion>,
-    /// Entries of the wheel that have come up and were not looked at yet.
+    /// Entries of the wheel whose ticks have come and that were not looked at yet.
     expired: VecDeque<(u32, Tick)>,
 }
 
-/// The connections that have to hear of a shutdown.
+/// The connections that have to learn of a shutdown.
 #[derive(Default)]
 struct Shutdown {
-    /// Those from this index on.
+    /// The index of the first connection that has not learned of it.
     next: u32,
-    /// Those before it that may have sent a request which was not read yet, and until when they have time for that.
+    /// Connections that may have sent a request which was not read yet, each with the end of its time for that.
     late: VecDeque<(Time, u64)>,
-    /// The turn in which a connection was closed last.
+    /// The worker turn in which a connection was last closed.
     closed_in: u64,
 }
 
@@ -120,7 +122,7 @@ struct Shutdown {
 pub struct Replacement {
     /// The configuration, which is the [successor](Snapshot::successor) of the one that is served.
     pub snapshot: Arc<Snapshot>,
-    /// The parts of the one before that it has.
+    /// The parts of the earlier configuration that it keeps.
     pub succession: Arc<Succession>,
     /// The open directories of its new trees, by their indices among [`Snapshot::roots`].
     pub roots: HashMap<usize, Fd>,
@@ -130,7 +132,7 @@ pub struct Replacement {
     pub logs: Vec<(Log, Fd)>,
 }
 
-/// What a worker is made of.
+/// The parts that a worker is made of.
 pub struct Parts {
     /// Made on the worker's own thread.
     pub ring: Ring,
@@ -140,36 +142,36 @@ pub struct Parts {
     pub snapshot: Arc<Snapshot>,
     /// The open directories of [`Snapshot::roots`].
     pub roots: Vec<Fd>,
-    /// The places for connections, of all workers together.
+    /// The slots for connections, of all workers together.
     pub crowd: Arc<Crowd>,
-    /// The page cache, as all workers know it.
+    /// The state of the page cache, as all workers know it.
     pub page_cache: Arc<PageCache>,
-    /// The devices, as all workers know them.
+    /// The state of the devices, as all workers know it.
     pub devices: Arc<Devices>,
-    /// Those that do not answer, with their names for the operator, as all workers find them.
+    /// The devices that do not answer, with their names for the operator, as all workers find them.
     pub silences: Arc<Silences<String>>,
-    /// When the operator was told of clients that do not speak HTTP/1, by any worker.
+    /// The times at which any worker last reported clients that do not speak HTTP/1.
     pub told: Arc<Told>,
-    /// Open files this worker may keep.
+    /// Open files that this worker may keep.
     pub descriptors_max: usize,
     /// The open files of [`Snapshot::logs`].
     pub logs: Vec<(Log, Fd)>,
     /// The numbers of all workers, and the index of this one among them.
     pub metrics: (Arc<Metrics>, usize),
-    /// Where messages go.
+    /// The destination of messages.
     pub notes: Option<Fd>,
 }
 
-// All of an idle connection but its descriptor and its receive, and 8 bytes of its slot.
+// All memory of an idle connection, without its descriptor and its receive but with 8 bytes of its slot.
 const _: () =
     assert!(size_of::<Connection<Http1, KernelTcp, <Router as Handler>::Answer>>() <= 144);
-// One of our own stack: with its slot, what the stack has of it and the place that leads from there to here (see
-// `netstack::Stack` and `interface`).
+// All memory of an idle connection of our own stack: its slot, its part of the stack, and the entry of the table that
+// leads from the stack to the slot (see `netstack::Stack` and `interface`).
 const _: () =
     assert!(size_of::<Connection<Http1, StackTransport, <Router as Handler>::Answer>>() == 104);
 
 impl<S: Session> Worker<S> {
-    /// Begin to accept from listening sockets, and to serve the sites of the snapshot.
+    /// Begins to accept from listening sockets, and to serve the sites of the snapshot.
     ///
     /// # Errors
     ///
@@ -185,7 +187,7 @@ impl<S: Session> Worker<S> {
 }
 
 impl<S: Session, N: Network> Worker<S, N> {
-    /// The same over another network; the listeners of `parts` are not used.
+    /// Does the same over another network; the listeners of `parts` are not used.
     ///
     /// # Errors
     ///
@@ -199,19 +201,19 @@ impl<S: Session, N: Network> Worker<S, N> {
         Self::with(parts, network, |shell| Router::new(&roots, descriptors_max, shell))
     }
 
-    /// Serve one of [`Snapshot::roots`] from another directory from now on, or answer 503 if there is none.
-    /// Responses that have begun are completed from the old one.
+    /// Serves one of [`Snapshot::roots`] from another directory from now on, or responds with 503 if there is none.
+    /// Responses that have begun are completed from the old directory.
     pub fn replace_root(&mut self, root: usize, directory: Option<&Fd>) {
         self.handler.replace_root(&mut self.shell, root, directory);
     }
 }
 
 impl<S: Session, N: Network> Worker<S, N> {
-    /// Serve another configuration from now on. A request that has begun is answered as before.
+    /// Serves another configuration from now on. A request that has begun is answered by the old configuration.
     ///
-    /// Listeners at the same address are kept. At one that is removed, the connections that wait are
-    /// accepted before it is closed, and each connection of it is closed after the responses that have
-    /// begun, or after its next one.
+    /// Listeners at the same address are kept. At a removed listener, the connections that wait are accepted before it
+    /// is closed. Each of its connections is closed after the responses that have begun, or else after its next
+    /// response.
     ///
     /// # Panics
     ///
@@ -256,7 +258,7 @@ impl<S: Session, N: Network> Worker<S, N> {
 }
 
 impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
-    /// The same with another handler; listeners and roots of `parts` are not used.
+    /// Does the same with another handler; listeners and roots of `parts` are not used.
     ///
     /// # Errors
     ///
@@ -267,9 +269,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         handler: impl FnOnce(&mut Shell<Desk>) -> io::Result<H>,
     ) -> io::Result<Self> {
         let config = DiskConfig {
-            // Two descriptors each: half of what is left of an eighth beside loads.
+            // A pipe has two descriptors: half of the eighth that loads leave is for pipes.
             pipes: DiskConfig::default().pipes.min(parts.descriptors_max / 4),
-            // The rest of this eighth is for files that are cached, being opened, or held by responses.
+            // The other half is for files that are cached, being opened, or held by responses.
             lingering_files: DiskConfig::default().lingering_files.min(parts.descriptors_max / 4),
             patience: Some(parts.snapshot.tuning().timeout_disk),
             token_base: kind::DISK,
@@ -311,31 +313,31 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         Ok(worker)
     }
 
-    /// What has happened so far.
+    /// The worker's counters so far.
     #[must_use]
     pub const fn stats(&self) -> Stats {
         self.shell.cx.stats
     }
 
-    /// Connections open now.
+    /// The number of connections that are open now.
     #[must_use]
     pub const fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Bytes of memory that connections hold for themselves, and buffers of the disk that are lent.
+    /// The bytes of memory that connections hold for themselves, and the buffers that the disk has lent.
     #[must_use]
     pub fn held(&self) -> (u64, usize) {
         (self.shell.cx.budget.own(), self.disk.buffers_lent())
     }
 
-    /// Bytes of memory that connections and cached responses share.
+    /// The bytes of memory that connections and cached responses share.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shell.cx.budget.shared.charged()
     }
 
-    /// The ring, for a waker and its clock.
+    /// The ring, which has a waker and the clock.
     pub const fn ring(&mut self) -> &mut Ring {
         &mut self.shell.ring
     }
@@ -346,17 +348,17 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.network.report(has_connections)
     }
 
-    /// Write an access log to another file from now on.
+    /// Writes an access log to another file from now on.
     pub fn replace_log(&mut self, log: &Log, file: OwnedFd) {
         let file = self.shell.ring.adopt_file(file);
         self.shell.operator.logs.open(log, file, self.shell.cx.now);
     }
 
-    /// Wait until something happens, but not beyond `until`, and do everything about it.
+    /// Waits until something happens, but not beyond `until`, and handles everything that has happened.
     ///
     /// # Errors
     ///
-    /// When the ring cannot wait: the worker is of no more use.
+    /// When the ring cannot wait; then the worker is of no more use.
     pub fn turn(&mut self, until: Option<Time>) -> io::Result<()> {
         let wants_place = !self.newcomers.is_empty() || self.crowd.is_full();
         let look = wants_place.then_some(self.shell.cx.now + IDLERS_PAUSE);
@@ -407,7 +409,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         Ok(())
     }
 
-    /// Handles what has completed. What has no time any more stays with the ring, before what completes next.
+    /// Handles completions. Completions for which there is no time stay with the ring, in front of later ones.
     fn handle_completions(&mut self) {
         let until = self.shell.cx.now + PART;
         self.completions.reverse();
@@ -486,19 +488,19 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Gives newcomers the places that are left.
+    /// Gives the slots that are left to newcomers.
     fn admit(&mut self) {
         while !self.newcomers.is_empty() && self.crowd.enter() {
             let Some(newcomer) = self.newcomers.pop_front() else { return self.crowd.leave() };
             self.open(newcomer);
         }
-        // Others wait in the kernel's line.
+        // Further connections wait in the kernel's accept queue.
         if self.shutdown.is_none() {
             self.network.set_accepting(&mut self.shell.ring, self.newcomers.is_empty());
         }
     }
 
-    /// Closes the connection that has been idle for longest, if any can be closed and is known in this turn.
+    /// Closes the connection that has been idle for longest, if this turn knows one that can be closed.
     fn close_idle(&mut self) -> bool {
         let idle_since = |connection: &Connection<_, _, _>| connection.idle_since();
         let Some(id) = self.idlers.next(&self.connections, self.shell.cx.now, idle_since) else {
@@ -509,9 +511,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Lets newcomers in, here or in other workers, to the places that are left or to those of idle connections.
-    /// Nothing is closed before the events of a turn were handled: they may be the requests of connections that
-    /// were idle until now.
+    /// Gives slots to newcomers, here or in other workers: slots that are left, or slots of idle connections.
+    /// Connections are closed only after the events of a worker turn were handled, because these may be requests on
+    /// connections that were idle until now.
     fn serve_crowd(&mut self) {
         if !self.newcomers.is_empty() {
             self.admit();
@@ -566,7 +568,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Lets a new connection of a listener that was removed have one response.
+    /// Allows a new connection of a removed listener one response.
     #[cold]
     fn retire_if_removed(&mut self, id: u64) {
         self.act(id, |connection, tools| {
@@ -585,7 +587,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         });
     }
 
-    /// Let a connection do something, if it is still there.
+    /// Lets a connection act, if it is still open.
     #[inline]
     fn act(
         &mut self,
@@ -599,7 +601,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Does what a connection that has done something leads to: its deadline is watched, or it is closed.
+    /// Follows what a connection has done: watches its deadline, or closes it.
     fn settle(&mut self, id: u64, after: After) {
         if let After::Close(cut) = after {
             return self.close(id, cut);
@@ -629,8 +631,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         self.crowd.leave();
     }
 
-    /// Lets the handler act, and gives connections the answers and the bytes that it has for them.
-    /// What a connection does with them may be news to the handler again.
+    /// Lets the handler act, and gives connections the answers and the bytes that it has for them. A connection's
+    /// reaction may give the handler more to do.
     #[inline]
     fn deliver_answers(&mut self) {
         if self.has_news || self.handler.may_have_news() {
@@ -645,7 +647,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             self.handler.act(&mut self.shell);
             while left > 0 && self.deliver_answer() {
                 left -= 1;
-                // Mostly there is none, and then the clock is not read.
+                // Mostly there is nothing to deliver, and then the clock is not read.
                 if left.is_multiple_of(CLOCK_LOOK) {
                     let until = *until.get_or_insert_with(|| self.part_end());
                     left = if self.shell.ring.now() >= until { 0 } else { left };
@@ -658,7 +660,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Gives one connection what the handler has for it; false if there is nothing.
+    /// Gives one connection what the handler has for it; false if the handler has nothing.
     fn deliver_answer(&mut self) -> bool {
         if let Some((ticket, interim)) = self.handler.next_interim() {
             self.act(ticket.connection, |connection, tools| {
@@ -676,12 +678,12 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// The end of a part of the turn that begins now.
+    /// The end of the part of the worker turn that begins now.
     fn part_end(&self) -> Time {
         self.shell.ring.now() + PART
     }
 
-    /// Gives turns to connections that asked for another one before this; false if none did.
+    /// Gives a quantum to connections that asked for one before this call; false if none did.
     fn take_turns(&mut self) -> bool {
         if self.again.is_empty() {
             return false;
@@ -697,7 +699,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Gives turns to streams that wait for the disk, and sees that they get buffers; false if none had a turn.
+    /// Pumps streams that wait for the disk, and finds buffers for them; false if no stream was pumped.
     fn serve_line(&mut self) -> bool {
         for _ in 0..RECLAIMS_MAX {
             if !self.disk.is_starved() {
@@ -718,7 +720,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Acts on deadlines that have come; false if none has.
+    /// Acts on deadlines that have passed; false if there is none.
     fn expire(&mut self) -> bool {
         self.wheel.expire(self.shell.cx.now, &mut self.expired);
         let mut until = None;
@@ -731,7 +733,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let Self { connections, shell, disk, handler, spare, .. } = self;
             // It may be another connection by now.
             let Some(id) = connections.id_at(index) else { continue };
-            // For another tick an earlier entry came up in its place.
+            // A connection with another tick has an earlier entry in the wheel, which has replaced this one.
             let connection = connections.get_mut(id).filter(|it| it.wheel_tick == tick);
             let Some(connection) = connection else { continue };
             connection.wheel_tick = Tick::MAX;
@@ -747,8 +749,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         true
     }
 
-    /// Shut down: accept the connections that wait and no more, close idle connections, and close the others after the
-    /// responses to the requests that they have sent. They hear of it in the next turns.
+    /// Shuts down: accepts the connections that wait and no more, and closes idle connections. Other connections are
+    /// closed after the responses to the requests that they have sent. Connections learn of it in the next worker
+    /// turns.
     pub fn shut_down(&mut self) {
         self.shutdown = Some(Shutdown::default());
         self.network.close(&mut self.shell.ring);
@@ -757,8 +760,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         }
     }
 
-    /// Tells connections of the shutdown; false if there is none that has to hear of it now. In a turn with completions,
-    /// more completions may wait, last requests among them. So connections whose time is over end only in a quiet turn.
+    /// Reports the shutdown to connections; false if no connection has to learn of it now. In a worker turn with
+    /// completions more completions may wait, last requests among them. So connections whose time is over end only in a
+    /// quiet turn.
     fn end_connections(&mut self, is_quiet: bool) -> bool {
         let Some(shutdown) = &self.shutdown else { return false };
         let mut indices = self.connections.indices(shutdown.next);
@@ -783,8 +787,8 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         count > 0
     }
 
-    /// The next connection that has to hear of the shutdown, among those that had time for a last request, which is then
-    /// over, or among those with these indices.
+    /// The next connection that has to learn of the shutdown, and whether its time for a last request is over.
+    /// Connections whose time is over come first, then connections with these indices.
     fn next_to_end(&mut self, indices: &mut Range<u32>, is_quiet: bool) -> Option<(u64, bool)> {
         let late = &mut self.shutdown.as_mut()?.late;
         if is_quiet
@@ -798,7 +802,7 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
         Some((id, false))
     }
 
-    /// Lets a connection end with a request that it may have sent already.
+    /// Gives a connection time for a request that it may have sent already; then the connection ends.
     fn end_later(&mut self, id: u64) {
         self.act(id, Connection::await_last_request);
         if let Some(shutdown) = &mut self.shutdown {
@@ -817,19 +821,19 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             && !self.is_closing()
     }
 
-    /// Returns whether a connection was closed just now.
+    /// Returns true if a connection was closed within the last [`CLOSING_TURNS`].
     fn is_closing(&self) -> bool {
         let is_recent =
             |shutdown: &Shutdown| self.shell.cx.turn < shutdown.closed_in + CLOSING_TURNS;
         self.shutdown.as_ref().is_some_and(is_recent)
     }
 
-    /// End what the handler has under way.
+    /// Ends what the handler has under way.
     pub fn end(&mut self) {
         self.handler.end();
     }
 
-    /// Closes the connections that are left; the log has a line of each response that is cut, until `until` at the
+    /// Closes the connections that are left. The log gets a line for each response that is cut, until `until` at the
     /// latest. Returns the number of connections that were in use.
     pub fn cut_off(&mut self, until: Time) -> usize {
         let mut cut = 0;
@@ -839,21 +843,21 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
                 cut += usize::from(is_used);
                 self.close(*id, Cut::Server);
             }
-            // The lines of the next ones need room.
+            // Lines of the next connections need room.
             self.write_logs(until);
         }
         cut
     }
 
-    /// Waits until what the network has noted is written, for `limit` at most.
+    /// Waits, for `limit` at most, until everything that the network has recorded is written.
     pub fn end_network(&mut self, limit: Duration) {
         self.network.end(limit);
     }
 
-    /// Write the lines that wait in the logs, until `until` at the latest. Returns the number of lines of
-    /// the access log that are lost and that the operator has not been told of.
+    /// Writes the lines that wait in the logs, until `until` at the latest. Returns the number of lost lines of the
+    /// access log that were not reported yet.
     pub fn write_logs(&mut self, until: Time) -> u64 {
-        // Once in any case: descriptors that are not used any more are closed on the way.
+        // Logs are written once in any case: this also closes descriptors that are no longer used.
         let now = self.shell.cx.now;
         if self.turn(Some(now)).is_err() {
             return 0;

@@ -1,26 +1,26 @@
-//! Says when much of the heap is free, to be given back to the kernel: of itself it keeps what others may want again, for
-//! ever.
+//! Decides when free memory of the heap is given back to the kernel. The allocator alone keeps memory that others may
+//! want again, for ever.
 
 use core::time::Duration;
 
 use ring::Time;
 
-/// Bytes that must have become free to make that worthwhile. It takes about 0.1 ms for each MiB.
+/// The bytes that must have become free: to give memory back takes about 0.1 ms for each MiB.
 const FREED_MIN: u64 = 8 * 1024 * 1024;
-/// The time after a connection was closed: most likely others are closed with it.
+/// The delay after a connection was closed, because others are often closed with it.
 const DELAY: Duration = Duration::from_secs(2);
 
 /// The memory that connections have held since the heap was last given back.
 #[derive(Debug, Default)]
 pub(super) struct Trim {
-    /// The most bytes.
+    /// The largest number of bytes held.
     peak: u64,
-    /// The time to look how much of that is free.
+    /// The time at which the held memory is compared with the peak.
     due: Option<Time>,
 }
 
 impl Trim {
-    /// A connection is closed while so many bytes are held.
+    /// Takes note that a connection is closed while `held` bytes are held.
     pub(super) fn handle_close(&mut self, held: u64, now: Time) {
         self.peak = self.peak.max(held);
         if self.peak >= FREED_MIN && self.due.is_none() {
@@ -28,17 +28,17 @@ impl Trim {
         }
     }
 
-    /// The time of the next look.
+    /// The time of the next comparison.
     pub(super) const fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// Returns whether the heap is to be given back now, while so many bytes are held.
+    /// Returns true if the heap is to be given back now, while `held` bytes are held.
     pub(super) fn is_wanted(&mut self, held: u64, now: Time) -> bool {
         if self.due.take_if(|due| *due <= now).is_none() {
             return false;
         }
-        // Where connections come and go, and hold about as much at all times, it would be wanted again.
+        // If connections come and go and always hold about as much, the memory would be wanted again.
         let is_wanted = held <= self.peak / 2 && self.peak - held >= FREED_MIN;
         if is_wanted {
             self.peak = held;

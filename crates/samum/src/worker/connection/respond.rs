@@ -1,4 +1,5 @@
-//! The response to a request: that of its answer, or another one if the disk of that does not answer.
+//! The response to a request: of its answer, or an error if the disk of the answer's file is
+//! silent.
 
 use core::num::NonZeroU64;
 
@@ -13,7 +14,7 @@ use crate::network::Origin;
 use crate::session::Session;
 use crate::shell::Shell;
 
-/// Begins the response that an answer comes to. Returns the rate at which it is to be sent.
+/// Begins the response that an answer comes to. Returns the rate at which the response is sent.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the parts of a connection, and a request")]
 pub(super) fn respond<S: Session, H: Handler>(
@@ -45,7 +46,7 @@ pub(super) fn respond<S: Session, H: Handler>(
     rate
 }
 
-/// Returns whether a response would end behind its head, because a disk does not answer.
+/// Returns true if the response would be cut behind its head, because a disk does not answer.
 #[cold]
 fn would_fail(
     ring: &mut Ring,
@@ -58,8 +59,8 @@ fn would_fail(
     head.method != Method::Head && disk.would_fail(ring, &file, &range, takes, response.tries())
 }
 
-/// The answer in place of one whose file cannot be read now. The page of an error may be on such a disk, too: then it is
-/// the error without that page.
+/// The answer in place of one whose file cannot be read now. If the page of the error is on such a
+/// disk, too, the answer is the error without that page.
 #[cold]
 fn unavailable<H: Handler>(
     tools: &mut Tools<'_, impl Session, H>,

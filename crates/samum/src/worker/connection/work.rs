@@ -1,30 +1,29 @@
-//! What a connection has only while a request is being received or answered.
+//! The state that a connection has only while a request is being received or answered.
 
 use core::num::NonZeroU64;
 
 use crate::metrics::Stats;
 use crate::session::{Outgoing, Session};
 
-/// Memory of an input buffer that is kept while it is empty.
+/// The largest memory of an idle connection's input buffer that is kept for the next connection.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;
 
 /// What a connection needs while a request is being received or answered.
 pub(super) struct Work<W, A> {
     pub(super) session: W,
-    /// Received and not taken by the session.
+    /// Bytes that were received and that the session has not taken.
     pub(super) input: Vec<u8>,
-    /// Some exactly if a response has begun since the last pump: bytes per second at which it is to be
-    /// sent.
+    /// Some exactly if a response has begun since the last pump: the bytes per second at which the response is sent.
     pub(super) rate: Option<Option<NonZeroU64>>,
-    /// Answers that were found before their turn, by request.
+    /// Answers that were found before their turn, by the number of the request.
     pub(super) answers: Vec<(u32, A)>,
-    /// Whether it stands in the worker's line for another turn.
+    /// True while the connection waits in the worker's queue for another quantum.
     pub(super) queued: bool,
     /// Requests that the worker counts as active.
     pub(super) active_requests: u32,
 }
 
-/// Works that connections have given back for the next one that has something to do.
+/// Works that connections have given back, for the next connection that has something to do.
 pub(in crate::worker) struct Spare<S: Session, A>(pub(super) Vec<Box<Work<S::Work, A>>>);
 
 impl<W, A> Work<W, A> {
@@ -38,7 +37,8 @@ impl<W, A> Work<W, A> {
 }
 
 impl<W: Outgoing, A> Work<W, A> {
-    /// Returns whether everything was answered and sent. The connection may still stand in the worker's line.
+    /// Returns true if every request was answered and every byte sent. The connection may still wait in the worker's
+    /// queue.
     pub(super) fn is_done(&self) -> bool {
         self.session.is_idle() && self.input.is_empty()
     }
