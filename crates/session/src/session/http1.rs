@@ -19,7 +19,7 @@
 //! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
 //! | Lingering | the peer's end | none | none | drained |
 //!
-//! A peer that has ended its side is in none of them but Source and Peer: it sends no more requests.
+//! A peer that has ended its side sends no more requests, so its connection waits only in the states Source and Peer.
 
 mod body;
 mod ends;
@@ -45,23 +45,25 @@ use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
 use work::Work;
 
-/// Received bytes that wait to be understood; at it nothing more is received. Two of the largest
-/// heads, so that one can be completed whatever stands before it. If heads may be longer, one of them and half of this.
+/// Received bytes that were not parsed yet; at this limit nothing more is received. Two of the largest heads, so that a
+/// head can be completed whatever stands before it. If the configuration permits longer heads, one of them and half of
+/// this.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// After the last response the peer may be silent for this long before it closes, so that it reads the response before a
-/// reset destroys it (RFC 9112 §9.6). What it sends meanwhile, such as the rest of a body, is dropped.
+/// The time after the last response in which the peer may be silent before it closes, so that it reads the response
+/// before a reset destroys it (RFC 9112 §9.6). Bytes that the peer sends meanwhile, such as the rest of a body, are
+/// dropped.
 const LINGER: Duration = Duration::from_secs(2);
-/// The number of times that this time begins anew because the peer has sent something: a peer that goes on sending has
-/// 30 s, as with nginx (`lingering_time`), but none of them in a shutdown, or when its listener is removed.
+/// The number of times that [`LINGER`] begins anew because the peer has sent something. A peer that goes on sending has
+/// 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, the time never begins anew.
 const LINGERS_MAX: u8 = 14;
 
-/// The limit of received bytes that wait to be understood.
+/// The limit of received bytes that were not parsed yet.
 #[inline]
 fn input_bytes_max(cx: &Context) -> usize {
     INPUT_BYTES_MAX.max(cx.tuning.request_limits.head_bytes_max + INPUT_BYTES_MAX / 2)
 }
 
-/// A target that has bytes outside ASCII, as if they had been percent-encoded.
+/// A target with bytes outside ASCII, written as if they had been percent-encoded.
 struct Escaped {
     path: Vec<u8>,
     query: Option<Vec<u8>>,
@@ -79,7 +81,7 @@ impl Escaped {
         }
     }
 
-    /// The same request with this target. Only resources of this server have a path.
+    /// The same request with this target. A path is replaced only in a target that names a resource of this server.
     #[cold]
     fn request<'a>(&'a self, request: &http1::Request<'a>) -> http1::Request<'a> {
         let target = match request.head.target {
@@ -97,40 +99,40 @@ impl Escaped {
 #[derive(Debug)]
 pub struct Http1 {
     phase: Phase,
-    /// Whether the peer has ended its side.
+    /// True if the peer has ended its side.
     ended: bool,
-    /// Whether the next request is the last.
+    /// True if the next request is the last.
     is_retiring: bool,
-    /// True if the peer has sent something since the time in which it lingers began.
+    /// True if the peer has sent something since [`LINGER`] last began.
     is_heard: bool,
-    /// The number of times that its time has begun anew for that reason.
+    /// The number of times that [`LINGER`] has begun anew.
     lingers: u8,
     next_request: u32,
 }
 
-/// How far the connection has come.
+/// The phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Requests are taken and answered.
     Open(Wait),
-    /// No further request is taken; those that were are answered.
+    /// No further request is taken; requests that were taken are answered.
     Last(Wait),
-    /// All is sent and the peer has been told, since then; it is to close now. The second: bytes that
-    /// it had acknowledged then, as far as that is known.
+    /// Everything was sent since this time, the end included, and the peer is to close now. The second value is the
+    /// number of bytes that the peer had acknowledged then, if known.
     Lingering(Time, Option<i64>),
 }
 
-/// What an open connection waits for, and since when.
+/// The event for which an open connection waits, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// The first byte of a request.
     Idle(Time),
     /// The rest of a request.
     Request(Time),
-    /// Something of the server's own (a disk, a handler), which has all the time it needs. If it
-    /// was the peer's turn before, its clock stands still: [`Work::peer_since`].
+    /// A step of the server's own side (a disk, a handler), which has all the time it needs. If the peer was waited for
+    /// before, its clock stands still: [`Work::peer_since`].
     Source(Time),
-    /// The peer to take bytes. It is judged by what it has taken since [`Work::acknowledged`].
+    /// The peer, which has to take bytes. Its rate is judged by the bytes taken since [`Work::acknowledged`].
     Peer(Time),
 }
 
@@ -174,7 +176,7 @@ impl Session for Http1 {
                 break;
             }
             let was_idle = work.reader.is_idle();
-            // A reference spares a copy of the request, which has some 250 bytes.
+            // The reference avoids a copy of the request, which has some 250 bytes.
             let limits = &cx.tuning.request_limits;
             let (taken, event) = &mut work.reader.handle_input(&bytes[at..], limits);
             at += *taken;
@@ -186,7 +188,7 @@ impl Session for Http1 {
                     }
                     break;
                 }
-                // Its response has ended.
+                // The response to this request has ended.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => {
@@ -207,7 +209,7 @@ impl Session for Http1 {
                         self.refuse(work, cx, *reject);
                     }
                 }
-                // The fault is in the body of a request that has been answered already.
+                // The faulty body belongs to a request that has been answered already.
                 Event::Rejected(_) | Event::Closed => self.take_no_more(),
             }
         }
@@ -255,14 +257,14 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // If it is large or holds open files, only the answer of the next response is kept: requests
-        // that wait for such an answer could keep it from being found.
+        // If the answer is large or holds open files, it is kept only for the next response. Requests that wait for
+        // such an answer could keep it from being found.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }
 
-    /// It is sent if nothing else is. Only the first of the requests that wait can have one: the client could not tell
-    /// which request another one answers.
+    /// The interim response is sent if nothing else is. Only the first of the requests that wait can have one: the
+    /// client could not tell which request another interim response answers.
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_next = matches!(
             work.exchanges.front(),
@@ -314,11 +316,11 @@ impl Session for Http1 {
         if work.asked.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
-        // A client that was not invited need not send its body behind the response (RFC 9110 §10.1.1).
+        // A client that was not invited need not send its body after the response (RFC 9110 §10.1.1).
         let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
-            // The response ends the connection, whatever the request said. Requests behind it, one
-            // that said that it is the last among them, get no response.
+            // The response ends the connection, whatever the request said. Later requests get no response, also one
+            // that said that it was the last.
             work.drop_behind();
             Self::close_reader(work);
             self.take_no_more();
@@ -335,7 +337,7 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                // What a transport sends of its own does not end the idle time.
+                // Bytes that a transport sends of its own do not end the idle time.
                 if !self.is_between_requests(work, moved) {
                     self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
@@ -392,7 +394,7 @@ impl Session for Http1 {
     }
 
     fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
-        // One whose head could not be understood is the last.
+        // A request whose head was malformed is the last.
         let (head, asked) = work.exchanges.pop_front()?.into_request()?;
         Some((head, asked.at))
     }
@@ -436,7 +438,8 @@ impl Session for Http1 {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
                 let is_slow =
                     before.is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
-                // A close would reset the connection: the peer would lose what it has not got or not read.
+                // A close would reset the connection, and the peer would lose bytes that it has not received or not
+                // read.
                 let is_heard = core::mem::take(&mut self.is_heard) && self.lingers < LINGERS_MAX;
                 self.lingers += u8::from(is_heard);
                 if !is_heard && (acknowledged == sent || is_slow) {
@@ -502,7 +505,7 @@ impl Session for Http1 {
             return Next::Close(Why::Done);
         };
         if work.has_answered_all() {
-            // The peer still sends a body that has been answered: it has to linger.
+            // The peer still sends a body whose request has been answered, so the connection lingers.
             work.reader.close();
             return Next::Pump;
         }
@@ -574,7 +577,7 @@ impl Http1 {
         matches!(self.phase, Phase::Open(_))
     }
 
-    /// Whether the peer has sent nothing since the last response left.
+    /// Returns true if the peer has sent nothing since the last response left.
     fn is_between_requests(&self, work: &Work, moved: &Moved) -> bool {
         matches!(self.phase, Phase::Open(Wait::Idle(_)))
             && work.is_idle()
@@ -582,7 +585,7 @@ impl Http1 {
             && !self.ended
     }
 
-    /// The requests that were taken are the last.
+    /// Makes the requests that were taken the last.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
             self.phase = Phase::Last(wait);
@@ -595,7 +598,7 @@ impl Http1 {
         }
     }
 
-    /// The socket is full.
+    /// Waits for the peer, because the socket is full.
     fn wait_for_peer(&mut self, work: &mut Work, now: Time, acknowledged: i64) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
         *wait = match (*wait, work.peer_since) {
@@ -608,7 +611,7 @@ impl Http1 {
         };
     }
 
-    /// Bytes have to be read, found or made.
+    /// Waits for a source: bytes have to be read, found or made.
     const fn wait_for_source(&mut self, work: &mut Work, now: Time) {
         let (Phase::Open(wait) | Phase::Last(wait)) = &mut self.phase else { return };
         work.peer_since = match *wait {
@@ -619,7 +622,7 @@ impl Http1 {
         *wait = Wait::Source(now);
     }
 
-    /// A producer has made something since.
+    /// Renews the wait for a source, because a producer has made something since.
     fn renew_wait_for_source(&mut self, work: &mut Work, now: Time) {
         if let Phase::Open(Wait::Source(since)) | Phase::Last(Wait::Source(since)) = &mut self.phase
         {
@@ -630,8 +633,7 @@ impl Http1 {
         }
     }
 
-    /// The next bytes have to come from the peer if a consumer has room for more of a body, else
-    /// from a source.
+    /// Waits for bytes of the peer if a consumer has room for more of a body, else for a source.
     fn wait_for_body_or_source(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.expects_bytes() {
             return self.wait_for_request(cx);
@@ -640,8 +642,8 @@ impl Http1 {
         Next::Wait
     }
 
-    /// The turn is over, and there is more to do. The wait for another is no longer than for a disk;
-    /// the peer is still judged.
+    /// Ends the quantum of a connection that has more to do. It waits for the next quantum no longer than for a disk,
+    /// and its peer is still judged.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
             self.wait_for_source(work, cx.now);
@@ -649,7 +651,7 @@ impl Http1 {
         Next::TurnOver
     }
 
-    /// The rest of a request, its body included, has to come.
+    /// Waits for the rest of a request, its body included.
     const fn wait_for_request(&mut self, cx: &Context) -> Next {
         if self.ended {
             return Next::Close(Why::Gone);
@@ -660,7 +662,7 @@ impl Http1 {
         Next::Wait
     }
 
-    /// A request was read: it is handed on, and its body to a consumer if there is one.
+    /// Passes on a request that was read, and has its body given to a consumer if there is one.
     #[inline(always)]
     fn handle_request(
         &mut self,
@@ -684,13 +686,13 @@ impl Http1 {
         requests.handle_request(self, work, number, &request.head, work.is_next());
     }
 
-    /// A request was read; returns its number.
+    /// Counts a request that was read, and returns its number.
     #[inline]
     fn next_number(&mut self, work: &mut Work, cx: &Context) -> u32 {
         if work.asked.last {
             self.take_no_more();
         }
-        // The time that the next one may take begins when this one is complete.
+        // The next request's time begins when this request is complete.
         if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
         | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
@@ -702,9 +704,9 @@ impl Http1 {
         request
     }
 
-    /// All that was promised is with the transport. The first of these that applies: make more of the
-    /// body; begin the next response; read the next request; wait for what the request at the front
-    /// waits for; go on with a tunnel; be idle, or close.
+    /// Goes on when everything promised is with the transport. It takes the first step that applies: make more of the
+    /// body; begin the next response; read the next request; wait for what the first request waits for; continue a
+    /// tunnel; be idle, or close.
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
             return self.go_on_producing(work, cx);
@@ -765,7 +767,7 @@ impl Http1 {
         Next::Pump
     }
 
-    /// All requests are answered, and the answers are sent.
+    /// Becomes idle or closes: all requests are answered, and all responses are sent.
     fn be_idle_or_close(&mut self, work: &Work, cx: &Context, unread: usize) -> Next {
         match self.phase {
             _ if self.ended => Next::Close(Why::Done),
@@ -787,12 +789,12 @@ impl Http1 {
     }
 }
 
-/// Tells whether a peer has taken as much since then as it must, from the bytes that it had acknowledged then and has now.
+/// Returns true if a peer has taken as many bytes since `since` as it must; it had acknowledged `then`, and now `now`.
 fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
     u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
 }
 
-// One for each connection, idle ones too.
+// Each connection has one, also an idle connection.
 const _: () = assert!(size_of::<Http1>() == 32);
 
 #[cfg(test)]

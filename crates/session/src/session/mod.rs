@@ -1,8 +1,8 @@
-//! What a connection decides: bytes in, requests and actions out.
+//! The decisions of one connection: bytes go in, requests and actions come out.
 //!
-//! A session is pure. It makes no system call, reads no clock and knows no socket: the worker gives
-//! it bytes, answers, progress and deadlines, and does what it says. One session serves one
-//! connection with one protocol; [`Http1`] is the one that users have.
+//! A session is pure. It makes no system call, reads no clock and knows no socket: the worker gives it bytes, answers,
+//! progress and deadlines, and does what the session says. One session serves one connection with one protocol; the
+//! binary uses [`Http1`].
 //!
 //! ```text
 //!   bytes ──► handle_bytes ──► Requests ──► (a handler finds the answer)
@@ -12,9 +12,10 @@
 //!      └─ pump ──► handle_progress ──► Next: respond, read, wait, shut down, close
 //! ```
 //!
-//! Only the work of a session is handed the ring, to pump its streams. The session holds order, deadlines, limits and
-//! back-pressure of reading. Requests are handed on by reference, to be answered now or later. An idle connection is
-//! the session alone, 32 bytes; requests and responses under way are its `Work`, which it gives back.
+//! Only the work of a session gets the ring, to pump its streams. The session holds order, deadlines, limits and the
+//! back-pressure of reading. Requests are passed on by reference, and answered now or later. An idle connection has
+//! only its session, of 32 bytes; requests and responses under way are in its `Work`, which the connection then gives
+//! back.
 
 mod http1;
 
@@ -33,8 +34,8 @@ pub use self::http1::Http1;
 
 /// One protocol on one connection.
 ///
-/// The session itself exists for each connection, idle ones too, and should be small; what it needs
-/// while a request is received or answered is in [`Work`](Self::Work).
+/// Each connection has a session, also an idle one, so the session should be small. State that is needed only while a
+/// request is received or answered is in [`Work`](Self::Work).
 pub trait Session: core::fmt::Debug {
     /// The state of requests that are being received or answered.
     type Work: Outgoing;
@@ -42,10 +43,9 @@ pub trait Session: core::fmt::Debug {
     /// The session of a connection that was accepted now.
     fn new(now: Time) -> Self;
 
-    /// Takes plain bytes that the peer sent, and gives the requests in them to `requests`; returns how
-    /// many bytes were taken. Keep the rest, and give it again, in front of what comes later, when
-    /// more bytes have come or [`handle_progress`](Self::handle_progress) says [`Next::Read`]. Pump
-    /// afterwards.
+    /// Takes plain bytes that the peer sent, gives the requests in them to `requests`, and returns the number of bytes
+    /// taken. The caller keeps the rest. It gives the rest again, in front of later bytes, when more bytes have come or
+    /// [`handle_progress`](Self::handle_progress) says [`Next::Read`]. It pumps afterwards.
     fn handle_bytes(
         &mut self,
         work: &mut Self::Work,
@@ -53,13 +53,13 @@ pub trait Session: core::fmt::Debug {
         bytes: &[u8],
     ) -> usize;
 
-    /// The peer will send no more. Responses to its requests are still sent. `work` is `None` if the
+    /// Takes note that the peer will send no more. Responses to its requests are still sent. `work` is `None` if the
     /// connection has none.
     fn handle_eof(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// Keeps a request whose answer is not there yet, or whose turn has not come. Called for a request
-    /// that was just read. Returns whether an answer that is there is to be kept until
-    /// [`next_turn`](Self::next_turn); if not, it is found again then.
+    /// Keeps a request that was just read, because its answer is missing or its turn has not come. Returns whether an
+    /// answer that was found is to be kept until [`next_turn`](Self::next_turn). An answer that is not kept is found
+    /// again then.
     fn defer(
         &mut self,
         work: &mut Self::Work,
@@ -68,9 +68,9 @@ pub trait Session: core::fmt::Debug {
         found: Found<AnswerSize>,
     ) -> bool;
 
-    /// The answer to a deferred request has been found; returns whether it is to be kept until
-    /// [`next_turn`](Self::next_turn). If not, it is found again then, or the request is no longer
-    /// waiting. Call [`next_turn`](Self::next_turn) and pump afterwards.
+    /// Takes note that the answer to a deferred request was found. Returns whether the answer is to be kept until
+    /// [`next_turn`](Self::next_turn). If not, it is found again then, or the request no longer waits. Call
+    /// [`next_turn`](Self::next_turn) and pump afterwards.
     fn handle_answer(
         &mut self,
         work: &mut Self::Work,
@@ -79,18 +79,18 @@ pub trait Session: core::fmt::Debug {
         size: AnswerSize,
     ) -> bool;
 
-    /// An interim response to a deferred request has come: it may be sent, or dropped. Pump afterwards.
+    /// Takes an interim response to a deferred request. The session may send or drop it. Pump afterwards.
     fn handle_interim(&mut self, _work: &mut Self::Work, _request: u32, _interim: &Interim) {}
 
     /// The next deferred request whose response can begin now. Call [`respond`](Self::respond) or
     /// [`put_back`](Self::put_back) before anything else.
     fn next_turn(&mut self, work: &mut Self::Work, cx: &mut Context) -> Option<Turn>;
 
-    /// The answer of a [`Turn`] is not there after all: the request waits for it.
+    /// Makes the request of a [`Turn`] wait again, because its answer is not there after all.
     fn put_back(&mut self, work: &mut Self::Work, turn: Turn, search: Option<Rc<dyn Search>>);
 
-    /// Begins the response to a request that was just read, or of a [`Turn`]. If the response ends
-    /// the connection, requests behind it are dropped, and their answers are never asked for.
+    /// Begins the response to a request that was just read, or to that of a [`Turn`]. If the response ends the
+    /// connection, later requests are dropped, and their answers are never asked for.
     fn respond(
         &mut self,
         work: &mut Self::Work,
@@ -100,11 +100,11 @@ pub trait Session: core::fmt::Debug {
         response: Response<'_>,
     );
 
-    /// The work was pumped, and [`next_left`](Self::next_left) has told the responses that have left;
-    /// says what comes next. A session that says [`Next::Wait`] is in a state that
-    /// [`check`](Self::check) accepts, and waits for the deadline and for what that state names. It
-    /// says [`Next::Pump`] and [`Next::Read`] only finitely often in one turn if producers make bytes
-    /// whenever they say [`Produced::More`](crate::handler::Produced::More).
+    /// Says what comes next, after the work was pumped and [`next_left`](Self::next_left) has returned the responses
+    /// that have left. A session that says [`Next::Wait`] is in a state that [`check`](Self::check) accepts, and waits
+    /// for the deadline and for the event that the state names. It says [`Next::Pump`] and [`Next::Read`] only finitely
+    /// often in one worker turn if producers make bytes whenever they say
+    /// [`Produced::More`](crate::handler::Produced::More).
     fn handle_progress(
         &mut self,
         work: &mut Self::Work,
@@ -112,8 +112,8 @@ pub trait Session: core::fmt::Debug {
         progress: &Moved,
     ) -> Next;
 
-    /// Returns whether the work will promise nothing beyond what it has promised, because the connection ends
-    /// behind it: the transport may send the end of the stream with its last byte.
+    /// Returns true if the work will promise nothing more, because the connection ends behind what was promised. Then
+    /// the transport may send the end of the stream with its last byte.
     fn is_complete(&self, _work: &Self::Work) -> bool {
         false
     }
@@ -121,17 +121,17 @@ pub trait Session: core::fmt::Debug {
     /// The next response that has left, for the log.
     fn next_left(&mut self, work: &mut Self::Work) -> Option<Left>;
 
-    /// Returns whether the peer would take the response that is being sent for a whole one if the connection
-    /// ended now, because nothing else tells its end.
+    /// Returns true if the peer would take the response that is being sent for complete if the connection ended now,
+    /// because only that end marks the end of the response.
     fn looks_whole(&self, _work: &Self::Work) -> bool {
         false
     }
 
-    /// The next response that will not leave to its end, for the log: the connection is closed now.
+    /// The next response that is cut because the connection is closed now, for the log.
     fn next_cut(&mut self, work: &mut Self::Work, now: Time) -> Option<Left>;
 
-    /// The next request whose response has not begun, and when its head was complete, for the log: the connection
-    /// is closed now.
+    /// The next request whose response has not begun although the connection is closed now, for the log; and the time
+    /// when its head was complete.
     fn next_unanswered(&mut self, _work: &mut Self::Work) -> Option<(HeadBuf, Time)> {
         None
     }
@@ -142,20 +142,20 @@ pub trait Session: core::fmt::Debug {
         None
     }
 
-    /// Returns whether the connection had its share when it last began requests, and has more to do since. It goes on
-    /// when its turn comes, whatever happens meanwhile: each event would give it another share.
+    /// Returns true if the connection had its quantum when it last began requests, and has more to do since. It goes on
+    /// when its next quantum comes, whatever happens meanwhile. Otherwise each event would give it another quantum.
     fn had_its_share(&self, _work: &Self::Work) -> bool {
         false
     }
 
-    /// Whether more bytes of the peer are wanted, `unread` of which wait to be taken.
+    /// Returns true if more bytes of the peer are wanted, while `unread` bytes wait to be taken.
     fn wants_bytes(&self, work: &Self::Work, cx: &Context, unread: usize) -> bool;
 
-    /// The time by which something must have happened. `None` only while the connection waits for the
-    /// server's own side, or is an open tunnel, whose time is the handler's.
+    /// The time at which the worker calls [`handle_deadline`](Self::handle_deadline). `None` only while the connection
+    /// waits for the server's own side, or is an open tunnel, whose handler has deadlines.
     fn deadline(&self, cx: &Context) -> Option<Time>;
 
-    /// The deadline has passed. `acknowledged`: bytes of the stream that the peer has.
+    /// Acts because the deadline has passed. `acknowledged` is the number of bytes of the stream that the peer has.
     fn handle_deadline(
         &mut self,
         work: Option<&mut Self::Work>,
@@ -163,39 +163,37 @@ pub trait Session: core::fmt::Debug {
         acknowledged: i64,
     ) -> Next;
 
-    /// Takes no more requests. The connection is closed once those that were taken are answered, at
-    /// once if there are none.
+    /// Takes no more requests. The connection is closed once the requests that were taken are answered, at once if
+    /// there are none.
     fn handle_shutdown(&mut self, work: Option<&mut Self::Work>) -> Next;
 
-    /// The connection is to end soon, because its listener was removed: takes no request after the one that
-    /// is being received or answered, or after the next one if there is none.
+    /// Ends the connection soon, because its listener was removed. The session takes no request after the one that is
+    /// being received or answered, or else after the next one.
     fn handle_retirement(&mut self, work: Option<&mut Self::Work>) -> Next {
         self.handle_shutdown(work)
     }
 
-    /// Since when the connection has had nothing to do; `None` while a request is received or
-    /// answered.
+    /// The time since which the connection has had nothing to do; `None` while a request is received or answered.
     fn idle_since(&self) -> Option<Time>;
 
-    /// Panics unless the state is one that the documentation allows. For sessions that wait: between
-    /// an event and the pump behind it, a session may be in other states.
+    /// Panics unless the state is one that the documentation allows. Only for sessions that wait: between an event and
+    /// the pump behind it, a session may be in other states.
     fn check(&self, work: Option<&Self::Work>);
 }
 
-/// What takes the requests that a session reads.
+/// The receiver of the requests that a session reads.
 ///
-/// They are handed on by reference, wherever their bytes are: in what was received, or in memory of
-/// the session.
+/// Requests are passed on by reference, wherever their bytes are: in received bytes, or in memory of the session.
 pub trait Requests {
     /// The worker's context.
     fn cx(&mut self) -> &mut Context;
 
-    /// What takes the body of a request, or what follows it if it becomes a tunnel. Asked for before
-    /// the request is handed on, and only if it has a body or asks for an upgrade.
+    /// The consumer of a request's body, or of the bytes behind the request if it becomes a tunnel. The session asks
+    /// for it before it passes the request on, and only if the request has a body or asks for an upgrade.
     fn consumer(&mut self, request: u32, head: &Head<'_>) -> Option<Box<dyn Consumer>>;
 
-    /// A request. Find its answer, then [`respond`](Session::respond) if its response may begin `now`,
-    /// else [`defer`](Session::defer). `request` is its number on its connection.
+    /// Takes a request, whose number on its connection is `request`. The receiver finds its answer. Then it calls
+    /// [`respond`](Session::respond) if the response may begin `now`, else [`defer`](Session::defer).
     fn handle_request<S: Session>(
         &mut self,
         session: &mut S,
@@ -213,27 +211,27 @@ pub struct Turn {
     pub request: u32,
     /// Its head.
     pub head: HeadBuf,
-    /// Whether the connection keeps its answer.
+    /// True if the connection keeps its answer.
     pub found: bool,
 }
 
-/// What a pump has come to.
+/// The result of a pump.
 #[derive(Debug)]
 pub struct Moved {
     /// How the pump ended.
     pub progress: Progress,
-    /// Whether the peer takes nothing at the moment.
+    /// True if the peer takes nothing at the moment.
     pub blocked: bool,
-    /// Bytes of the stream that the peer has acknowledged; only differences mean something.
+    /// Bytes of the stream that the peer has acknowledged; only differences of two values have a meaning.
     pub acknowledged: i64,
-    /// Bytes of the peer that were received and not taken by the session.
+    /// Bytes that were received from the peer and that the session has not taken.
     pub unread: usize,
-    /// Whether the session took none of them when it was last given them. Then it does not say
-    /// [`Next::Read`] again before something else has happened.
+    /// True if the session took none of them when it last got them. Then it says [`Next::Read`] only after something
+    /// else has happened.
     pub stuck: bool,
 }
 
-/// What the worker does next with a connection.
+/// The worker's next step with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Close the connection.
@@ -244,26 +242,26 @@ pub enum Next {
     Read,
     /// Let the peer see the end of the stream, and wait.
     ShutDown,
-    /// Give the connection another turn, after the others.
+    /// Give the connection another quantum, after the others.
     TurnOver,
     /// Wait for an event.
     Wait,
 }
 
-/// Why a connection is closed.
+/// The reason why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It has served its purpose.
+    /// All responses were sent, and the connection is no longer needed.
     Done,
-    /// What was promised cannot be sent.
+    /// Promised bytes cannot be sent.
     Failed(Failure),
     /// The client has left before it had all responses.
     Gone,
-    /// Something took too long.
+    /// A deadline has passed.
     TimedOut,
 }
 
-/// A response that has left, or of which no more will leave.
+/// A response that has left, or that was cut.
 #[derive(Debug)]
 pub struct Left {
     /// The entry of its request.
@@ -280,10 +278,10 @@ impl Left {
     }
 }
 
-/// What a session has to send, and how it moves: the queue that the transport drains, and the
+/// The bytes that a session has to send, and the way that they move: the queue that the transport drains, and the
 /// sources that fill it.
 pub trait Outgoing: Default + core::fmt::Debug {
-    /// Moves what can be moved now, at most one turn of it.
+    /// Moves what can be moved now, one quantum of it at most.
     fn pump(
         &mut self,
         ring: &mut Ring,
@@ -292,17 +290,17 @@ pub trait Outgoing: Default + core::fmt::Debug {
         connection: u64,
     ) -> Progress;
 
-    /// Says which pieces the transport takes. By default all that is made is memory.
+    /// Says which pieces the transport takes. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection, and the address of its client: `Some(None)` on a Unix socket, `None`
-    /// if it was not asked for. By default that makes no difference.
+    /// Says which listener accepted the connection, and the address of its client: `Some(None)` on a Unix socket,
+    /// `None` if nothing needed the address. By default it changes nothing.
     fn set_origin(&mut self, _listener: u32, _client: Option<Option<IpAddr>>) {}
 
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);
 
-    /// Gives back buffers of bytes that the peer does not take. Returns true if the connection is to be closed,
+    /// Gives back buffers with bytes that the peer does not take. Returns true if the connection is to be closed
     /// because its peer keeps others waiting for memory: see [`Stream::reclaim`](sendfile::Stream::reclaim).
     fn reclaim(&mut self, now: Time) -> bool;
 
@@ -312,7 +310,7 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Memory that waits to be sent, answered or logged.
     fn weight(&self) -> Weight;
 
-    /// Whether nothing is being received, answered or read.
+    /// Returns true if nothing is being received, answered or read.
     fn is_idle(&self) -> bool;
 
     /// The number of requests that are being answered.
@@ -320,6 +318,6 @@ pub trait Outgoing: Default + core::fmt::Debug {
         usize::from(!self.is_idle())
     }
 
-    /// Makes an idle work ready for another connection, of which it must know nothing.
+    /// Makes an idle work ready for another connection, and drops everything about the last one.
     fn restart(&mut self);
 }

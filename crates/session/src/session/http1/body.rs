@@ -1,4 +1,4 @@
-//! Bodies on their way: into the stream, and from the peer to a consumer.
+//! Bodies under way: into the stream, and from the peer to a consumer.
 
 use core::ops::Range;
 use std::rc::Rc;
@@ -16,20 +16,20 @@ use crate::record::Record;
 pub(super) struct Incoming {
     pub(super) consumer: Box<dyn Consumer>,
     pub(super) form: Form,
-    /// Bytes of a body, with its framing, since the client was last judged by them.
+    /// Bytes of a body, with its framing, that have come since the client was last judged by them.
     pub(super) received: u64,
 }
 
-/// The form in which bytes for a consumer come.
+/// The form of the bytes for a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// The body of a request.
     Body,
-    /// An upgrade has been asked for: the response decides what the bytes are.
+    /// An upgrade was asked for; the response decides what the bytes are.
     Offered,
     /// A tunnel.
     Tunnel,
-    /// A tunnel whose other end has sent everything; the peer has got the end.
+    /// A tunnel whose other end has sent everything, and whose peer has got the end.
     HalfClosed,
 }
 
@@ -38,9 +38,9 @@ pub(super) enum Form {
 pub(super) struct Producing {
     pub(super) producer: Box<dyn Producer>,
     pub(super) body: Sending,
-    /// True until it is asked for the first time.
+    /// True until the producer is asked for the first time.
     pub(super) is_new: bool,
-    /// The failure that it is if the rest is not made.
+    /// The failure that is reported if the rest is not made.
     pub(super) failure: Failure,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct Sending {
     /// The fields behind a body in chunks.
     pub(super) trailers: FieldSection<'static>,
     pub(super) record: Option<Box<Record>>,
-    /// Where in the stream the body begins.
+    /// The position in the stream at which the body begins.
     pub(super) body_at: u64,
 }
 
-/// How the end of a body is marked.
+/// The way in which the end of a body is marked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
-    /// By its length, of which so much is missing.
+    /// By its length; this many bytes are missing.
     Length(u64),
     /// By chunks.
     Chunked,
@@ -69,7 +69,7 @@ pub(super) enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// A piece of `length` bytes follows.
+    /// Begins a piece of `length` bytes.
     #[inline]
     pub(super) fn begin(&mut self, length: u64, stream: &mut Stream) {
         match self {
@@ -92,7 +92,7 @@ impl BodyFraming {
         }
     }
 
-    /// The piece is in the stream.
+    /// Ends a piece, which is in the stream.
     #[inline]
     pub(super) fn end(self, stream: &mut Stream) {
         if self == Self::Chunked {
@@ -100,7 +100,7 @@ impl BodyFraming {
         }
     }
 
-    /// Whether a producer has not kept to the length that was promised.
+    /// Returns true if a producer has broken its promise about the length.
     pub(super) const fn is_broken(self, produced: Produced) -> bool {
         match self {
             Self::Length(left) => {
@@ -127,7 +127,7 @@ impl BodySink for Sink<'_> {
         if length == 0 {
             return;
         }
-        // The client would take more for the next response.
+        // The client would take further bytes for the next response.
         let room = self.framing.room();
         self.framing.begin(length, self.stream);
         if room >= length {
@@ -153,7 +153,7 @@ impl BodySink for Sink<'_> {
 }
 
 impl Incoming {
-    /// Whether the consumer can be given bytes.
+    /// Returns true if the consumer can take bytes.
     pub(super) fn has_room(&self) -> bool {
         let least = if self.form == Form::Body { CONSUMER_ROOM_MIN } else { 1 };
         self.form != Form::Offered && self.consumer.room() >= least

@@ -6,13 +6,13 @@ use sendfile::Weight;
 
 use crate::record::Record;
 
-/// Where responses end that have not left, in order.
+/// The positions at which the responses end that have not left, in order.
 ///
-/// Their memory is asked for before each request, so it is counted, not summed up.
+/// The size of the memory is asked for before each request, so it is counted and not summed up.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     queue: VecDeque<End>,
-    /// The memory of the entries. It does not change while they are here.
+    /// The memory of the entries. An entry's memory does not change while it is here.
     records: usize,
 }
 
@@ -62,7 +62,7 @@ impl Ends {
         Weight { own: (self.queue.len() * size_of::<End>() + self.records) as u64, shared: 0 }
     }
 
-    /// Panics unless the responses end in order between these positions.
+    /// Panics unless the responses end in order and between these positions.
     pub(super) fn check(&self, sent: u64, promised: u64) {
         assert!(self.queue.iter().is_sorted_by_key(|end| end.at), "they end in order: {self:?}");
         assert!(self.queue.front().is_none_or(|end| end.at > sent), "they were logged");

@@ -10,25 +10,25 @@ use sendfile::Weight;
 
 use crate::handler::{AnswerSize, Search};
 
-/// What HTTP/1 knows of a request beside its head.
+/// The facts that HTTP/1 knows of a request beside its head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
-    /// Whether the client waits to be invited to send the body.
+    /// True if the client waits for an invitation (`100 Continue`) to send the body.
     pub(super) expect_continue: bool,
-    /// Whether its body, in chunks, has not been skipped yet: the response has to report its faults.
+    /// True if its body, in chunks, has not been skipped yet: the response has to report faults of the body.
     pub(super) skips_body_first: bool,
-    /// Whether it is the last of the connection.
+    /// True if it is the last request of the connection.
     pub(super) last: bool,
-    /// When its head was complete.
+    /// The time when its head was complete.
     pub(super) at: Time,
-    /// When its answer was last looked for.
+    /// The time when the last search for its answer began.
     pub(super) since: Time,
-    /// The time for which its answer was looked for.
+    /// The time that earlier searches for its answer have taken.
     pub(super) found: Duration,
 }
 
 impl Asked {
-    /// What a request says, whose body will be skipped.
+    /// The facts of a request whose body will be skipped.
     #[inline]
     pub(super) fn of(request: &http1::Request<'_>, at: Time) -> Self {
         Self {
@@ -45,29 +45,29 @@ impl Asked {
 /// A request whose response has not begun.
 #[derive(Debug)]
 pub(super) enum Exchange {
-    /// Nothing is wrong with it so far.
+    /// No fault was found in the request so far.
     Asked { request: u32, head: HeadBuf, asked: Asked, lookup: Lookup },
-    /// It was refused, for this reason. Its head, unless that could not be understood.
+    /// The request was refused for this reason; with its head, unless the head was malformed.
     Refused(Reject, Option<(HeadBuf, Asked)>),
 }
 
-/// How far the answer to a request has been found.
+/// The progress of the search for an answer.
 #[derive(Debug)]
 pub(super) enum Lookup {
-    /// The handler will deliver it.
+    /// The handler will deliver the answer.
     Pending(Option<Rc<dyn Search>>),
-    /// The connection keeps it.
+    /// The connection keeps the answer.
     Found(AnswerSize),
-    /// It is too large to be kept, and is found again when its turn comes.
+    /// The answer is too large to be kept, and is found again when its turn comes.
     Postponed,
-    /// There will be none: the client has broken the body of the request off. The connection ends in front of it.
+    /// There is no answer: the client broke off the body of the request. The connection ends before this request.
     BrokenOff,
 }
 
 /// The requests that wait for their responses, in order.
 ///
-/// Their memory is asked for before each request, so it is counted, not summed up, but for that of searches: it changes
-/// while they go on.
+/// The size of the memory is asked for before each request, so it is counted and not summed up. Only the memory of
+/// searches is summed up, because it changes while they go on.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     queue: VecDeque<Exchange>,
@@ -100,7 +100,7 @@ impl Exchanges {
         Some(exchange)
     }
 
-    /// The last request gets no answer.
+    /// Marks the last request as broken off: it gets no answer.
     pub(super) fn break_off_last(&mut self) {
         let Some(mut exchange) = self.pop_back() else { return };
         if let Exchange::Asked { lookup, .. } = &mut exchange {
@@ -131,8 +131,8 @@ impl Exchanges {
         self.queue.back_mut()?.asked()
     }
 
-    /// The answer to a request has been found; `keeps` tells whether the connection keeps it, from its place in the queue.
-    /// Returns whether it does.
+    /// Notes that the answer to a request was found. `keeps` gets the position of the request in the queue, and decides
+    /// if the connection keeps the answer. Returns its decision.
     pub(super) fn settle(
         &mut self,
         request: u32,
@@ -181,7 +181,7 @@ impl Exchanges {
         weight
     }
 
-    /// Panics unless what was counted is what there is.
+    /// Panics unless the counters agree with the entries.
     pub(super) fn check(&self) {
         let mut counted = Weight::default();
         self.queue.iter().for_each(|exchange| counted += exchange.memory());
@@ -201,7 +201,7 @@ impl Exchanges {
 }
 
 impl Exchange {
-    /// Whether its response can begin.
+    /// Returns true if its response can begin.
     pub(super) const fn is_ready(&self) -> bool {
         match self {
             Self::Asked { asked, lookup, .. } => {
@@ -211,7 +211,7 @@ impl Exchange {
         }
     }
 
-    /// What is kept of it, without what a search keeps.
+    /// The memory of the entry, without that of a search.
     fn memory(&self) -> Weight {
         let mut memory = Weight { own: size_of::<Self>() as u64, shared: 0 };
         match self {
@@ -226,7 +226,7 @@ impl Exchange {
         memory
     }
 
-    /// The search that its answer comes from.
+    /// The search that will find its answer.
     pub(super) fn search(&self) -> Option<&dyn Search> {
         match self {
             Self::Asked { lookup: Lookup::Pending(search), .. } => search.as_deref(),
@@ -241,7 +241,7 @@ impl Exchange {
         }
     }
 
-    /// The request, unless its head could not be understood.
+    /// The request, unless its head was malformed.
     pub(super) fn into_request(self) -> Option<(HeadBuf, Asked)> {
         match self {
             Self::Asked { head, asked, .. } => Some((head, asked)),

@@ -1,4 +1,4 @@
-//! What the peer sends behind the head of a request: for a consumer, or to be dropped.
+//! The bytes that the peer sends behind the head of a request, which a consumer takes or the session drops.
 
 use http::{Reject, Status};
 use http1::Limits;
@@ -14,8 +14,7 @@ use crate::handler::Consumer;
 use crate::session::{Moved, Next};
 
 impl Http1 {
-    /// Has the body of a request given to a consumer, or what follows the request if it becomes a
-    /// tunnel.
+    /// Gives the body of a request to a consumer, or the bytes behind the request if it becomes a tunnel.
     pub(super) fn accept_body(
         &mut self,
         work: &mut Work,
@@ -28,7 +27,7 @@ impl Http1 {
             let last = !request.keep_alive || self.is_retiring;
             work.asked =
                 Asked { skips_body_first: false, last, ..Asked::of(request, work.asked.at) };
-            // A body that is too long to be skipped does not end the connection if it is taken.
+            // A body that is too long to be skipped does not end the connection if a consumer takes it.
             if let Phase::Last(wait) = self.phase
                 && !last
             {
@@ -39,7 +38,7 @@ impl Http1 {
         Ok(())
     }
 
-    /// Gives the consumer what it has room for; returns how many bytes were taken.
+    /// Gives the consumer as many bytes as it has room for; returns the number of bytes taken.
     #[inline(never)]
     pub(super) fn receive(&mut self, work: &mut Work, cx: &mut Context, bytes: &[u8]) -> usize {
         let mut at = 0_usize;
@@ -57,7 +56,7 @@ impl Http1 {
                     at += next.len();
                 }
                 Form::Body => {
-                    // Also without bytes: the end may follow what was given last.
+                    // Called also without bytes, because the end may follow the bytes that were given last.
                     let (taken, event) = work.reader.handle_body(next, &Limits::DEFAULT);
                     at += taken;
                     incoming.received += taken as u64;
@@ -67,7 +66,7 @@ impl Http1 {
                         Event::BodyEnd => {
                             incoming.consumer.end();
                             work.incoming = None;
-                            // A client that has not waited needs no invitation.
+                            // A client that sends without an invitation needs none.
                             if let Some(asked) = work.exchanges.back_asked() {
                                 asked.expect_continue = false;
                             }
@@ -81,7 +80,7 @@ impl Http1 {
                 }
             }
         }
-        // A body is judged by its rate.
+        // The peer's rate decides about a body.
         let is_tunnel = work.incoming.is_some() && !work.receives_body();
         if at > 0
             && is_tunnel
@@ -93,7 +92,7 @@ impl Http1 {
         at
     }
 
-    /// The body that a consumer takes is no body, or is too long.
+    /// Handles a body that a consumer takes and that is malformed or too long.
     #[cold]
     fn handle_faulty_body(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
         let is_too_long = reject.status == Status::ContentTooLarge;
@@ -103,9 +102,10 @@ impl Http1 {
         }
     }
 
-    /// The rest of the body that a consumer takes will not come. A request without a response is refused, or has a line in
-    /// the log only if its client would not get a refusal. A response that has begun goes on only if it can do so without
-    /// the rest: its handler, which learns of this by the end of the consumer, decides about that.
+    /// Handles a body that a consumer takes and whose rest will not come. A request without a response is refused; if
+    /// its client would not get the refusal, the request only has a line in the log. A response that has begun goes on
+    /// only if it can do so without the rest of the body. Its handler decides about that, and learns of the end from
+    /// its consumer.
     #[cold]
     fn break_off(&mut self, work: &mut Work, cx: &mut Context, refusal: Option<Reject>) {
         self.take_no_more();
@@ -120,8 +120,8 @@ impl Http1 {
         work.incoming = None;
     }
 
-    /// Tells the consumer that the body has turned out to be too long, and has the handler answer the request, as the last of
-    /// the connection. Returns false if it has answered already, or leaves that to the session.
+    /// Reports to the consumer that the body is too long, and has the handler answer the request, as the last of the
+    /// connection. Returns false if the handler has answered already, or leaves the answer to the session.
     fn hand_back(&mut self, work: &mut Work) -> bool {
         let is_handed_back =
             work.incoming.as_mut().is_some_and(|incoming| incoming.consumer.handle_excess());
@@ -141,7 +141,7 @@ impl Http1 {
         true
     }
 
-    /// So many bytes of a body were dropped: it is read to its end only if it is not too long.
+    /// Counts `bytes` dropped bytes of a body. A body is read to its end only if it is not too long.
     pub(super) fn drop_body(&mut self, work: &mut Work, bytes: usize) {
         work.dropped += bytes as u64;
         if work.dropped > Limits::DEFAULT.body_bytes_max {
@@ -150,14 +150,14 @@ impl Http1 {
         }
     }
 
-    /// No further request will be read, but the body of the last one, if a consumer takes it.
+    /// Closes the reader to further requests. If a consumer takes the body of the last request, the body is still read.
     pub(super) fn close_reader(work: &mut Work) {
         if !work.receives_body() {
             work.reader.close();
         }
     }
 
-    /// The consumer has room for what waits, or the peer will send no more.
+    /// Goes on because the consumer has room for the bytes that wait, or because the peer will send no more.
     pub(super) fn handle_incoming(
         &mut self,
         work: &mut Work,

@@ -11,17 +11,17 @@ use crate::other_protocol::OtherProtocol;
 use crate::page;
 
 impl Http1 {
-    /// Refuses what cannot be understood; in its turn, if others are being answered.
+    /// Refuses a malformed request. If other requests are being answered, the refusal waits for its turn.
     #[cold]
     pub(super) fn refuse(&mut self, work: &mut Work, cx: &mut Context, reject: Reject) {
-        // It takes the place of the answer to the request that has the faulty body.
+        // The refusal replaces the answer to the request with the faulty body.
         let is_of_body = work.body_is_outstanding();
         let request = is_of_body.then(|| work.exchanges.pop_back()).flatten();
         self.refuse_request(work, cx, reject, request.and_then(Exchange::into_request));
     }
 
-    /// Refuses the first bytes of a connection, if they are of another protocol that has a refusal of its own. Returns
-    /// whether they are.
+    /// Refuses the first bytes of a connection if they are of another protocol that has a refusal of its own. Returns
+    /// true if they are.
     #[cold]
     pub(super) fn refuse_protocol(
         &mut self,
@@ -38,7 +38,7 @@ impl Http1 {
         true
     }
 
-    /// The same for the last request, which is none of those that wait, unless its head cannot be understood.
+    /// Refuses the last request, which is none of those that wait unless its head is malformed.
     #[cold]
     pub(super) fn refuse_request(
         &mut self,

@@ -74,7 +74,7 @@ impl Work {
         };
         self.ends_with_connection = framing == BodyFraming::Close && !is_tunnel;
         last |= framing == BodyFraming::Close;
-        // Not later than the date of the message (RFC 9110 §8.8.2.1).
+        // `Last-Modified` is not later than the date of the message (RFC 9110 §8.8.2.1).
         fields.last_modified = fields.last_modified.map(|time| time.min(cx.unix));
         let wire = Wire {
             connection: match (last, is_http10) {
@@ -98,7 +98,8 @@ impl Work {
         last
     }
 
-    /// Begins the entry of a request, if it is recorded. The position of its body is set later.
+    /// Begins the log entry of a request, if the request is recorded. The position of its body is
+    /// set later.
     #[inline]
     fn begin_record(
         &self,
@@ -108,7 +109,7 @@ impl Work {
         terms: &Terms,
     ) -> Option<Box<Record>> {
         let recording = Rc::clone(terms.recording.as_ref()?);
-        // What could not be understood has no head, and is answered at once.
+        // A malformed request has no head, and is answered at once.
         let at = if head.is_some() { self.asked.at } else { cx.now };
         let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
@@ -117,7 +118,7 @@ impl Work {
         Some(record)
     }
 
-    /// Adds `Server-Timing` (W3C): what is known now, in milliseconds.
+    /// Adds `Server-Timing` (W3C) with the times that are known now, in milliseconds.
     #[cold]
     fn add_timing(&self, cx: &Context, response: &mut Response<'_>) {
         let terms = &response.terms;
@@ -128,8 +129,8 @@ impl Work {
         response.made().head.extra.push(b"Server-Timing", value.as_bytes());
     }
 
-    /// Decides with the status of a response whether the tunnel begins that its request may have asked
-    /// for.
+    /// Begins a tunnel or not, by the status of the response to a request that may have asked for
+    /// one.
     fn switch(&mut self, status: Status) -> bool {
         let Some(incoming) = &mut self.incoming else { return false };
         if incoming.form != Form::Offered || !self.exchanges.is_empty() {
@@ -143,7 +144,7 @@ impl Work {
         false
     }
 
-    /// Puts parts of a body into the stream, up to the first that has to be made.
+    /// Puts the parts of a body into the stream, up to the first part that has to be made.
     #[inline]
     fn push_parts(&mut self, mut body: Sending) {
         while let Some(part) = body.parts.next() {
@@ -211,7 +212,7 @@ impl Work {
         produced
     }
 
-    /// A response ends where the stream ends now.
+    /// Ends a response at the current end of the stream.
     #[inline]
     fn end_response(&mut self, mut record: Option<Box<Record>>, body_at: u64) {
         let at = self.stream.promised();

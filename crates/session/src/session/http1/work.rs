@@ -18,30 +18,29 @@ use crate::handler::BODY_BYTES_END;
 use crate::record::Record;
 use crate::session::Outgoing;
 
-/// Requests of one connection that are answered side by side; more are not read until some have
-/// left.
+/// Requests of one connection that are answered side by side. At this limit no more are read until responses have left.
 pub(super) const REQUESTS_MAX: usize = 64;
-/// Requests of one connection that are begun in one turn; those behind them wait for the next. Each part of a body behind
-/// the first counts as a request: it takes about as much time.
+/// Requests of one connection that are begun in one worker turn; later requests wait for the next turn. Each part of a
+/// body after the first counts as a request, because it takes about as much time.
 pub(super) const TURN_REQUESTS_MAX: u32 = 64;
-/// Bytes of one connection that are sent in one turn before it begins another request.
+/// Bytes of one connection that are sent in one worker turn before it begins another request.
 pub(super) const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Promised bytes that have not been sent; at it no further response begins. Sums of positions and
-/// sizes (`SIZE_MAX` in `content`, `BODY_BYTES_END` of what gateways answer) stay far below 2⁶⁴.
+/// Promised bytes that have not been sent. At this limit no further response begins. Sums of positions and sizes
+/// (`SIZE_MAX` in `content`, `BODY_BYTES_END` of gateways' responses) stay far below 2⁶⁴.
 pub(super) const PROMISED_BYTES_MAX: u64 = BODY_BYTES_END;
-/// Bytes of a producer that wait to be sent; more are made when they have left.
+/// Bytes of a producer that wait to be sent. At this limit the producer makes more only when bytes have left.
 pub(super) const PRODUCED_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes of a producer that are made in one turn.
+/// Bytes that a producer makes in one worker turn.
 pub(super) const PRODUCED_TURN_BYTES_MAX: u64 = 256 * 1024;
 
 /// Requests and responses of one connection.
 #[derive(Debug, Default)]
 pub struct Work {
-    /// The reader of requests: between them it knows nothing.
+    /// The reader of requests; between two requests it holds no state.
     pub(super) reader: server::Connection,
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
-    /// The address of the client, `Some(None)` on a Unix socket; `None` if it was not asked for.
+    /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     pub(super) client: Option<Option<IpAddr>>,
     pub(super) stream: Stream,
     /// Requests whose responses have not begun, in order.
@@ -50,35 +49,35 @@ pub struct Work {
     pub(super) asked: Asked,
     /// The producer at the end of the stream, if it has not ended.
     pub(super) producing: Option<Producing>,
-    /// What a consumer takes of what the peer sends: it belongs to the last request that was read.
+    /// The consumer of bytes that the peer sends; it belongs to the last request that was read.
     pub(super) incoming: Option<Incoming>,
-    /// Bytes of a body that were dropped because its response had ended before.
+    /// Bytes of a body that were dropped because the response to its request had ended before.
     pub(super) dropped: u64,
-    /// Where responses end in the stream.
+    /// The positions in the stream at which responses end.
     pub(super) ends: Ends,
-    /// True if only the end of the connection tells the end of the last response (RFC 9112 §6.3, item 8).
+    /// True if only the end of the connection marks the end of the last response (RFC 9112 §6.3, item 8).
     pub(super) ends_with_connection: bool,
     /// The requests that were begun last.
     pub(super) begun: Begun,
     /// Bytes of the stream that had been sent when a peer that has ended its side was last judged.
     judged_at: u64,
-    /// Bytes that the peer had acknowledged when it became its turn to take some, or was last judged.
+    /// Bytes that the peer had acknowledged when the wait for it began, or when it was last judged.
     pub(super) acknowledged: i64,
     /// The beginning of the peer's time to take bytes, kept while the connection waits for a source.
     pub(super) peer_since: Option<Time>,
-    /// The turn of the worker in which a producer last made bytes, and how many.
+    /// The worker turn in which a producer last made bytes, and the number of these bytes.
     pub(super) produced: (u64, u64),
-    /// Since when the response that is being sent waits for a disk, if it is recorded.
+    /// The time since which the response that is being sent waits for a disk; only if the response is recorded.
     pub(super) waits_since: Option<Time>,
 }
 
-/// The requests of one turn of the worker.
+/// The requests that were begun in one worker turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Begun {
     turn: u64,
-    /// Requests, and parts of their bodies behind the first; the maximum if there are more.
+    /// The number of requests, and of parts of their bodies after the first; no more than the maximum.
     count: u32,
-    /// Bytes of the stream that had been sent before.
+    /// Bytes of the stream that had been sent before that turn.
     sent: u64,
 }
 
@@ -94,8 +93,8 @@ impl Outgoing for Work {
         if let Some(since) = self.waits_since.take() {
             self.note_wait(ring.woke_at().since(since));
         }
-        // What there is of its bytes leaves with the head. If something in front of it still has to be read,
-        // it must not fail: that would cut off what is in front, too.
+        // The producer's bytes that exist leave with the head. If bytes in front of it still have to be read, the
+        // producer must not fail yet: that would cut off the bytes in front, too.
         if self.producing.as_mut().is_some_and(|producing| core::mem::take(&mut producing.is_new))
             && self.stream.queue().unsent_ready() == self.unsent()
         {
@@ -164,8 +163,8 @@ impl Outgoing for Work {
 }
 
 impl Work {
-    /// Tells whether no request is being answered and nothing is read or taken. A body that no response waits for may
-    /// still be coming.
+    /// Returns true if no request is being answered and nothing is read or taken. A body for which no response waits
+    /// may still be coming.
     pub(super) fn has_answered_all(&self) -> bool {
         self.stream.is_drained()
             && self.exchanges.is_empty()
@@ -224,12 +223,12 @@ impl Work {
         }
     }
 
-    /// Whether the response to the request that was just read may begin now.
+    /// Returns true if the response to the request that was just read may begin now.
     pub(super) fn is_next(&self) -> bool {
         !self.asked.skips_body_first && self.exchanges.is_empty() && self.producing.is_none()
     }
 
-    /// Whether no more requests are to be read for now.
+    /// Returns true if no more requests are to be read for now.
     pub(super) fn is_full(&self, budget: &Budget) -> bool {
         // A body is skipped without memory, and no other request begins before its end.
         if self.is_idle() || self.body_is_outstanding() {
@@ -240,13 +239,13 @@ impl Work {
             || !budget.allows(self.weight())
     }
 
-    /// Returns whether the next request may be read now. The server answers requests side by side only if all of them are
-    /// safe (RFC 9112 §9.3.2). It reads a request that is not safe when no other waits, and reads on when the response
-    /// has been sent.
+    /// Returns true if the next request may be read now. The server answers requests side by side only if all of them
+    /// are safe (RFC 9112 §9.3.2). A request that is not safe is read when no other request waits. The next one is read
+    /// when the response to it has been sent.
     #[inline]
     pub(super) fn may_read(&self, input: &[u8]) -> bool {
         match self.exchanges.back() {
-            // The rest of its body comes.
+            // These bytes are the rest of this request's body.
             Some(Exchange::Asked { head, .. }) if self.reader.is_idle() => {
                 is_safe(head.as_head().method) && !begins_unsafe(input)
             }
@@ -254,7 +253,7 @@ impl Work {
         }
     }
 
-    /// Drops the requests behind the one that is being answered. What a consumer takes belongs to the last of them.
+    /// Drops the requests behind the one that is being answered. The consumer, if any, belongs to the last of them.
     pub(super) fn drop_behind(&mut self) {
         if !self.exchanges.is_empty() {
             self.exchanges.clear();
@@ -262,7 +261,7 @@ impl Work {
         }
     }
 
-    /// Whether another response may be put into the stream.
+    /// Returns true if another response may be put into the stream.
     pub(super) fn may_respond(&self, budget: &Budget) -> bool {
         self.unsent() < PROMISED_BYTES_MAX && budget.allows(self.stream.weight())
     }
@@ -272,30 +271,29 @@ impl Work {
         self.stream.promised() - self.stream.sent()
     }
 
-    /// Whether the response to the first request that waits can begin.
+    /// Returns true if the response to the first request that waits can begin.
     pub(super) fn has_turn(&self) -> bool {
         self.exchanges.front().is_some_and(Exchange::is_ready)
     }
 
-    /// Whether the connection has had its share of this turn of the worker, and begins no further
-    /// request in it.
+    /// Returns true if the connection had its quantum in this worker turn, and begins no further request in it.
     pub(super) const fn had_its_turn(&self, turn: u64) -> bool {
         self.begun.turn == turn && self.has_begun_all()
     }
 
-    /// Whether it had its share of the turn in which it last began requests.
+    /// Returns true if the connection used its quantum up in the turn in which it last began requests.
     pub(super) const fn has_begun_all(&self) -> bool {
         let sent = self.stream.sent() - self.begun.sent;
         self.begun.count == TURN_REQUESTS_MAX || sent >= TURN_BYTES_MAX
     }
 
-    /// A request begins in this turn of the worker.
+    /// Counts a request that begins in this worker turn.
     pub(super) const fn begins(&mut self, turn: u64) {
         self.enter(turn);
         self.begun.count += 1;
     }
 
-    /// A body begins in this turn of the worker that has so many parts behind its first.
+    /// Counts a body that begins in this worker turn and has `further` parts after its first.
     pub(super) fn begins_parts(&mut self, turn: u64, further: usize) {
         self.enter(turn);
         let count = u32::try_from(further).unwrap_or(u32::MAX);
@@ -308,13 +306,13 @@ impl Work {
         }
     }
 
-    /// Whether as many bytes have been made in this turn of the worker as may be.
+    /// Returns true if the producer has made as many bytes in this worker turn as it may.
     pub(super) const fn made_its_turn(&self, turn: u64) -> bool {
         let (last, bytes) = self.produced;
         last == turn && bytes >= PRODUCED_TURN_BYTES_MAX
     }
 
-    /// Whether the last request that was read has a body that its response waits for.
+    /// Returns true if the last request that was read has a body for whose end its response waits.
     pub(super) fn body_is_outstanding(&self) -> bool {
         let receives_body = self.receives_body();
         matches!(
@@ -323,28 +321,27 @@ impl Work {
         )
     }
 
-    /// Whether a consumer takes the body of the last request that was read.
+    /// Returns true if a consumer takes the body of the last request that was read.
     pub(super) fn receives_body(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| incoming.form == Form::Body)
     }
 
-    /// Whether it is the peer's turn to send bytes for a consumer, which has to be soon.
+    /// Returns true if the peer has to send bytes for a consumer soon.
     pub(super) fn expects_bytes(&self) -> bool {
         let Some(incoming) = &self.incoming else { return false };
         matches!(incoming.form, Form::Body | Form::HalfClosed)
             && incoming.has_room()
-            // A client may wait for an invitation until the responses before have been made.
+            // A client may wait for an invitation until the earlier responses have been made.
             && (self.exchanges.is_empty() || (self.exchanges.len() == 1 && self.producing.is_none()))
     }
 
-    /// Whether anything has been sent since this was last asked.
+    /// Returns true if bytes were sent since the last call.
     pub(super) fn has_sent_more(&mut self) -> bool {
         let sent = self.stream.sent();
         core::mem::replace(&mut self.judged_at, sent) < sent
     }
 
-    /// Whether so many bytes of a body have come since then as must, for a consumer; they are counted
-    /// anew from now on.
+    /// Returns true if enough bytes of a body have come for a consumer since `since`. Then counting begins anew.
     pub(super) fn is_received_fast_enough(&mut self, cx: &Context, since: Time) -> bool {
         let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.form == Form::Body)
         else {
@@ -353,7 +350,7 @@ impl Work {
         core::mem::take(&mut incoming.received) >= cx.least_bytes_since(since)
     }
 
-    /// The body of the last request that was read has been skipped.
+    /// Takes note that the body of the last request that was read has been skipped.
     pub(super) fn body_skipped(&mut self) {
         self.dropped = 0;
         if let Some(asked) = self.exchanges.back_asked() {
@@ -361,8 +358,8 @@ impl Work {
         }
     }
 
-    /// Invites the body that a consumer takes, if the client waits for that and the response has not been found without
-    /// it.
+    /// Invites the body that a consumer takes, if the client waits for an invitation and the answer was not found
+    /// without the body.
     pub(super) fn invite_body(&mut self) {
         if self.receives_body()
             && self.exchanges.len() == 1
@@ -374,8 +371,8 @@ impl Work {
         }
     }
 
-    /// Invites the body of the request whose response begins, if a consumer takes it: it may be needed for the rest of
-    /// the response.
+    /// Invites the body of the request whose response begins, if a consumer takes it. The rest of the response may need
+    /// the body.
     #[cold]
     pub(super) fn invite(&mut self) {
         if self.receives_body() {
@@ -385,13 +382,13 @@ impl Work {
     }
 }
 
-/// Whether a method changes nothing (RFC 9110 §9.2.1).
+/// Returns true for methods that change nothing (RFC 9110 §9.2.1).
 const fn is_safe(method: Method<'_>) -> bool {
     matches!(method, Method::Get | Method::Head | Method::Options | Method::Trace)
 }
 
-/// Whether a request with a method begins here that may not be safe, as far as it has come. What is no request is refused
-/// at once.
+/// Returns true if the bytes that have come begin a request whose method may not be safe. Bytes that are no request are
+/// refused at once.
 fn begins_unsafe(input: &[u8]) -> bool {
     // Empty lines in front are skipped (RFC 9112 §2.2).
     let input = input.trim_ascii_start();
