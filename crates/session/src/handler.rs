@@ -1,18 +1,18 @@
 //! Answers to requests: values that know no connection and no wire.
 //!
 //! A handler finds an answer, now or later, and makes a response of it: a status, fields, and a body of bytes, ranges
-//! of files and producers. A search is dropped when its request no longer waits. A large answer is found again when
-//! its turn comes, unless it says that it is unique.
+//! of files and producers. A search is dropped when its request no longer waits. If a large answer was not kept, the
+//! handler finds it again when its turn comes, unless the answer is unique.
 //!
-//! A producer makes bytes while they are sent, and is polled when what it made before has left. A consumer takes what
-//! a client sends: the session asks for its room and decodes no more than that. A response may begin while the body
-//! comes. If it ends before the body does, the consumer is dropped, and up to 1 MiB of the rest is skipped; else the
-//! connection is closed. A 101 makes the connection a tunnel. Dropping a search, a producer or a consumer is the only
-//! way to abort.
+//! A producer makes bytes while they are sent, and is polled when its earlier bytes have left. A consumer takes bytes
+//! that a client sends: the session asks for its room and decodes no more than that. A response may begin while the
+//! body comes. If the response ends first, the consumer is dropped. Then up to 1 MiB of the rest of the body is
+//! skipped, and a longer rest closes the connection. A response with status 101 makes the connection a tunnel. The only
+//! way to abort a search, a producer or a consumer is to drop it.
 //!
 //! Searches, producers and consumers have no ring. The handler does the rest of their work before the worker waits.
-//! Most responses are a whole file. HTTP/1.1 has these finished, head and body in one buffer, whose date is changed
-//! once a second.
+//! Most responses are a whole file. For HTTP/1.1 these are prepared, with head and body in one buffer, whose date is
+//! changed once a second.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -33,14 +33,15 @@ use crate::shell::Shell;
 
 /// The part of a worker that answers requests.
 pub trait Handler {
-    /// The part of an answer that is kept until its response can begin. Small: the response is made of it.
+    /// The part of an answer that is kept until its response can begin. It is small, because the response is made of
+    /// it.
     type Answer: fmt::Debug;
 
     /// The consumer of the body of a request, or of the bytes of a tunnel, if there is one.
     ///
-    /// Called before [`find`](Self::find) for a request that has a body or asks for an upgrade. A body
-    /// that nothing takes is skipped. An upgrade is agreed to by a response with status 101: its body
-    /// goes out unframed, and all that the client sends behind its request is for the consumer.
+    /// The session calls it before [`find`](Self::find), for a request that has a body or asks for an upgrade. A body
+    /// that nothing takes is skipped. A response with status 101 agrees to an upgrade: its body is sent unframed, and
+    /// the consumer gets all bytes that the client sends behind its request.
     fn consumer(
         &mut self,
         _shell: &mut Shell,
@@ -49,14 +50,14 @@ pub trait Handler {
         None
     }
 
-    /// Finds the answer to a request. Called again when the turn of the response has come, if an answer
+    /// Finds the answer to a request. The session calls it again when the turn of the response has come, if an answer
     /// was found before and not kept: see [`AnswerSize::unique`].
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Self::Answer>;
 
     /// The memory and descriptors that an answer keeps.
     fn size(&self, answer: &Self::Answer) -> AnswerSize;
 
-    /// The response that an answer comes to.
+    /// The response to a request with this answer.
     fn response<'a>(
         &mut self,
         cx: &mut Context,
@@ -65,32 +66,33 @@ pub trait Handler {
     ) -> Response<'a>;
 
     /// The answer in place of one whose file cannot be read now, because the disk does not answer; `None` if there is
-    /// no other than this one. If the other one has a file that cannot be read either, it is asked again, for that one.
+    /// no other answer. If the file of the other answer cannot be read either, the worker calls it again with that
+    /// answer.
     fn unavailable(&mut self, _shell: &mut Shell, _answer: &Self::Answer) -> Option<Self::Answer> {
         None
     }
 
-    /// Does what its producers, consumers and searches have left to do: they have no ring. Called after
-    /// connections have acted and before the worker waits.
+    /// Does the rest of the work of producers, consumers and searches, which have no ring. The worker calls it after
+    /// connections have acted and before it waits.
     fn act(&mut self, _shell: &mut Shell) {}
 
-    /// Returns whether there may be something to do for [`act`](Self::act), or something new for a connection. A worker
-    /// asks in each turn, so the answer should be cheap.
+    /// Returns true if [`act`](Self::act) may have work, or a connection may get something new. A worker asks in each
+    /// turn, so this should be cheap.
     fn may_have_news(&self) -> bool {
         true
     }
 
-    /// Returns whether [`act`](Self::act) has more to do in another turn of the worker, which does not wait then: it
-    /// gives others their turns first.
+    /// Returns true if [`act`](Self::act) has more work for the next worker turn. The worker then does not wait, but
+    /// first gives connections their turns.
     fn has_turn(&self) -> bool {
         false
     }
 
-    /// Takes a completion of an operation of the handler's own.
+    /// Takes a completion of one of the handler's own operations.
     fn handle(&mut self, shell: &mut Shell, completion: Completion);
 
-    /// The next interim response to a request whose answer is still to be found. Those of a request come before
-    /// its answer.
+    /// The next interim response to a request whose answer was not found yet. The interim responses of a request come
+    /// before its answer.
     fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
         None
     }
@@ -98,19 +100,18 @@ pub trait Handler {
     /// The next answer that was found since [`Found::Later`].
     fn next_answer(&mut self) -> Option<(Ticket, Self::Answer)>;
 
-    /// The next request whose [`Producer`] has more to give since it was waiting, or whose
-    /// [`Consumer`] has room again.
+    /// The next request whose [`Producer`] has more bytes after a wait, or whose [`Consumer`] has room again.
     fn next_woken(&mut self) -> Option<Ticket> {
         None
     }
 
-    /// Returns whether nothing of the handler's own is under way that a shutdown should wait for. What
-    /// connections wait for need not count.
+    /// Returns true if the handler has nothing of its own under way for which a shutdown should wait. Requests of open
+    /// connections need not count.
     fn is_idle(&self) -> bool {
         true
     }
 
-    /// Ends what is under way: the server ends.
+    /// Ends everything under way, because the server ends.
     fn end(&mut self) {}
 }
 
@@ -129,48 +130,48 @@ pub struct Ticket {
 pub struct Request<'a> {
     /// Its head.
     pub head: &'a Head<'a>,
-    /// Its name, where its answer or more of its body comes later.
+    /// The name of the request, by which its answer or more of its body comes later.
     pub ticket: Ticket,
     /// The origin of its connection.
     pub origin: &'a Origin,
-    /// True if its answer was found before, and not kept.
+    /// True if its answer was found before and not kept.
     pub is_again: bool,
 }
 
 /// The memory and the descriptors that an answer keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerSize {
-    /// Bytes of memory that it shares with others.
+    /// Bytes of memory that the answer shares with others.
     pub shared: u64,
-    /// Whether it keeps files open.
+    /// True if the answer keeps files open.
     pub holds_files: bool,
-    /// Whether it cannot be found again, such as the response of an upstream. It is kept until the turn
-    /// of its response has come, whatever it holds; its handler bounds how many there are.
+    /// True if the answer cannot be found again, such as the response of an upstream. It is kept until the turn of its
+    /// response, however large it is; its handler limits the number of such answers.
     pub unique: bool,
 }
 
-/// Where a request stands.
+/// The result of a search for an answer.
 #[derive(Debug)]
 pub enum Found<A> {
-    /// The answer is found.
+    /// The answer.
     Now(A),
-    /// The handler will deliver it. The search is dropped when the request waits for it no longer: it
-    /// has been delivered, or its client has gone.
+    /// The handler will deliver the answer. The search is dropped when the request no longer waits for it: the answer
+    /// was delivered, or the client has gone.
     Later(Option<Rc<dyn Search>>),
 }
 
-/// A search for an answer that keeps something, or has to be given up when nothing waits for it.
+/// A search for an answer that keeps memory, or that must be given up when nothing waits for it.
 pub trait Search: fmt::Debug {
-    /// Memory that it keeps for the client, and that the answer may take before its turn.
+    /// Memory that the search keeps for the client, and memory that the answer may take before its turn.
     fn weight(&self) -> Weight;
 
-    /// Returns whether a client that has ended its side of the connection waits for it no longer.
+    /// Returns true if the search ends when its client has ended its side of the connection.
     fn ends_with_client(&self) -> bool {
         false
     }
 }
 
-/// An interim response (RFC 9110 §15.2). The final one follows.
+/// An interim response (RFC 9110 §15.2). The final response follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interim {
     /// The status: 1xx, and not 101.
@@ -183,7 +184,7 @@ pub struct Interim {
 #[derive(Debug)]
 pub struct Response<'a> {
     form: Form<'a>,
-    /// The terms on which it is sent.
+    /// The terms on which the response is sent.
     pub terms: Terms,
 }
 
@@ -198,14 +199,14 @@ pub struct Terms {
     pub is_from_disk: bool,
     /// True if the response tells in `Server-Timing` how long that took.
     pub server_timing: bool,
-    /// True if the connection is closed behind it.
+    /// True if the connection is closed behind the response.
     pub is_last: bool,
-    /// Bytes per second at which it is sent at most.
+    /// The maximum rate of the response in bytes per second.
     pub rate: Option<NonZeroU64>,
 }
 
 impl Terms {
-    /// The terms of a response about which nothing is said.
+    /// The terms of a response for which nothing else is set.
     pub const DEFAULT: Self = Self {
         recording: None,
         client: None,
@@ -216,8 +217,8 @@ impl Terms {
     };
 }
 
-/// How a response is kept. Most are whole files, whose fields and body are described only if the
-/// session has no use for their [`Finished`] form.
+/// The form in which a response is kept. Most responses are whole files. Their fields and body are described only if
+/// the session cannot use their [`Finished`] form.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "it is looked at where it was made, and not moved")]
 enum Form<'a> {
@@ -255,8 +256,8 @@ impl<'a> Response<'a> {
         Self { form: Form::Whole(whole), terms: Terms::DEFAULT }
     }
 
-    /// The same response as HTTP/1.1 sends it to a client whose connection stays open, if it was
-    /// prepared: a cache beside the value.
+    /// The same response, prepared for HTTP/1.1 and a client whose connection stays open. It is a cache beside the
+    /// value, and may be missing.
     #[must_use]
     pub const fn finished(&self) -> Option<&'a Finished> {
         match &self.form {
@@ -350,7 +351,7 @@ impl Part {
     }
 }
 
-/// A body: a row of parts.
+/// A body: parts in order.
 #[derive(Debug, Default)]
 pub struct Body {
     first: Option<Part>,
@@ -372,7 +373,7 @@ impl Body {
     /// A body without bytes.
     pub const EMPTY: Self = Self { first: None, rest: Vec::new() };
 
-    /// Whether there are no parts.
+    /// Returns true if there are no parts.
     pub const fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -417,44 +418,43 @@ impl IntoIterator for Body {
 
 /// Bytes that are made while they are sent: a listing, an upstream's response.
 pub trait Producer: fmt::Debug {
-    /// Puts bytes into `sink`: about `room` of them, if there are so many now.
+    /// Puts bytes into `sink`: about `room` bytes, if there are as many now.
     fn poll(&mut self, room: u64, sink: &mut dyn BodySink) -> Produced;
 
-    /// The fields of the trailer section (RFC 9110 §6.5), once the bytes have [ended](Produced::Ended). They are
-    /// sent where the framing has a place for them.
+    /// The fields of the trailer section (RFC 9110 §6.5), once the bytes have [ended](Produced::Ended). They are sent
+    /// if the framing has a place for them.
     fn trailers(&mut self) -> FieldSection<'static> {
         FieldSection::EMPTY
     }
 
-    /// Bytes of memory that the producer keeps alive, shared with others.
+    /// Bytes of memory, shared with others, that the producer keeps alive.
     fn weight(&self) -> u64;
 }
 
-/// The destination of what a client sends, while it comes: the body of a request, or one direction of
-/// a tunnel.
+/// The destination of bytes that a client sends, while they come: the body of a request, or one direction of a tunnel.
 ///
-/// It is dropped without [`end`](Self::end) if the rest will not come, or is not wanted any more because
-/// the response has ended before. If the response has begun and has not ended, its client has broken the request off: the
+/// A consumer is dropped without [`end`](Self::end) if the rest will not come, or is not wanted because the response
+/// has ended before. If the response has begun and has not ended, its client has broken the request off. Then the
 /// handler should let the response fail, unless it can be completed at no further cost.
 pub trait Consumer: fmt::Debug {
-    /// Bytes of content that a body may have; a longer one is refused with 413.
+    /// The most bytes of content that a body may have; a longer body is refused with 413.
     fn bytes_max(&self) -> u64;
 
-    /// Bytes that can be taken now. A body waits while it is less than [`CONSUMER_ROOM_MIN`]; the
-    /// handler says when there is more ([`Handler::next_woken`]).
+    /// The number of bytes that the consumer can take now. A body waits while it is less than [`CONSUMER_ROOM_MIN`].
+    /// The handler says when there is more room ([`Handler::next_woken`]).
     fn room(&self) -> u64;
 
-    /// Takes the next bytes, at most as many as there is room for.
+    /// Takes the next bytes, at most as many as the room.
     fn push(&mut self, bytes: &[u8]);
 
-    /// A field of the trailer section, behind all bytes: name and value.
+    /// Takes a field of the trailer section, after all bytes: name and value.
     fn trailer(&mut self, _name: &[u8], _value: &[u8]) {}
 
-    /// That was all.
+    /// Takes the end of the body.
     fn end(&mut self);
 
-    /// The body has more than [`bytes_max`](Self::bytes_max), and the rest will not come. Returns whether the handler
-    /// answers the request for that reason, unless it has answered it already; if not, the session does.
+    /// Takes note that the body has more than [`bytes_max`](Self::bytes_max), and that the rest will not come. Returns
+    /// true if the handler answers the request for that reason, or has answered it already; otherwise the session does.
     fn handle_excess(&mut self) -> bool {
         false
     }
@@ -463,36 +463,34 @@ pub trait Consumer: fmt::Debug {
     fn weight(&self) -> u64;
 }
 
-/// Bodies of responses have fewer bytes. What announces as many is at fault: a session cannot add them to those that it
-/// has promised already.
+/// The body of a response has fewer bytes. A larger announced length is a fault of its source, because a session could
+/// not add it to the bytes that it has promised already.
 pub const BODY_BYTES_END: u64 = 1 << 62;
 
-/// The least room that a [`Consumer`] needs to be given more of a body: the longest line of framing
-/// fits into it.
+/// The least room with which a [`Consumer`] is given more of a body: the longest line of framing fits into it.
 pub const CONSUMER_ROOM_MIN: u64 = 4 * 1024;
 
-/// The answer of a producer to the question of what follows.
+/// The state of a producer after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produced {
-    /// More bytes can be had at once.
+    /// More bytes are ready at once.
     More,
-    /// More will come: the handler says when ([`Handler::next_woken`]).
+    /// More bytes will come: the handler says when ([`Handler::next_woken`]).
     Waiting,
-    /// That was all.
+    /// All bytes were made.
     Ended,
-    /// The rest will never come. The connection is closed: the client must see that bytes are
-    /// missing.
+    /// The rest will never come. The connection is closed, so that the client sees that bytes are missing.
     Failed,
 }
 
-/// Where a producer puts bytes. The session frames them.
+/// The destination of a producer's bytes. The session frames them.
 pub trait BodySink {
-    /// The pieces that it takes.
+    /// The pieces that the sink takes.
     fn takes(&self) -> Takes;
 
-    /// The next bytes of the body.
+    /// Adds the next bytes of the body.
     fn push(&mut self, piece: Piece);
 
-    /// A range of a file as the next bytes of the body, with its policy.
+    /// Adds a range of a file as the next bytes of the body, with its policy.
     fn push_file(&mut self, file: &Rc<File>, range: Range<u64>, policy: Policy);
 }

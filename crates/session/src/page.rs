@@ -6,7 +6,7 @@ use sendfile::Piece;
 use crate::handler::{Body, Part, Response};
 
 const HTML: &[u8] = b"text/html; charset=utf-8";
-/// Seconds after which a client may try again what cannot be served at the moment.
+/// Seconds after which a client may try again, if a resource cannot be served at the moment.
 const RETRY_AFTER: &[u8] = b"10";
 /// The methods that are allowed for files.
 pub const ALLOW: &[u8] = b"GET, HEAD, OPTIONS";
@@ -61,7 +61,7 @@ fn page<'a>(sentence: &str, nosniff: bool, bare: ResponseHead<'a>) -> Response<'
     Response::new(head, Body::from(Part::Piece(Piece::Bytes(body))))
 }
 
-/// The meaning of a status, for the user of a browser.
+/// An explanation of a status for the user of a browser.
 const fn explanation(status: Status) -> &'static str {
     match status {
         Status::MovedPermanently | Status::PermanentRedirect => "The address ends in a slash.",

@@ -11,16 +11,16 @@ use sendfile::Weight;
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
 use crate::shell::Shell;
 
-/// Decides whether requests may pass that the guards of their routes let pass: a check of passwords, an application
-/// that is asked. A body comes meanwhile, as far as there is room for it.
+/// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
+/// application. Meanwhile the body comes, as far as there is room for it.
 ///
-/// It is asked about what clients ask for, and about what pages include. A request that a program or a server hands
-/// over to another route meets only the guard of that route.
+/// An authorizer is asked about requests of clients, and about requests for what pages include. A request that a
+/// program or an upstream hands over to another route meets only the guard of that route.
 pub trait Authorizer: fmt::Debug {
     /// Lets a request pass or refuses it, now or later.
     fn admit(&mut self, shell: &mut Shell, request: &Request<'_>) -> Admission;
 
-    /// The next request about which it was decided since [`Admission::Waiting`].
+    /// The next request about which the authorizer has decided since [`Admission::Waiting`].
     fn next_admitted(&mut self) -> Option<(Ticket, Result<(), Status>)>;
 }
 
@@ -29,41 +29,40 @@ pub trait Authorizer: fmt::Debug {
 pub enum Admission {
     /// The request may pass, or is refused with this status.
     Now(Result<(), Status>),
-    /// [`Authorizer::next_admitted`] will tell.
+    /// [`Authorizer::next_admitted`] will have the decision.
     Waiting,
 }
 
 /// Wraps the answers of routes: a cache, a compressor.
 pub trait Wrapper: fmt::Debug {
-    /// Recalls the answer to a request that was let pass, before its route is asked for one.
+    /// Recalls the answer to a request that was let pass, before the request goes to its route.
     fn recall(&mut self, request: &Request<'_>) -> Found<Option<Rc<dyn Recalled>>>;
 
-    /// The next request for which it was found out since [`Found::Later`] whether an answer is recalled.
+    /// The next request whose recall was decided since [`Found::Later`], with the recalled answer if there is one.
     fn next_recalled(&mut self) -> Option<(Ticket, Option<Rc<dyn Recalled>>)>;
 
     /// Wraps the response of a route: its fields and its body.
     fn wrap(&mut self, head: &Head<'_>, response: &mut Response<'_>);
 
-    /// Goes on with bodies whose clients have left. Returns whether there may be more to do in another turn of the
-    /// worker.
+    /// Continues bodies whose clients have left. Returns true if there may be more to do in another worker turn.
     fn act(&mut self) -> bool;
 }
 
 /// An answer that a wrapper recalls.
 pub trait Recalled: fmt::Debug {
-    /// The memory that it keeps.
+    /// The memory that the answer keeps.
     fn size(&self) -> AnswerSize;
 
-    /// The response that it comes to.
+    /// The response to a request with this answer.
     fn response(&self) -> Response<'_>;
 }
 
-/// The search of a client that waits before it is known for what: for the search of its gateway, once there is one.
+/// The search for a client whose gateway is not chosen yet; it leads to the search of the gateway, once there is one.
 #[derive(Debug, Default)]
 pub(super) struct Deferred(RefCell<Option<Rc<dyn Search>>>);
 
 impl Deferred {
-    /// The client waits for this search.
+    /// Sets the search for which the client waits.
     pub(super) fn set(&self, search: Option<Rc<dyn Search>>) {
         *self.0.borrow_mut() = search;
     }

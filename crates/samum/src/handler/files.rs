@@ -31,8 +31,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Serves the trees of a snapshot from its directories, which are open; at most `descriptors_max` files
-    /// stay open.
+    /// Serves the trees of a snapshot from its open directories; at most `descriptors_max` files stay open.
     ///
     /// # Errors
     ///
@@ -80,7 +79,7 @@ impl Files {
         self.content.find_page(shell, tree, path, ticket)
     }
 
-    /// The resource of a path if it can be had without a wait.
+    /// The resource of a path if it can be found without a wait.
     pub(super) fn find_at_once(
         &mut self,
         shell: &mut Shell,
@@ -90,7 +89,7 @@ impl Files {
         self.content.find_at_once(shell, tree, path)
     }
 
-    /// Takes a completion of an operation of the content.
+    /// Takes a completion of one of the content's operations.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         match completion.token & kind::MASK {
             kind::LOAD => self.content.handle_load(shell, completion),
@@ -107,14 +106,14 @@ impl Files {
         self.content.answers.pop_front()
     }
 
-    /// Serves a tree from another directory from now on, or answers 503 if there is none. Responses
-    /// that have begun are completed from the old one.
+    /// Serves a tree from another directory from now on, or responds with 503 if there is none. Responses that have
+    /// begun are completed from the old directory.
     pub(super) fn replace_root(&mut self, shell: &mut Shell, tree: TreeId, root: Option<Fd>) {
         self.content.replace_root(shell, tree, root);
     }
 
-    /// Makes the trees of the next snapshot, those of which `before` has are kept. `roots` has the open
-    /// directories of the others, by their indices among [`Snapshot::roots`].
+    /// Makes the trees of the next snapshot; trees that `before` has are kept. `roots` has the open directories of the
+    /// other trees, by their indices among [`Snapshot::roots`].
     pub(super) fn successor(
         &mut self,
         before: &Serving,
@@ -133,14 +132,14 @@ impl Files {
         Serving::new(snapshot, trees)
     }
 
-    /// Removes a tree, for which no request will ask any more.
+    /// Removes a tree for which no request will ask any more.
     pub(super) fn remove_tree(&mut self, shell: &mut Shell, tree: TreeId) {
         self.content.remove_tree(shell, tree);
     }
 }
 
-/// Makes the response of an answer. `prefix` is what the route's path has before that of its tree. The
-/// responses about resources obey `rules`, those of the route for fields.
+/// Makes the response of an answer. `prefix` is the part by which the route's path is longer than that of its tree.
+/// Responses about resources obey `rules`, the route's rules for fields.
 #[inline]
 pub(super) fn response<'a>(
     cx: &mut Context,
@@ -175,7 +174,7 @@ pub(super) fn response<'a>(
     }
 }
 
-/// The same response with the fields that the rules for the path of a resource demand.
+/// The same response with the fields that the route's rules demand for the path of a resource.
 #[inline(never)]
 fn obeying<'a>(
     rules: &Rules,
@@ -190,7 +189,7 @@ fn obeying<'a>(
     response
 }
 
-/// Gives a response the contents of a file as its body; status and other fields stay.
+/// Gives a response the contents of a file as its body; its status and other fields stay.
 pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Response<'a>) {
     let coding = encoding::choose(head.lines(Field::AcceptEncoding), files.codings);
     let whole = Whole::new(files, coding, Policy::default());
@@ -253,7 +252,7 @@ fn part<'a>(
             Response::new(head, Body::from(Part::of(variant, range, policy)))
         }
         Plan::Multipart(multipart) => {
-            // The author of a file must not be able to put the boundary into the file.
+            // The boundary is random, so the author of a file cannot put it into the file.
             let token = cx.next_token();
             let wrapping = multipart.wrapping(files.content_type.as_bytes(), token);
             let head = ResponseHead {
@@ -293,7 +292,7 @@ fn part<'a>(
     }
 }
 
-/// The treatment of a file from an offset on. A film is prefetched as far as it will be played soon.
+/// The policy for a file from an offset on. A film is prefetched as far as it will be played soon.
 #[inline]
 fn policy_at(policy: Policy, files: &FileSet, offset: u64) -> Policy {
     match &files.layout {
@@ -302,7 +301,7 @@ fn policy_at(policy: Policy, files: &FileSet, offset: u64) -> Policy {
     }
 }
 
-/// A layout that is not known yet gives the smallest window; one that does not tell the rate gives none.
+/// A layout that is not known yet gives the smallest window; a layout without a rate gives no window.
 #[inline(never)]
 fn paced(policy: Policy, layout: Option<&Option<Layout>>, offset: u64) -> Policy {
     let expected = match layout {
@@ -313,15 +312,15 @@ fn paced(policy: Policy, layout: Option<&Option<Layout>>, offset: u64) -> Policy
     Policy { window, ..policy }
 }
 
-/// The bytes that a player takes in [`Window::PACE`]: from here, or elsewhere if that is more, because
-/// it goes on.
+/// The bytes that a player takes in [`Window::PACE`] from this offset, or the film's highest rate if that is more,
+/// because the player goes on.
 fn expected(layout: &Layout, offset: u64) -> Option<u64> {
     let ms = u64::try_from(Window::PACE.as_millis()).ok()?;
     let mean = layout.bytes_per_second()?.checked_mul(Window::PACE.as_secs());
     Some(layout.window(offset, ms)?.max(mean.unwrap_or(u64::MAX)))
 }
 
-/// Redirects a request to a path of its tree; an empty one is the tree itself.
+/// Redirects a request to a path of its tree; an empty path is the tree itself.
 pub(super) fn redirect<'a>(
     status: Status,
     head: &Head<'_>,
@@ -332,7 +331,7 @@ pub(super) fn redirect<'a>(
     page::explained(ResponseHead { location: Some(location.into()), ..bare(status) })
 }
 
-/// A path below a prefix in a URL, with the query of a target.
+/// The URL of a path below a prefix, with the query of a target.
 pub(super) fn location(target: Target<'_>, prefix: &[u8], to: &[u8]) -> Vec<u8> {
     let mut location = Vec::with_capacity(prefix.len() + to.len() + 8);
     path::encode(prefix, &mut location);
@@ -366,7 +365,7 @@ fn listing<'a>(
     Response::new(head, Body::from(Part::Producer(Box::new(producer))))
 }
 
-/// Returns whether a request has conditions or ranges.
+/// Returns true if a request has conditions or ranges.
 fn asks_more(head: &Head<'_>) -> bool {
     head.has_any(&[
         Field::Range,

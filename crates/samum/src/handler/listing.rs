@@ -35,7 +35,7 @@ struct Pages {
 }
 
 impl ListingProducer {
-    /// Makes the listing of a directory, whose path is that of the resource behind a prefix.
+    /// Makes the listing of a directory. Its path is `prefix` and the path of the resource.
     pub(crate) fn new(
         prefix: &[u8],
         resource: &Rc<Resource>,
@@ -69,7 +69,7 @@ impl Producer for ListingProducer {
 }
 
 impl Pages {
-    /// `path` is the path of the directory with a slash at both ends.
+    /// Begins the listing; `path` is the path of the directory with a slash at both ends.
     fn new(listing: Rc<Entries>, path: &[u8], json: bool) -> Self {
         let title = String::from_utf8_lossy(path).into_owned();
         Self { listing, title, is_root: path == b"/", json, next: 0, begun: false, ended: false }
@@ -157,12 +157,12 @@ fn write_row(entry: &Entry, out: &mut Vec<u8>) {
     );
 }
 
-/// The relative reference from a directory to an entry. It has all bytes of the name, also those
+/// The relative reference from a directory to an entry. It keeps all bytes of the name, also bytes
 /// that are not UTF-8.
 fn href(entry: &Entry) -> String {
-    // The leading "./" keeps a colon in the name from looking like a URL's scheme.
+    // The leading "./" keeps a colon in the name from looking like the end of a URL's scheme.
     let mut href = b"./".to_vec();
-    // Encoded on its own, because `encode` merges slashes with the end of its output.
+    // The name is encoded on its own, because `encode` merges slashes with the end of its output.
     let mut name = Vec::with_capacity(entry.name.len());
     path::encode(&entry.name, &mut name);
     href.extend_from_slice(&name);
@@ -185,11 +185,11 @@ fn write_json(entry: &Entry, first: bool, cut_at: Option<usize>, out: &mut Vec<u
     };
     let modified = date::format(entry.mtime);
     let modified = String::from_utf8_lossy(&modified);
-    // Members of the last entry, because readers skip unknown members, and another entry would be
-    // wrong.
+    // The mark is a member of the last entry, because readers skip unknown members, and a further
+    // entry would be wrong.
     let cut =
         cut_at.map_or(String::new(), |count| format!(",\"truncated\":true,\"shown\":{count}"));
-    // It needs no escaping: it is percent-encoded.
+    // The reference is percent-encoded, so it needs no escaping.
     let href = href(entry);
     out.extend_from_slice(
         format!(

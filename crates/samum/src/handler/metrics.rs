@@ -8,8 +8,8 @@ use super::{Body, BodySink, Part, Produced, Producer, Response};
 use crate::metrics::{CONTENT_TYPE, Exposition, Metrics};
 use crate::serving::Snapshot;
 
-/// The response to a scrape. Its text is made while it is sent, because it has as many series as sites,
-/// methods and statuses were asked for.
+/// The response to a scrape. Its text is made while it is sent, because its length grows with the
+/// sites, methods and statuses that have occurred.
 pub(super) fn response(
     metrics: &Metrics,
     snapshot: &Snapshot,

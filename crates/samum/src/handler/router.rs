@@ -1,4 +1,4 @@
-//! The handler of the server: finds the route of each request, and does what the route says.
+//! The handler of the server: finds the route of each request, and follows the route's action.
 
 mod admit;
 mod advance;
@@ -59,23 +59,23 @@ pub struct Router {
     programs: Programs,
     proxy: Proxy,
     pages: Pages,
-    /// The servings before this one, the oldest first, and their trees that the next one does not have.
-    /// Requests that have begun with one of them may still ask for its files.
+    /// Earlier servings, the oldest first, with the trees that the next serving does not have. Requests that began with
+    /// one of them may still ask for its files.
     before: VecDeque<(Rc<Serving>, Vec<TreeId>)>,
-    /// The requests that wait for something.
+    /// The requests that wait for an event.
     pending: HashMap<Ticket, Pending, RandomState>,
     /// The answers of requests that had to wait.
     answers: VecDeque<(Ticket, Answer)>,
-    /// The request whose body was offered last, in its first state. There is one at most: its session asks for the answer
-    /// next, or never.
+    /// The request whose body was offered last, in its first state. There is at most one: its session asks for the
+    /// answer next, or never.
     offered: Option<(Ticket, State<'static>)>,
     authorizer: Option<Box<dyn Authorizer>>,
     wrapper: Option<Box<dyn Wrapper>>,
-    /// True if there is one of these.
+    /// True if there is an authorizer or a wrapper.
     is_attached: bool,
-    /// True if the wrapper has more to do in another turn of the worker.
+    /// True if the wrapper has more to do in another worker turn.
     wrapper_has_turn: bool,
-    /// Paths that are not in their normal form are normalized here.
+    /// A buffer in which paths are normalized that are not in normal form.
     scratch: Vec<u8>,
     metrics: Arc<Metrics>,
 }
@@ -97,7 +97,7 @@ impl Handler for Router {
         if lacks_slash(&serving, place, &self.scratch).is_some() {
             return None;
         }
-        // A body that is refused takes no place.
+        // A body that is refused takes no memory.
         if let Some(guard) = serving.guard(route) {
             let admitted = admit(shell, request, &serving, guard);
             self.offered = Some((request.ticket, State::Offered(admitted)));
@@ -107,7 +107,7 @@ impl Handler for Router {
         let Some(terms) = terms_of(shell, request, &serving, route) else {
             return self.proxy.consumer(request, Needs::Nothing, bytes_max);
         };
-        // A body that is collected may be no longer than all that are.
+        // A collected body may be no longer than the limit of all collected bodies together.
         let of_all = serving.snapshot.quota().bytes_max().max(terms.memory_max);
         let is_collected = request.head.framing == Framing::Unknown;
         let bytes_max = if is_collected { bytes_max.min(of_all) } else { bytes_max };
@@ -131,10 +131,10 @@ impl Handler for Router {
             Target::Origin { path, .. } => self.find_unusual(shell, request, serving, site, path),
             Target::Asterisk | Target::Authority => {
                 let outcome = match &request.head.method {
-                    // This is about the server, and not about one of its resources (RFC 9110 §9.3.7).
+                    // The request is about the server, and not about one of its resources (RFC 9110 §9.3.7).
                     Method::Options => Outcome::Options(ALLOW),
                     Method::Get | Method::Head => Outcome::Error(Status::BadRequest),
-                    // No other server is reached through this one (RFC 9110 §9.3.6).
+                    // The server is no proxy to other servers for clients (RFC 9110 §9.3.6).
                     method => not_taken(method, ALLOW_NONE),
                 };
                 let place = Place { site, route: None };
@@ -185,7 +185,7 @@ impl Handler for Router {
     fn unavailable(&mut self, shell: &mut Shell, answer: &Answer) -> Option<Answer> {
         let (serving, place) = (Rc::clone(&answer.serving), answer.place);
         Some(match &answer.outcome {
-            // The page of an error cannot be read, so it is the page of the server.
+            // The file of the page cannot be read, so the error gets the server's own page.
             Outcome::Paged(paged) => Answer { serving, place, outcome: paged.error.unpaged() },
             _ => {
                 let outcome = Outcome::Error(Status::ServiceUnavailable);
@@ -196,7 +196,7 @@ impl Handler for Router {
 
     #[inline]
     fn act(&mut self, shell: &mut Shell) {
-        // Before the programs and servers that are to learn of it.
+        // Wrappers act first, because programs and upstreams have to learn what they did.
         if self.is_attached {
             self.act_for_attached(shell);
         }
@@ -255,7 +255,7 @@ impl Handler for Router {
     fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
         loop {
             let (ticket, interim) = self.proxy.next_interim()?;
-            // A page has one head, which is not that of a server.
+            // A page has a head of its own, which is not that of an upstream.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, interim));
             }
@@ -265,7 +265,7 @@ impl Handler for Router {
     fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
         loop {
             let (ticket, answer) = self.answers.pop_front()?;
-            // Other answers are for pages that are not wanted any more.
+            // The answer is for a page that is no longer wanted.
             if includes::page_of(ticket).is_none() {
                 return Some((ticket, answer));
             }
@@ -293,7 +293,7 @@ impl Handler for Router {
 }
 
 impl Router {
-    /// Serves the snapshot of the worker from its directories, which are open, in the order of
+    /// Serves the snapshot of the worker from its open directories, in the order of
     /// [`Snapshot::roots`](crate::serving::Snapshot::roots). At most `descriptors_max` files stay open.
     ///
     /// # Errors
@@ -344,8 +344,8 @@ impl Router {
         (self.wrapper, self.is_attached) = (Some(wrapper), true);
     }
 
-    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept,
-    /// by their indices among [`Snapshot::roots`]. Requests that have begun are answered as before.
+    /// Serves another snapshot from now on. `roots` has the open directories of the trees that are not kept, by their
+    /// indices among [`Snapshot::roots`]. Requests that have begun are answered by the old snapshot.
     pub(crate) fn replace(
         &mut self,
         shell: &mut Shell<Desk>,
@@ -365,7 +365,7 @@ impl Router {
         self.before.push_back((before, gone));
     }
 
-    /// Removes the trees of servings that no request has any more.
+    /// Removes the trees of servings that no request uses any more.
     fn remove_trees(&mut self, shell: &mut Shell) {
         while let Some((serving, _)) = self.before.front()
             && Rc::strong_count(serving) == 1
@@ -377,8 +377,8 @@ impl Router {
         }
     }
 
-    /// Serves a root directory from another one from now on, or answers 503 if there is none. Responses
-    /// that have begun are completed from the old one.
+    /// Serves a root directory from another one from now on, or responds with 503 if there is none. Responses that have
+    /// begun are completed from the old directory.
     pub(crate) fn replace_root(&mut self, shell: &mut Shell, root: usize, directory: Option<&Fd>) {
         let serving = self.servings.now();
         for tree in serving.trees_of(root) {
@@ -386,8 +386,7 @@ impl Router {
         }
     }
 
-    /// Finds the answer to a request for a path that is in its normal form.
-    // Each request comes here, and a call would cost 30 instructions.
+    /// Finds the answer to a request for a path that is in normal form.
     #[inline(always)]
     fn find_path(
         &mut self,
@@ -409,7 +408,7 @@ impl Router {
         if self.is_attached {
             return self.arrive(shell, request, &serving, place, path);
         }
-        // Most requests are for files in memory: these need no state.
+        // Most requests are for files in memory, which need no state.
         if let (Method::Get | Method::Head, Served::Files { tree, has_pages: false }) =
             (&request.head.method, &entry.served)
             && let Some(rest) = path.get(entry.prefix.len()..)
@@ -425,7 +424,7 @@ impl Router {
         self.begin(shell, request, &serving, place, path)
     }
 
-    /// Has what is attached look at a request that the guard of its route has let pass.
+    /// Has the authorizer and the wrapper look at a request that the guard of its route has let pass.
     #[inline(never)]
     fn arrive(
         &mut self,
@@ -469,7 +468,7 @@ impl Router {
         self.perform(shell, request.ticket, (serving, place), next)
     }
 
-    /// Goes on with a request for a file that is not in memory.
+    /// Continues a request for a file that is not in memory.
     #[inline(never)]
     fn take_file(
         &mut self,
@@ -495,7 +494,7 @@ impl Router {
         }
     }
 
-    /// Finds the answer to a request for a path that is not in its normal form.
+    /// Finds the answer to a request for a path that is not in normal form.
     #[inline(never)]
     fn find_unusual(
         &mut self,
@@ -510,7 +509,7 @@ impl Router {
             match place_of(&serving, url_path, &mut name, |name| serving.place(site, name)) {
                 Ok(place) => (place, is_hidden(&serving, place, &name).then_some(Status::NotFound)),
                 Err(error) => {
-                    // Its page is that of the route to which a path with such names would belong.
+                    // The page of the error is that of the route to which the path would belong.
                     let place = match normalize(url_path, &mut name) {
                         Ok(()) => serving.place(site, &name),
                         Err(_) => Place { site, route: None },
