@@ -138,7 +138,7 @@ impl Files {
     }
 }
 
-/// Makes the response of an answer. `prefix` is the part by which the route's path is longer than that of its tree.
+/// Makes the response of an answer. `prefix` goes before a resource's path in its URL.
 /// Responses about resources obey `rules`, the route's rules for fields.
 #[inline]
 pub(super) fn response<'a>(
@@ -312,7 +312,7 @@ fn paced(policy: Policy, layout: Option<&Option<Layout>>, offset: u64) -> Policy
     Policy { window, ..policy }
 }
 
-/// The bytes that a player takes in [`Window::PACE`] from this offset, or the film's highest rate if that is more,
+/// The bytes that a player takes in [`Window::PACE`] from this offset, or at the film's mean rate if that is more,
 /// because the player goes on.
 fn expected(layout: &Layout, offset: u64) -> Option<u64> {
     let ms = u64::try_from(Window::PACE.as_millis()).ok()?;

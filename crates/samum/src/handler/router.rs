@@ -196,7 +196,7 @@ impl Handler for Router {
 
     #[inline]
     fn act(&mut self, shell: &mut Shell) {
-        // Wrappers act first, because programs and upstreams have to learn what they did.
+        // The authorizer and the wrapper come first, because programs and upstreams have to learn of their decisions.
         if self.is_attached {
             self.act_for_attached(shell);
         }
@@ -387,6 +387,7 @@ impl Router {
     }
 
     /// Finds the answer to a request for a path that is in normal form.
+    // Each request comes here, and a call would cost 30 instructions.
     #[inline(always)]
     fn find_path(
         &mut self,

@@ -1,4 +1,4 @@
-//! The conditions of routes, and the client that they are about.
+//! The conditions of routes, and the client to which they apply.
 
 use core::hash::{Hash as _, Hasher as _};
 use core::net::{IpAddr, SocketAddr};
@@ -24,8 +24,8 @@ use crate::serving::Serving;
 use crate::shell::Shell;
 
 impl Router {
-    /// Lets a request pass or refuses it, by the conditions of its route. They are asked once for a request,
-    /// which may have been when its body was offered.
+    /// Lets a request pass or refuses it, by the conditions of its route. The conditions are asked once for a request,
+    /// perhaps already when its body was offered.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,
@@ -41,7 +41,7 @@ impl Router {
     }
 }
 
-/// Asks the conditions of a route whether a request may pass.
+/// Checks by the conditions of a route if a request may pass.
 pub(super) fn admit(
     shell: &mut Shell,
     request: &Request<'_>,
@@ -84,7 +84,7 @@ pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving)
     serving.snapshot.proxies().sender_of(peer, Scheme::Http, request.head)
 }
 
-/// The terms on which the body of a request is collected; `None` if another server takes it while it comes.
+/// The terms on which the body of a request is collected; `None` if an upstream takes the body while it comes.
 pub(super) fn terms_of(
     shell: &Shell,
     request: &Request<'_>,
@@ -109,14 +109,14 @@ pub(super) fn terms_of(
     })
 }
 
-/// A number for the device of a directory, as long as that is not known: the same for each use of its path.
+/// A number that stands for the device of a directory while the device is not known: the same for each use of its path.
 fn name_of_device(dir: &Path) -> u64 {
     let mut hasher = DefaultHasher::new();
     dir.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The facts about a request that programs and scripts are told beside its head.
+/// The facts about a request that programs and scripts get beside its head.
 pub(super) fn circumstances(
     shell: &Shell,
     request: &Request<'_>,
@@ -131,7 +131,7 @@ pub(super) fn circumstances(
         sender,
         client_port: peer.filter(is_client).map(|peer| peer.port()),
         server_name: "localhost",
-        // Port 0 is one that the kernel has chosen.
+        // With port 0 the kernel has chosen the port.
         port: address.and_then(Address::port).filter(|port| *port != 0),
     }
 }

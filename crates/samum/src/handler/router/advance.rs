@@ -57,7 +57,7 @@ pub(super) fn begin<'a>(
         (Served::Scripts { .. } | Served::Proxy(_), Some(Handed { by: By::Program(_), .. })) => {
             Outcome::Error(Status::NotFound)
         }
-        // The client can ask there itself.
+        // The client can ask for that path itself.
         (Served::Programs(_) | Served::Proxy(_), Some(Handed { by: By::Script(_), .. })) => {
             elsewhere(&path, over.as_ref().and_then(|over| over.query.as_deref()))
         }
@@ -94,7 +94,7 @@ pub(super) fn begin<'a>(
     }
 }
 
-/// Takes what has come for a request that waits.
+/// Takes the event for which a request waits, and returns what the request needs next.
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
@@ -138,7 +138,7 @@ pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) ->
     }
 }
 
-/// Goes on behind a step that has found something.
+/// Continues a request whose step has found `outcome`.
 pub(super) fn follow<'a>(
     ground: Ground<'a>,
     step: Step<'a>,
@@ -161,12 +161,12 @@ pub(super) fn follow<'a>(
     }
 }
 
-/// Refuses a request, with a page if there is one.
+/// Refuses a request, with a page if the site has one.
 pub(super) fn refuse(ground: Ground<'_>, over: Option<Box<Over>>, outcome: Outcome) -> Next<'_> {
     follow(ground, Step::Fallback, Purpose::Send, over, outcome)
 }
 
-/// Completes what was found for a request, which was perhaps handed over: a file, its page or a redirect.
+/// Completes the outcome of a request that may have been handed over: a file, its page or a redirect.
 pub(super) fn complete(
     serving: &Serving,
     over: Option<Box<Over>>,
@@ -192,7 +192,7 @@ pub(super) fn part_of<'a>(path: &Cow<'a, [u8]>, range: Range<usize>) -> Cow<'a, 
     }
 }
 
-/// Sends a client to another path and this query for now.
+/// Redirects a client temporarily to another path, with this query.
 fn elsewhere(path: &[u8], query: Option<&[u8]>) -> Outcome {
     let mut location = Vec::new();
     path::encode(path, &mut location);
@@ -212,7 +212,7 @@ fn of_program(answer: cgi::Answer) -> Outcome {
     }
 }
 
-/// The outcome of the answer of a server.
+/// The outcome of the answer of an upstream.
 fn of_proxy(answer: proxy::Answer) -> Outcome {
     match answer {
         proxy::Answer::Error(Status::MethodNotAllowed) => Outcome::NotAllowed(ALLOW_MOST),
@@ -222,7 +222,7 @@ fn of_proxy(answer: proxy::Answer) -> Outcome {
 }
 
 /// The first step of a request for a path of a route with scripts: the file to which the path leads, or the script. The
-/// first bytes of the path below the route, so many, are known to be a directory.
+/// first `directory_len` bytes of the path below the route are known to be a directory.
 fn begin_script<'a>(
     ground: Ground<'a>,
     id: RouteId,
@@ -249,7 +249,7 @@ fn begin_script<'a>(
     Next::File { tree, path, lookup: Lookup { route: id, step, purpose, over } }
 }
 
-/// Runs what was found if it is a script.
+/// Runs a resource that was found if it is a script.
 fn found_script<'a>(
     ground: Ground<'a>,
     script: Script<'a>,
@@ -274,7 +274,7 @@ fn found_script<'a>(
                 return begin_script(ground, id, (Cow::Owned(path), len), script, over);
             }
         }
-        // With path info it is the script itself that was asked for.
+        // A path with path info has named the script itself.
         Kind::Unclean(len) => {
             if let (Some(path), Some(tree)) = (below(), serving.tree(id)) {
                 let slash = Slash::Found(serving.directory(place.site, &path));
@@ -297,7 +297,7 @@ fn found_script<'a>(
             moved_to(request.head.target, serving, id, &resource.path[..*len])
         }
         (Method::Options, _) => Outcome::Options(ALLOW),
-        // Its index may be a script. With 301 the client would lose the body.
+        // The index of the directory may be a script. A redirect with 301 would lose the body.
         (_, Kind::Redirect) => {
             let to = [&resource.path, &b"/"[..]].concat();
             moved_to(request.head.target, serving, id, &to)
@@ -310,7 +310,7 @@ fn found_script<'a>(
     }
 }
 
-/// Goes on with a file that was found for a request: it may be a page.
+/// Continues with a file that was found for a request and that may be a page.
 fn found_page<'a>(
     serving: &Serving,
     asked: Asked<'a>,
@@ -327,7 +327,7 @@ fn found_page<'a>(
     }
 }
 
-/// The path of a target of a route, if it goes on below this directory, whose name is like that of a script.
+/// The path of a target of a route, if it continues below this directory, whose name is like that of a script.
 fn path_below(
     target: Target<'_>,
     serving: &Serving,
@@ -341,7 +341,7 @@ fn path_below(
     rest.starts_with(b"/").then_some(name)
 }
 
-/// The rules of the route of a resource, if that is a file which may have directives.
+/// The rules of the route of a resource, if the resource is a file that may have directives.
 pub(super) fn rules_of_page<'a>(
     serving: &'a Serving,
     route: RouteId,
@@ -353,7 +353,7 @@ pub(super) fn rules_of_page<'a>(
     (rules.includes && is_text).then_some(rules)
 }
 
-/// Returns whether files of a media type are pages.
+/// Returns true if files of a media type are pages.
 fn is_type(types: &[String], content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim_ascii();
     types.iter().any(|one| one.eq_ignore_ascii_case(essence))

@@ -1,4 +1,4 @@
-//! The answers to requests, and the responses that they come to.
+//! The answers to requests, and the responses that are made of them.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Served, Serving};
 use content::{self, Kind};
 
-/// The answer to a request: its place, and what is there.
+/// The answer to a request: its place, and the outcome there.
 #[derive(Debug)]
 pub struct Answer {
     pub(super) serving: Rc<Serving>,
@@ -29,20 +29,20 @@ pub struct Answer {
     pub(super) outcome: Outcome,
 }
 
-/// The thing that a request is answered with.
+/// The result with which a request is answered.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// A file or a directory of this route, or a reason why there is none.
+    /// A file or a directory of this route, or the reason for neither.
     Content(RouteId, content::Answer),
     /// A file with directives.
     Page(includes::Opened),
-    /// The answer of a program, or a reason why there is none.
+    /// The answer of a program, or the reason why there is none.
     Program(cgi::Answer),
-    /// The answer of another server, or a reason why there is none.
+    /// The answer of an upstream, or the reason why there is none.
     Passed(proxy::Answer),
     /// The answer that the wrapper has recalled.
     Recalled(Rc<dyn Recalled>),
-    /// The file to which a program or a server has handed the request over.
+    /// The file to which a program or an upstream has handed the request over.
     HandedOver(Box<HandedOver>),
     /// The path of this route with a slash at its end.
     Directory(RouteId),
@@ -50,11 +50,11 @@ pub(super) enum Outcome {
     Moved(Box<Moved>),
     /// The list of the methods that the resource takes.
     Options(&'static [u8]),
-    /// The resource takes these methods, and not that of the request.
+    /// The list of the methods that the resource takes; the request's method is not among them.
     NotAllowed(&'static [u8]),
-    /// The numbers of all workers.
+    /// The counters of all workers.
     Metrics,
-    /// The fixed response of this route: one that is no error, or has a text.
+    /// The fixed response of this route: a response that is no error, or that has a text.
     Fixed(RouteId),
     /// A page for this status.
     Error(Status),
@@ -64,10 +64,10 @@ pub(super) enum Outcome {
     Paged(Box<Paged>),
 }
 
-/// A file in the place of an answer.
+/// A file that takes the place of an answer.
 #[derive(Debug)]
 pub(super) struct HandedOver {
-    /// The fields that the client gets in the place of those of the file.
+    /// The fields that the client gets instead of those of the file.
     pub(super) fields: FieldSection<'static>,
     /// The file, which may have directives.
     pub(super) file: Outcome,
@@ -88,7 +88,7 @@ pub(super) struct Paged {
 }
 
 impl Answer {
-    /// The memory that it keeps.
+    /// The memory that the answer keeps.
     pub(super) fn size(&self) -> AnswerSize {
         match &self.outcome {
             Outcome::Content(_, content) => {
@@ -99,7 +99,7 @@ impl Answer {
             Outcome::Program(answer) => Programs::size(answer),
             Outcome::Passed(answer) => Proxy::size(answer),
             Outcome::Recalled(recalled) => recalled.size(),
-            // To find it again would be to ask again.
+            // Such an answer cannot be found again without a second request to the upstream.
             Outcome::HandedOver(over) => {
                 let (shared, holds_files) = match &over.file {
                     Outcome::Content(_, content) => content.holds(),
@@ -125,7 +125,7 @@ impl Answer {
 }
 
 impl Router {
-    /// Makes the response that an answer comes to, but for the fields that its route demands.
+    /// Makes the response of an answer, without the fields that its route demands.
     #[inline(always)]
     pub(super) fn respond_with<'a>(
         &self,
@@ -151,7 +151,7 @@ impl Router {
             Outcome::Directory(id) => {
                 let status = match head.method {
                     Method::Get | Method::Head => Status::MovedPermanently,
-                    // A client that is sent there with a 301 may change POST to GET (RFC 9110 §15.4.2).
+                    // A client that gets a 301 may change POST to GET (RFC 9110 §15.4.2).
                     _ => Status::PermanentRedirect,
                 };
                 files::redirect(status, head, serving.prefix(*id), b"")
@@ -166,7 +166,7 @@ impl Router {
             }
             Outcome::NotAllowed(allow) => {
                 let mut response = page::error(bare(Status::MethodNotAllowed));
-                // The page names the methods of files.
+                // The page's own head names the methods of files.
                 response.made().head.allow = Some((*allow).into());
                 response
             }
@@ -199,8 +199,7 @@ impl Router {
         response
     }
 
-    /// Makes the response of what is within another thing: of an error, with the page of the server, or of a
-    /// file.
+    /// Makes the response of a part of an outcome: of an error with the server's own page, or of a file.
     #[inline(never)]
     fn respond_with_inner<'a>(
         &self,
@@ -213,7 +212,7 @@ impl Router {
         self.respond_with(cx, head, serving, place, inner)
     }
 
-    /// Makes the response of a file with the fields of the server that has handed its request over.
+    /// Makes the response of a file with the fields of the upstream that has handed its request over.
     #[inline(never)]
     fn handed_over<'a>(
         &self,
@@ -223,7 +222,7 @@ impl Router {
         place: Place,
         over: &'a HandedOver,
     ) -> Response<'a> {
-        // Whatever was asked for, a file is sent. The conditions of a POST are not about that.
+        // A file is sent for every method. The conditions of a POST are not about the file.
         let head = &match head.method {
             Method::Get | Method::Head => head.clone(),
             _ => head.without_conditions().with_target(Method::Get, head.target),
@@ -299,7 +298,7 @@ fn refused(refusal: Refusal) -> Response<'static> {
     response
 }
 
-/// The methods that a route takes itself (RFC 9110 §10.2.1). A script takes more than a file beside it.
+/// The methods that a route takes itself (RFC 9110 §10.2.1). A script takes more methods than a file of its route.
 pub(super) const fn allowed(served: &Served) -> &'static [u8] {
     match served {
         Served::Status(_) => ALLOW_NONE,
@@ -310,7 +309,7 @@ pub(super) const fn allowed(served: &Served) -> &'static [u8] {
     }
 }
 
-/// Returns whether a route may take a method that files do not take.
+/// Returns true if a route may take a method that files do not take.
 pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     match served {
         Served::Status(_) | Served::Programs(_) | Served::Proxy(_) | Served::Scripts { .. } => true,
@@ -319,8 +318,8 @@ pub(super) fn takes(served: &Served, method: &Method<'_>) -> bool {
     }
 }
 
-/// The outcome for a method that a resource does not take: it takes those of `allow`. One that the server knows for no
-/// resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
+/// The outcome for a method that a resource does not take; the resource takes those of `allow`. A method that the
+/// server supports for no resource is not implemented (RFC 9110 §15.5.6, §15.6.2).
 pub(super) fn not_taken(method: &Method<'_>, allow: &'static [u8]) -> Outcome {
     if method.is_known() {
         Outcome::NotAllowed(allow)

@@ -1,4 +1,4 @@
-//! A request whose head is needed for longer than until its file is found.
+//! A request whose head is needed after its file was found.
 
 use http::{HeadBuf, Method, Target};
 
@@ -7,10 +7,10 @@ use crate::handler::gateway::interest::Waiter;
 use crate::handler::{Request, Ticket};
 use crate::network::Origin;
 
-/// A request of which more may be made than the response with a file.
+/// A request whose answer may be more than a file.
 #[derive(Debug)]
 pub(super) enum Asked<'a> {
-    /// Its session has the head, as long as the router does not wait for anything.
+    /// The session has the head. It lends the head until the router waits.
     Given(&'a Request<'a>),
     /// The router has a copy of the head.
     Kept(Box<Kept>),
@@ -45,13 +45,13 @@ impl Asked<'_> {
             Self::Given(request) => f(request),
             Self::Kept(kept) => {
                 let Kept { ticket, head, origin } = &**kept;
-                // It has been counted.
+                // The request was counted before.
                 f(&Request { head: &head.as_head(), ticket: *ticket, origin, is_again: true })
             }
         }
     }
 
-    /// Returns whether its method is one of those of files.
+    /// Returns true if its method is one that files take.
     pub(super) fn gets(&self) -> bool {
         self.with(|request| matches!(request.head.method, Method::Get | Method::Head))
     }
@@ -64,7 +64,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Bytes of memory that the router keeps of it.
+    /// Bytes of memory that the router's copy takes.
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Given(_) => 0,
@@ -77,7 +77,7 @@ impl Asked<'_> {
         Waiter { memory: self.memory(), half_close: route.half_close }
     }
 
-    /// Returns whether the router has a copy.
+    /// Returns true if the router has a copy.
     pub(super) const fn is_kept(&self) -> bool {
         matches!(self, Self::Kept(_))
     }

@@ -1,4 +1,4 @@
-//! Requests that programs and other servers answer, and those that they hand over to something else.
+//! Requests that programs and upstreams answer, and requests that they hand over.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -31,7 +31,8 @@ use crate::shell::Shell;
 use upstream::Server;
 
 impl Router {
-    /// Has a program of the route of a request answer it. `handed`: by an earlier program, for which time.
+    /// Has a program of the request's route answer it. `handed` is Some if an earlier program has handed it over, with
+    /// the count.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl Router {
         Ok((State::Program(asked, count.unwrap_or(0)), Reply::of(found, Event::Program)))
     }
 
-    /// Passes a request on to a server of its route.
+    /// Passes a request on to an upstream of its route.
     ///
     /// # Errors
     ///
@@ -110,7 +111,8 @@ impl Router {
         Ok(self.exchange(shell, ground, id, (asked, 0), passing))
     }
 
-    /// Has a server of a route answer a request, which was perhaps held back, and was handed over so many times.
+    /// Has an upstream of a route answer a request, which may have been held back, and which was handed over `count`
+    /// times.
     pub(super) fn exchange<'a>(
         &mut self,
         shell: &mut Shell,
@@ -141,7 +143,7 @@ impl Router {
         }
     }
 
-    /// Takes what servers have answered.
+    /// Takes the answers of upstreams.
     #[inline(never)]
     pub(super) fn act_for_proxy(&mut self, shell: &mut Shell) {
         self.proxy.act(shell);
@@ -150,7 +152,7 @@ impl Router {
         }
     }
 
-    /// Takes what programs have answered.
+    /// Takes the answers of programs.
     #[inline(never)]
     pub(super) fn act_for_programs(&mut self, shell: &mut Shell) {
         self.programs.act(shell);
@@ -159,7 +161,7 @@ impl Router {
         }
     }
 
-    /// Answers a request with the file to which a server has handed it over.
+    /// Answers a request with the file to which an upstream has handed it over.
     pub(super) fn hand_over_to(
         &mut self,
         shell: &mut Shell,
@@ -181,7 +183,7 @@ impl Router {
         let ground = Ground { serving, place };
         if let Some(guard) = serving.guard(page.route) {
             let admitted = asked.with(|request| {
-                // Its body was for another route.
+                // The body of the request was for another route.
                 let head = includes::bodiless(request.head);
                 admit(shell, &Request { head: &head.as_head(), ..*request }, serving, guard)
             });
@@ -199,8 +201,7 @@ impl Router {
         self.perform(shell, ticket, (serving, place), next)
     }
 
-    /// Finds the answer for another path, as if the client had asked for that with `GET` (RFC 3875
-    /// §6.2.2).
+    /// Finds the answer for another path, as if the client had asked for it with `GET` (RFC 3875 §6.2.2).
     pub(super) fn hand_over(
         &mut self,
         shell: &mut Shell,
@@ -241,7 +242,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// A refusal, and the place whose page it has.
+    /// A refusal, and the place to which the page of the refusal belongs.
     fn place_handed(
         &mut self,
         shell: &mut Shell,

@@ -1,4 +1,4 @@
-//! Requests that are sent to another address.
+//! Requests that are redirected to another address.
 
 use http::{Method, Status, Target};
 
@@ -11,15 +11,15 @@ use crate::serving::{Place, Serving};
 use crate::site::SiteId;
 use content::{self, Kind};
 
-/// Sends a request with its method and its body to a path below that of a route.
+/// Redirects a request, with its method and its body, to a path below that of a route.
 pub(super) fn moved_to(target: Target<'_>, serving: &Serving, id: RouteId, path: &[u8]) -> Outcome {
     let location = location(target, serving.prefix(id), path);
     Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location }))
 }
 
-/// The route to whose path a request is sent because its path lacks only the slash of that: the path is not left to the
-/// route of a shorter one, which may take clients that the longer one refuses. A route of the path itself comes
-/// first, as does a file of that name.
+/// The route to whose path a request is redirected because the request's path lacks only the final slash. A route of a
+/// shorter path does not get the request, because it may take clients that this route refuses. A route of the path
+/// itself comes first, and so does a file of that name.
 #[inline(never)]
 pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Option<RouteId> {
     let found = serving.entry(place.route?);
@@ -30,9 +30,8 @@ pub(super) fn lacks_slash(serving: &Serving, place: Place, path: &[u8]) -> Optio
     (!names_path && found.served.tree().is_none()).then_some(directory)
 }
 
-/// The outcome of a request that was handed over to a path with this query, for what was found there. Where that is a
-/// redirect of the server's own, the client is sent on for now: its request was for another path, which is at the same place
-/// as before.
+/// The outcome of a request that was handed over to a path with this query, where `outcome` was found. A redirect of
+/// the server's own becomes a temporary redirect: the request was for another path, which stays valid.
 pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome) -> Outcome {
     let (id, to) = match &outcome {
         Outcome::Directory(id) => (*id, Vec::new()),
@@ -48,8 +47,8 @@ pub(super) fn sent_on(serving: &Serving, query: Option<&[u8]>, outcome: Outcome)
     Outcome::Moved(Box::new(Moved { status: Status::Found, location }))
 }
 
-/// Refuses a method that a route does not have at a path, or sends the client to the path with a slash if the route of
-/// that takes the method.
+/// Refuses a method that a route does not take at a path. If the route of the path with a slash takes the method, the
+/// client is redirected there.
 #[inline(never)]
 pub(super) fn refused_at(
     serving: &Serving,
@@ -65,7 +64,7 @@ pub(super) fn refused_at(
     }
 }
 
-/// Finds out where a request for a target is sent; `None` if that is the path itself.
+/// The redirect for a request with a target; `None` if it would lead to the path itself.
 #[inline(never)]
 pub(super) fn redirected(
     target: Target<'_>,
@@ -119,7 +118,7 @@ mod tests {
             };
             let expected = match *action {
                 "files" | "metrics" => ("405", "501"),
-                // It does not send a method elsewhere that it does not know.
+                // A method that the server does not know is not redirected.
                 "redirect" => ("sent", "501"),
                 _ => ("sent", "sent"),
             };

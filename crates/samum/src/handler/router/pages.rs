@@ -1,4 +1,4 @@
-//! Pages with directives: their files are found like others, and what they include as if a client had asked for it.
+//! Pages with directives. Their files are found like others, and their includes as if a client had asked for them.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -90,7 +90,7 @@ impl Router {
         Outcome::Page(opened)
     }
 
-    /// The context of a page that a client has asked for.
+    /// The context of a page for which a client has asked.
     fn context(
         &self,
         shell: &Shell,
@@ -114,8 +114,8 @@ impl Router {
         }))
     }
 
-    /// The context of a page that another one includes; `None` if that is not wanted any more. The page may have another path
-    /// than the other one has asked for: that of an index, or one to which the request was handed over.
+    /// The context of a page that another page includes; `None` if it is no longer wanted. Its path may differ from the
+    /// path in the other page, after an index or a hand-over.
     fn inner_context(
         &self,
         outer: Key,
@@ -134,7 +134,7 @@ impl Router {
         Ok(Some(Context { paths: paths.into(), head, scope, ..outer.context.clone() }))
     }
 
-    /// Puts the error message into a hole of a page, and tells the operator.
+    /// Puts the error message into a hole of a page, and reports the trouble.
     fn fail(&mut self, shell: &mut Shell, key: Key, hole: u32, trouble: Trouble) {
         let Some(page) = self.pages.page(key) else { return };
         let Some(problem) = page.borrow().problem(hole, trouble) else { return };
@@ -142,7 +142,7 @@ impl Router {
         self.report(shell, &page.borrow().context, &problem);
     }
 
-    /// Counts a fault of a page, and tells the operator.
+    /// Counts a fault of a page, and reports it.
     fn report(&mut self, shell: &mut Shell, context: &Context, problem: &Problem) {
         let stats = &mut shell.cx.stats;
         stats.includes_failed += 1;
@@ -152,7 +152,7 @@ impl Router {
         self.pages.lines.note_page(shell, &path, &problem.to_string());
     }
 
-    /// Evaluates a page as far as it may now, and looks for what it includes.
+    /// Evaluates a page as far as its budget and its earlier includes permit, and looks for further includes.
     fn advance(&mut self, shell: &mut Shell, key: Key) {
         let Some(page) = self.pages.page(key) else { return };
         let context = page.borrow().context.clone();
@@ -197,7 +197,7 @@ impl Router {
         let placed = place_of(&serving, &path, &mut name, find)
             .map_err(|error| Trouble::Status(error.status()))
             .and_then(|place| {
-                // A client would be sent there.
+                // The path is replaced by its clean path, to which a client would be redirected.
                 if let Some(len) = clean_len(&serving, place, &name) {
                     name.truncate(len);
                     path.clear();
@@ -210,7 +210,7 @@ impl Router {
             let target = Target::Origin { path: &path, query: query.as_deref() };
             let head = context.head.as_head();
             let head = &head.with_target(Method::Get, target);
-            // The request of the client has been counted.
+            // The client's own request was counted before.
             let request = &Request { head, ticket, origin: &context.origin, is_again: true };
             if is_hidden(&serving, place, &name) {
                 let outcome = Outcome::Error(Status::NotFound);
@@ -222,9 +222,9 @@ impl Router {
         found
     }
 
-    /// Fills a hole of a page with the body of an answer, if that is a success.
+    /// Fills a hole of a page with the body of an answer, if the answer is a success.
     fn fill(&mut self, shell: &mut Shell, key: Key, hole: u32, answer: &Answer) {
-        // The error message may stand there already.
+        // The hole may have got the error message meanwhile.
         let Some(page) = self.pages.page(key).filter(|page| page.borrow().awaits(hole)) else {
             return;
         };
@@ -244,7 +244,7 @@ impl Router {
         }
     }
 
-    /// Goes on with pages: fills holes whose answers have been found, and looks for further ones.
+    /// Continues pages: fills holes whose answers were found, and looks for further ones.
     #[inline(never)]
     pub(super) fn act_for_pages(&mut self, shell: &mut Shell) {
         while let Some(key) = self.pages.next_in_line(shell) {
@@ -255,7 +255,7 @@ impl Router {
             let template = template.ok_or(Status::ServiceUnavailable);
             self.resume(shell, ticket, Event::Template(template));
         }
-        // A page that includes others may be complete with the last of them, and be the answer for a hole itself.
+        // A page may be complete with its last include, and be the answer for a hole itself.
         let is_included = |(ticket, _): &(Ticket, Answer)| includes::page_of(*ticket).is_some();
         while self.answers.iter().any(is_included) {
             let all = core::mem::take(&mut self.answers);
@@ -271,7 +271,7 @@ impl Router {
     }
 }
 
-/// The request for a file to which `asked` was handed over, for a page: one that a client might have sent.
+/// The request for a file to which `asked` was handed over, as a client might send it; the file may be a page.
 pub(super) fn asked_for<'a>(
     asked: Asked<'a>,
     serving: &Serving,
@@ -291,7 +291,7 @@ pub(super) fn asked_for<'a>(
     })
 }
 
-/// The path of a file as a URL of its site has it, decoded.
+/// The decoded URL path of a file on its site.
 fn url_path_of(serving: &Serving, route: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     let file = file_at(serving, route, resource)?;
     Some([serving.prefix(route), &file].concat())

@@ -1,4 +1,4 @@
-//! Does what requests need next, and has them wait for what is not there yet.
+//! Does what requests need next, and keeps requests that have to wait.
 
 use std::rc::{Rc, Weak};
 
@@ -25,14 +25,14 @@ pub(super) struct Pending {
     pub(super) state: State<'static>,
 }
 
-// Each file that is not in memory has one.
+// The size counts because each request for a file that is not in memory has one.
 const _: () = assert!(size_of::<Pending>() <= 112);
 
 /// The reply to a need of a request.
 pub(super) enum Reply {
-    /// It is there.
+    /// The event has come.
     Now(Event),
-    /// It will come. See [`Found::Later`].
+    /// The event will come. See [`Found::Later`].
     Later(Option<Rc<dyn Search>>),
 }
 
@@ -56,7 +56,7 @@ impl From<content::Found> for Reply {
 }
 
 impl Router {
-    /// Does what a request needs next, until it has its answer or has to wait.
+    /// Does what a request needs next, until the request has its answer or has to wait.
     #[inline(never)]
     pub(super) fn perform<'a>(
         &mut self,
@@ -80,7 +80,7 @@ impl Router {
                 Next::Begin(Arrived { asked, path, held }) => {
                     if let Some((held, waits)) = held {
                         if waits.strong_count() == 0 {
-                            // The client has gone: nobody is asked for it.
+                            // The client has gone, so no route is asked.
                             let outcome = Outcome::Error(Status::ServiceUnavailable);
                             next = complete(serving, None, outcome);
                             continue;
@@ -153,7 +153,7 @@ impl Router {
                 Reply::Now(event) => next = advance(ground, state, event),
                 Reply::Later(search) => {
                     let search = self.wait(ticket, (serving, place), state, search);
-                    // If the client has gone, the search ends.
+                    // If the client has gone, the search is dropped here and ends.
                     if let Some(client) = client.as_ref().and_then(Weak::<Deferred>::upgrade) {
                         client.set(search.clone());
                     }
@@ -171,7 +171,7 @@ impl Router {
         match asked.with(|request| authorizer.admit(shell, request)) {
             Admission::Now(said) => {
                 if said.is_err() {
-                    // Its consumer takes the body for nothing.
+                    // The consumer of the body drops it from now on.
                     drop(self.take_body(ticket));
                 }
                 Reply::Now(Event::Admitted(said))
@@ -192,13 +192,13 @@ impl Router {
         Reply::of(found, Event::Recalled)
     }
 
-    /// Takes the body of a request whose consumer its session has, if there is one.
+    /// Takes the body of a request from its gateway, if the session has a consumer for it.
     fn take_body(&mut self, ticket: Ticket) -> Held {
         let body = self.proxy.take_body(ticket);
         Held::of_body(body.or_else(|| self.programs.take_body(ticket)))
     }
 
-    /// Gives the body of a request back to the gateway of its route, which takes it next.
+    /// Gives the body of a request back to the gateway of its route, which then takes it.
     fn give_back(&mut self, ticket: Ticket, Ground { serving, place }: Ground<'_>, held: Held) {
         let Some(body) = held.into_body() else { return };
         if place.route.is_some_and(|id| serving.programs(id).is_some()) {
@@ -208,8 +208,7 @@ impl Router {
         }
     }
 
-    /// Goes on with requests about which the authorizer has decided or the wrapper knows what it recalls, and with what
-    /// the wrapper does alone.
+    /// Continues requests for which the authorizer or the wrapper has decided, and the wrapper's own work.
     #[inline(never)]
     pub(super) fn act_for_attached(&mut self, shell: &mut Shell) {
         while let Some((ticket, said)) =
@@ -225,7 +224,7 @@ impl Router {
         self.wrapper_has_turn = self.wrapper.as_mut().is_some_and(|wrapper| wrapper.act());
     }
 
-    /// Goes on with a request for which something has come.
+    /// Continues a request for which an event has come.
     pub(super) fn resume(&mut self, shell: &mut Shell, ticket: Ticket, event: Event) {
         let pending = self.pending.remove(&ticket).expect("a request waits for each event");
         let Pending { serving, place, state } = pending;
@@ -235,7 +234,7 @@ impl Router {
         }
     }
 
-    /// Answers a request with an error at once: with its page, if that can be had without a wait.
+    /// Answers a request with an error at once, with the error's page if that is there without a wait.
     pub(super) fn refuse_at_once(
         &mut self,
         shell: &mut Shell,
@@ -260,8 +259,8 @@ impl Router {
         }
     }
 
-    /// Has a request wait for what its state says. Returns what its client waits for: `search`, unless it is another
-    /// one.
+    /// Keeps a request that waits for the event of its state. Returns what its client waits for: `search`, or another
+    /// search in its place.
     pub(super) fn wait(
         &mut self,
         ticket: Ticket,
@@ -271,7 +270,7 @@ impl Router {
     ) -> Option<Rc<dyn Search>> {
         let ground = Ground { serving, place };
         let mut state = state.keep(ground);
-        // A request that is perhaps for a script is held back with its body.
+        // A request that may be for a script is held back with its body.
         if let State::File(Lookup { route, purpose: Purpose::Script(script), .. }) = &mut state
             && script.held.is_none()
         {

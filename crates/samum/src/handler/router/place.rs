@@ -8,15 +8,14 @@ use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
 use crate::site::SiteId;
 
-/// The ground of a request, which stays while it goes on: the sites that are served, and its place there.
+/// The ground of a request, which does not change while it goes on: the served sites, and its place among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     pub(super) serving: &'a Serving,
     pub(super) place: Place,
 }
 
-/// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names
-/// a directory.
+/// Turns the path of a URL into its normal form, with a slash at its beginning, and at its end if it names a directory.
 pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathError> {
     let normal = path::normalize_opaque(url_path, name)?;
     name.insert(0, b'/');
@@ -26,12 +25,12 @@ pub(super) fn normalize(url_path: &[u8], name: &mut Vec<u8>) -> Result<(), PathE
     Ok(())
 }
 
-/// Finds the place of the path of a URL, and turns the path into its normal form. `find` finds that of a path in normal
-/// form.
+/// Finds the place of the path of a URL, and turns the path into its normal form. `find` finds the place of a path in
+/// normal form.
 ///
-/// An encoded slash is a byte of its name: it divides no names, so no other route is chosen for it, and no file has
-/// such a name. A program or a server may decode it, so that such a path is for one only if it is of the same route
-/// with a plain slash, and has no dot segments then.
+/// An encoded slash is a byte of a name: it separates no names, chooses no route, and occurs in no file name. A program
+/// or an upstream may decode the slash. So such a path is passed on only if the path with plain slashes has the same
+/// route and no dot segments.
 pub(super) fn place_of(
     serving: &Serving,
     url_path: &[u8],
@@ -50,7 +49,7 @@ pub(super) fn place_of(
     Ok(place)
 }
 
-/// A path in normal form for whoever decodes its encoded slashes.
+/// A path in normal form, as a gateway reads it that decodes encoded slashes.
 fn plain(name: &[u8]) -> Vec<u8> {
     let is_slash = |byte: &u8| [b'/', path::ENCODED_SLASH].contains(byte);
     let mut plain = Vec::with_capacity(name.len());
@@ -64,8 +63,8 @@ fn plain(name: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Returns whether a path has a name that begins with a dot, and its route serves no such files. What a path has behind
-/// the name of a script is for the script.
+/// Returns true if a path has a name that begins with a dot, and its route serves no such files. Path info behind the
+/// name of a script is the script's own matter.
 pub(super) fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
     let Some(id) = place.route else { return false };
     let rest = path.get(serving.prefix(id).len()..).unwrap_or_default();
@@ -73,26 +72,26 @@ pub(super) fn is_hidden(serving: &Serving, place: Place, path: &[u8]) -> bool {
     is_hidden_below(serving, id, &rest[..len])
 }
 
-/// The same for a path below that of a route.
+/// Does the same for a path below that of a route.
 pub(super) fn is_hidden_below(serving: &Serving, id: RouteId, path: &[u8]) -> bool {
     let Some(files) = serving.route(id).action.files() else { return false };
     let prefix = serving.prefix(id);
     let mut names = path.split(|byte| *byte == b'/');
-    // This directory is for the public (RFC 8615).
+    // The directory `.well-known` is for the public (RFC 8615).
     let first = names.next().filter(|name| prefix != b"/" || *name != b".well-known");
     !files.rules.dotfiles && first.into_iter().chain(names).any(|name| name.starts_with(b"."))
 }
 
-/// The length of the clean path of a page, if a path of a place is another one that leads to it. The clean path is the
-/// beginning of that.
+/// The length of the clean path of a page, if this path is another one that leads to the page. The clean path is a
+/// prefix of this path.
 pub(super) fn clean_len(serving: &Serving, place: Place, path: &[u8]) -> Option<usize> {
     let files = serving.route(place.route?).action.files()?;
     let rest = path.get(serving.prefix(place.route?).len()..)?;
     Some(path.len() - rest.len() + files.rules.clean_path(rest)?.len())
 }
 
-/// The file of a site to which a server has handed a request over. A path of the file system is that of the site which
-/// leads to the file, and has to be of the same route there: so both fields hand out the same files.
+/// The file of a site to which an upstream has handed a request over. For a path of the file system, the file's URL
+/// path on the site is looked up, and has to belong to the same route. So both fields hand out the same files.
 pub(super) fn page_of(
     serving: &Serving,
     site: SiteId,

@@ -1,4 +1,4 @@
-//! The names of scripts: which part of a path, or which file, is one.
+//! The names of scripts: which part of a path is one, and which files are scripts.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,8 +12,8 @@ use content::{Kind, Resource};
 /// The index of directories that only the application has.
 const INDEX: &str = "index.php";
 
-/// The length of the part of a path that names a script: up to the first name with the suffix of scripts, if
-/// there is one.
+/// The length of the part of a path that names a script: up to the first name with the suffix of scripts, if there is
+/// one.
 pub(super) fn script_len(path: &[u8]) -> usize {
     let mut end = 0;
     for name in path.split_inclusive(|&byte| byte == b'/') {
@@ -30,20 +30,20 @@ fn is_script(name: &[u8]) -> bool {
     name.ends_with(SCRIPT_SUFFIX.as_bytes())
 }
 
-/// The name of the script at a path that only the application knows: that of its index if it is the path of a
-/// directory.
+/// The name of the script at a path that only the application knows. For a directory it is the name of the directory's
+/// index.
 pub(super) fn script_of(path: &[u8]) -> Vec<u8> {
     name_at(path, INDEX)
 }
 
-/// The name of the file at a path: that of the index if it is the path of a directory.
+/// The name of the file at a path. For a directory it is the name of the directory's index.
 fn name_at(path: &[u8], index: &str) -> Vec<u8> {
     let is_directory = matches!(path, [] | [.., b'/']);
     [path, if is_directory { index.as_bytes() } else { b"" }].concat()
 }
 
-/// Returns whether a page is a script of its site, or may be one, because an index of its directory is. Its source is
-/// not sent.
+/// Returns true if a page is a script of its site, or may be one because an index of its directory is. The source of a
+/// script is not sent.
 pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
     let Some(files) = serving.route(page.route).action.files() else { return false };
     let names = files.rules.index.iter().map(|index| name_at(&page.path, index));
@@ -52,15 +52,14 @@ pub(super) fn is_source(serving: &Serving, site: SiteId, page: &Page) -> bool {
     scripts.any(|name| serving.has_scripts_at(site, &root.join(OsStr::from_bytes(&name))))
 }
 
-/// The path of the file that a resource is, below its route: that of the index that was chosen if it is the path of a
-/// directory.
+/// The path of a resource's file below its route. For a directory it is the path of the index that was chosen.
 pub(super) fn file_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     let Kind::File(_) = &resource.kind else { return None };
     let index = serving.route(id).action.files()?.rules.index.get(resource.index);
     Some(name_at(&resource.path, index.map_or("", String::as_str)))
 }
 
-/// The name of the script that a resource is, if it is one.
+/// The name of a resource's script, if the resource is one.
 pub(super) fn script_at(serving: &Serving, id: RouteId, resource: &Resource) -> Option<Vec<u8>> {
     serving.scripts(id)?;
     file_at(serving, id, resource).filter(|name| is_script(name))

@@ -1,9 +1,8 @@
 //! Requests for the scripts of FastCGI applications.
 //!
-//! Where the directory of the scripts is served here, too, a path leads to a file as it does in other routes,
-//! by way of directories, indices, fallbacks and pages for errors; a file that is a script is then run in place
-//! of being sent, and one with directives is a page. Else each path leads to a script, and the application says
-//! whether there is one.
+//! If a route also serves the directory of the scripts, a path leads to a file as in other routes: by way of
+//! directories, indices, fallbacks and pages for errors. Then a file that is a script is run and not sent, and a file
+//! with directives is a page. Otherwise each path leads to a script, and the application says if the script exists.
 //!
 //! | path | script, with the index `index.php` | path info |
 //! |---|---|---|
@@ -29,7 +28,7 @@ use crate::route::RouteId;
 use crate::shell::Shell;
 
 impl Router {
-    /// Has a script of a route run, whose name is a path below the directory of the scripts.
+    /// Runs a script of a route. Its name is a path below the directory of the scripts.
     pub(super) fn run<'a>(
         &mut self,
         shell: &mut Shell,
@@ -73,7 +72,7 @@ fn path_info(target: Target<'_>, mount: &[u8], script: &[u8]) -> Vec<u8> {
     let Target::Origin { path, .. } = target else { return Vec::new() };
     let mut name = Vec::new();
     let Ok(()) = normalize(path, &mut name) else { return Vec::new() };
-    // Another one is an index or a fallback.
+    // A script that the path does not name is an index or a fallback, and has no path info.
     let info = name.strip_prefix(mount).and_then(|rest| rest.strip_prefix(script));
     info.filter(|info| info.starts_with(b"/")).unwrap_or_default().to_vec()
 }

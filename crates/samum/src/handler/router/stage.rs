@@ -14,8 +14,9 @@ pub(super) fn site() -> SiteId {
     SiteId::new(0)
 }
 
-/// A serving of routes with these paths and actions, by the keys of the configuration; `php` is `fastcgi` with files,
-/// `clean-urls` are files with that key, and `pages` those with includes and a fallback.
+/// A serving of routes with these paths and actions, by the keys of the configuration. `php` is
+/// `fastcgi` with files, `clean-urls` are files with that key, and `pages` are files with includes
+/// and a fallback.
 pub(super) fn serving(routes: &[(&str, &str)]) -> Serving {
     serving_of(routes.iter().map(|(path, action)| route(path, action)).collect())
 }

@@ -9,8 +9,8 @@
 //!                                                            └───── another path ────┘
 //! ```
 //!
-//! A request goes through its steps in this order, and skips those that are not for it. A file in memory that is sent as
-//! it is needs no state at all (`Router::find_path`).
+//! A request goes through its steps in this order, and skips those that it does not need. A file in memory that is sent
+//! as it is needs no state at all (`Router::find_path`).
 //!
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
@@ -41,8 +41,8 @@
 //! | Program | a program of its route | a copy of the request | the answer, an error, or a hand-over |
 //! | Server | a server of its route | a copy of the request if it may be handed over | the answer, an error, or a hand-over |
 //!
-//! Nothing here makes a system call or knows the worker. `begin` and `advance` (`advance.rs`) say what is [next](Next);
-//! the router does it (`perform.rs`), and answers with an [`Event`].
+//! This file makes no system call and does not know the worker. `begin` and `advance` (`advance.rs`) return the
+//! [next](Next) need of the request; the router meets it (`perform.rs`) and replies with an [`Event`].
 
 use std::borrow::Cow;
 use std::rc::{Rc, Weak};
@@ -67,7 +67,7 @@ use crate::serving::{Served, TreeId};
 use content::{self, Kind, Resource};
 use upstream::Server;
 
-/// The thing that a request waits for.
+/// The event for which a request waits, with the data that is valid meanwhile.
 #[derive(Debug)]
 pub(super) enum State<'a> {
     /// Its session has the consumer of the body, and asks for the answer.
@@ -80,19 +80,20 @@ pub(super) enum State<'a> {
     File(Lookup<'a>),
     /// The file was found, and its directives are parsed.
     Template(Parsing<'a>),
-    /// A program runs. The request has been handed over so many times.
+    /// A program runs. The number counts the request's hand-overs.
     Program(Asked<'a>, u32),
-    /// A server answers. The request has been handed over so many times; none if it cannot be.
+    /// An upstream answers. The number counts the request's hand-overs; the request is `None` if it cannot be handed
+    /// over.
     Server(Option<Asked<'a>>, u32),
 }
 
-/// A request that its route has not been asked for.
+/// A request that has not gone to its route yet.
 #[derive(Debug)]
 pub(super) struct Arrived<'a> {
     pub(super) asked: Asked<'a>,
     /// Its path in normal form.
     pub(super) path: Cow<'a, [u8]>,
-    /// Its body and its client, once it has had to wait.
+    /// Its body and its client, once the request has had to wait.
     pub(super) held: Option<(Held, Weak<Deferred>)>,
 }
 
@@ -109,19 +110,19 @@ pub(super) struct Lookup<'a> {
 /// The use of a file that is looked for.
 #[derive(Debug)]
 pub(super) enum Purpose<'a> {
-    /// It is sent as it is.
+    /// The file is sent as it is.
     Send,
-    /// It is sent, or its directives are followed.
+    /// The file is sent, or its directives are followed if it has some.
     Page(Asked<'a>),
-    /// It is run if it is a script, and else the same.
+    /// The file is run if it is a script; otherwise as [`Page`](Self::Page).
     Script(Script<'a>),
 }
 
-/// A request that is perhaps for a script.
+/// A request that may be for a script.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
     pub(super) asked: Asked<'a>,
-    /// Its body, once it has had to wait.
+    /// Its body, once the request has had to wait.
     pub(super) held: Option<Held>,
     /// The number of times that it was handed over.
     pub(super) count: u32,
@@ -139,15 +140,15 @@ pub(super) struct Parsing<'a> {
 /// The parts of an answer that come from a hand-over of its request.
 #[derive(Debug)]
 pub(super) struct Over {
-    /// The fields of the server that has handed it over, for the file.
+    /// The fields of the upstream that has handed the request over, for the file.
     pub(super) fields: FieldSection<'static>,
-    /// The query to which it was handed over, for a redirect.
+    /// The query of the hand-over, for a redirect.
     pub(super) query: Option<Box<[u8]>>,
-    /// The file that a server has named; none if it has named a path that the client could ask for.
+    /// The file that an upstream has named; `None` if the upstream has named a path that the client could ask for.
     pub(super) named: Option<Named>,
 }
 
-/// A file that a server has named.
+/// A file that an upstream has named.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) server: Arc<Server>,
@@ -158,11 +159,12 @@ pub(super) struct Named {
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) by: By,
-    /// For which time.
+    /// The number of this hand-over among those of the request.
     pub(super) count: u32,
 }
 
-/// The gateway that has handed a request over to a path. Only the same kind can go on with it: the client waits for that.
+/// The gateway that has handed a request over to a path. Only a gateway of the same kind can continue the request,
+/// because the client's search belongs to it.
 #[derive(Debug)]
 pub(super) enum By {
     Program(Rc<Interest>),
@@ -174,15 +176,15 @@ pub(super) enum By {
 pub(super) enum Event {
     /// The decision of an authorizer.
     Admitted(Result<(), Status>),
-    /// The answer that a wrapper recalls, if it does.
+    /// The answer that a wrapper recalls, if there is one.
     Recalled(Option<Rc<dyn Recalled>>),
-    /// A file, a directory, or a reason why there is none.
+    /// A file, a directory, or the reason for neither.
     File(content::Answer),
-    /// The template of a file, or a status because it has none.
+    /// The template of a file, or the status if the file has none.
     Template(Result<Rc<Template>, Status>),
     /// The answer of a program.
     Program(cgi::Answer),
-    /// The answer of a server.
+    /// The answer of an upstream.
     Server(proxy::Answer),
 }
 
@@ -193,7 +195,7 @@ pub(super) enum Next<'a> {
     Guard(Arrived<'a>),
     /// The answer that the wrapper recalls.
     Recall(Arrived<'a>),
-    /// Its route, with its body: `begin`.
+    /// Its route, which gets the request with its body: `begin`.
     Begin(Arrived<'a>),
     /// This file.
     File { tree: TreeId, path: Cow<'a, [u8]>, lookup: Lookup<'a> },
@@ -205,15 +207,15 @@ pub(super) enum Next<'a> {
     Program { path: Cow<'a, [u8]>, asked: Asked<'a>, handed: Option<(Rc<Interest>, u32)> },
     /// A script of this route.
     Script { route: RouteId, name: Vec<u8>, script: Script<'a> },
-    /// A server of its route.
+    /// An upstream of its route.
     Proxy { path: Cow<'a, [u8]>, asked: Asked<'a> },
     /// The route of another path, and its guard.
     Route { asked: Asked<'a>, path: Vec<u8>, handed: Handed },
-    /// The route of a file that a server has named, and its guard.
+    /// The route of a file that an upstream has named, and its guard.
     Named { asked: Option<Asked<'a>>, server: Arc<Server>, over: HandOver },
-    /// The operator has to learn that a redirect leads to itself. The request is answered with status 500.
+    /// A message to the operator that a redirect leads to itself. The request is answered with status 500.
     Loop { path: Cow<'a, [u8]> },
-    /// Nothing: this is the answer. The file that a server has named is missing, perhaps.
+    /// Nothing: this is the answer. `missing` is the file that an upstream has named, if there is no such file.
     Answer { outcome: Outcome, missing: Option<Named> },
 }
 
@@ -232,7 +234,7 @@ impl Arrived<'_> {
 }
 
 impl State<'_> {
-    /// The same state, of a request that its session does not lend any longer.
+    /// The same state with copies, for a request that its session no longer lends.
     pub(super) fn keep(self, ground: Ground<'_>) -> State<'static> {
         match self {
             State::Offered(said) => State::Offered(said),
@@ -257,7 +259,7 @@ impl State<'_> {
         }
     }
 
-    /// The facts that hold of a request while it waits.
+    /// Panics unless the facts hold that are true of a waiting request.
     pub(super) fn check(&self, Ground { serving, place }: Ground<'_>) {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {

@@ -35,17 +35,17 @@ pub(super) enum Step<'a> {
     Page(Box<Outcome>),
 }
 
-/// The route whose path is that of a request with a slash at its end. Few requests need to know.
+/// The route whose path is that of a request with a slash at its end. Few requests need it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slash<'a> {
-    /// That of this path.
+    /// The route for this path, which was not looked for yet.
     Of(&'a [u8]),
-    /// This one, if there is one.
+    /// The route, if there is one.
     Found(Option<RouteId>),
 }
 
 impl<'a> Slash<'a> {
-    /// That of a path, which is looked for at once if the path is not lent.
+    /// The route for a path. If the path is not lent, the route is looked for at once.
     pub(super) fn of(path: Cow<'a, [u8]>, ground: Ground<'_>) -> Self {
         match path {
             Cow::Borrowed(path) => Slash::Of(path),
@@ -95,7 +95,7 @@ impl Outcome {
         }
     }
 
-    /// The same error with the page of the server.
+    /// The same error with the server's own page.
     pub(super) fn unpaged(&self) -> Self {
         match self {
             Self::Content(id, answer) => Self::Content(*id, answer.clone()),
@@ -105,7 +105,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether nothing was found. It may have a page.
+    /// Returns true if nothing was found. Such an outcome may have a page.
     pub(super) fn is_missing(&self) -> bool {
         match self {
             Self::Paged(paged) => paged.error.is_missing(),
@@ -119,21 +119,21 @@ impl Outcome {
     }
 }
 
-/// What follows a step.
+/// The continuation after a step.
 #[derive(Debug)]
 pub(super) enum Further<'a> {
-    /// No step: this is what was found.
+    /// No further step: this was found.
     End(Outcome),
     /// This file is looked for.
     Find(&'a Page, Step<'static>),
 }
 
-/// Decides what follows a step that has found `outcome`, for a request of a place.
+/// Decides how a request continues whose step has found `outcome`.
 pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) -> Further<'a> {
     let Ground { serving, place } = ground;
     let route = place.route;
     let outcome = match outcome {
-        // A script is run where its own route leads to it. It is not sent in any case.
+        // A script is run only by its own route, and is never sent.
         Outcome::Content(id, content::Answer::Resource(resource))
             if (matches!(step, Step::Page(_)) || route != Some(id))
                 && script_at(serving, id, &resource).is_some() =>
@@ -163,7 +163,7 @@ pub(super) fn further<'a>(ground: Ground<'a>, step: Step<'_>, outcome: Outcome) 
         Step::Fallback => None,
     };
     let Some(status) = outcome.error() else { return Further::End(outcome) };
-    // A path that is too long for a file has none either.
+    // A path that is too long for a file has no file either.
     if let (Status::NotFound | Status::UriTooLong, Some(slash)) = (status, slash) {
         if let Some(id) = slash.find(ground) {
             return Further::End(Outcome::Directory(id));
