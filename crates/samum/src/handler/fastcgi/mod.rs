@@ -1,19 +1,19 @@
-//! A request as a FastCGI application is given it, and the meaning of what the application sends.
+//! A request as a FastCGI application gets it, and the meaning of the records that the application sends.
 //!
-//! It is pure: the exchanges of [`proxy`](super::proxy) move the bytes, as they do for servers that speak
+//! This module is pure: the exchanges of [`proxy`](super::proxy) move the bytes, as they do for upstreams that speak
 //! HTTP. The environment and the header of the response are those of CGI programs.
 //!
 //! Reading list: FastCGI 1.0 §6.2; RFC 3875 §4, §6.
 //!
-//! A connection to an application is kept only if the configuration says so, because each holds a process. Each
-//! request through it has an id of its own, so what an application sends late for one request is a fault and not the
-//! response to the next. A process that has a request waits for its body. So the application hears of the request when
-//! all of the body has come, or as much of a long body as the route's buffer has. Upstreams that speak HTTP get a body
-//! while it comes.
+//! A connection to an application is kept only if the configuration says so, because each connection occupies a
+//! process. Each request has an id of its own on its connection, so late bytes for one request are a fault, and not the
+//! response to the next. A process that has a request waits for the request's body. So the application gets the request
+//! when all of the body has come, or as much of a long body as the route's buffer holds. Upstreams that speak HTTP get
+//! a body while it comes.
 //!
 //! A path in `Location` is answered as if the client had asked for it, ten times at most. If another upstream or a
-//! program has the path, the client gets a 302. A permanent redirect would be about the path that the client has asked
-//! for.
+//! program serves the path, the client gets a 302. A permanent redirect would be about the path for which the client
+//! has asked.
 
 use fastcgi::{Connection, Event, ProtocolStatus, RequestId, write};
 
@@ -27,27 +27,27 @@ pub(super) struct Script {
     /// True if the application is to leave the connection open.
     keeps: bool,
     has_body: bool,
-    /// Its id on the connection that it is sent through.
+    /// Its id on the connection through which it is sent.
     id: RequestId,
     connection: Connection,
-    /// The most that the header of the response may have.
+    /// The limits of the header of the response.
     limits: HeaderLimits,
     reader: Reader,
 }
 
-/// The place among what a script puts out.
+/// The position in a script's output.
 #[derive(Debug)]
 enum Reader {
     Header(Box<Parser>),
     Content,
 }
 
-/// A part of the response that the application has sent.
+/// The part of a response that some input has completed.
 #[derive(Debug)]
 pub(super) enum Heard<'a> {
-    /// Nothing that is complete. More bytes are needed.
+    /// No complete part; more bytes are needed.
     Partial,
-    /// A part of the header.
+    /// Bytes that only continue the header.
     Nothing,
     /// The header of the response, and the first bytes of the content.
     Header(Reply, &'a [u8]),
@@ -57,14 +57,14 @@ pub(super) enum Heard<'a> {
     Errors(&'a [u8]),
     /// The end of the response.
     End,
-    /// It has too much to do, and has done nothing.
+    /// The application has too much to do, and has not processed the request.
     Overloaded,
-    /// It has failed. The connection is of no more use.
+    /// The application has failed, and the connection is of no more use.
     Faulty(&'static str),
 }
 
 impl Script {
-    /// A request with this environment, in which the length of the body is, if there is one.
+    /// A request with this environment, which has the length of the body if there is one.
     pub(super) fn new(
         environment: Environment,
         has_body: bool,
@@ -82,12 +82,12 @@ impl Script {
         }
     }
 
-    /// Says how long the body is, which was not known before.
+    /// Sets the length of the body, which was not known before.
     pub(super) fn set_content_length(&mut self, length: u64) {
         self.environment.set_content_length(length);
     }
 
-    /// Begins to ask through a connection that has had so many requests before; returns what is to be sent first. The
+    /// Begins the request on a connection that has had `requests_before` requests; returns the bytes to send first. The
     /// body follows, if there is one.
     pub(super) fn begin(&mut self, requests_before: u64) -> Vec<u8> {
         self.id = RequestId::after(requests_before);
@@ -106,28 +106,28 @@ impl Script {
         records
     }
 
-    /// Bytes of content, as records.
+    /// The records for some bytes of content.
     pub(super) fn body(&self, content: &[u8]) -> Vec<u8> {
         let mut records = Vec::with_capacity(content.len() + RECORD_BYTES);
         write::stdin(self.id, content, &mut records);
         records
     }
 
-    /// The end of the content.
+    /// The record for the end of the content.
     pub(super) fn body_end(&self) -> Vec<u8> {
         let mut records = Vec::with_capacity(RECORD_BYTES);
         write::stdin_end(self.id, &mut records);
         records
     }
 
-    /// The request that the response be ended.
+    /// The record that asks the application to end the response.
     pub(super) fn abort(&self) -> Vec<u8> {
         let mut records = Vec::with_capacity(RECORD_BYTES);
         write::abort_request(self.id, &mut records);
         records
     }
 
-    /// Takes what was received and not consumed; returns how much of it is consumed, and what it means.
+    /// Takes input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
     pub(super) fn handle_input<'a>(&mut self, input: &'a [u8]) -> (usize, Heard<'a>) {
         let (len, event) = self.connection.handle_input(input);
         let heard = match event {
@@ -145,7 +145,7 @@ impl Script {
         size_of::<Self>() + self.environment.memory()
     }
 
-    /// Bytes of a header of the response that are kept because it is not complete.
+    /// Bytes of an incomplete header of the response.
     pub(super) const fn header_bytes(&self) -> usize {
         match &self.reader {
             Reader::Header(parser) => parser.len(),
@@ -153,19 +153,19 @@ impl Script {
         }
     }
 
-    /// Returns whether the application is to leave the connection open.
+    /// Returns true if the application is to leave the connection open.
     pub(super) const fn keeps(&self) -> bool {
         self.keeps
     }
 
-    /// The path of the request, for the operator, or the beginning of a long one.
+    /// The path of the request for the operator, or the beginning of a long path.
     pub(super) fn name(&self) -> String {
         let uri = self.environment.value("REQUEST_URI").unwrap_or_default().as_encoded_bytes();
         let path = uri.split(|&byte| byte == b'?').next().unwrap_or_default();
         String::from_utf8_lossy(&path[..path.len().min(NAME_BYTES_MAX)]).into_owned()
     }
 
-    /// Returns whether the connection may take another request.
+    /// Returns true if the connection may take another request.
     pub(super) fn is_idle(&self) -> bool {
         self.keeps && self.connection.is_idle()
     }
@@ -198,7 +198,7 @@ impl Script {
     }
 }
 
-/// Bytes of the path of a request that the operator is shown.
+/// Bytes of a request's path in messages to the operator.
 const NAME_BYTES_MAX: usize = 256;
 /// Room for the environment of most requests.
 const RECORDS_BYTES: usize = 2048;

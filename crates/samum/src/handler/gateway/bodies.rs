@@ -1,20 +1,21 @@
 //! The bodies of requests, from the time when they are offered until a gateway takes them.
 //!
-//! The guard refuses a body that is announced to be longer than `max-body` before anything takes it. A body in chunks
-//! has its limit in the decoder of the session. While the answer is looked for, the session tells the consumer, and
-//! the gateway answers 413 as any other error. Later the session refuses the request itself.
+//! The guard refuses a body that is announced to be longer than `max-body` before anything takes the body. The
+//! session's decoder limits a body in chunks. If the answer is still looked for, the session reports the excess to the
+//! consumer, and the gateway responds with 413 as with any other error. Later the session itself refuses the request.
 //!
-//! A request whose client ends its side within the body has no response, and a line in the log with 499. A request
-//! with malformed chunks gets a 400. A gateway learns of all these in one way: its consumer is dropped without an end.
-//! If a response has begun and is not whole then, the gateway cuts it off, closes the connection to its upstream, and
-//! the session counts the fault of the client.
+//! A request whose client ends its side within the body has no response, and a line in the log with 499. A request with
+//! malformed chunks gets a 400. In each of these cases the consumer is dropped without an end, and the gateway learns
+//! of it by that. If a response has begun and is not complete then, the gateway cuts it off and closes the connection
+//! to its upstream, and the session counts the client's fault.
 //!
-//! A program and an application must be told a length, so a body in chunks is collected for them: in memory, and
-//! beyond `buffer` in a file without a name. Both are shared by client, and the files are shared by all workers.
+//! A program and an application must be given a length, so a body in chunks is collected for them: in memory, and
+//! beyond `buffer` in a file without a name. Memory and files are shared out among clients; all workers share the
+//! files.
 //!
-//! A client that waits for `100 Continue` gets it when its request is the next one and something takes the body. If
-//! the answer is known without the body, the client gets the answer, as the last on its connection: after it nothing
-//! tells a body from another request.
+//! A client that waits for `100 Continue` gets it when its request is the next one and something takes the body. If the
+//! answer is known without the body, the client gets the answer, and the connection is closed after it: bytes that
+//! follow could be the body or another request.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -36,45 +37,46 @@ use crate::handler::{Consumer, Ticket};
 use crate::quota::{self, Holder, Quota};
 use crate::shell::{Complaint, Shell, id_of};
 
-/// Bytes of bodies in memory beyond which some go to files, so that there is room while these are made.
+/// Bytes of bodies in memory beyond which some bodies go to files, so that there is room while the files are made.
 const SPILLED_FROM: u64 = POOL_BYTES_MAX / 4 * 3;
-/// Bytes that are left in memory then, beside those that are on their way.
+/// Bytes that are left in memory then, beside bytes that are being written.
 const SPILLED_TO: u64 = POOL_BYTES_MAX / 2;
-/// After so many further bytes it is looked again what has to go.
+/// The number of further bytes after which the choice of bodies for files is made again.
 const LOOK_BYTES: u64 = COLLECTED_BYTES_MAX / 4;
-/// Once so much is free, clients that have found no room go on.
+/// The free bytes at which clients that found no room go on.
 const WAKE_BYTES: u64 = 64 * 1024;
-/// A disk that has not opened, written or read something in this time does not help; nor do files that do not give way.
+/// The time after which a body is given up, if the disk has not opened, written or read, or no other file has made
+/// room.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The bodies of the requests for the gateways of one kind.
 ///
-/// A program or a process of an application that has a request does nothing else, and has to be told the length of the body:
-/// one of unknown length is collected first, and so is one that fits into memory. Of a longer one of known length a part is
-/// collected. So clients that send slowly take bytes, and nobody's turn.
+/// A program or a process of an application that has a request does nothing else, and must be given the length of the
+/// body. So a body of unknown length is collected first, and so is a body that fits into memory. Of a longer body of
+/// known length a part is collected. So clients that send slowly take bytes, and no process.
 ///
-/// The memory is shared by client: when it becomes scarce, the longest bodies of the client that has most go to files, and
-/// nobody is refused. The same is true of the files ([`Quota`](crate::quota::Quota)), but there is no place behind these: the
-/// client that has most gets a 503.
+/// The memory is shared out among clients. When it becomes scarce, the longest bodies of the client that has most go to
+/// files, and no request is refused. Files are shared out in the same way ([`Quota`](crate::quota::Quota)). When they
+/// become scarce, the client that has most gets a 503.
 #[derive(Debug)]
 pub(in crate::handler) struct Bodies {
-    /// The kind of the tokens of its operations.
+    /// The kind of the tokens of its file operations.
     kind: Token,
     /// The bound of the files of all bodies.
     quota: Arc<Quota>,
     /// The body of the request that is to be found next.
     offered: Option<(Ticket, Rc<RefCell<Input>>)>,
-    /// Those that are collected whole.
+    /// The bodies that are collected whole.
     collected: Line,
     pool: Rc<Pool>,
-    /// Bytes in memory when it was last looked what has to go to files.
+    /// Bytes in memory when bodies for files were last chosen.
     looked_at: u64,
     flights: Slab<Flight>,
-    /// Those with files.
+    /// The bodies with files.
     files: Vec<Weak<RefCell<Input>>>,
-    /// Those that wait for room among all files.
+    /// The bodies that wait for room in the quota of files, and since when.
     lined_up: Vec<(Weak<RefCell<Input>>, Time)>,
-    /// Those of which a part is collected.
+    /// The bodies of which a part is collected.
     parts: Rc<Parts>,
 }
 
@@ -84,18 +86,18 @@ struct Flight {
     body: Weak<RefCell<Input>>,
     operation: Key,
     since: Time,
-    /// The file has its place until its last operation has ended.
+    /// Keeps the file's bytes in the quota until the last operation has ended.
     _place: Rc<quota::Place>,
 }
 
 /// The part of a body that a gateway needs before it takes anything.
 #[derive(Clone, Debug)]
 pub(in crate::handler) enum Needs {
-    /// None: another server takes a body while it comes.
+    /// Nothing: an upstream takes a body while it comes.
     Nothing,
-    /// All of it: a program or an application has to be told the length first, and does nothing else while it waits.
+    /// All of it: a program or an application must be given the length first, and does nothing else while it waits.
     All {
-        /// Bytes of one that is too long to be collected whole, and whose length is known.
+        /// The length of the part that is collected of a body of known length that is too long to be collected whole.
         part: u64,
         terms: Terms,
     },
@@ -118,7 +120,7 @@ impl Bodies {
         }
     }
 
-    /// Offers the body of a request, which is found next. It has `bytes_max` bytes at most.
+    /// Offers the body of a request, which is taken next. The body has `bytes_max` bytes at most.
     pub(in crate::handler) fn offer(
         &mut self,
         ticket: Ticket,
@@ -156,19 +158,20 @@ impl Bodies {
         self.offered.take_if(|(of, _)| *of == ticket).map(|(_, input)| input)
     }
 
-    /// Takes back the body of a request, which is taken next.
+    /// Gives the body of a request back, which is taken next.
     pub(in crate::handler) fn give_back(&mut self, ticket: Ticket, input: Rc<RefCell<Input>>) {
         self.offered = Some((ticket, input));
     }
 
-    /// Does what bodies want of their files. `woken` gets the requests whose clients can go on. Returns whether anything was done.
+    /// Does the file operations that bodies need. `woken` gets the requests whose clients can go on. Returns true if
+    /// anything was done.
     #[inline]
     pub(in crate::handler) fn go_on(
         &mut self,
         shell: &mut Shell,
         woken: &mut VecDeque<Ticket>,
     ) -> bool {
-        // Most turns have no body that is collected.
+        // In most worker turns no body is collected.
         if self.pool.is_idle() {
             self.looked_at = 0;
             return false;
@@ -219,7 +222,7 @@ impl Bodies {
         self.go_on(shell, woken);
     }
 
-    /// Looks after files that take too long, and those that have to give way.
+    /// Gives up bodies whose files take too long, and bodies whose files have to make room for others.
     pub(in crate::handler) fn handle_tick(
         &mut self,
         shell: &mut Shell,
@@ -257,7 +260,7 @@ impl Bodies {
         self.go_on(shell, woken);
     }
 
-    /// Has the next operation of a body done.
+    /// Begins the next operation of a body.
     fn drive(
         &mut self,
         shell: &mut Shell,
@@ -285,7 +288,7 @@ impl Bodies {
                     shell.cx.stats.body_files += 1;
                 }
                 self.submit(shell, body, step);
-                // The bytes that are written have left room.
+                // The bytes that were written have left room in memory.
                 woken.extend(body.borrow().ticket());
             }
             Err(fault) => self.give_up(shell, body, &fault),
@@ -303,7 +306,7 @@ impl Bodies {
         });
     }
 
-    /// Gives a body up: its request is answered 503.
+    /// Gives a body up: the response to its request is a 503.
     fn give_up(&mut self, shell: &mut Shell, body: &Rc<RefCell<Input>>, fault: &Fault) {
         shell.cx.stats.body_files_failed += 1;
         let dir = body.borrow().dir().display().to_string();
@@ -323,12 +326,13 @@ impl Bodies {
         let of_body = |flight: &&Flight| flight.body.as_ptr() == Rc::as_ptr(body);
         let flight = self.flights.iter().map(|(_, flight)| flight).find(of_body);
         if let Some(flight) = flight {
-            // An operation that has not begun need not be done.
+            // An operation that has not begun is not needed.
             shell.ring.cancel(flight.operation);
         }
     }
 
-    /// Chooses bodies that go to files if too many bytes are in memory: the longest of the clients that have most.
+    /// Chooses bodies that go to files if too many bytes are in memory: the longest bodies of the clients that have
+    /// most.
     fn make_room(&mut self) {
         let bytes = self.pool.bytes.get();
         if bytes <= SPILLED_FROM {

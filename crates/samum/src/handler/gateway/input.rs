@@ -1,5 +1,5 @@
-//! The body of a request on its way from the client to a program or another server. It knows no pipe and no
-//! socket: a handler moves it on when it is told that something has happened ([`News`]).
+//! The body of a request on its way from the client to a program or an upstream. It knows no pipe and no socket: a
+//! handler moves the body when [`News`] report an event.
 
 pub(in crate::handler) mod collected;
 pub(in crate::handler) mod line;
@@ -17,18 +17,18 @@ use self::parts::Parts;
 use super::interest::News;
 use crate::handler::{CONSUMER_ROOM_MIN, Consumer};
 
-/// Bytes of a body that wait to be taken.
+/// Bytes of a streamed body that wait to be taken; at this limit the client has to wait.
 const STREAMED_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of a body that is collected whole if its length is known, and bytes of any body that wait in memory until all of
-/// it has come.
+/// The most bytes of a body of known length that is collected whole, and of any collected body that wait in memory
+/// until it is complete.
 pub(in crate::handler) const COLLECTED_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The body of a request.
 #[derive(Debug)]
 pub(in crate::handler) struct Input {
-    /// The name of what it is for, once that is known.
+    /// The name of the request in its gateway, once it has one.
     key: Option<Key>,
-    /// Bytes in memory that have come and that nothing has taken yet. Those of a file stand before them.
+    /// Bytes in memory that have come and were not taken. Bytes in a file come before them.
     waiting: VecDeque<u8>,
     /// The fields of the trailer section.
     pub(in crate::handler) trailers: FieldSection<'static>,
@@ -37,53 +37,55 @@ pub(in crate::handler) struct Input {
     news: Rc<RefCell<News>>,
 }
 
-/// The stage of a body on its way to be taken.
+/// The stage of a body before it is taken.
 #[derive(Debug)]
 pub(in crate::handler) enum Stage {
-    /// It is taken while it comes.
+    /// The body is taken while it comes.
     Streamed,
-    /// All of it has to come before anything is taken.
+    /// All of the body has to come before any byte is taken.
     Whole(Box<Collected>),
-    /// A part of it has to come before anything is taken, or all of it.
+    /// A part of the body, or all of it, has to come before any byte is taken.
     Part {
         /// The number of bytes of the part.
         bytes: u64,
         charge: Charge,
         parts: Rc<Parts>,
     },
-    /// The part has come, or is not waited for any longer: it is taken, and then the rest while that comes.
+    /// The part has come, or is no longer waited for. It is taken, and then the rest while that comes.
     PassedOn(Charge),
 }
 
-/// The rest of a body, behind what has come.
+/// The state of the rest of a body, after the bytes that have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// The client has still to send it.
+    /// The client still has to send the rest.
     Coming,
-    /// There is none: the whole body has come.
+    /// There is no rest: the whole body has come.
     None,
-    /// It will never come: the client has broken the body off, or has its response. What had come is dropped.
+    /// The rest will never come: the client has broken the body off, or has its response. Bytes that had come are
+    /// dropped.
     BrokenOff,
-    /// Nothing takes it. What had come is dropped, and so is what comes.
+    /// Nothing takes the rest. Bytes that had come are dropped, and so are bytes that still come.
     Unwanted,
-    /// The same, because there is more than there may be.
+    /// Nothing takes the rest, because the body is longer than it may be.
     TooLong,
-    /// The same, because there is no room for it, or a disk has failed.
+    /// Nothing takes the rest, because there is no room for it, or a disk has failed.
     NoRoom,
 }
 
-/// The bytes of a body that is collected, among those of all that are; they are given back when this is dropped.
+/// The bytes of a collected body in the account of all collected bodies; they are given back when the charge is
+/// dropped.
 #[derive(Debug)]
 pub(in crate::handler) struct Charge {
     of_all: Rc<Cell<u64>>,
     bytes: u64,
 }
 
-/// Takes the body of a request.
+/// The consumer of a request's body.
 #[derive(Debug)]
 pub(in crate::handler) struct InputConsumer {
     pub(in crate::handler) input: Rc<RefCell<Input>>,
-    /// Bytes that the body may have.
+    /// The most bytes that the body may have.
     pub(in crate::handler) bytes_max: u64,
 }
 
@@ -126,58 +128,58 @@ impl Input {
         }
     }
 
-    /// Names what it is for.
+    /// Sets the name of the request in its gateway.
     pub(in crate::handler) const fn set_key(&mut self, key: Key) {
         self.key = Some(key);
     }
 
-    /// The length of the body, if all of it has come and nothing was taken of it.
+    /// The length of the body, if the whole body has come and nothing of it was taken.
     pub(in crate::handler) fn length(&self) -> Option<u64> {
         self.is_whole().then(|| self.in_file() + self.waiting.len() as u64)
     }
 
-    /// Returns whether all of it, or a part, has to come before anything is taken.
+    /// Returns true if all of the body, or a part of it, has to come before any byte is taken.
     pub(in crate::handler) const fn is_collected(&self) -> bool {
         matches!(self.stage, Stage::Whole(_) | Stage::Part { .. })
     }
 
-    /// Returns whether something waits for the rest of it.
+    /// Returns true if something waits for the rest of the body.
     #[cfg(test)]
     pub(in crate::handler) const fn is_awaited(&self) -> bool {
         self.is_collected() && matches!(self.rest, Rest::Coming)
     }
 
-    /// Returns whether all of it has come.
+    /// Returns true if the whole body has come.
     pub(in crate::handler) const fn is_whole(&self) -> bool {
         matches!(self.rest, Rest::None)
     }
 
-    /// Returns whether nothing waits to be taken, and nothing will.
+    /// Returns true if no byte waits to be taken, and none will.
     pub(in crate::handler) fn is_over(&self) -> bool {
         self.rest != Rest::Coming && self.is_empty()
     }
 
-    /// Returns whether nothing of it waits to be taken.
+    /// Returns true if no byte of the body waits to be taken.
     pub(in crate::handler) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.in_file() == 0
     }
 
-    /// Bytes of memory of what waits to be taken.
+    /// Bytes of memory of the bytes that wait to be taken.
     pub(in crate::handler) fn waiting_bytes(&self) -> usize {
         self.waiting.capacity()
     }
 
-    /// Returns whether it was given up, because there is no room for it, or a disk has failed.
+    /// Returns true if the body was given up, because there is no room for it, or a disk has failed.
     pub(in crate::handler) const fn has_no_room(&self) -> bool {
         matches!(self.rest, Rest::NoRoom)
     }
 
-    /// Returns whether its rest will never come: its client has broken it off, or has its response.
+    /// Returns true if the rest will never come: the client has broken the body off, or has its response.
     pub(in crate::handler) const fn is_broken_off(&self) -> bool {
         matches!(self.rest, Rest::BrokenOff)
     }
 
-    /// Returns whether it has more bytes than it may have.
+    /// Returns true if the body is longer than it may be.
     pub(in crate::handler) const fn is_too_long(&self) -> bool {
         matches!(self.rest, Rest::TooLong)
     }
@@ -190,7 +192,7 @@ impl Input {
         }
     }
 
-    /// Takes so many of the [next](Self::next) bytes.
+    /// Takes `count` of the [next](Self::next) bytes.
     pub(in crate::handler) fn consume(&mut self, count: usize) {
         if self.in_file() > 0 {
             self.consume_ready(count);
@@ -200,7 +202,7 @@ impl Input {
         }
     }
 
-    /// Takes the next bytes that wait, so many at most. With the last of them their memory goes, too.
+    /// Takes at most `bytes_max` of the next bytes. With the last byte its memory is freed, too.
     pub(in crate::handler) fn take(&mut self, bytes_max: usize) -> Vec<u8> {
         if self.in_file() > 0 {
             let ready = self.next();
@@ -221,13 +223,13 @@ impl Input {
         bytes
     }
 
-    /// Nothing more is taken.
+    /// Drops the rest of the body: nothing takes it.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.rest = Rest::Unwanted;
         self.release();
     }
 
-    /// The gateway's server or program has all of it: it takes no memory any more.
+    /// Frees the memory of the body: the gateway's upstream or program has all of it.
     pub(in crate::handler) fn release(&mut self) {
         self.waiting = VecDeque::new();
         if let Stage::Whole(collected) = &mut self.stage {
@@ -238,7 +240,7 @@ impl Input {
         }
     }
 
-    /// The bytes of it that are accounted for.
+    /// The charge of the body, if it is collected.
     const fn charge(&mut self) -> Option<&mut Charge> {
         match &mut self.stage {
             Stage::Streamed => None,
@@ -247,7 +249,7 @@ impl Input {
         }
     }
 
-    /// No more of a part is waited for.
+    /// Ends the wait for a part.
     fn pass_on(&mut self) {
         if let Stage::Part { charge, parts, .. } = &self.stage {
             self.stage = Stage::PassedOn(parts.passed_on(charge.bytes));
@@ -255,20 +257,19 @@ impl Input {
         }
     }
 
-    /// Bytes that there is room for.
+    /// The number of bytes for which there is room.
     fn room(&self) -> u64 {
-        // The session keeps to the limit of a body that is collected, and needs room for the framing of its
-        // last bytes, too.
+        // The session enforces the limit of a collected body. It also needs room for the framing of the last bytes.
         let most = match &self.stage {
             Stage::Whole(collected) => return collected.room(self.waiting.len() as u64),
             Stage::Part { bytes, .. } => *bytes + CONSUMER_ROOM_MIN,
             Stage::Streamed | Stage::PassedOn(_) => STREAMED_BYTES_MAX as u64,
         };
-        // More may wait of a body that is passed on.
+        // More bytes may wait of a body whose part was passed on.
         most.saturating_sub(self.waiting.len() as u64)
     }
 
-    /// Takes the next bytes, if they are wanted. Returns the parts of bodies among which they wait.
+    /// Takes the next bytes, if they are wanted. Returns the collected parts among which they wait.
     fn push(&mut self, bytes: &[u8]) -> Option<Rc<Parts>> {
         if self.rest != Rest::Coming {
             return None;
@@ -379,7 +380,7 @@ mod tests {
         consumer.push(&[1; 1000]);
         assert_eq!(consumer.weight(), 0);
         assert!(input.borrow().is_over() && !input.borrow().is_broken_off());
-        // Something may still wait for its response.
+        // The response may still be waited for.
         drop(consumer);
         assert!(input.borrow().is_over() && input.borrow().is_broken_off());
     }

@@ -8,32 +8,32 @@ use sendfile::Weight;
 
 use crate::handler::Search;
 
-/// The events of bodies since it was last asked.
+/// The events of bodies and clients since the gateway last looked.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct News {
-    /// Those that can perhaps go on: there is more for them, or room for what they put out.
+    /// Requests that may go on: more of their bodies has come, or there is room for their output.
     pub(in crate::handler) touched: Vec<Key>,
-    /// Those whose clients wait no more.
+    /// Requests whose clients no longer wait.
     pub(in crate::handler) left: Vec<Key>,
 }
 
-/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
-/// the gateway [learns](News::left) that the response is not wanted any more.
+/// The interest of a client in the response of a gateway: the client waits for the response or takes it. When the
+/// interest is dropped, the gateway [learns](News::left) that the response is no longer wanted.
 #[derive(Debug)]
 pub(in crate::handler) struct Interest {
     key: Cell<Key>,
-    /// Bytes of memory that are kept for it until the response has come.
+    /// Bytes of memory that are kept for the client until the response has come.
     memory: Cell<u64>,
-    /// Bytes of memory that the beginning of the response takes meanwhile.
+    /// Bytes of memory that an incomplete response head takes meanwhile.
     head: Cell<u64>,
-    /// Bytes that the content of the response may come to before its turn.
+    /// Bytes that the content of the response may take before its turn.
     reserved: Cell<u64>,
     /// True if the client may have ended its side of the connection.
     half_close: bool,
     news: Rc<RefCell<News>>,
 }
 
-/// The client of a request for a gateway, as the router has it.
+/// The client of a request for a gateway, as the router knows it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::handler) struct Waiter {
     /// Bytes of memory that the router keeps of the request until it is answered.
@@ -52,7 +52,7 @@ impl Interest {
         Self { key: Cell::new(key), memory, head, reserved, half_close, news }
     }
 
-    /// So many bytes are kept for the client until the response has come: its request, in all forms.
+    /// Sets the bytes that are kept for the client until the response has come: its request, in all forms.
     pub(in crate::handler) fn set_memory(&self, bytes: u64) {
         self.memory.set(bytes);
     }
@@ -62,18 +62,17 @@ impl Interest {
         self.head.set(bytes);
     }
 
-    /// The content of the response may come to so many bytes before its turn. They are charged to the worker where they will
-    /// be.
+    /// Sets the bytes that the content of the response may take before its turn. The output charges them to the worker.
     pub(in crate::handler) fn reserve(&self, bytes: u64) {
         self.reserved.set(bytes);
     }
 
-    /// The gateway has to look at what the client waits for.
+    /// Has the gateway look at the request for which the client waits.
     pub(super) fn touch(&self) {
         self.news.borrow_mut().touched.push(self.key.get());
     }
 
-    /// The client waits for another answer.
+    /// Makes the client wait for another answer.
     pub(in crate::handler) fn pass_to(&self, key: Key) {
         self.key.set(key);
         self.head.set(0);

@@ -1,4 +1,4 @@
-//! Lines for the operator about gateways and from them, of which there may be too many.
+//! Lines for the operator about gateways and from them; their number is limited.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,37 @@ use ring::Time;
 use super::HAND_OVERS_MAX;
 use crate::shell::Shell;
 
-/// Bytes of a line; the rest of a longer one is left out.
+/// Bytes of a line that are logged; the rest of a longer line is left out.
 const LINE_BYTES_MAX: usize = 512;
-/// Bytes of the text of one response that are logged; the rest of it is left out.
+/// Bytes of the text of one response that are logged; the rest of the text is left out.
 pub(in crate::handler) const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// The text of one response has fewer bytes. More come from an application that writes without end.
+/// The text of one response has fewer bytes. An application that sends more writes without end.
 pub(in crate::handler) const TEXT_BYTES_END: u64 = 64 * 1024 * 1024;
-/// Sources of text with a budget of their own. Further ones share one.
+/// Sources of text with a budget of their own. Further sources share one budget.
 const SOURCES_MAX: usize = 64;
-/// The limit of lines about gateways, and of those from each source of text.
+/// The limit of lines about gateways, and of lines from each source of text.
 const GATEWAYS: Limit = Limit { burst: 100, per_second: 20 };
-/// The limit of lines that clients can cause as often as they like.
+/// The limit of lines that clients can cause as often as they want.
 const CLIENTS: Limit = Limit { burst: 10, per_second: 1 };
 
 /// The lines that a handler of a worker may log.
 #[derive(Debug)]
 pub(in crate::handler) struct Lines {
     gateways: Budget,
-    /// Has a budget of its own, so that no client can keep a line about a gateway out of the log.
+    /// The budget of lines that clients cause, so that no client can keep a line about a gateway out of the log.
     clients: Budget,
-    /// The budgets of what writes for the operator, by its name, so that none keeps the lines about another out of the log.
+    /// The budgets of the sources of text by name, so that no source can keep another's lines out of the log.
     texts: BTreeMap<Box<str>, Budget>,
 }
 
-/// The lines that are logged at once, and the number of them in a second after that.
+/// The number of lines that are logged at once, and the number per second after that.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     burst: u32,
     per_second: u32,
 }
 
-/// The number of lines that may be logged.
+/// The number of lines that may be logged now.
 #[derive(Debug)]
 struct Budget {
     limit: Limit,
@@ -48,7 +48,7 @@ struct Budget {
 }
 
 impl Lines {
-    /// Logs a line, which begins with the name of what it is about, unless there are too many.
+    /// Logs a line, which begins with the name of its subject, unless the budget is spent.
     pub(in crate::handler) fn note(&mut self, shell: &mut Shell, name: &str, text: &str) {
         if let Some(dropped) = self.gateways.take(shell.cx.now) {
             log(shell, name, text, dropped, "about gateways");
@@ -74,33 +74,36 @@ impl Lines {
     fn budget_of(&mut self, source: &str, now: Time) -> &mut Budget {
         let is_known = self.texts.contains_key(source);
         if !is_known && self.texts.len() >= SOURCES_MAX {
-            // A source that has written nothing for long needs none; a reload may have removed it.
+            // A source that has written nothing for long has a full budget and needs no entry; a reload may have
+            // removed the source.
             self.texts.retain(|_, budget| !budget.is_full(now));
         }
         let is_one_of_many = !is_known && self.texts.len() >= SOURCES_MAX;
         let name = if is_one_of_many { "" } else { source };
-        // A name that is known is not copied: a script can write thousands of lines at once.
+        // The name of a known source is not copied: a script can write thousands of lines at once.
         if !self.texts.contains_key(name) {
             self.texts.insert(name.into(), Budget::new(GATEWAYS));
         }
         self.texts.get_mut(name).expect("it has just been looked for")
     }
 
-    /// Like [`note`](Self::note), for a line whose cause may be the client. There are fewer of these.
+    /// Logs a line like [`note`](Self::note), but for a fault that the client may have caused. Fewer of these are
+    /// logged.
     pub(in crate::handler) fn note_client(&mut self, shell: &mut Shell, name: &str, text: &str) {
         if let Some(dropped) = self.clients.take(shell.cx.now) {
             log(shell, name, text, dropped, "about clients of gateways");
         }
     }
 
-    /// Like [`note_client`](Self::note_client), for a line about a fault of a page: clients ask for it as often as they like.
+    /// Logs a line like [`note_client`](Self::note_client), about a fault of a page that clients can request as often
+    /// as they want.
     pub(in crate::handler) fn note_page(&mut self, shell: &mut Shell, name: &str, text: &str) {
         if let Some(dropped) = self.clients.take(shell.cx.now) {
             log(shell, name, text, dropped, "about faults of pages");
         }
     }
 
-    /// Logs that a request was handed over too often, to this path at last.
+    /// Logs that a request was handed over too often, and the last path.
     pub(in crate::handler) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
         let text = format!("a request was handed over {HAND_OVERS_MAX} times");
         self.note(shell, &String::from_utf8_lossy(path), &text);
@@ -112,7 +115,7 @@ impl Budget {
         Self { limit, left: limit.burst, since: Time::default(), dropped: 0 }
     }
 
-    /// Returns whether it is as if nothing had ever been logged.
+    /// Returns true if the budget is as if no line had ever been logged.
     fn is_full(&mut self, now: Time) -> bool {
         self.refill(now);
         self.left == self.limit.burst && self.dropped == 0
@@ -128,7 +131,8 @@ impl Budget {
         }
     }
 
-    /// Takes a line. Returns the number of lines that were dropped before it, or `None` if it is dropped, too.
+    /// Takes a line from the budget. Returns the number of lines that were dropped before it, or `None` if it is
+    /// dropped, too.
     fn take(&mut self, now: Time) -> Option<u64> {
         self.refill(now);
         if self.left == 0 {
@@ -150,7 +154,7 @@ fn log(shell: &mut Shell, name: &str, text: &str, dropped: u64, kind: &str) {
 /// A text for the operator that comes in pieces.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct Text {
-    /// The beginning of the line whose end has not come.
+    /// The beginning of the line that is not complete.
     line: Vec<u8>,
     /// Bytes that have come.
     bytes: u64,

@@ -1,12 +1,13 @@
-//! Parts that all gateways share: routes whose answers are made by something else, a program or another server.
+//! Parts that all gateways share: routes whose answers come from a program, an application or an upstream.
 //!
 //! An `Input` takes the body of a request, an `Output` holds the content of a response, and an `Interest` lives as
 //! long as the client waits or takes. Each of them is bounded.
 //!
-//! A client that ends its side before the head of the response has left, as nginx and Caddy see it. TCP does not tell
-//! a client that ended its side from a client that closed its socket, and nothing should occupy an upstream or a
-//! process for nobody. With `half-close = true`, and for files, such a client gets its response. So does a client
-//! whose response has begun, because bytes to a client that has left are answered by a reset.
+//! If a client ends its side before the head of the response has left, the gateway takes the client for gone, as nginx
+//! and Caddy do. TCP does not tell a client that ended its side from a client that closed its socket, and a client that
+//! is gone should occupy no upstream and no process. With `half-close = true`, and for files, such a client gets its
+//! response. If the response has begun, the client gets the rest, because a client that is gone answers its bytes with
+//! a reset.
 
 pub(in crate::handler) mod bodies;
 pub(in crate::handler) mod input;
@@ -15,5 +16,5 @@ pub(in crate::handler) mod lines;
 pub(in crate::handler) mod names;
 pub(in crate::handler) mod output;
 
-/// Programs or scripts that may hand one request over to a path, one after the other.
+/// Hand-overs of one request to a path, one after the other, by programs or scripts.
 pub(super) const HAND_OVERS_MAX: u32 = 10;

@@ -1,9 +1,10 @@
-//! The content of a response on its way from a program or another server to the client. It knows no pipe and no
-//! socket, as the [input](super::input).
+//! The content of a response on its way from a program or an upstream to the client. It knows no pipe and no socket,
+//! just as the [input](super::input).
 //!
-//! A request is charged for its response before that comes: 20 KiB until its turn, then the whole cyclic buffer. Once
-//! the budget of a worker has no room for another buffer, a content has a small buffer of 36 KiB. Once the budget has
-//! no room for 20 KiB, 4 KiB are received at a time and wait. So requests behind it wait in the client's socket.
+//! A request is charged for its response before the response comes: 20 KiB until its turn, then the whole cyclic
+//! buffer. If the worker's budget has no room for another such buffer, a content gets a small buffer of 36 KiB. If the
+//! budget has no room for 20 KiB, 4 KiB are received at a time and wait. Then later requests wait in the client's
+//! socket.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -17,13 +18,13 @@ use sendfile::{Account, Caching, Charge, File, Piece, Policy, Takes, Window};
 use super::interest::Interest;
 use crate::handler::{BodySink, Produced, Producer};
 
-/// Shorter pieces of a response are joined with the one in front of them, up to so many bytes together, while they
-/// wait for the client.
+/// Shorter pieces of a response are joined with the piece in front of them, up to this many bytes, while they wait for
+/// the client.
 const JOINED_BYTES_MIN: usize = 1024;
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of a content that may be in memory before its turn: as many as the ring receives at once. The rest waits where it
-/// comes from.
+/// Bytes of a content that may be in memory before its turn: as many as the ring receives at once. The rest waits at
+/// its source.
 pub(in crate::handler) const EARLY_BYTES_MAX: u64 = 20 * 1024;
 
 /// The pages of a buffer's file leave the page cache with the file.
@@ -33,7 +34,7 @@ const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::o
 #[derive(Debug)]
 pub(in crate::handler) struct Output {
     waiting: VecDeque<Waiting>,
-    /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
+    /// Bytes that may wait in the heap while more comes; they are charged in advance.
     allowance: u64,
     /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
     in_heap: u64,
@@ -48,12 +49,12 @@ pub(in crate::handler) struct Output {
     pub(in crate::handler) trailers: FieldSection<'static>,
     /// The pieces that the client takes; known once the producer has been asked.
     pub(in crate::handler) takes: Option<Takes>,
-    /// Bytes that are missing to the length that was promised.
+    /// Bytes that are missing to the promised length.
     left: Option<u64>,
     end: Option<Produced>,
     /// True if the producer has said that it waits.
     pub(in crate::handler) is_awaited: bool,
-    /// True if no more is wanted of it.
+    /// True if the client wants no more of the content.
     pub(in crate::handler) is_unwanted: bool,
 }
 
@@ -64,7 +65,7 @@ enum Waiting {
     File(Rc<File>, Range<u64>),
 }
 
-/// Gives the content of a response.
+/// The producer of the content of a response.
 #[derive(Debug)]
 pub(in crate::handler) struct OutputProducer {
     pub(in crate::handler) output: Rc<RefCell<Output>>,
@@ -72,7 +73,7 @@ pub(in crate::handler) struct OutputProducer {
 }
 
 impl Output {
-    /// A content of which nothing has come. What it may come to before its turn is charged to `account`.
+    /// A content without bytes. The bytes that it may take before its turn are charged to `account`.
     pub(in crate::handler) fn new(account: &Account) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -91,38 +92,37 @@ impl Output {
         }
     }
 
-    /// Promises so many bytes.
+    /// Promises the length of the content, if it is known.
     pub(in crate::handler) fn promise(&mut self, length: Option<u64>) {
         self.left = length;
         self.end = (length == Some(0)).then_some(Produced::Ended);
         self.recharge();
     }
 
-    /// So many bytes may wait in the heap from now on, as long as more comes.
+    /// Sets the bytes that may wait in the heap from now on, while more comes.
     pub(in crate::handler) fn allow(&mut self, bytes: u64) {
         self.allowance = bytes;
         self.recharge();
     }
 
-    /// Bytes that it may come to before its turn, or that it has if it has ended.
+    /// The bytes that the content may take before its turn, or that it has if it has ended.
     pub(in crate::handler) fn reserved(&self) -> u64 {
         self.charge.bytes().max(self.in_memory())
     }
 
-    /// Charges what is in the heap, or what may come to be there.
+    /// Charges the bytes that are in the heap, or that may come to be there.
     fn recharge(&mut self) {
         let is_over = self.end.is_some() || self.is_unwanted;
         let expected = if is_over { 0 } else { self.allowance };
         self.charge.set(self.in_heap.max(expected));
     }
 
-    /// Adds what has been put out. Returns false if that is more than was promised; the rest is
-    /// dropped.
+    /// Adds bytes of the content. Returns false if they exceed the promised length; the excess is dropped.
     pub(in crate::handler) fn push(&mut self, bytes: &[u8]) -> bool {
         self.push_piece(Piece::Bytes(bytes.to_vec()))
     }
 
-    /// Like [`push`](Self::push), of a piece.
+    /// Adds a piece of the content, like [`push`](Self::push).
     pub(in crate::handler) fn push_piece(&mut self, mut piece: Piece) -> bool {
         let length = piece.len();
         if self.is_unwanted || length == 0 {
@@ -148,7 +148,7 @@ impl Output {
     fn wait(&mut self, piece: Piece) {
         self.bytes += piece.len();
         self.in_heap += heap_bytes(&piece);
-        // A piece takes memory and time beside its bytes, and a server may send a chunk for each byte.
+        // A piece takes memory and time beside its bytes, and an upstream may send a chunk for each byte.
         if let (Some(Waiting::Piece(Piece::Bytes(last))), Piece::Bytes(bytes)) =
             (self.waiting.back_mut(), &piece)
             && bytes.len() < JOINED_BYTES_MIN
@@ -160,7 +160,7 @@ impl Output {
         }
     }
 
-    /// Returns whether nothing waits for the client here. Something may be lent.
+    /// Returns true if nothing waits for the client here. Bytes may be lent.
     pub(in crate::handler) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -170,7 +170,7 @@ impl Output {
         self.bytes + self.lent
     }
 
-    /// Lends what is in memory and waits behind all else, to be given back in order: as
+    /// Lends the bytes that wait in memory behind everything else. The borrower gives them back in order: as
     /// [pieces](Self::give_back), or as [ranges of a file](Self::give_back_file).
     pub(in crate::handler) fn lend(&mut self) -> impl Iterator<Item = Piece> + use<> {
         let is_memory =
@@ -188,7 +188,7 @@ impl Output {
         })
     }
 
-    /// Takes a piece back that was lent.
+    /// Takes a lent piece back.
     pub(in crate::handler) fn give_back(&mut self, piece: Piece) {
         self.lent -= piece.len();
         if !self.is_unwanted {
@@ -197,7 +197,7 @@ impl Output {
         }
     }
 
-    /// Takes bytes back that were lent, in a file.
+    /// Takes lent bytes back as a range of a file.
     pub(in crate::handler) fn give_back_file(&mut self, file: Rc<File>, range: Range<u64>) {
         let length = range.end - range.start;
         self.lent -= length;
@@ -207,7 +207,7 @@ impl Output {
         }
     }
 
-    /// No more is put out. Returns false if something is missing.
+    /// Ends the content. Returns false if bytes are missing.
     pub(in crate::handler) fn finish(&mut self, is_whole: bool) -> bool {
         let is_complete = is_whole && self.left.is_none_or(|left| left == 0);
         let end = if is_complete { Produced::Ended } else { Produced::Failed };
@@ -216,12 +216,12 @@ impl Output {
         is_whole
     }
 
-    /// Returns whether the response has its end, whole or not.
+    /// Returns true if the content has its end, complete or not.
     pub(in crate::handler) const fn has_ended(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Takes all of it, if it has come in one piece and has ended.
+    /// Takes the whole content, if it has come in one piece and has ended.
     pub(in crate::handler) fn take_whole(&mut self) -> Option<Piece> {
         let is_whole = self.end == Some(Produced::Ended)
             && self.waiting.len() == 1
@@ -237,7 +237,7 @@ impl Output {
         Some(piece)
     }
 
-    /// Nothing more of it is wanted.
+    /// Drops the rest: the client wants no more of the content.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
         self.waiting = VecDeque::new();
@@ -262,7 +262,7 @@ impl Waiting {
     }
 }
 
-/// Bytes of a piece that are in the heap.
+/// The bytes of a piece that are in the heap.
 fn heap_bytes(piece: &Piece) -> u64 {
     match piece {
         Piece::Bytes(bytes) => bytes.len() as u64,
@@ -292,7 +292,7 @@ impl Producer for OutputProducer {
             }
         }
         output.recharge();
-        // There is room again, of what was taken now or of what has been sent since.
+        // There is room again, after bytes were taken now or sent earlier.
         if made > 0 || output.end.is_none() || output.lent > 0 {
             self.interest.touch();
         }

@@ -61,14 +61,14 @@ pub(super) struct Exchange {
     reception: Reception,
     delivery: Delivery,
     pub(super) clock: Clock,
-    /// The text that the server writes for the operator.
+    /// The text that the upstream writes for the operator.
     text: Text,
 }
 
 /// The stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing has been asked; the body is perhaps being collected.
+    /// Nothing was sent to the upstream yet; the body may be being collected.
     Collecting,
     /// The connection is being made.
     Connecting,
@@ -76,12 +76,12 @@ enum Stage {
     Asking,
     /// The content of the response comes.
     Content,
-    /// Both sides send what they want.
+    /// Both sides send as they want.
     Tunnel,
     Over,
 }
 
-/// The tools with which an exchange goes on.
+/// The tools with which an exchange continues.
 #[derive(Debug)]
 pub(super) struct Tools<'a> {
     pub(super) shell: &'a mut Shell,
@@ -97,7 +97,8 @@ pub(super) struct Tools<'a> {
 }
 
 impl Exchange {
-    /// A request that is to be passed on, whose response is charged to `account`. `affinity` is the hash by which its server is chosen.
+    /// A request that is to be passed on, and whose response is charged to `account`. The hash `affinity` chooses its
+    /// server.
     pub(super) fn new(
         request: &Request<'_>,
         account: &Account,
@@ -125,17 +126,17 @@ impl Exchange {
         }
     }
 
-    /// Bytes of memory that it keeps of its request.
+    /// Bytes of memory that the exchange keeps of its request.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.wire.memory()
     }
 
-    /// Returns whether nothing is left to do.
+    /// Returns true if nothing is left to do.
     pub(super) fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
 
-    /// Begins, under this name.
+    /// Begins the exchange, under this key.
     pub(super) fn begin(&mut self, tools: &mut Tools<'_>, key: Key, interest: &Rc<Interest>) {
         self.key = key;
         self.interest = Rc::downgrade(interest);
@@ -143,20 +144,20 @@ impl Exchange {
         self.collect(tools);
     }
 
-    /// The exchange with the server has ended.
+    /// Ends the exchange with the upstream.
     pub(super) fn leave(&mut self, links: &mut Links) {
         if let Some(chosen) = self.tries.chosen.take() {
             links.end(chosen);
         }
     }
 
-    /// The memory of the head of its request, for another request, unless it still has to be sent.
+    /// The memory of the request's head, for another request, unless the head still has to be sent.
     pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
         self.wire.into_text()
     }
 
-    /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit is no
-    /// progress. Each line counts like a part of the response.
+    /// Logs the text that the application writes for the operator, up to a limit. Text beyond the limit is no progress.
+    /// Each line counts like a part of the response.
     fn read_text(&mut self, tools: &mut Tools<'_>, text: &[u8]) {
         let Self { text: all, tries, upstream, wire, reception, .. } = self;
         let Tools { shell, lines, .. } = tools;

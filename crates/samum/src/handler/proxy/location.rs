@@ -1,5 +1,5 @@
-//! The `Location` of a response as the client gets it: a server knows its own address and paths, the client those of this
-//! one.
+//! The `Location` of a response as the client gets it: an upstream knows its own address and paths, and the client
+//! knows those of this server.
 //!
 //! | `Location` | as the client gets it |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | a URL with the host that the client has asked for | the same, if the server's URL has a path |
 //! | anything else | as it is |
 //!
-//! The first is what nginx (`proxy_redirect default`) and Apache httpd (`ProxyPassReverse`) do, too.
+//! The first row is the behaviour of nginx (`proxy_redirect default`) and Apache httpd (`ProxyPassReverse`), too.
 
 use std::borrow::Cow;
 
@@ -16,19 +16,19 @@ use http::path;
 
 use crate::config::{ServerUrl, server_address};
 
-/// Where a request was asked for, and where it was sent to.
+/// The URL of a request at this server, and its URL at the upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way<'a> {
-    /// The host that the server was asked for: most often the one that the client has asked for.
+    /// The `Host` of the request to the upstream, most often that of the client's request.
     pub(super) host: &'a [u8],
-    /// The path of the route as it was asked for, without a slash at its end.
+    /// The path of the route as in the request, without a slash at its end.
     pub(super) route: &'a [u8],
-    /// The server.
+    /// The URL of the upstream.
     pub(super) server: &'a ServerUrl,
 }
 
 impl Way<'_> {
-    /// The `Location` for the client; `None` if it is the same.
+    /// The `Location` for the client; `None` if it stays the same.
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
         let authority = start.strip_prefix(b"http://");
@@ -36,7 +36,7 @@ impl Way<'_> {
             let path =
                 if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
             let back = self.path_back(&path).unwrap_or_else(|| path.into_owned());
-            // A browser takes what follows two slashes for a host.
+            // A browser takes the name after two slashes for a host.
             return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
         }
         let is_of_client = authority
@@ -56,7 +56,8 @@ impl Way<'_> {
         address.is_some_and(|address| address == self.server.address)
     }
 
-    /// A path of the server, and what follows it, as a path of the route; `None` if it is the same or there is none.
+    /// A path of the upstream, with the rest of its URL, as a path of the route; `None` if it stays the same or does
+    /// not exist.
     fn path_back(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut base = Vec::new();
         path::resolve(self.server.path.as_ref()?.as_bytes(), &mut base);
@@ -64,14 +65,14 @@ impl Way<'_> {
         let rest = path.strip_prefix(base)?;
         match rest.first() {
             Some(b'/') => Some([self.route, rest].concat()),
-            // The path of the route has a slash at its end.
+            // The path of the route gets a slash at its end.
             None | Some(b'?' | b'#') if !base.is_empty() => Some([self.route, b"/", rest].concat()),
             _ => None,
         }
     }
 }
 
-/// A URL in two: scheme and authority, if it has both, and what follows them.
+/// A URL in two parts: scheme and authority, if it has both, and the rest.
 fn split(url: &[u8]) -> (&[u8], &[u8]) {
     let Some(colon) = url.windows(3).position(|three| three == b"://") else { return (b"", url) };
     let is_scheme = url[..colon].iter().all(u8::is_ascii_alphanumeric);

@@ -1,4 +1,4 @@
-//! Requests that are passed on to servers.
+//! Requests that are passed on to upstreams.
 //!
 //! ```text
 //!   consumer ──► Input ──┐                        ┌ head ──► Answer
@@ -6,17 +6,17 @@
 //!   request::write ──────┘   (upstream)           └ content ─► Output ──► producer
 //! ```
 //!
-//! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it.
-//! [`request`] writes the head that is sent, [`response`](mod@response) says what a head that comes means, [`wire`] knows the
-//! protocol of the server, and [`exchange`] moves the bytes.
+//! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it. [`request`]
+//! writes the head of the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows
+//! the upstream's protocol, and [`exchange`] moves the bytes.
 //!
-//! No head is copied from the peer: each is written anew from what was parsed. The corpus of
-//! `http_desync_guardian`, a property test and a garden of origins and proxies (`tests/garden`) hold that. A response
-//! that is not complete is a 502 or a 504 before its head, and is cut off after it. A cut is a reset where the end of
-//! the connection would be the end of the response (HTTP/1.0).
+//! No head is copied from the peer: each is written anew from the parsed head. The corpus of `http_desync_guardian`, a
+//! property test and a garden of origins and proxies (`tests/garden`) check that. A response that is not complete is a
+//! 502 or a 504 before its head, and is cut off after it. If the end of the connection would mean the end of the
+//! response (HTTP/1.0), the cut is a reset.
 //!
-//! A server has one duty at a time: to accept the connection, to take what waits of a request, or to give. Other
-//! things that it does give it no more time, and it has no duty while its client has to do something first.
+//! An upstream has one duty at a time: to accept the connection, to take bytes of the request that wait, or to send.
+//! Other activity gives the upstream no more time. It has no duty while its client has to act first.
 
 mod exchange;
 mod location;
@@ -58,27 +58,27 @@ use upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
 
 /// The precision of the deadlines of exchanges.
 const TICK: Duration = Duration::from_millis(100);
-/// The time between two looks at the links that are kept.
+/// The time between two looks at the kept links.
 const TIDY_TIME: Duration = Duration::from_secs(1);
-/// Texts of heads that are kept for further requests, and the most bytes that each may have. A turn of the worker
-/// passes on about as many requests.
+/// Texts of heads that are kept for further requests, and the most bytes that each may have. A worker turn passes on
+/// about as many requests.
 const TEXTS_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 /// Bytes that most heads of requests have.
 const TEXT_BYTES: usize = 1024;
 /// Exchanges of one worker; further requests are refused (503).
 const EXCHANGES_MAX: usize = 16_384;
-/// Deadlines of exchanges that are looked at in one turn: a server that dies can leave thousands in one tick. One costs 3 µs,
-/// the answer included.
+/// Deadlines of exchanges that are looked at in one worker turn: an upstream that dies can leave thousands in one tick.
+/// Each costs 3 µs, with its answer.
 const EXPIRIES_MAX: usize = 128;
 
-/// The time in a turn of the worker for what is pulled: of exchanges that have another turn, and of those whose clients have
-/// made room. The events that something has come have as much before. It is as long as other parts of a turn.
+/// The time in a worker turn for pulling: for exchanges that get another quantum, and for exchanges whose clients have
+/// made room. Events of bytes that have come have as much time before. It is as long as other parts of a worker turn.
 const PULL_TIME: Duration = Duration::from_micros(400);
 
 const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
 
-/// The exchanges of a worker with servers.
+/// The exchanges of a worker with upstreams.
 #[derive(Debug)]
 pub(super) struct Proxy {
     exchanges: Slab<Exchange>,
@@ -86,7 +86,7 @@ pub(super) struct Proxy {
     links: Links,
     checks: Checks,
     news: Rc<RefCell<News>>,
-    /// The memory of the news before.
+    /// The memory of earlier news.
     spare_news: News,
     /// The memory of heads that were sent.
     texts: Vec<Rc<Vec<u8>>>,
@@ -94,9 +94,9 @@ pub(super) struct Proxy {
     interims: VecDeque<(Ticket, Interim)>,
     /// Requests whose producers or consumers can go on.
     woken: VecDeque<Ticket>,
-    /// Exchanges whose turn was over before they were done. Some may have ended since.
+    /// Exchanges whose quantum was over before they were done. Some may have ended since.
     again: VecDeque<Key>,
-    /// The turn of the worker in which those had another turn.
+    /// The worker turn in which these exchanges last had a quantum.
     turn: u64,
     /// When the time for what is pulled ends in that turn; known once something is pulled.
     pull_until: Option<Time>,
@@ -104,7 +104,7 @@ pub(super) struct Proxy {
     expired: VecDeque<(u64, Tick)>,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
-    /// When the links were last looked at.
+    /// The time of the last look at the kept links.
     tidied: Time,
     bodies: Bodies,
     lines: Lines,
@@ -114,26 +114,26 @@ pub(super) struct Proxy {
 /// The answer to a request that was passed on.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// There is no response of a server.
+    /// The status of an error; there is no response of an upstream.
     Error(Status),
-    /// The response of a server.
+    /// The response of an upstream.
     Response(Box<Reached>),
-    /// The server has handed the request over, which is held back until it is known to what.
+    /// The upstream has handed the request over. The request is held back until its destination is known.
     HandOver(Box<HandOver>, Arc<Server>, Held),
 }
 
-/// A request on its way to a server.
+/// A request on its way to an upstream.
 #[derive(Debug)]
 pub(super) struct Passing<'a> {
     pub(super) upstream: &'a Arc<Upstream>,
-    /// Its [key](Upstream::key).
+    /// The [key](Upstream::key) of the request.
     pub(super) affinity: u64,
     pub(super) wire: Wire,
-    /// Some if it was held back.
+    /// Some if the request was held back.
     pub(super) held: Option<Held>,
 }
 
-/// A request that is held back until it is known who answers it.
+/// A request that is held back until it is known what answers it.
 #[derive(Debug)]
 pub(super) struct Held {
     interest: Weak<Interest>,
@@ -141,12 +141,12 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// A request with this body that is held back for no server yet.
+    /// A held request with this body, for which no upstream was chosen.
     pub(super) const fn of_body(input: Option<Rc<RefCell<Input>>>) -> Self {
         Self { interest: Weak::new(), input }
     }
 
-    /// Its body, which goes on.
+    /// Its body, which continues.
     pub(super) fn into_body(mut self) -> Option<Rc<RefCell<Input>>> {
         self.input.take()
     }
@@ -197,8 +197,8 @@ impl Proxy {
         }
     }
 
-    /// Takes the body of a request, of `bytes_max` bytes at most, or what follows one that asks for another
-    /// protocol. The request is found next.
+    /// Takes the body of a request, of `bytes_max` bytes at most, or the bytes after a request for another protocol.
+    /// The session asks for the request's answer next.
     pub(super) fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -214,18 +214,18 @@ impl Proxy {
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
-    /// Takes the body of a request that is not found yet, if one was offered.
+    /// Takes the body of a request whose answer was not looked for yet, if a body was offered.
     pub(super) fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
         self.bodies.take(ticket)
     }
 
-    /// Takes it back. The request is found next.
+    /// Takes such a body back. The answer of its request is looked for next.
     pub(super) fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
         self.bodies.give_back(ticket, body);
     }
 
-    /// Holds a request back that is perhaps to be passed on, with its body. What is returned beside it is for
-    /// its client, as of a search.
+    /// Holds back a request that may be passed on, with its body. Returns the held request, and the search for its
+    /// client.
     pub(super) fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Rc<dyn Search>) {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
@@ -278,14 +278,14 @@ impl Proxy {
         Found::Later(Some(interest))
     }
 
-    /// The memory that an answer keeps. The response of a server cannot be found again.
+    /// The memory that an answer keeps. The response of an upstream cannot be found again.
     pub(super) fn size(answer: &Answer) -> AnswerSize {
         let Answer::Response(reached) = answer else { return AnswerSize::default() };
         let shared = reached.output.borrow().reserved();
         AnswerSize { shared, holds_files: false, unique: true }
     }
 
-    /// Moves on what clients and servers have left to do.
+    /// Continues all exchanges for which clients and upstreams have left work.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
             self.pull_until = None;
@@ -317,12 +317,12 @@ impl Proxy {
         }
     }
 
-    /// A text for the head of a request, which nothing else refers to.
+    /// A text for the head of a request, to which nothing else refers.
     pub(super) fn text(&mut self) -> Rc<Vec<u8>> {
         self.texts.pop().unwrap_or_else(|| Rc::new(Vec::with_capacity(TEXT_BYTES)))
     }
 
-    /// Checks the servers of these upstreams from now on, as far as their rules say so.
+    /// Checks the servers of these upstreams from now on, if their rules say so.
     pub(super) fn watch<'a>(
         &mut self,
         shell: &mut Shell,
@@ -331,7 +331,7 @@ impl Proxy {
         self.checks.watch(&mut shell.ring, upstreams, shell.cx.now);
     }
 
-    /// Takes a completion of an operation of the checks.
+    /// Takes a completion of one of the checks' operations.
     pub(super) fn handle_check(&mut self, shell: &mut Shell, completion: Completion) {
         let notes = self.checks.handle(&mut shell.ring, completion, shell.cx.now);
         for note in notes.iter().flat_map(|notes| notes.lines()) {
@@ -339,7 +339,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a completion of an operation of the exchanges.
+    /// Takes a completion of one of the exchanges' operations.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: Completion) {
         let link = Key::from_bits(id_of(completion.token));
         if link == Key::NONE {
@@ -362,43 +362,43 @@ impl Proxy {
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
         if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
-            // Each of the exchanges may bring a piece soon.
+            // Each exchange may bring a piece soon.
             shell.ring.gather(self.exchanges.len());
         }
     }
 
-    /// Takes a completion of an operation on a file in which a content waits.
+    /// Takes a completion of an operation on a file in which content waits.
     pub(super) fn handle_spool(&mut self, shell: &mut Shell, completion: Completion) {
         let key = Key::from_bits(id_of(completion.token));
         self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
     }
 
-    /// Takes a completion of an operation of the file of a body.
+    /// Takes a completion of an operation on the file of a body.
     pub(super) fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
         self.bodies.handle(shell, completion, &mut self.woken);
     }
 
-    /// A server has handed a request over to something that is not there for it.
+    /// Reports that an upstream has handed a request over to something that it may not use.
     pub(super) fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
         let text = format!("{to} leads to no file of a route of the site");
         self.lines.note(shell, &server.name, &text);
     }
 
-    /// A server has handed a request over to a path of a route with files, and there is no file.
+    /// Reports that an upstream has handed a request over to a path of a route with files, and that there is no file.
     pub(super) fn note_missing(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
         let text = format!("{to} leads to a path without a file; its client gets a 404");
         self.lines.note(shell, &server.name, &text);
     }
 
-    /// Scripts have handed a request over too often, to this path at last.
+    /// Reports that scripts have handed a request over too often, and the last path.
     pub(super) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
         shell.cx.stats.proxy_failed += 1;
         self.lines.note_hand_overs(shell, path);
     }
 
-    /// A request is passed on to no server, because its head would be too long.
+    /// Refuses a request whose head would be too long for an upstream.
     pub(super) fn refuse_head(
         &mut self,
         shell: &mut Shell,
@@ -430,19 +430,18 @@ impl Proxy {
         self.woken.pop_front()
     }
 
-    /// Returns whether no request is being passed on, and all answers have been taken.
+    /// Returns true if no request is being passed on, and all answers have been taken.
     pub(super) fn is_idle(&self) -> bool {
         self.exchanges.is_empty() && self.answers.is_empty()
     }
 
-    /// Returns whether an exchange waits for another turn of the worker, which does not wait then.
+    /// Returns true if an exchange waits for another quantum; then the worker does not wait.
     pub(super) fn has_turn(&self) -> bool {
         let has_some = !self.again.is_empty() || !self.expired.is_empty();
         has_some && !self.is_idle()
     }
 
-    /// Returns whether there may be something to do, or something new for a request, also for one whose exchange has
-    /// ended.
+    /// Returns true if there may be work, or news for a request, also for one whose exchange has ended.
     pub(super) fn may_have_news(&self) -> bool {
         !self.is_idle() || !self.woken.is_empty() || !self.interims.is_empty()
     }
@@ -454,11 +453,11 @@ impl Proxy {
         }
     }
 
-    /// Has a new exchange looked at after a tick. Most have ended by then, and leave no entry in the wheel for
-    /// as long as a server may take.
+    /// Has a new exchange looked at after a tick. Most exchanges have ended by then, and need no entry in the wheel for
+    /// the time that an upstream may take.
     fn look_soon(&mut self, shell: &Shell, key: Key) {
         if self.exchanges.len() == 1 {
-            // The wheel stands still without exchanges.
+            // The wheel does not turn while there are no exchanges.
             self.wheel.expire(shell.cx.now, &mut Vec::new());
         }
         let exchange = self.exchanges.get_mut(key).expect("just inserted");
@@ -483,7 +482,7 @@ impl Proxy {
         }
     }
 
-    /// Acts on deadlines that have come, as far as one turn may.
+    /// Acts on deadlines that have passed, within the limit of one worker turn.
     fn expire(&mut self, shell: &mut Shell) {
         for _ in 0..self.expired.len().min(EXPIRIES_MAX) {
             let Some((id, tick)) = self.expired.pop_front() else { return };
@@ -497,7 +496,7 @@ impl Proxy {
         }
     }
 
-    /// Lets an exchange make a step, and removes it if that was the last.
+    /// Lets an exchange make a step, and removes the exchange if that was its last step.
     fn step(
         &mut self,
         shell: &mut Shell,
@@ -519,7 +518,7 @@ impl Proxy {
             pull_until,
             ..
         } = self;
-        // It may have ended since.
+        // The exchange may have ended since.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
         let has_acted = *turn == shell.cx.turn;
@@ -564,7 +563,7 @@ pub(super) fn response(answer: &Answer, now: i64) -> Response<'_> {
     };
     let Reached { passed, has_content, output, interest } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head(now) };
-    // Of a response to HEAD, too, the client is to know that the length is not known.
+    // Also the client of a HEAD request has to learn that the length is not known.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
     if !has_content && !has_unknown_length {
         return Response::bare(fields);

@@ -1,5 +1,5 @@
-//! Content that waits for a slow client on a disk. Its bytes are kept in memory until they have been written to a file
-//! without a name, and from then on by the file alone.
+//! Content that waits for a slow client on a disk. Its bytes are in memory until they have been written to a file
+//! without a name, and afterwards only in the file.
 //!
 //! ```text
 //!   push ──► unwritten ──write──► file ──► ranges for the client
@@ -7,14 +7,13 @@
 //!                └─ fail, finish: what is not in the file goes on through memory
 //! ```
 //!
-//! A file is used once the server has more to give while its client takes less than 8 MiB in 0.1 s. The file and the
-//! memory on the way to it are as large as `buffer` together. One write of 64 to 256 KiB is under way at a time.
-//! Pieces stay in memory until they are written, so a disk that is full, fails, or is silent for 2 s fails no
-//! response. When the server has sent all, the rest goes through memory, so an exchange never outlives its server for
-//! the disk.
+//! A file is used when the upstream has more to send while its client takes less than 8 MiB in 0.1 s. The file and the
+//! memory in front of it have `buffer` bytes together. One write of 64 to 256 KiB is under way at a time. Pieces stay
+//! in memory until they are written. So no response fails because a disk is full, fails, or is silent for 2 s. When the
+//! upstream has sent everything, the rest goes through memory, so an exchange never outlives its upstream for the disk.
 //!
-//! Cyclic memory is free again in its order only, and some of the first buffer waits for the client. So from the
-//! moment that there is a file the content is received into another buffer.
+//! Cyclic memory becomes free only in its order, and some bytes of the first buffer wait for the client. So once there
+//! is a file, the content is received into another buffer.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -30,22 +29,21 @@ use ring::{Completion, Device, Event, Fd, Op, OpenHow, Ring, Time, Token, WeakFd
 use rustix::fs::OFlags;
 use sendfile::{CyclicFile, File, Piece};
 
-/// Bytes of memory in which a content waits to be written. As many may wait for the client, since before there was
-/// a file.
+/// Bytes of memory in which a content waits to be written. As many more may wait for the client, from the time before
+/// there was a file.
 pub(super) const MEMORY_BYTES: u64 = 1024 * 1024;
 /// Bytes that are written at once; they are in memory twice.
 const WRITE_BYTES: u64 = 256 * 1024;
-/// Fewer bytes are written only if the client waits for them, so that each range of the file, which costs some
-/// memory of its own, is as long as a turn of the client's connection.
+/// Fewer bytes are written only if the client waits for them. Each range of the file costs some memory of its own, so
+/// it should be as long as a quantum of the client's connection.
 const WRITE_BYTES_MIN: u64 = 64 * 1024;
-/// A disk that has not opened or written something in this time does not help a client.
+/// The time after which a disk that has not opened or written is no help to a client.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Files that a worker has at most. Each is at most as long as its route's buffer.
+/// The most files of a worker. Each file is at most as long as its route's buffer.
 const FILES_MAX: usize = 128;
 
-/// The files of a worker. Those whose responses have come whole are among them, until the clients have taken what is in
-/// them.
+/// The files of a worker. Files of complete responses are among them until the clients have taken their content.
 #[derive(Debug, Default)]
 pub(super) struct Files(Vec<WeakFd>);
 

@@ -6,18 +6,19 @@ use std::rc::Rc;
 use super::line::Line;
 use super::{Charge, Input, Stage};
 
-/// Bytes of parts that a worker has collected and that wait for more. Beyond it those that have been coming for longest are
-/// passed on. As many may wait for servers that have not taken them yet; beyond that all parts are passed on.
+/// Bytes of parts that a worker has collected and that wait for more. Beyond this limit the parts that have been coming
+/// for longest are passed on. As many bytes may wait for upstreams that have not taken them; beyond that all parts are
+/// passed on.
 const WAITING_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The parts of long bodies that are collected. A body need not be whole, so none is given up for another: it is passed on
-/// with less.
+/// The collected parts of long bodies. A gateway needs no complete body, so no body is given up for another: it is
+/// passed on with less.
 #[derive(Debug)]
 pub(in crate::handler) struct Parts {
     waiting_bytes_max: u64,
-    /// Bytes of those that wait for more.
+    /// Bytes of parts that wait for more.
     waiting: Rc<Cell<u64>>,
-    /// Bytes of those that no longer do, and that have not been taken.
+    /// Bytes of parts that were passed on and have not been taken.
     passed_on: Rc<Cell<u64>>,
     line: RefCell<Line>,
 }
@@ -34,7 +35,7 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// The stage of a new body of which so many bytes are collected first, if there is room for that.
+    /// The stage of a new body of which `bytes` bytes are collected first, if there is room for them.
     pub(in crate::handler) fn stage(this: &Rc<Self>, bytes: u64) -> Stage {
         let bytes = bytes.min(this.waiting_bytes_max);
         if bytes == 0 || this.waiting.get() >= this.waiting_bytes_max || this.is_full() {
@@ -49,14 +50,14 @@ impl Parts {
         self.line.borrow_mut().push(input);
     }
 
-    /// The charge of a body that is passed on, of which so many bytes have come.
+    /// The charge of a body that is passed on, and of which `bytes` bytes have come.
     pub(super) fn passed_on(&self, bytes: u64) -> Charge {
         let mut charge = Charge::new(Rc::clone(&self.passed_on));
         charge.add(bytes);
         charge
     }
 
-    /// Passes bodies on, the oldest first, until no more waits than may.
+    /// Passes bodies on, the oldest first, until the bytes that wait are within the limit.
     pub(super) fn make_room(&self) {
         while self.waiting.get() > self.waiting_bytes_max || self.is_full() {
             let Some(input) = self.line.borrow_mut().pop() else { break };
@@ -64,7 +65,7 @@ impl Parts {
         }
     }
 
-    /// Returns whether servers leave too much untaken for any body to wait.
+    /// Returns true if upstreams leave so much untaken that no part may wait.
     fn is_full(&self) -> bool {
         self.waiting.get() + self.passed_on.get() > 2 * self.waiting_bytes_max
     }
