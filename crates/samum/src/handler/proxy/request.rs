@@ -1,4 +1,4 @@
-//! The head of a request as it is sent to a server: written anew from the parsed head, so that both servers
+//! The head of a request as it is sent to an upstream. It is written anew from the parsed head, so that both servers
 //! take the same meaning from it.
 //!
 //! Reading list: RFC 9110 §7.6 (forwarding), §7.8 (`Upgrade`), §10.1.1 (`Expect`); RFC 9112 §3.2; RFC 7239.
@@ -32,15 +32,15 @@ use crate::config::{Piece, RequestHeader, Variable};
 use crate::forwarded;
 use crate::handler::gateway::names::imitates_framing;
 
-/// Bytes of the head of a request as it is sent, without the path of the server's URL, or half of it beside the fields of
-/// the client if that is more. Most servers take fewer: 8 KiB in a
-/// line (nginx, Apache httpd), or 16 KiB in all (HAProxy, Node.js).
+/// Bytes of the head of a request as it is sent, without the path of the server's URL. The limit is larger if the
+/// client's fields and half of these bytes are more. Most servers take fewer bytes: 8 KiB in a line (nginx, Apache
+/// httpd), or 16 KiB in all (HAProxy, Node.js).
 pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Requests that have passed this many servers of this kind go round in a circle.
+/// The most servers of this kind through which a request may pass; more are a loop.
 const HOPS_MAX: usize = 8;
-/// 508, of RFC 5842 §7.2.
+/// Status 508, of RFC 5842 §7.2.
 pub(crate) const LOOP_DETECTED: u16 = 508;
-/// The comment of a server of this kind in `Via`, if it has passed the request on for a page (RFC 9110 §7.6.3).
+/// The comment of samum in `Via`, if samum has passed the request on for a page (RFC 9110 §7.6.3).
 const INCLUDE: &[u8] = b"(include)";
 
 /// The facts on which the head that is sent depends, beside the head of the client's request.
@@ -61,7 +61,7 @@ pub(crate) struct Forwarding<'a> {
 /// The head of a request would have more than [`HEAD_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong<'a> {
-    /// The field of the route that does not fit, unless all of them do.
+    /// The field of the route that does not fit; `None` if all of them fit.
     pub(crate) field: Option<&'a str>,
 }
 
@@ -70,16 +70,16 @@ impl<'a> Forwarding<'a> {
         self.fields.into_iter().flat_map(|fields| &**fields)
     }
 
-    /// Returns whether the route sets a field, or leaves it out.
+    /// Returns true if the route sets a field, or leaves it out.
     fn replaces(&self, name: &[u8]) -> bool {
         self.fields().any(|field| field.is_named(name))
     }
 }
 
-/// Returns the status with which a request is answered that is passed on to no server.
+/// Returns the status for a request that may be passed on to no upstream.
 pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
     match head.method {
-        // A tunnel to anywhere is not for a gateway, and a trace would show what it adds.
+        // A gateway makes no tunnels to other servers, and the response to a TRACE would show the fields that it adds.
         Method::Connect | Method::Trace => return Some(Status::MethodNotAllowed),
         Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
         _ => {}
@@ -96,15 +96,16 @@ pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
     if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
 }
 
-/// Returns whether a server of this kind has passed a request on for what a page includes. What another page includes in
-/// its answer is not passed on again: a page that includes itself through servers would be asked for as often as it
-/// includes itself, to the power of [`HOPS_MAX`].
+/// Returns true if a samum server has passed a request on for an include of a page. Includes of the answer are then not
+/// passed on again. Otherwise a page that includes itself through upstreams n times would be asked for n to the power
+/// of [`HOPS_MAX`] times.
 pub(crate) fn is_for_include(head: &Head<'_>) -> bool {
     let mut hops = values(head, b"Via").flat_map(bytes::list);
     hops.any(|hop| comment_of_own(hop) == Some(INCLUDE))
 }
 
-/// The comment, or nothing, of a server of this kind in an element of `Via`; `None` if that is of another one.
+/// The comment of an element of `Via` that a samum server has added, perhaps empty; `None` for another server's
+/// element.
 fn comment_of_own(hop: &[u8]) -> Option<&[u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let mut words = hop.split(is_space).filter(|word| !word.is_empty());
@@ -112,9 +113,9 @@ fn comment_of_own(hop: &[u8]) -> Option<&[u8]> {
     own.then(|| words.next().unwrap_or_default())
 }
 
-/// Returns whether the link is of no use for another request. A server that knows no body with these methods
-/// may take it for one (RFC 9110 §9.3.1, §9.3.2, §9.3.5). `OPTIONS` has no use for it (§9.3.7), and `TRACE` may have
-/// none (§9.3.8).
+/// Returns true if the link is of no use for another request, because of a body with this method. A server that expects
+/// no body may take it for the next request (RFC 9110 §9.3.1, §9.3.2, §9.3.5). `OPTIONS` has no use for a body
+/// (§9.3.7), and `TRACE` may have none (§9.3.8).
 pub(super) fn is_last(head: &Head<'_>) -> bool {
     let has_no_use = matches!(
         head.method,
@@ -123,12 +124,12 @@ pub(super) fn is_last(head: &Head<'_>) -> bool {
     has_no_use && head.framing.has_content()
 }
 
-/// The protocols of which the client asks for one in place of HTTP (RFC 9110 §7.8), as the server is asked
-/// for them; `None` if there are none.
+/// The protocols to which the client asks to switch (RFC 9110 §7.8), as they are sent to the upstream; `None` if there
+/// are none.
 ///
-/// Another HTTP is not among them: its requests would pass to the server whatever their routes are. With `HEAD` there are
-/// none: its response has nothing behind its head, and a 101 would begin a tunnel there. WebSocket has `GET` only (RFC
-/// 6455 §4.1), but other protocols are asked for with `POST`, as those of Docker and Kubernetes are, or `OPTIONS`.
+/// Another version of HTTP is left out, because its requests would pass to the upstream whatever their routes are. With
+/// `HEAD` there are none, because a response to `HEAD` ends with its head, and after a 101 a tunnel would begin there.
+/// WebSocket has `GET` only (RFC 6455 §4.1). Other protocols use `POST`, as Docker and Kubernetes do, or `OPTIONS`.
 pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     if head.framing != Framing::Tunnel || head.method == Method::Head {
         return None;
@@ -144,12 +145,12 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
 }
 
-/// Appends the head of the request that is sent to a server for a request with the target of a resource. Returns
-/// the place of the path of the route in it, which [`with_base`] replaces.
+/// Appends the head of the request to an upstream, for a request with the target of a resource. Returns the range of
+/// the route's path in it, which [`with_base`] replaces.
 ///
 /// # Errors
 ///
-/// [`TooLong`], and then a part of the head was written.
+/// [`TooLong`]; then a part of the head was written.
 pub(crate) fn write<'a>(
     head: &Head<'_>,
     to: &mut Vec<u8>,
@@ -158,7 +159,7 @@ pub(crate) fn write<'a>(
     let head_at = to.len();
     let (path, query) = match head.target {
         Target::Origin { path, query } => (path, query),
-        // Requests for these are answered without a server.
+        // Requests for these targets are answered without an upstream.
         Target::Asterisk | Target::Authority => (&b"/"[..], None),
     };
     let mut sent = path::forwarded(path);
@@ -198,7 +199,7 @@ pub(crate) fn write<'a>(
     }
     push_line(to, b"Via", via(head.version, how.is_include).as_bytes());
     push_origin(head, how, to);
-    // A head that the configuration lets pass is passed on.
+    // A head that the configuration permits is passed on.
     let bytes_max = HEAD_BYTES_MAX.max(head.lines_len() + HEAD_BYTES_MAX / 2);
     push_own(head, how, to, head_at + bytes_max)?;
     write::request_end(connection, to);
@@ -208,7 +209,7 @@ pub(crate) fn write<'a>(
     Ok(prefix)
 }
 
-/// The host that the server is asked for.
+/// The host in the request to the upstream.
 fn host_for<'a>(head: &Head<'a>, how: &Forwarding<'a>) -> &'a [u8] {
     let field = how.fields().find(|field| field.is_named(b"Host"));
     match field.map(|field| field.pieces()) {
@@ -217,7 +218,7 @@ fn host_for<'a>(head: &Head<'a>, how: &Forwarding<'a>) -> &'a [u8] {
     }
 }
 
-/// Adds the fields of the route, but for `Host`, which is there already, until there are `len_max` bytes.
+/// Adds the route's fields until there are `len_max` bytes; `Host` was written before.
 fn push_own<'a>(
     head: &Head<'_>,
     how: &Forwarding<'a>,
@@ -271,13 +272,13 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
     }
 }
 
-/// A [written](fn@write) head for a server whose URL has the path `base`, in place of the path of the route, which is
+/// A [written](fn@write) head for a server whose URL has the path `base`. The path replaces that of the route, which is
 /// at `prefix`.
 pub(super) fn with_base(head: &[u8], prefix: Range<usize>, base: &[u8]) -> Vec<u8> {
     let (start, rest) = (&head[..prefix.start], &head[prefix.end..]);
     let mut whole = Vec::with_capacity(head.len() + base.len());
     whole.extend_from_slice(start);
-    // It is written without `%` in the configuration.
+    // The configuration has it without percent-encoding.
     path::resolve(base, &mut whole);
     if whole.ends_with(b"/") && (rest.starts_with(b"/") || whole.len() > start.len() + 1) {
         whole.pop();
@@ -294,7 +295,7 @@ pub(super) fn host_of(head: &[u8]) -> &[u8] {
     value.split(|&byte| byte == b'\r').next().unwrap_or_default()
 }
 
-/// Returns whether a value of `TE` says that trailers are understood.
+/// Returns true if a value of `TE` says that the client understands trailers.
 fn accepts_trailers(value: &[u8]) -> bool {
     bytes::list(value)
         .filter_map(bytes::weighted)
@@ -311,7 +312,7 @@ const fn via(version: Version, is_include: bool) -> &'static str {
     }
 }
 
-/// A path with the path of its route in the configuration's spelling, and the rest as it is.
+/// A path that begins with the route's path in the configuration's spelling; the rest stays as it is.
 fn below(prefix: &[u8], path: &[u8]) -> Vec<u8> {
     let mut whole = Vec::with_capacity(path.len());
     path::resolve(prefix, &mut whole);
@@ -320,15 +321,15 @@ fn below(prefix: &[u8], path: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// The length of the path of the route, without the slash at its end, at the start of a path that is sent.
+/// The length of the route's path, without the slash at its end, at the start of a path that is sent.
 fn prefix_len(sent: &[u8], prefix: &[u8]) -> usize {
-    // It has as many segments in both, however they are spelt.
+    // The route's path has the same number of segments in both spellings.
     let depth = prefix.iter().filter(|&&byte| byte == b'/').count();
     let slashes = sent.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     slashes.map(|(at, _)| at).nth(depth.saturating_sub(1)).unwrap_or(sent.len())
 }
 
-/// Returns whether a field that does not belong to a connection is sent as it is.
+/// Returns true if a field that does not belong to a connection is passed on unchanged.
 fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
     const WRITTEN: [&[u8]; 9] = [
         b"Content-Length",
@@ -351,10 +352,10 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
         && !how.replaces(name)
 }
 
-/// Adds the fields that tell where a request comes from.
+/// Adds the fields that say where a request comes from.
 ///
-/// A list that a trusted proxy has sent is continued. One that it has not sent begins with the client that
-/// the other list names, so that both tell the same.
+/// A list that a trusted proxy has sent is continued. If the proxy has sent only one of the two lists, the other one
+/// begins with the client that the first one names, so that both lists agree.
 fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     // Only these lines of a trusted proxy are looked for.
     let lines = if how.sender.is_trusted { head.fields() } else { Fields::new(b"") };
@@ -415,7 +416,7 @@ fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
         push_element(Some(client), host, scheme, to);
         to.extend_from_slice(b", ");
     }
-    // A peer that stands for its client speaks the scheme that it says.
+    // A peer that stands for its client uses the scheme that it names.
     let scheme = if is_first && client.is_none() { told } else { own };
     push_element(how.sender.peer, head.host(), scheme, to);
     to.extend_from_slice(b"\r\n");
@@ -440,7 +441,7 @@ fn push_element(node: Option<IpAddr>, host: Option<&[u8]>, scheme: &[u8], to: &m
 /// Appends an address without the brackets that it may need.
 fn push_address(address: IpAddr, to: &mut Vec<u8>) {
     match address {
-        // A formatter takes ten times as long.
+        // A formatter would take ten times as long.
         IpAddr::V4(address) => {
             for (place, octet) in address.octets().into_iter().enumerate() {
                 if place > 0 {
@@ -476,8 +477,8 @@ fn push_text(text: &[u8], to: &mut Vec<u8>) {
     to.push(b'"');
 }
 
-/// The number of servers to which a request for the options of a resource may still be passed on (RFC 9110
-/// §7.6.2), if the client bounds it.
+/// The number of servers through which a request for the options of a resource may still pass (RFC 9110 §7.6.2), if the
+/// client limits it.
 fn hops_left(head: &Head<'_>) -> Option<u64> {
     if head.method != Method::Options {
         return None;

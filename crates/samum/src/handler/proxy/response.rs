@@ -1,16 +1,16 @@
-//! The meaning of a server's response: what of it is passed on, or the file that takes its place.
+//! The meaning of an upstream's response: the parts that are passed on, or the file that takes its place.
 //!
 //! Reading list: RFC 9110 §6.6.1 (`Date`), §7.6.1, §7.8, §8.6, §15.2, §15.3.5; RFC 9112 §6.
 //!
-//! The parser has refused heads from which two readers could take different lengths. Here the rest is
-//! decided: fields of one connection are left out, the length becomes a number, and a response that its
-//! request does not permit is a [`Fault`].
+//! The parser has refused heads from which two readers could take different lengths. This module decides the rest: it
+//! leaves out the fields of one connection, and makes the length a number. A response that its request does not permit
+//! is a [`Fault`].
 //!
-//! A hand-over (`X-Accel-Redirect`, `X-Sendfile`) is obeyed in a response of any final status, as nginx 1.22 does it.
-//! The response is dropped: up to 64 KiB of it are received for 1 s, so that the link can be kept. Both fields hand
-//! out the same files, those of routes of the site. The route's guard and fields count, and the client's ranges and
-//! conditions apply to the file. A path without a file is a 404, and anything that is no file of a route is a 502. The
-//! answer is kept until it is sent, because to find it again would be to ask the server again.
+//! A hand-over (`X-Accel-Redirect`, `X-Sendfile`) is followed in a response of any final status, as in nginx 1.22. The
+//! response is dropped: up to 64 KiB of it are received for 1 s, so that the link can be kept. Both fields give access
+//! to the same files, which are those of the site's routes. The route's guard and fields apply, and so do the client's
+//! ranges and conditions. A path without a file is a 404. A target that is no file of a route is a 502. The answer is
+//! kept until it is sent, because it could only be found again by another request to the upstream.
 
 use core::fmt;
 use std::borrow::Cow;
@@ -26,12 +26,12 @@ use crate::handler::cgi::response::{Document, Reply, TOO_LONG, UPGRADE_REQUIRED}
 use crate::handler::gateway::names;
 use crate::handler::{BODY_BYTES_END, Interim};
 
-/// Bytes that the fields of most responses have.
+/// Bytes that suffice for the fields of most responses.
 const FIELDS_BYTES: usize = 384;
 const ACCEL_REDIRECT: &[u8] = b"X-Accel-Redirect";
 const SENDFILE: &[u8] = b"X-Sendfile";
 
-/// Fields of a response that hands its request over which are for the client, as with nginx.
+/// Fields that the client gets from a response that hands its request over, as with nginx.
 const KEPT: [&[u8]; 5] =
     [b"Cache-Control", b"Content-Disposition", b"Content-Type", b"Expires", b"Set-Cookie"];
 
@@ -40,7 +40,7 @@ const KEPT: [&[u8]; 5] =
 pub(crate) struct Asked {
     /// The version that the client speaks.
     version: Version,
-    /// The protocols for one of which the server was asked, if it was.
+    /// The protocols for which the upstream was asked, if it was.
     upgrade: Option<Vec<u8>>,
     /// True if the link may be kept for another request.
     pub(super) may_keep: bool,
@@ -49,11 +49,11 @@ pub(crate) struct Asked {
 /// The meaning of a final response, or of one that switches protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It is passed on. Its content, if it has any, follows.
+    /// The response is passed on. Its content, if it has any, follows.
     Response(Passed),
-    /// It is passed on, and then all bytes belong to another protocol.
+    /// The response is passed on, and then all bytes belong to another protocol.
     Tunnel(Passed),
-    /// A file takes its place, and its content is of no use.
+    /// A file takes the place of the response, whose content is dropped.
     HandOver(HandOver),
 }
 
@@ -62,15 +62,15 @@ pub(crate) enum Meaning {
 pub(crate) struct Passed {
     /// The status.
     pub(crate) status: Status,
-    /// The time at which the server made it, in Unix seconds, if it says so.
+    /// The time at which the upstream made the response, in Unix seconds, if it says so.
     date: Option<i64>,
-    /// The length of the content, or the one that it would have. `None` if it is not known.
+    /// The length of the content, or the length that it would have; `None` if unknown.
     pub(crate) content_length: Option<u64>,
     /// All other fields.
     fields: FieldSection<'static>,
 }
 
-/// A request that a server has handed over.
+/// A request that an upstream has handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HandOver {
     /// The file.
@@ -86,13 +86,13 @@ pub(crate) enum Target {
     Path(Vec<u8>),
     /// A path of the file system: `X-Sendfile`.
     File(Vec<u8>),
-    /// A path of the site, perhaps with a query, which is answered as if the client had asked for it: a local
-    /// redirect (RFC 3875 §6.2.2).
+    /// A path of the site, perhaps with a query, that is answered as if the client had asked for it: a local redirect
+    /// (RFC 3875 §6.2.2).
     Local(Vec<u8>),
 }
 
 impl Target {
-    /// The query behind the path, if there is one.
+    /// The query of the path, if there is one.
     pub(crate) fn query(&self) -> Option<&[u8]> {
         match self {
             Self::Path(path) | Self::Local(path) => {
@@ -132,12 +132,12 @@ impl Asked {
 }
 
 impl Passed {
-    /// Returns whether a `Location` says where to go, or where something was made (RFC 9110 §10.2.2).
+    /// Returns true if a `Location` may name the next address, or the address of something made (RFC 9110 §10.2.2).
     pub(super) fn may_lead(&self) -> bool {
         matches!(self.status.code(), 201 | 300..400)
     }
 
-    /// Changes the `Location`, if there is one and `change` has another for it.
+    /// Replaces the `Location`, if there is one and `change` returns another.
     pub(super) fn change_location(&mut self, change: impl Fn(&[u8]) -> Option<Vec<u8>>) {
         let is_location = |name: &[u8]| name.eq_ignore_ascii_case(b"Location");
         let mut locations = self.fields.fields().filter(|(name, _)| is_location(name));
@@ -150,7 +150,7 @@ impl Passed {
     /// The head for the client, which is sent `now`, in Unix seconds.
     pub(crate) fn head(&self, now: i64) -> ResponseHead<'_> {
         ResponseHead {
-            // The date of now is at hand as text.
+            // The current date exists as text already.
             date: self.date.filter(|date| *date != now),
             content_length: self.content_length,
             extra: self.fields.as_borrowed(),
@@ -159,8 +159,8 @@ impl Passed {
     }
 }
 
-/// An interim response as it is passed on, if the client understands such responses. A 100 is not: no server
-/// is asked for one, because the session invites the body.
+/// An interim response for the client, if the client understands such responses. A 100 is not passed on, because no
+/// upstream is asked for it: the session invites the body.
 pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim> {
     let status = response.status;
     let is_passed = asked.version >= Version::Http11 && status != Status::Continue;
@@ -170,13 +170,14 @@ pub(crate) fn interim(response: &Response<'_>, asked: &Asked) -> Option<Interim>
 /// The time, in Unix seconds and as an HTTP date.
 pub(crate) type Now<'a> = (i64, &'a [u8; DATE_LEN]);
 
-/// The meaning of a response to a request. `now` is for dates that do not tell their century; most are `now`.
+/// The meaning of a response to a request. `now` serves for dates that do not name their century; most dates are `now`.
 ///
-/// A field that is nearly one of the framing is not passed on. The server may have meant it, so its link is not kept.
+/// A field whose name is nearly one of the framing fields is not passed on. The upstream may have meant it as framing,
+/// so its link is not kept.
 ///
 /// # Errors
 ///
-/// A [`Fault`] if the request does not permit it, or if two of its fields contradict each other.
+/// A [`Fault`] if the request does not permit the response, or if two of its fields contradict each other.
 pub(crate) fn read(
     response: &Response<'_>,
     asked: &mut Asked,
@@ -188,7 +189,7 @@ pub(crate) fn read(
     asked.may_keep &= !imitates;
     let length = match (response.content_length, response.framing) {
         (Some(BODY_BYTES_END..), Framing::Length(_)) => return Err(Fault { reason: TOO_LONG }),
-        // No content follows.
+        // Otherwise no content of this length follows.
         (length, _) => length.filter(|length| *length < BODY_BYTES_END),
     };
     if status != Status::SwitchingProtocols
@@ -220,7 +221,7 @@ pub(crate) fn read(
     Ok(Meaning::Tunnel(passed))
 }
 
-/// The meaning of the header of a script, and whether content follows.
+/// The meaning of the header of a script; true if content follows.
 ///
 /// # Errors
 ///
@@ -253,14 +254,14 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
-/// The lines without those that are nearly of the framing.
+/// The lines whose names are not nearly framing fields.
 #[cold]
 fn usual<'a>(lines: &'a [Line<'a>]) -> Vec<Line<'a>> {
     lines.iter().filter(|(name, _)| !names::imitates_framing(name)).cloned().collect()
 }
 
-/// The file to which a response with these fields hands its request over, if it does. Like with nginx, its status does
-/// not matter: the file has one of its own.
+/// The file to which a response with these fields hands its request over, if it does. As with nginx, the status of the
+/// response does not matter, because the file has its own.
 fn hand_over(lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
     let Some(to) = target(lines)? else { return Ok(None) };
     let is_kept =
@@ -269,7 +270,7 @@ fn hand_over(lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
     Ok(Some(HandOver { to, fields }))
 }
 
-/// The file that the fields of a response name, if they do.
+/// The file that the fields of a response name, if they name one.
 fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
     let path = single(lines, ACCEL_REDIRECT)?;
     let file = single(lines, SENDFILE)?;
@@ -287,7 +288,7 @@ fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
     }
 }
 
-/// A path and a query that an application may have written as they are, with encodings where a URL needs them.
+/// A path and a query, with percent-encoding where a URL needs it; an application may have written them without.
 fn encoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     path::encode_unless(|byte| bytes::is(byte, bytes::QUERY), path, &mut out);
@@ -302,14 +303,14 @@ fn values<'a>(lines: &'a [Line<'_>], name: &[u8]) -> impl Iterator<Item = &'a [u
     lines.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
 }
 
-/// The time at which the server says that it has made the response, if it says one.
+/// The time at which the upstream says that it made the response, if it says so.
 fn date_of(lines: &[Line<'_>], (now, date): Now<'_>) -> Option<i64> {
     let mut lines = values(lines, b"Date");
     let value = lines.next().filter(|_| lines.next().is_none())?;
     if value == date { Some(now) } else { date::parse(value, now) }
 }
 
-/// The value of a field on which it depends where the response comes from. There may be one.
+/// The value of a field that names the source of the response, and that may occur only once.
 fn single<'a>(lines: &'a [Line<'_>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
     let mut lines = values(lines, name);
     let value = lines.next();
@@ -319,10 +320,10 @@ fn single<'a>(lines: &'a [Line<'_>], name: &[u8]) -> Result<Option<&'a [u8]>, Fa
     }
 }
 
-/// The fields that are passed on to the client as they are.
+/// The fields that are passed on to the client unchanged.
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     collected(end_to_end(lines).filter(|(name, _)| {
-        // Most are passed on, and already their first letter tells.
+        // Most fields are passed on, and their first letter is enough to know.
         if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
             return true;
         }
@@ -332,7 +333,7 @@ fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     }))
 }
 
-/// Adds the protocols for one of which a 426 demands that the client ask (RFC 9110 §15.5.22).
+/// Adds the protocols that a 426 demands of the client (RFC 9110 §15.5.22).
 fn push_upgrade(lines: &[Line<'_>], status: Status, fields: &mut FieldSection<'static>) {
     if status.code() != UPGRADE_REQUIRED {
         return;
@@ -344,7 +345,7 @@ fn push_upgrade(lines: &[Line<'_>], status: Status, fields: &mut FieldSection<'s
     }
 }
 
-/// The lines without those that concern the connection to the server only.
+/// The lines without those that concern only the connection to the upstream.
 fn end_to_end<'a>(lines: &'a [Line<'_>]) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let options = ConnectionOptions::of(values(lines, b"Connection"));
     let all = lines.iter().map(|(name, value)| (*name, &**value));

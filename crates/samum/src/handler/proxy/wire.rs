@@ -1,4 +1,4 @@
-//! The protocol that is spoken with a server: HTTP/1.1 or FastCGI.
+//! The protocol in which an upstream is asked: HTTP/1.1 or FastCGI.
 
 use core::ops::Range;
 use std::rc::Rc;
@@ -20,14 +20,14 @@ use crate::handler::fastcgi::{self, Script};
 use crate::programs::environment::Environment;
 use upstream::Link;
 
-/// One request in the protocol of its server, and the reader of the response.
+/// One request in the protocol of its upstream, and the reader of the response.
 #[derive(Debug)]
 pub(in crate::handler) struct Wire {
     framing: Framing,
     protocol: Protocol,
 }
 
-/// A protocol, and what it keeps of a request.
+/// A protocol with its state of the request.
 #[derive(Debug)]
 enum Protocol {
     Http(Box<Http>),
@@ -38,25 +38,25 @@ enum Protocol {
 struct Http {
     /// The head of the request as it is sent, perhaps several times.
     head: Rc<Vec<u8>>,
-    /// The path of the route in it.
+    /// The range of the route's path in the head.
     prefix: Range<usize>,
-    /// The fields of the route in it, if there are some.
+    /// The route's own fields in the head, if there are some.
     fields: Option<Arc<[RequestHeader]>>,
     is_head: bool,
     asked: Asked,
     client: client::Connection,
 }
 
-/// A part of the response that the server has sent.
+/// The part of the response that some input has completed.
 #[derive(Debug)]
 pub(super) enum Heard<'a> {
-    /// Nothing that is complete. More bytes are needed.
+    /// No complete part; more bytes are needed.
     Partial,
-    /// Something that is of no interest.
+    /// A part that the exchange does not need.
     Nothing,
     /// The head of the response, with the first bytes of the content.
     Head { meaning: Meaning, has_content: bool, content: &'a [u8] },
-    /// An interim response for the client. The final one follows.
+    /// An interim response for the client. The final response follows.
     Interim(Interim),
     /// More of the content.
     Content(&'a [u8]),
@@ -66,18 +66,18 @@ pub(super) enum Heard<'a> {
     Text(&'a [u8]),
     /// The end of the response.
     End,
-    /// The server has too much to do, and has done nothing for the request.
+    /// The upstream has too much to do, and has not begun the request.
     Overloaded,
-    /// The server has failed, for this reason.
+    /// The upstream has failed, for this reason.
     Faulty(&'static str),
 }
 
 impl Wire {
-    /// A request as it is sent to a server that speaks HTTP. Its head is written into `text`, in place of what is there.
+    /// A request to an upstream that speaks HTTP. Its head replaces the contents of `text`.
     ///
     /// # Errors
     ///
-    /// [`TooLong`] if the head would be that.
+    /// [`TooLong`] if the head would be too long.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl Wire {
         Ok(Self { framing: head.framing, protocol })
     }
 
-    /// A request for a script of a FastCGI application. If `keeps`, it leaves the connection open.
+    /// A request for a script of a FastCGI application. If `keeps`, the application leaves the connection open.
     pub(in crate::handler) fn fastcgi(
         head: &Head<'_>,
         environment: Environment,
@@ -114,7 +114,7 @@ impl Wire {
         Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
-    /// The memory of the head for another request, unless it still has to be sent.
+    /// The memory of the head, for another request, unless the head still has to be sent.
     pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
         match self.protocol {
             Protocol::Http(http) => Some(http.head).filter(|head| Rc::strong_count(head) == 1),
@@ -130,20 +130,20 @@ impl Wire {
         }
     }
 
-    /// Returns whether a body is sent.
+    /// Returns true if a body is sent.
     pub(super) fn has_body(&self) -> bool {
         self.framing.has_content()
     }
 
-    /// Says how long the body is, if that was not known before and is of interest.
+    /// Sets the length of the body, if it was not known before and the protocol needs it.
     pub(super) fn set_content_length(&mut self, length: u64) {
         if let Protocol::Fastcgi(script) = &mut self.protocol {
             script.set_content_length(length);
         }
     }
 
-    /// Begins to ask through a link that has served so many requests before; returns what is sent before the body. `base`
-    /// is the path of the server's URL, if it has one.
+    /// Begins the request on a link that has served `served` requests; returns the bytes to send before the body.
+    /// `base` is the path of the server's URL, if it has one.
     pub(super) fn begin(&mut self, base: Option<&str>, served: u64) -> Piece {
         match &mut self.protocol {
             Protocol::Http(http) => {
@@ -179,7 +179,7 @@ impl Wire {
         }
     }
 
-    /// Queues the end of the body, with the trailers that the client has sent where the protocol has them.
+    /// Queues the end of the body, with the client's trailers if the protocol has trailers.
     pub(super) fn push_body_end(&self, link: &mut Link, trailers: &FieldSection<'_>) {
         match (&self.protocol, self.framing) {
             (Protocol::Fastcgi(script), _) => link.push(script.body_end()),
@@ -193,15 +193,15 @@ impl Wire {
         }
     }
 
-    /// Queues the request that the response be ended, if the protocol has one.
+    /// Queues the message that asks for the end of the response, if the protocol has one.
     pub(super) fn push_abort(&self, link: &mut Link) {
         if let Protocol::Fastcgi(script) = &self.protocol {
             link.push(script.abort());
         }
     }
 
-    /// Takes what was received and not consumed; returns how much of it is consumed, and what it means.
-    /// The head of a response has at most `limits`.
+    /// Takes input that was received and not consumed; returns the number of bytes consumed now, and their meaning.
+    /// `limits` apply to the head of the response.
     pub(super) fn handle_input<'a>(
         &mut self,
         input: &'a [u8],
@@ -217,13 +217,13 @@ impl Wire {
         }
     }
 
-    /// Returns whether a new link is pulled from the first byte of the response on. Applications write 8 KiB at a time
-    /// (php-fpm), each of which would be an event of the ring and a copy.
+    /// Returns true if a new link is pulled from the first byte of the response on. Applications write 8 KiB at a time
+    /// (php-fpm), and each write would be an event of the ring and a copy.
     pub(super) const fn pulls_all(&self) -> bool {
         matches!(self.protocol, Protocol::Fastcgi(_))
     }
 
-    /// Bytes of the head of a response that are consumed and kept because it is not complete.
+    /// Bytes of an incomplete head of the response that were consumed and are kept.
     pub(super) const fn head_bytes(&self) -> usize {
         match &self.protocol {
             Protocol::Http(_) => 0,
@@ -231,14 +231,14 @@ impl Wire {
         }
     }
 
-    /// Returns whether each byte that comes is progress. Of records it is their content: without any they could keep
-    /// an exchange alive for ever.
+    /// Returns true if each byte that comes is progress. In a protocol of records only their content counts: empty
+    /// records could keep an exchange alive for ever.
     pub(super) const fn counts_bytes(&self) -> bool {
         matches!(self.protocol, Protocol::Http(_))
     }
 
-    /// The bytes of content that follow each other without anything between them, as far as it is known. They
-    /// may be received past the wire.
+    /// The known number of content bytes that come next without framing between them. They may be received past the
+    /// wire.
     pub(super) const fn content_left(&self) -> Option<u64> {
         match &self.protocol {
             Protocol::Http(http) => http.client.content_left(),
@@ -246,7 +246,7 @@ impl Wire {
         }
     }
 
-    /// So many bytes of content were received past the wire.
+    /// Counts `bytes` bytes of content that were received past the wire.
     pub(super) fn pass(&mut self, bytes: u64) {
         match &mut self.protocol {
             Protocol::Http(http) => http.client.pass(bytes),
@@ -254,17 +254,17 @@ impl Wire {
         }
     }
 
-    /// Takes the end of the connection, with so many bytes that were not consumed. Returns whether that is
-    /// the end of the response.
+    /// Takes the end of the connection, with `leftover` bytes that were not consumed. Returns true if it is the end of
+    /// the response.
     pub(super) fn handle_eof(&mut self, leftover: usize) -> bool {
         match &mut self.protocol {
             Protocol::Http(http) => http.client.handle_eof(leftover) == client::Eof::BodyEnd,
-            // It has an end of its own.
+            // A response of FastCGI has a record for its end.
             Protocol::Fastcgi(_) => false,
         }
     }
 
-    /// Returns whether the response ends with its head.
+    /// Returns true if the response ends with its head.
     pub(super) const fn ends_with_head(&self, has_content: bool) -> bool {
         match &self.protocol {
             Protocol::Http(_) => !has_content,
@@ -272,7 +272,7 @@ impl Wire {
         }
     }
 
-    /// Says in the words of the client where a response of a server leads, if it leads somewhere.
+    /// Changes the `Location` of an upstream's response, if there is one, into an address for the client.
     pub(super) fn lead_back(&self, passed: &mut Passed, server: &ServerUrl) {
         if let Protocol::Http(http) = &self.protocol
             && passed.may_lead()
@@ -283,12 +283,12 @@ impl Wire {
         }
     }
 
-    /// Returns whether the link may be kept though the client does not wait for the end of the response.
+    /// Returns true if the link may be kept even when the client does not wait for the end of the response.
     pub(super) fn keeps(&self) -> bool {
         matches!(&self.protocol, Protocol::Fastcgi(script) if script.keeps())
     }
 
-    /// The name for the operator of what answers the request at a server: that of the server, and the script.
+    /// The name for the operator of the responder: the server, and the script if there is one.
     pub(super) fn name_at(&self, server: &str) -> String {
         match &self.protocol {
             Protocol::Http(_) => server.to_owned(),
@@ -296,7 +296,7 @@ impl Wire {
         }
     }
 
-    /// Returns whether the connection may take another request, if all of this one was sent.
+    /// Returns true if the connection may take another request once all of this one was sent.
     pub(super) fn is_idle(&self) -> bool {
         match &self.protocol {
             Protocol::Http(http) => http.client.is_idle() && http.asked.may_keep,

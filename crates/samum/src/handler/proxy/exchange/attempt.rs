@@ -9,23 +9,23 @@ use super::{Exchange, Stage, Tools};
 use upstream::retries::Reached;
 use upstream::{Chosen, Cost, Link, Links, ServerSet, Try, Upstream};
 
-/// The tries of a request, and the server that is asked.
+/// The tries of a request, and the server that is tried now.
 #[derive(Debug)]
 pub(super) struct Tries {
-    /// The hash by which its server is chosen.
+    /// The hash that chooses its server.
     affinity: u64,
-    /// True if it may be sent again without harm (RFC 9110 §9.2.2).
+    /// True if the request may be sent again without harm (RFC 9110 §9.2.2).
     pub(super) is_idempotent: bool,
-    /// The number of times that it was sent.
+    /// The number of times that the request was sent.
     pub(super) count: u32,
     /// The servers that have failed.
     failed: ServerSet,
-    /// The server that is asked.
+    /// The server that is tried now.
     pub(super) chosen: Option<Chosen>,
     pub(super) link: Option<Key>,
-    /// Bytes that were sent through the link before.
+    /// Bytes that had been sent through the link before this try.
     sent_before: u64,
-    /// True once anything was received through the link.
+    /// True once a byte was received through the link.
     pub(super) has_heard: bool,
 }
 
@@ -43,24 +43,25 @@ impl Tries {
         }
     }
 
-    /// The link to the server that is asked.
+    /// The link to the server that is tried.
     pub(super) fn link<'a>(&self, links: &'a mut Links) -> Option<&'a mut Link> {
         links.get_mut(self.link?)
     }
 
-    /// The name of the server that is asked, or that of all while none is chosen.
+    /// The name of the server that is tried, or of the upstream while no server is chosen.
     pub(super) fn server_name<'a>(&'a self, upstream: &'a Upstream) -> &'a str {
         self.chosen.as_ref().map_or(&upstream.name, |chosen| &chosen.server.name)
     }
 
-    /// The server that is asked is not asked again.
+    /// Excludes the server that was tried from further tries.
     pub(super) fn exclude(&mut self) {
         if let Some(chosen) = &self.chosen {
             self.failed.insert(chosen.number());
         }
     }
 
-    /// The point that the current try has reached, if the link has sent so many bytes, for all of its requests.
+    /// The point that the current try has reached; `sent` is the number of bytes that the link has
+    /// sent for all of its requests.
     pub(super) const fn reached(&self, sent: u64) -> Reached {
         match (self.has_heard, sent > self.sent_before) {
             (true, _) => Reached::Response,
@@ -71,7 +72,8 @@ impl Tries {
 }
 
 impl Exchange {
-    /// Begins once the whole body has come, or a part of a long one, if the server needs that.
+    /// Begins once the body has come as far as the gateway needs: all of it, or a part of a long
+    /// body.
     pub(super) fn collect(&mut self, tools: &mut Tools<'_>) {
         if self.upload.is_collected() {
             return;
@@ -137,7 +139,7 @@ impl Exchange {
         self.send(tools);
     }
 
-    /// The link has been made.
+    /// Sends the request, because the link has been made.
     pub(in crate::handler::proxy) fn handle_connected(&mut self, tools: &mut Tools<'_>) {
         self.stage = Stage::Asking;
         self.clock.since = tools.shell.cx.now;
@@ -149,9 +151,9 @@ impl Exchange {
         }
     }
 
-    /// The client or the link has made room, or has something more.
+    /// Continues because the client or the link has made room, or has more bytes.
     pub(in crate::handler::proxy) fn handle_touched(&mut self, tools: &mut Tools<'_>) {
-        // The server never gets the end of a body that is cut off here, and would wait for it.
+        // The upstream never gets the end of a body that is cut off here, and would wait for it.
         let is_too_long = self.upload.is_too_long();
         let has_no_room = self.upload.has_no_room();
         let is_cut_off =
@@ -190,7 +192,7 @@ mod tests {
             (false, 100, Reached::Nothing),
             (false, 101, Reached::Sent),
             (true, 101, Reached::Response),
-            // The server has said something before the request.
+            // The upstream has sent bytes before the request.
             (true, 100, Reached::Response),
         ] {
             let tries = Tries { sent_before: 100, has_heard, ..Tries::new(0, true) };

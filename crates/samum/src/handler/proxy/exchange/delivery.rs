@@ -11,26 +11,26 @@ use super::{Exchange, Tools};
 use crate::handler::gateway::output::Output;
 use crate::handler::proxy::spool::Spool;
 
-/// Bytes of content that are received in vain for the end of a response, so that the link can be kept.
+/// Bytes of content without use that are received before the end of a response, so that the link can be kept.
 const DROPPED_BYTES_MAX: u64 = 64 * 1024;
 
 /// The content of a response on its way to the client.
 #[derive(Debug)]
 pub(super) struct Delivery {
-    /// True if the request is one for the head alone.
+    /// True for a request with the method HEAD.
     is_head: bool,
     pub(super) output: Rc<RefCell<Output>>,
-    /// The file in which it waits for a slow client, if the route has a directory for that.
+    /// The file in which content waits for a slow client, if the route has a directory for such files.
     pub(super) spool: Option<Box<Spool>>,
-    /// Bytes that have come.
+    /// Bytes of content that have come.
     pub(super) bytes: u64,
-    /// The same when it was last looked at.
+    /// The value of `bytes` at the last look.
     bytes_before: u64,
-    /// Bytes that came when the client waited no more.
+    /// Bytes that came after the client had gone.
     dropped_bytes: u64,
-    /// True if the status of the response has no content.
+    /// True if responses with this status have no content.
     is_bodiless: bool,
-    /// True once more has come than was announced, or than the status has.
+    /// True once more content has come than was announced, or than the status permits.
     is_over_length: bool,
 }
 
@@ -48,8 +48,7 @@ impl Delivery {
         }
     }
 
-    /// The head of the response has come, with this status; says whether a content follows, and its length if that is
-    /// known.
+    /// Begins with the head of the response: its status, whether content follows, and the content's length if known.
     pub(super) fn begin(&mut self, status: Status, has_content: bool, length: Option<u64>) {
         self.is_bodiless = status.is_bodiless();
         let mut output = self.output.borrow_mut();
@@ -60,19 +59,19 @@ impl Delivery {
         }
     }
 
-    /// Returns whether all of the content has come that is wanted. The end of the response may be missing.
+    /// Returns true if all wanted content has come. The end of the response may be missing.
     pub(super) fn has_all(&self) -> bool {
         let output = self.output.borrow();
         output.has_ended() || output.is_unwanted
     }
 
-    /// The bytes that have come since this was last asked.
+    /// The bytes that have come since the last call.
     pub(super) const fn came(&mut self) -> u64 {
         self.bytes - core::mem::replace(&mut self.bytes_before, self.bytes)
     }
 
-    /// Nothing more is written to the file. Bytes that are not in it have their memory still, and go on through that;
-    /// what is in it stays there until the client has it.
+    /// Stops writing to the file. Bytes that are not in the file are still in memory, and continue through memory.
+    /// Bytes in the file stay there until the client has them.
     pub(super) fn leave_file(&mut self) {
         let unwritten = self.spool.as_mut().map(|spool| spool.fail()).unwrap_or_default();
         let mut output = self.output.borrow_mut();
@@ -85,7 +84,7 @@ impl Exchange {
     pub(super) fn take(&mut self, tools: &mut Tools<'_>, content: Piece) {
         let length = content.len();
         self.delivery.bytes += length;
-        // Of a server that speaks HTTP these bytes are behind its response.
+        // An upstream that speaks HTTP sent these bytes after its response.
         if self.delivery.is_bodiless && length > 0 {
             self.note_surplus(tools, "it sent a body with a status that has none; it is dropped");
         }
@@ -104,7 +103,7 @@ impl Exchange {
         self.spool(tools);
     }
 
-    /// The response has more content than it may have. That is told once.
+    /// Reports, once, that the response has more content than it may have.
     fn note_surplus(&mut self, tools: &mut Tools<'_>, text: &str) {
         if !core::mem::replace(&mut self.delivery.is_over_length, true) {
             tools.shell.cx.stats.proxy_surplus += 1;
@@ -112,7 +111,7 @@ impl Exchange {
         }
     }
 
-    /// Ends the content. Returns false if something of it is missing that is wanted.
+    /// Ends the content. Returns false if wanted content is missing.
     pub(super) fn end_output(&mut self, tools: &mut Tools<'_>, is_whole: bool) -> bool {
         self.delivery.leave_file();
         let is_complete = {
@@ -123,7 +122,7 @@ impl Exchange {
         is_complete
     }
 
-    /// Tells the client's producer that there is more, or that there will be no more.
+    /// Wakes the client's producer, which has more content or its end.
     pub(super) fn wake(&self, tools: &mut Tools<'_>) {
         if core::mem::take(&mut self.delivery.output.borrow_mut().is_awaited) {
             tools.woken.push_back(self.ticket);

@@ -1,4 +1,4 @@
-//! The duties of a server, and their timeouts.
+//! The duties of an upstream, and their timeouts.
 
 use core::time::Duration;
 
@@ -8,43 +8,43 @@ use ring::Time;
 use super::{Exchange, Stage, Tools};
 use crate::wheel::Tick;
 
-/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help; one
+/// A client that takes fewer bytes between two looks, 0.1 s apart, may be slow enough for a disk to help. A client
 /// behind a link of a gigabit takes more.
 const SLOW_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The time that an exchange has left.
+/// The deadlines of an exchange.
 #[derive(Debug)]
 pub(in crate::handler::proxy) struct Clock {
-    /// The duty of the server, while nothing can happen before it does that.
+    /// The duty of the upstream, while the exchange waits for it.
     duty: Option<Duty>,
-    /// Since when the server has done nothing of its duty.
+    /// The time since which the upstream has done nothing of its duty.
     pub(super) since: Time,
-    /// The time at which the exchange is given up, if nobody waits for the rest of its response.
+    /// The time at which the exchange is given up if no client waits for the rest of its response.
     pub(super) until: Option<Time>,
-    /// The tick of its earliest entry in the wheel.
+    /// The tick of the exchange's earliest entry in the wheel.
     pub(in crate::handler::proxy) wheel_tick: Tick,
 }
 
-/// The thing that a server has to do for the exchange to go on.
+/// The next act of an upstream that an exchange needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Duty {
     /// Accept the connection.
     Connect,
-    /// Take bytes of the request that wait for it, before it has answered.
+    /// Take bytes of the request that wait for it, before its response.
     Take,
-    /// Answer, or go on with its response. In a tunnel, take or send something.
+    /// Send the response, or more of it. In a tunnel, take or send bytes.
     Give,
 }
 
-/// The facts about an exchange with a link that decide about the duty of its server.
+/// The facts about an exchange with a link that decide on the duty of its upstream.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     stage: Stage,
-    /// True if bytes wait to be taken by the server.
+    /// True if bytes wait to be taken by the upstream.
     has_unsent: bool,
     /// True if the client has to send more of its body.
     is_body_owed: bool,
-    /// True if the next bytes of the server would be received at once.
+    /// True if the next bytes of the upstream would be received at once.
     is_awaited: bool,
 }
 
@@ -53,7 +53,7 @@ impl Clock {
         Self { duty: None, since: Time::default(), until: None, wheel_tick: Tick::MAX }
     }
 
-    /// The server has said something. That gives it no more time to take the request.
+    /// Takes note that the upstream has sent bytes. They give it no more time to take the request.
     pub(super) fn note_progress(&mut self, now: Time) {
         if self.duty != Some(Duty::Take) {
             self.since = now;
@@ -62,7 +62,7 @@ impl Clock {
 }
 
 impl Facts {
-    /// The duty of the server; none while its client has to do something first.
+    /// The duty of the upstream; `None` while its client has to act first.
     fn duty(self) -> Option<Duty> {
         match self.stage {
             Stage::Connecting => return Some(Duty::Connect),
@@ -70,15 +70,16 @@ impl Facts {
             Stage::Tunnel if self.has_unsent => return Some(Duty::Give),
             _ => {}
         }
-        // A server whose response waits for the client may take nothing meanwhile.
+        // An upstream whose response waits for the client may take nothing meanwhile.
         let owes_body = self.stage != Stage::Tunnel && !self.has_unsent && self.is_body_owed;
-        // A server may go on with its content when it has more of the body. The session judges a client that owes it.
+        // An upstream may need more of the body to continue its content. The session judges the client that owes the
+        // body.
         (self.is_awaited && !owes_body).then_some(Duty::Give)
     }
 }
 
 impl Exchange {
-    /// Notes after each step what the server has to do now. Its time begins with the duty.
+    /// Notes the upstream's duty after each step. The time for a duty begins with it.
     pub(in crate::handler::proxy) fn note_duty(&mut self, tools: &mut Tools<'_>) {
         let duty = self.current_duty(tools);
         if core::mem::replace(&mut self.clock.duty, duty) != duty {
@@ -86,8 +87,7 @@ impl Exchange {
         }
     }
 
-    /// The time by which it is to be looked at; `None` while the client has to do something first, whose time
-    /// is the session's matter.
+    /// The time of the next look; `None` while the client has to act first, whose time is the session's matter.
     pub(in crate::handler::proxy) fn deadline(&self, now: Time) -> Option<Time> {
         if self.may_be_slow()
             || self.delivery.spool.as_ref().is_some_and(|spool| spool.is_waiting())
@@ -98,7 +98,7 @@ impl Exchange {
         [of_duty, self.clock.until].into_iter().flatten().min()
     }
 
-    /// The time in which the server must do something of a duty.
+    /// The time in which the upstream must make progress in a duty.
     fn patience(&self, duty: Duty) -> Duration {
         let rules = &self.upstream.rules;
         match duty {
@@ -108,7 +108,7 @@ impl Exchange {
         }
     }
 
-    /// The fault if the server takes longer, for the operator.
+    /// The text for the operator if the upstream takes longer.
     fn overdue(&self, duty: Duty) -> String {
         let (what, key) = match duty {
             Duty::Connect => ("no connection was made", "timeout-connect"),
@@ -121,7 +121,7 @@ impl Exchange {
         format!("{what} within {} s ({key})", self.patience(duty).as_secs_f64())
     }
 
-    /// The [deadline](Self::deadline) has passed, unless it has moved.
+    /// Acts because the [deadline](Self::deadline) has passed, unless it has moved.
     pub(in crate::handler::proxy) fn handle_deadline(&mut self, tools: &mut Tools<'_>) {
         if self.clock.until.is_some_and(|until| tools.shell.cx.now >= until) {
             return self.abort(tools);
@@ -137,7 +137,7 @@ impl Exchange {
             self.fail_spool(tools, "the disk does not answer");
             self.pull(tools);
         }
-        // A duty that begins now has all of its time left.
+        // A duty that begins now has its full time left.
         let Some(duty) = self.current_duty(tools).filter(|duty| self.clock.duty == Some(*duty))
         else {
             return;
@@ -150,7 +150,7 @@ impl Exchange {
         self.handle_broken(tools, &text, Status::GatewayTimeout);
     }
 
-    /// The duty of the server; none while its client has to do something first.
+    /// The duty of the upstream; `None` while its client has to act first.
     fn current_duty(&self, tools: &mut Tools<'_>) -> Option<Duty> {
         let link = self.tries.link(tools.links)?;
         let is_pulled = self.reception.way.is_pulled();
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// The duty of a server of which something is awaited, and of one of which nothing is.
+    /// The duty of an upstream that is awaited, and of one that is not.
     fn duties(stage: Stage, has_unsent: bool, is_body_owed: bool) -> [Option<Duty>; 2] {
         [true, false].map(|is_awaited| Facts { stage, has_unsent, is_body_owed, is_awaited }.duty())
     }
@@ -185,11 +185,11 @@ mod tests {
             (Asking, true, true, [Some(Take); 2]),
             (Asking, false, false, [Some(Give), None]),
             (Asking, false, true, [None; 2]),
-            // A server whose response waits for the client may take nothing.
+            // An upstream whose response waits for the client may take nothing.
             (Content, true, false, [Some(Give), None]),
             (Content, true, true, [Some(Give), None]),
             (Content, false, false, [Some(Give), None]),
-            // It may wait for the rest of the body.
+            // The upstream may wait for the rest of the body.
             (Content, false, true, [None; 2]),
             (Tunnel, true, false, [Some(Give); 2]),
             (Tunnel, true, true, [Some(Give); 2]),

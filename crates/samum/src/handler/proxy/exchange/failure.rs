@@ -10,35 +10,35 @@ use crate::handler::proxy::Answer;
 use upstream::retries::{Attempt, Reached};
 use upstream::{Change, Cost};
 
-/// The reason for asking another server, or the same once more.
+/// The reason for trying another server, or the same one again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     /// The server has failed.
     Failure,
-    /// It has too much to do. The next link is a new one: what follows on this one is not taken for the answer of
-    /// another server.
+    /// It has too much to do. The next link is a new one, so bytes that follow on this link are not taken for the
+    /// response of another server.
     Overload,
-    /// It has closed a link that was kept, as servers do when they like. That was no try, and the next link is a
-    /// new one.
+    /// It has closed a kept link, which servers may do at any time. The try does not count, and the next link is a new
+    /// one.
     KeptLinkEnded,
 }
 
 impl Exchange {
-    /// The link was not made, or broke.
+    /// Handles a link that was not made, or that broke.
     pub(in crate::handler::proxy) fn handle_failed(
         &mut self,
         tools: &mut Tools<'_>,
         error: &io::Error,
     ) {
         if self.stage == Stage::Connecting && is_shortage(error) {
-            // No server is to blame.
+            // The shortage is this server's own, and no upstream's fault.
             self.note(tools, &error.to_string());
             return self.fail(tools, Status::ServiceUnavailable);
         }
         self.handle_broken(tools, &error.to_string(), Status::BadGateway);
     }
 
-    /// The link is of no more use.
+    /// Handles a link that is of no more use.
     pub(super) fn handle_broken(&mut self, tools: &mut Tools<'_>, reason: &str, status: Status) {
         let link = self.tries.link(tools.links);
         let (was_kept, sent) = link.map_or((false, 0), |link| (link.served > 0, link.sent()));
@@ -46,7 +46,7 @@ impl Exchange {
         self.close_link(tools);
         let is_fault = !was_kept || self.tries.has_heard || status == Status::GatewayTimeout;
         let cause = if is_fault { Cause::Failure } else { Cause::KeptLinkEnded };
-        // The ends of a tunnel have their own reasons, which clients can bring about.
+        // A tunnel ends for reasons of its own, which clients can cause.
         if is_fault && self.stage != Stage::Tunnel {
             self.accuse(tools);
         }
@@ -57,7 +57,7 @@ impl Exchange {
         }
     }
 
-    /// The server has not begun with the request, because it has too much to do. That is no fault of it.
+    /// Handles a server that has not begun the request, because it has too much to do. That is no fault of the server.
     pub(super) fn handle_overloaded(&mut self, tools: &mut Tools<'_>) {
         const REASON: &str = "it has too much to do";
         self.close_link(tools);
@@ -68,8 +68,8 @@ impl Exchange {
         }
     }
 
-    /// Sends the request once more, if it may be sent and there is a server for it. The link of the last try is
-    /// closed. `shown` is the reason for the operator.
+    /// Sends the request again, if it may be sent and there is a server for it. The link of the last try is closed.
+    /// `shown` is the reason for the operator.
     fn ask_another(
         &mut self,
         tools: &mut Tools<'_>,
@@ -103,14 +103,14 @@ impl Exchange {
         true
     }
 
-    /// The server has failed: its response is an error, or is cut off.
+    /// Records a failure of the upstream: its response is an error, or is cut off.
     pub(super) fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.accuse(tools);
         self.note_failure(tools, reason);
         self.fail(tools, Status::BadGateway);
     }
 
-    /// The failure of the exchange is the server's fault.
+    /// Counts the failure of the exchange as the upstream's fault.
     pub(super) fn accuse(&mut self, tools: &mut Tools<'_>) {
         self.tries.exclude();
         let now = tools.shell.cx.now;
@@ -118,7 +118,7 @@ impl Exchange {
         self.note_change(tools, change);
     }
 
-    /// The client waits no more, has got what it wanted, or has broken its request off.
+    /// Handles a client that waits no more, has got all that it wanted, or has broken its request off.
     pub(in crate::handler::proxy) fn handle_left(&mut self, tools: &mut Tools<'_>) {
         let is_begun = match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking => {
@@ -129,7 +129,7 @@ impl Exchange {
             Stage::Content | Stage::Tunnel | Stage::Over => true,
         };
         let has_all = self.delivery.has_all();
-        // The end of the response is about to come, and then the link can be kept. What waits for the client would take
+        // The end of the response is near, and then the link can be kept. Content that waits for the client would take
         // the room that the end needs.
         if is_begun && has_all && self.wire.keeps() && self.upload.has_sent_all {
             self.delivery.output.borrow_mut().drop_rest();
@@ -137,7 +137,7 @@ impl Exchange {
             self.clock.until.get_or_insert(tools.shell.cx.now + patience);
             return self.handle_touched(tools);
         }
-        // A tunnel ends when either end closes it.
+        // A tunnel ends when either side closes it.
         if !is_begun || self.stage == Stage::Content && !has_all {
             let is_too_long = self.upload.is_too_long();
             tools.shell.cx.stats.proxy_left += u64::from(!is_too_long);
@@ -154,17 +154,17 @@ impl Exchange {
         self.abort(tools);
     }
 
-    /// Ends it here, and tells the server that the response is not wanted any more.
+    /// Ends the exchange, and asks the upstream to end the response.
     pub(super) fn abort(&mut self, tools: &mut Tools<'_>) {
         if let Some(link) = self.tries.link(tools.links) {
             self.wire.push_abort(link);
-            // The link is closed anyway.
+            // An error does not matter, because the link is closed.
             let _ = link.flush(&mut tools.shell.ring);
         }
         self.give_up(tools);
     }
 
-    /// Answers with a page for this status, or cuts the response off.
+    /// Answers with a page for this status, or cuts the response off if it has begun.
     pub(super) fn fail(&mut self, tools: &mut Tools<'_>, status: Status) {
         match self.stage {
             Stage::Collecting | Stage::Connecting | Stage::Asking => {
@@ -178,7 +178,7 @@ impl Exchange {
         self.give_up(tools);
     }
 
-    /// Ends it here.
+    /// Ends the exchange and closes its link.
     pub(super) fn give_up(&mut self, tools: &mut Tools<'_>) {
         self.close_link(tools);
         self.end_text(tools);
@@ -192,7 +192,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the operator that the server has failed, and what of it.
+    /// Reports that the upstream has failed, and the consequence.
     pub(super) fn note_failure(&self, tools: &mut Tools<'_>, reason: &str) {
         tools.shell.cx.stats.proxy_failed += 1;
         match self.stage {
@@ -205,7 +205,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the operator that the server is up or down, if that has changed.
+    /// Reports that the server is up or down, if that has changed.
     pub(super) fn note_change(&self, tools: &mut Tools<'_>, change: Option<Change>) {
         if let Some(change) = change {
             let text = format!("{change} (a server of {})", self.upstream.name);
@@ -213,25 +213,25 @@ impl Exchange {
         }
     }
 
-    /// Tells the operator something about the server.
+    /// Logs a line about the upstream.
     pub(super) fn note(&self, tools: &mut Tools<'_>, text: &str) {
         tools.lines.note(tools.shell, &self.name(), text);
     }
 
-    /// Tells the operator something that a client can cause.
+    /// Logs a line about something that a client can cause.
     pub(super) fn note_client(&self, tools: &mut Tools<'_>, text: &str) {
         tools.lines.note_client(tools.shell, &self.name(), text);
     }
 
-    /// The name of the server, or that of all while none is chosen, and that of the script.
+    /// The name of the server, or of the upstream while no server is chosen, and the name of the script.
     fn name(&self) -> String {
         self.wire.name_at(self.tries.server_name(&self.upstream))
     }
 }
 
-/// Returns whether this server has too little of something.
+/// Returns true if this server lacks a resource, such as descriptors.
 fn is_shortage(error: &io::Error) -> bool {
-    // The last one: all ports of this host are in use for the address.
+    // With `ADDRNOTAVAIL` all ports of this host are in use for the address.
     let all = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
     all.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
 }

@@ -1,21 +1,21 @@
-//! Long contents: once their head has come, they are pulled past the ring, into a pipe that is spliced to the
-//! client, or into a cyclic buffer that is sent from: if there is no pipe, and for a client that is slow. So is what comes
-//! through a tunnel to the client, as long as much of it comes at once.
+//! Long contents are pulled past the ring once their head has come. They go into a pipe that is spliced to the client.
+//! If there is no pipe, and for a slow client, they go into a cyclic buffer from which they are sent. Bytes of a tunnel
+//! to the client are pulled while many of them come at once.
 //!
-//! The ring receives 20 KiB at a time from a server, and each of these is copied once more. That suits small
-//! responses, for which no other call is needed.
+//! The ring receives up to 20 KiB at a time from an upstream, and copies these bytes once more. Small responses suit
+//! that, because they need no other call.
 //!
-//! A content is pulled if 8 KiB or more of it are to come: the ring stops to receive, and `splice(2)` moves at most
-//! `receive-max` at a time through the one pipe of the exchange. It is received into the cyclic buffer instead where
-//! there is no free pipe, with `splice = false`, in chunks, up to the end of the connection, for transports that take
+//! A content is pulled if at least 8 KiB of it are still to come: the ring stops receiving, and `splice(2)` moves at
+//! most `receive-max` at a time through the exchange's one pipe. The cyclic buffer is used instead where no pipe is
+//! free, with `splice = false`, for content in chunks or up to the end of the connection, for transports that take
 //! memory, and for a client that makes no room for 0.1 s.
 //!
-//! The bytes of a FastCGI application on a new link are pulled into the buffer from the first one on, because
-//! php-fpm writes 8 KiB at a time, and each of these would be an event and a copy. A tunnel is pulled where 8 KiB wait
-//! for the client, until less than 2 KiB come at once. So messages go through the ring, and bulk does not.
+//! Bytes of a FastCGI application on a new link are pulled into the buffer from the first byte on. php-fpm writes 8 KiB
+//! at a time, and each write would be an event and a copy. A tunnel is pulled when 8 KiB wait for the client, until
+//! less than 2 KiB come at once. So messages go through the ring, and bulk data does not.
 //!
 //! While contents come in pieces, the worker's next wait gathers completions: as many as there are exchanges, at most
-//! 16, for at most 20 µs. Each piece that finds the worker asleep costs its sender an interrupt.
+//! 16, for at most 20 µs. A piece that wakes a sleeping worker costs its sender an interrupt.
 
 use std::io;
 
@@ -32,58 +32,59 @@ use crate::handler::proxy::wire::Heard;
 use session::budget::Budget;
 use upstream::Link;
 
-/// Contents of which so much is missing behind what has come with the head are pulled; those of unknown length, once so
-/// much has come; what comes through a tunnel, once so much waits for the client. For less it is not worthwhile to have the
-/// ring stop, and begin again.
+/// Bytes from which a pull is worthwhile, because the ring has to stop and begin again. They count the rest of a
+/// content after the bytes that came with the head. For a content of unknown length they count the bytes that have
+/// come, and for a tunnel the bytes that wait for the client.
 pub(super) const PULLED_BYTES_MIN: u64 = 8 * 1024;
-/// Once less than this comes at once through a tunnel, the ring receives again: that needs fewer calls for a message.
-/// There is a distance to the number above, so that a tunnel does not go to and fro.
+/// If less than this comes at once through a tunnel, the ring receives again, which needs fewer calls for a message. It
+/// is less than [`PULLED_BYTES_MIN`], so that a tunnel does not switch to and fro.
 const TUNNEL_BYTES_MIN: u64 = 2 * 1024;
 /// Pipes of a worker. While none is free, contents go through memory.
 const PIPES_MAX: usize = 32;
-/// Bytes of cyclic buffers that are kept for the next contents as long as there are exchanges. Memory of a kept buffer that was never used costs
-/// nothing.
+/// Bytes of cyclic buffers that are kept for the next contents while there are exchanges. Memory of a kept buffer that
+/// was never used costs nothing.
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
-/// Shorter parts of a content are copied out of the cyclic buffer: to keep account of them costs more.
+/// Shorter parts of a content are copied out of the cyclic buffer, because keeping account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
-/// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short: the longest head fits,
-/// with what may come behind it.
+/// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short. The longest head
+/// fits, with the bytes that may come behind it.
 const SMALL_BYTES: usize = 36 * 1024;
 /// Bytes of small buffers that are kept for the next contents.
 const SMALL_BYTES_KEPT: u64 = 4 * 1024 * 1024;
 /// Bytes of a line of framing that may have come before a content is pulled; a buffer has room for them.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 
-/// The places into which a worker pulls contents.
+/// The pipes and buffers into which a worker pulls contents.
 #[derive(Debug)]
 pub(in crate::handler::proxy) struct Places {
     pipes: PipePool,
     buffers: CyclicPool,
-    /// Small ones. What may be in them is charged by the [`Output`](crate::handler::gateway::output::Output) of each.
+    /// Small buffers. The [`Output`](crate::handler::gateway::output::Output) of each charges the bytes that may be in
+    /// it.
     small: CyclicPool,
     pub(super) files: Files,
 }
 
 impl Places {
-    /// Places with so many bytes of cyclic buffers, which are charged to `account`. While none is left for a content, that
-    /// goes through a small one.
+    /// Makes places with `buffers_bytes_max` bytes of cyclic buffers, which are charged to `account`. A content for
+    /// which no buffer is left goes through a small one.
     pub(in crate::handler::proxy) fn new(account: &Account, buffers_bytes_max: u64) -> Self {
         let buffers = CyclicPool::charged_to(account, buffers_bytes_max, CYCLIC_BYTES_KEPT);
-        // There is one for each exchange at most.
+        // Each exchange has at most one.
         let small = CyclicPool::new(u64::MAX, SMALL_BYTES_KEPT);
         Self { pipes: PipePool::new(PIPES_MAX), buffers, small, files: Files::default() }
     }
 
-    /// A buffer of so many bytes, if the budget of the worker has room for it.
+    /// A buffer of `bytes` bytes, if the budget of the worker has room for it.
     fn take(&self, budget: &Budget, bytes: usize) -> Option<Cyclic> {
-        // Those that are kept are charged already.
+        // Kept buffers are charged already.
         if !budget.has_room(bytes as u64) && !self.buffers.keeps(bytes) {
             return None;
         }
         self.buffers.take(bytes)
     }
 
-    /// Gives buffers and pipes that no exchange uses back to the kernel.
+    /// Returns buffers and pipes that no exchange uses to the kernel.
     pub(in crate::handler::proxy) fn shrink(&self) {
         self.buffers.shrink();
         self.small.shrink();
@@ -95,14 +96,14 @@ impl Places {
 enum Pulled {
     /// A part of a content of known length.
     Piece(Piece),
-    /// Bytes with the framing among them; they are in the cyclic buffer.
+    /// Bytes with their framing, which are in the cyclic buffer.
     Framed,
-    /// Nothing: the server will send no more.
+    /// The end: the upstream will send no more.
     End,
 }
 
 impl Exchange {
-    /// Begins to pull the content, or what comes through the tunnel, if it is so long that this is worthwhile.
+    /// Begins to pull the content, or the bytes of a tunnel, if it is long enough.
     pub(super) fn pull_if_long(&mut self, tools: &mut Tools<'_>) {
         let bytes = match self.stage {
             Stage::Content => self.wire.content_left().unwrap_or(self.delivery.bytes),
@@ -116,22 +117,22 @@ impl Exchange {
         {
             self.reception.way = Way::Pipes;
             link.set_pulling(&mut tools.shell.ring);
-            // From now on memory is taken when there is some.
+            // From now on bytes are charged when they take memory.
             self.delivery.output.borrow_mut().allow(0);
         }
     }
 
-    /// Goes on in another turn of the worker.
+    /// Continues in another worker turn.
     pub(in crate::handler::proxy) fn handle_turn(&mut self, tools: &mut Tools<'_>) {
         self.reception.is_queued = false;
         self.send(tools);
         self.pull(tools);
     }
 
-    /// Pulls what has come, as long as there is room for it and the turn is not over.
+    /// Pulls the bytes that have come, while there is room for them and the quantum is not used up.
     pub(in crate::handler::proxy) fn pull(&mut self, tools: &mut Tools<'_>) {
         while self.reception.way.is_pulled() && self.receives() {
-            // Short parts are copied out of the cyclic buffer, so its size does not bound them.
+            // Short parts are copied out of the cyclic buffer, so its size does not limit them.
             if self.reception.way.is_memory() && self.is_full() {
                 return;
             }
@@ -166,7 +167,7 @@ impl Exchange {
         !has_share || is_pull_over(tools.pull_until, tools.shell)
     }
 
-    /// Asks for another turn if something may have come.
+    /// Asks for another quantum if bytes may have come.
     fn queue(&mut self, tools: &mut Tools<'_>) {
         let has_come = self.tries.link(tools.links).is_some_and(|link| link.may_pull());
         if (has_come || self.reception.way.is_interrupted())
@@ -176,8 +177,8 @@ impl Exchange {
         }
     }
 
-    /// Pulls into memory from now on if the client has not made room for another pipe for a while: its server
-    /// can go on, as far as the route's buffer allows.
+    /// Pulls into memory from now on if the client has not made room for another pipe for a while. Then the upstream
+    /// can continue, as far as the route's buffer allows.
     pub(super) fn pull_for_slow_client(&mut self, tools: &mut Tools<'_>) {
         if self.may_be_slow() && !self.delivery.output.borrow().is_empty() && self.has_buffer(tools)
         {
@@ -185,7 +186,7 @@ impl Exchange {
         }
     }
 
-    /// Returns whether its client would be given a cyclic buffer if it turned out to be slow.
+    /// Returns true if the client would get a cyclic buffer if it turned out to be slow.
     pub(super) fn may_be_slow(&self) -> bool {
         let may_help = match self.reception.way {
             Way::Ring => false,
@@ -195,16 +196,16 @@ impl Exchange {
         may_help && self.stage == Stage::Content && self.is_taken()
     }
 
-    /// Returns whether the client takes the content. A hole of a page, and a response behind another one, has its turn
-    /// later.
+    /// Returns true if the client takes the content now. A hole of a page, and a response behind another one, has its
+    /// turn later.
     pub(super) fn is_taken(&self) -> bool {
         self.delivery.output.borrow().takes.is_some()
     }
 
-    /// Pulls a piece of what is `left` of a content of known length, unless there is no room for it or nothing
-    /// has come.
+    /// Pulls a piece of the `left` missing bytes of a content of known length, unless there is no room for it or
+    /// nothing has come.
     ///
-    /// While a client takes pipes, it has one at a time. Memory has as much as the route's buffer.
+    /// A client that takes pipes has one at a time. In memory, as many bytes may wait as the route's buffer has.
     fn pull_piece(&mut self, tools: &mut Tools<'_>, left: u64) -> Option<io::Result<Pulled>> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let link = self.tries.link(tools.links)?;
@@ -242,9 +243,9 @@ impl Exchange {
         }))
     }
 
-    /// Pulls a content into memory whose end is marked by its framing, or is that of the connection. Until the
-    /// client takes it, it stays in the socket. If nobody wants it any more, only its end is read, so that the connection
-    /// can be kept.
+    /// Pulls a content into memory whose end is marked by its framing or by the end of the connection. Until the client
+    /// takes the content, it stays in the socket. If no client wants it any more, only its end is read, so that the
+    /// connection can be kept.
     fn pull_framed(&mut self, tools: &mut Tools<'_>) -> Option<io::Result<Pulled>> {
         let link = self.tries.link(tools.links)?;
         let is_early = !self.is_taken() && !self.delivery.has_all();
@@ -264,33 +265,33 @@ impl Exchange {
         }
         let came = receive(link, &mut tools.shell.ring, buffer, most)?;
         if matches!(came, Ok(0)) {
-            // A line that has no end.
+            // The buffer is full of a line without an end.
             unread.extend_from_slice(buffer.bytes());
         }
         Some(came.map(|count| if count == 0 { Pulled::End } else { Pulled::Framed }))
     }
 
-    /// Bytes that are received at once at most.
+    /// The most bytes that are received at once.
     fn receive_max(&self) -> usize {
         usize::try_from(self.upstream.rules.receive_max).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether the server may send something.
+    /// Returns true if the upstream may send bytes.
     const fn receives(&self) -> bool {
         self.receives_response() || matches!(self.stage, Stage::Tunnel)
     }
 
-    /// Returns whether a part of the content has come, and not all of it.
+    /// Returns true if a part of the content has come, but not all of it.
     pub(in crate::handler::proxy) const fn has_more_to_come(&self) -> bool {
         matches!(self.stage, Stage::Content)
     }
 
-    /// Returns whether the head or the content of the response comes.
+    /// Returns true if the head or the content of the response is coming.
     const fn receives_response(&self) -> bool {
         matches!(self.stage, Stage::Asking | Stage::Content)
     }
 
-    /// Takes the framing off what has been pulled, and passes the content on.
+    /// Removes the framing of pulled bytes, and passes the content on.
     fn understand_pulled(&mut self, tools: &mut Tools<'_>) {
         self.note_heard(tools);
         let Some(mut buffer) = self.reception.way.take_buffer() else { return };
@@ -329,20 +330,20 @@ impl Exchange {
                 }
             }
         }
-        // What follows the head of a tunnel belongs to it.
+        // The bytes after the head belong to the tunnel.
         let rest = buffer.bytes().len();
         if self.stage == Stage::Tunnel && rest > 0 {
             let piece = Piece::Cyclic(buffer.take(rest));
             self.take(tools, piece);
         }
-        // If another server is asked, the rest is of the one before.
+        // If another server is asked now, the rest came from the one before.
         if self.stage != Stage::Connecting {
             self.reception.way = Way::Memory { buffer, is_interrupted };
         }
     }
 
-    /// Takes a cyclic buffer, unless there is one; returns false if none can be had. A response has a small one before its
-    /// turn, and while the worker has no memory for the whole of it.
+    /// Takes a cyclic buffer, unless there is one; returns false if none is free. A response has a small buffer before
+    /// its turn, and while the worker has no memory for a whole one.
     pub(super) fn has_buffer(&mut self, tools: &Tools<'_>) -> bool {
         let whole = self.buffer_bytes();
         if !self.reception.way.is_memory() {
@@ -363,7 +364,7 @@ impl Exchange {
     /// Takes a cyclic buffer of the size that the route says, if there is memory for it.
     fn take_whole_buffer(&self, tools: &Tools<'_>) -> Option<Cyclic> {
         let buffer = tools.places.take(&tools.shell.cx.budget, self.buffer_bytes())?;
-        // It is charged as a whole.
+        // The buffer is charged as a whole.
         self.delivery.output.borrow_mut().allow(0);
         Some(buffer)
     }
@@ -373,8 +374,8 @@ impl Exchange {
         usize::try_from(self.memory_max()).unwrap_or(usize::MAX)
     }
 
-    /// Receives into another cyclic buffer from now on. Memory is free again in its order only, and some of this
-    /// one waits for the client.
+    /// Receives into another cyclic buffer from now on. Memory of a cyclic buffer becomes free only in order, and some
+    /// bytes of this one wait for the client.
     pub(super) fn renew_buffer(&mut self, tools: &Tools<'_>) {
         if self.reception.way.is_memory()
             && let Some(mut new) = self.take_whole_buffer(tools)
@@ -387,14 +388,14 @@ impl Exchange {
         }
     }
 
-    /// Goes on as before, through the ring.
+    /// Receives through the ring again.
     fn stop_pulling<T>(&mut self, tools: &mut Tools<'_>) -> Option<T> {
         self.reception.way = Way::Ring;
         self.receive_if_wanted(tools);
         None
     }
 
-    /// Passes a piece on that has come through a tunnel.
+    /// Passes on a piece that has come through a tunnel.
     fn pass_through(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.clock.since = tools.shell.cx.now;
         let length = piece.len();
@@ -405,7 +406,7 @@ impl Exchange {
         }
     }
 
-    /// Passes a piece of a content of known length on.
+    /// Passes on a piece of a content of known length.
     fn pass(&mut self, tools: &mut Tools<'_>, piece: Piece) {
         self.clock.since = tools.shell.cx.now;
         self.reception.share.spend(piece.len());
@@ -417,19 +418,20 @@ impl Exchange {
     }
 }
 
-/// Where a part of these bytes begins.
+/// The offset of a part within these bytes.
 fn offset(bytes: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - bytes.as_ptr().addr()
 }
 
-/// Frees the memory of the first bytes that were received.
+/// Frees the memory of the `count` bytes that were received first.
 fn drop_first(buffer: &mut Cyclic, count: usize) {
     if count > 0 {
         drop(buffer.take(count));
     }
 }
 
-/// Splices what has come, until the pipe has what it wants. An end or an error behind some bytes comes again.
+/// Splices bytes that have come, until the pipe is full enough. An end or an error after some bytes is reported by the
+/// next call.
 fn fill(ring: &Ring, socket: &Fd, pipe: &mut Pipe) -> io::Result<()> {
     while pipe.len() < pipe.want() {
         match ring.receive_to_pipe(socket, pipe) {
@@ -442,7 +444,7 @@ fn fill(ring: &Ring, socket: &Fd, pipe: &mut Pipe) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives at most so many bytes into a buffer and returns how many, 0 at the end; nothing if there is no
+/// Receives into a buffer, up to a number of bytes. Returns the number received, 0 at the end; nothing if there is no
 /// room or nothing has come.
 fn receive(
     link: &mut Link,

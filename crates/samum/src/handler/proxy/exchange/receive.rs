@@ -1,4 +1,4 @@
-//! The response of a server: its head, its content and its end.
+//! The response of an upstream: its head, its content and its end.
 
 use core::time::Duration;
 use std::rc::Rc;
@@ -19,13 +19,14 @@ use crate::handler::proxy::spool::MEMORY_BYTES;
 use crate::handler::proxy::wire::Heard;
 use crate::handler::proxy::{Answer, Held, Reached};
 
-/// The time that the rest of a response may take behind a hand-over, so that the link can be kept.
+/// The time that the rest of a response may take after a hand-over, so that the link can be kept.
 const HAND_OVER_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of a response that are received at once while the worker's memory is short, and that may wait for its client.
+/// Bytes of a response that are received at once while the worker's memory is short, and that may then wait for its
+/// client.
 const LEAN_BYTES_MAX: u64 = 4 * 1024;
 
-/// The line for the operator about a request that is answered before all of it has been sent.
+/// The line for the operator about a request that was answered before all of it was sent.
 const EARLY: &str = "it answered before the end of the request; the connection is closed";
 
 impl Exchange {
@@ -54,7 +55,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes that may be received at once. Those of a client whose turn it is are bounded by its buffer.
+    /// Bytes that may be received at once. For a client whose turn it is, the buffer is the limit.
     pub(super) fn room(&self) -> usize {
         if self.is_taken() && !self.reception.is_lean {
             return usize::MAX;
@@ -64,7 +65,8 @@ impl Exchange {
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
-    /// Notes whether the worker has memory for what the ring receives at once. If not, little is received at a time.
+    /// Checks if the worker has memory for as many bytes as the ring receives at once. If not, little is received at a
+    /// time.
     pub(super) fn note_shortage(&mut self, tools: &Tools<'_>) {
         let is_lean = !tools.shell.cx.budget.has_room(EARLY_BYTES_MAX);
         if core::mem::replace(&mut self.reception.is_lean, is_lean) != is_lean {
@@ -79,7 +81,7 @@ impl Exchange {
         if buffer_dir.is_some() { MEMORY_BYTES.min(*buffer) } else { *buffer }
     }
 
-    /// The server has sent this.
+    /// Takes bytes that the upstream has sent.
     pub(in crate::handler::proxy) fn handle_received(
         &mut self,
         tools: &mut Tools<'_>,
@@ -105,7 +107,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the server have come.
+    /// Takes note that the upstream has sent bytes.
     pub(super) fn note_heard(&mut self, tools: &Tools<'_>) {
         self.tries.has_heard = true;
         if self.wire.counts_bytes() {
@@ -113,7 +115,7 @@ impl Exchange {
         }
     }
 
-    /// Understands received bytes; returns how many.
+    /// Parses received bytes; returns how many were consumed.
     pub(super) fn understand(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) -> usize {
         let mut at = 0;
         while self.stage != Stage::Over {
@@ -131,7 +133,7 @@ impl Exchange {
                 Heard::Partial => break,
                 heard => self.handle_heard(tools, heard, bytes.len() == at),
             }
-            // Another server is asked, and the rest is of the one before.
+            // Another server is asked now, and the rest came from the one before.
             if self.stage == Stage::Connecting {
                 return bytes.len();
             }
@@ -139,7 +141,7 @@ impl Exchange {
         at
     }
 
-    /// Takes what the server has said. `is_clean`: no bytes follow it.
+    /// Takes a part of the response. `is_clean`: no bytes follow it.
     pub(super) fn handle_heard(&mut self, tools: &mut Tools<'_>, heard: Heard<'_>, is_clean: bool) {
         if !matches!(heard, Heard::Partial | Heard::Text(_)) {
             self.clock.note_progress(tools.shell.cx.now);
@@ -168,13 +170,13 @@ impl Exchange {
         }
     }
 
-    /// The head of the response has come.
+    /// Takes the head of the response.
     pub(super) fn answer(&mut self, tools: &mut Tools<'_>, meaning: Meaning, has_content: bool) {
         let now = tools.shell.cx.now;
         let change = self.tries.chosen.as_mut().and_then(|chosen| chosen.handle_success(now));
         self.note_change(tools, change);
         self.upload.let_go();
-        // The client has left in the same turn.
+        // The client has left in the same worker turn.
         let Some(interest) = self.interest.upgrade() else { return self.handle_left(tools) };
         let output = Rc::clone(&self.delivery.output);
         let reached = |passed: Passed, has_content: bool, interest: Rc<Interest>| {
@@ -196,14 +198,14 @@ impl Exchange {
             }
             Meaning::HandOver(over) => {
                 let chosen = self.tries.chosen.as_ref().expect("a server has answered");
-                // Whatever the request becomes has no body.
-                // This exchange no longer ends when the client leaves.
+                // The hand-over's target gets no body. From here on this exchange no longer ends when the client
+                // leaves.
                 interest.pass_to(Key::NONE);
                 let interest = core::mem::take(&mut self.interest);
                 let held = Held { interest, input: None };
                 let answer = Answer::HandOver(Box::new(over), Arc::clone(&chosen.server), held);
                 tools.answers.push_back((self.ticket, answer));
-                // A content that is short and of no use is received, so that the link can be kept.
+                // A short content that is not needed is received, so that the link can be kept.
                 if !self.upload.has_sent_all
                     || self.wire.content_left().is_some_and(|left| left >= PULLED_BYTES_MIN)
                 {
@@ -218,7 +220,7 @@ impl Exchange {
         tools.answers.push_back((self.ticket, answer));
     }
 
-    /// The server says that the response is complete. `is_clean`: no bytes follow it.
+    /// Takes the end of the response as the upstream marks it. `is_clean`: no bytes follow it.
     pub(super) fn end(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         if !is_clean {
             tools.shell.cx.stats.proxy_surplus += 1;
@@ -227,7 +229,7 @@ impl Exchange {
         self.finish(tools, is_clean);
     }
 
-    /// The response is complete. `is_clean`: the connection has not ended, and no bytes follow.
+    /// Completes the response. `is_clean`: the connection has not ended, and no bytes follow.
     pub(super) fn finish(&mut self, tools: &mut Tools<'_>, is_clean: bool) {
         if !self.end_output(tools, true) {
             tools.shell.cx.stats.proxy_failed += 1;
@@ -255,9 +257,9 @@ impl Exchange {
         self.stage = Stage::Over;
     }
 
-    /// Returns whether the socket is empty behind a response that was pulled, or any of an application. The next request
-    /// on the link would take bytes that are there already for its response: all requests of a FastCGI connection have
-    /// the same id.
+    /// Returns true if the socket is empty after a response that was pulled, or after any response of an application.
+    /// Otherwise the next request on the link would take these bytes for its response: all requests of a FastCGI
+    /// connection have the same id.
     fn has_nothing_behind(&self, tools: &mut Tools<'_>, key: Key) -> bool {
         if !self.reception.way.is_pulled() && !self.wire.pulls_all() {
             return true;
@@ -275,7 +277,7 @@ impl Exchange {
         }
     }
 
-    /// The server will send no more.
+    /// Takes note that the upstream will send no more.
     pub(in crate::handler::proxy) fn handle_ended(&mut self, tools: &mut Tools<'_>) {
         if self.stage == Stage::Tunnel {
             return self.finish(tools, false);
@@ -287,8 +289,8 @@ impl Exchange {
         }
     }
 
-    /// Charges the client's connection after each step for what has come of a head that is not complete, and for what
-    /// waits or is held of the body.
+    /// Charges the client's connection after each step: for the bytes of an incomplete head, and for the bytes of the
+    /// body that wait or are held.
     pub(in crate::handler::proxy) fn charge_head(&mut self, tools: &mut Tools<'_>) {
         if !matches!(self.stage, Stage::Collecting | Stage::Connecting | Stage::Asking) {
             return;
@@ -299,7 +301,7 @@ impl Exchange {
             && let Some(interest) = self.interest.upgrade()
         {
             interest.set_head(kept as u64);
-            // Its connection is counted again.
+            // The worker counts its connection again.
             tools.woken.push_back(self.ticket);
         }
     }

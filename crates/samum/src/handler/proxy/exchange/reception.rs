@@ -1,46 +1,46 @@
-//! The state of receiving a response: the way that its bytes come, those that are not understood yet, and the work that
-//! is left for them in a turn of the worker.
+//! The state of receiving a response: the way of its bytes, the bytes that were not parsed yet, and the work that a
+//! worker turn has left for them.
 
 use sendfile::Cyclic;
 
-/// Bytes that are taken of one response in a turn of the worker; the others' turns come first then.
+/// Bytes of one response that are taken in a worker turn; then the others come first.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
-/// Bytes that each part of a response counts for beside its own, and each line for the operator: to understand a chunk of
-/// one byte takes about as long as to receive 1 KiB.
+/// Bytes that each part of a response, and each line for the operator, counts beside its own. To parse a chunk of one
+/// byte takes about as long as to receive 1 KiB.
 const PART_BYTES: u64 = 1024;
 
 /// The state of receiving a response.
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) way: Way,
-    /// Bytes that the ring has received and that are not understood yet.
+    /// Bytes that the ring has received and that were not parsed yet.
     pub(super) unread: Vec<u8>,
     /// True if the worker's memory is short: little is received at a time.
     pub(super) is_lean: bool,
-    /// Bytes of memory of the beginning of a head that the client's connection is charged for.
+    /// Bytes of memory of an incomplete head for which the client's connection is charged.
     pub(super) charged: usize,
-    /// The work that is left for it in this turn of the worker.
+    /// The work that this worker turn has left for the exchange.
     pub(super) share: Share,
-    /// True while it waits for another turn.
+    /// True while the exchange waits for another quantum.
     pub(super) is_queued: bool,
 }
 
-/// The way that the bytes of a server come.
+/// The way of an upstream's bytes.
 #[derive(Debug)]
 pub(super) enum Way {
     /// The ring receives them.
     Ring,
-    /// They are pulled into pipes, or into memory once there is a reason for that.
+    /// They are pulled into pipes, or into memory when there is a reason for it.
     Pipes,
     /// They are pulled into this memory.
     Memory {
         buffer: Cyclic,
-        /// True if the turn was over before all was understood that is in the buffer.
+        /// True if the quantum was used up before all bytes in the buffer were parsed.
         is_interrupted: bool,
     },
 }
 
-/// The work that a turn of the worker has left for one exchange.
+/// The work that a worker turn has left for one exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Share {
     turn: u64,
@@ -59,7 +59,7 @@ impl Reception {
         }
     }
 
-    /// Begins anew, with another link. The share of the turn stays used, and the client stays charged.
+    /// Begins anew with another link. The used part of the quantum and the client's charge stay.
     pub(super) fn begin(&mut self, is_pulled: bool) {
         self.way = if is_pulled { Way::Pipes } else { Way::Ring };
         self.unread.clear();
@@ -67,22 +67,22 @@ impl Reception {
 }
 
 impl Way {
-    /// Returns whether the bytes are pulled past the ring.
+    /// Returns true if the bytes are pulled past the ring.
     pub(super) const fn is_pulled(&self) -> bool {
         !matches!(self, Self::Ring)
     }
 
-    /// Returns whether they are pulled into memory.
+    /// Returns true if the bytes are pulled into memory.
     pub(super) const fn is_memory(&self) -> bool {
         matches!(self, Self::Memory { .. })
     }
 
-    /// Returns whether the turn was over before all was understood that was pulled into memory.
+    /// Returns true if the quantum was used up before all bytes that were pulled into memory were parsed.
     pub(super) const fn is_interrupted(&self) -> bool {
         matches!(self, Self::Memory { is_interrupted: true, .. })
     }
 
-    /// The memory into which they are pulled.
+    /// The memory into which the bytes are pulled.
     pub(super) const fn buffer(&mut self) -> Option<&mut Cyclic> {
         match self {
             Self::Ring | Self::Pipes => None,
@@ -90,7 +90,7 @@ impl Way {
         }
     }
 
-    /// Takes the memory out for as long as its bytes are understood. Nothing is pulled meanwhile.
+    /// Takes the memory out while its bytes are parsed. Nothing is pulled meanwhile.
     pub(super) fn take_buffer(&mut self) -> Option<Cyclic> {
         match core::mem::replace(self, Self::Pipes) {
             Self::Memory { buffer, .. } => Some(buffer),
@@ -103,7 +103,7 @@ impl Way {
 }
 
 impl Share {
-    /// Returns whether something is left of the share of this turn.
+    /// Returns true if some of this worker turn's quantum is left.
     pub(super) const fn is_left(&mut self, turn: u64) -> bool {
         if self.turn != turn {
             *self = Self { turn, left: TURN_BYTES_MAX };
@@ -111,8 +111,8 @@ impl Share {
         self.left > 0
     }
 
-    /// A part of a response was taken that has so many bytes, framing or content. The last one may have more than
-    /// what is left.
+    /// Counts a part of a response of `bytes` bytes, framing or content. The last part may exceed the rest of the
+    /// quantum.
     pub(super) const fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes + PART_BYTES);
     }
@@ -130,7 +130,7 @@ mod tests {
             (2, 2, 1023),
             (3, PART_BYTES, 512),
             (4, TURN_BYTES_MAX - PART_BYTES, 1),
-            // The last part may have more than what is left.
+            // The last part may exceed the rest of the quantum.
             (5, TURN_BYTES_MAX - PART_BYTES - 1, 2),
             (6, 2 * TURN_BYTES_MAX, 1),
         ] {

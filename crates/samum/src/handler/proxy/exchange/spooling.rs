@@ -1,8 +1,8 @@
-//! A content whose client is slow goes through a file, if its route has a directory for that. The server is
-//! received from as long as the file has room, so it need not wait for the client.
+//! The content for a slow client goes through a file, if its route has a directory for such files. While the file has
+//! room, the exchange receives from the upstream, which need not wait for the client.
 //!
-//! A disk that fails fails no response: bytes that were not written are still in memory, and the exchange goes on
-//! without the file.
+//! A disk that fails makes no response fail: bytes that were not written are still in memory, and the exchange
+//! continues without the file.
 
 use core::sync::atomic::Ordering;
 use std::io;
@@ -15,12 +15,12 @@ use crate::handler::proxy::spool::Spool;
 use crate::shell::kind;
 
 impl Exchange {
-    /// Returns whether a file would be made if its client turned out to be slow.
+    /// Returns true if a file would be made if the client turned out to be slow.
     pub(super) fn may_spool(&self) -> bool {
         self.delivery.spool.is_none() && self.upstream.rules.buffer_dir.is_some()
     }
 
-    /// Makes a file if the server has more to give than the client takes.
+    /// Makes a file if the upstream has more to send than the client takes.
     pub(super) fn spool_for_slow_client(&mut self, tools: &mut Tools<'_>) {
         let is_ahead = |tools: &mut Tools<'_>| {
             let link = self.tries.link(tools.links);
@@ -76,7 +76,7 @@ impl Exchange {
         self.pull(tools);
     }
 
-    /// Goes on without the file. What is in it already is still sent from there.
+    /// Continues without the file. Bytes that are in the file are still sent from there.
     pub(super) fn fail_spool(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.delivery.leave_file();
         self.wake(tools);

@@ -1,4 +1,4 @@
-//! The body of a request on its way to a server, and what a client sends into a tunnel.
+//! The body of a request on its way to an upstream, and the client's bytes in a tunnel.
 
 use core::cell::RefCell;
 use std::rc::Rc;
@@ -8,57 +8,57 @@ use ring::Key;
 use super::{Exchange, Stage, Tools};
 use crate::handler::gateway::input::Input;
 
-/// Bytes of a body that wait to be taken by a server; the client waits then.
+/// Bytes of a body that wait to be taken by an upstream; at this limit the client waits.
 const UNSENT_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes of a body that are given to a link at once, and the pieces that it is given in a turn of the worker; the others'
-/// turns come first then. Only a body that was collected has more.
+/// Bytes of a body that a link gets at once, and that many pieces it gets in a worker turn; then the others come first.
+/// Only a body that was collected has more.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 const TURN_PIECES_MAX: u32 = 16;
 
-/// Bytes of a body that are held after they were given to a link, so that the request can be sent again. A longer body
-/// can be sent once.
+/// Bytes of a body that are kept after a link got them, so that the request can be sent again. A longer body can be
+/// sent only once.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 
-/// The body of a request, or what the client sends into a tunnel.
+/// The body of a request, or the client's bytes in a tunnel.
 #[derive(Debug)]
 pub(super) struct Upload {
     input: Option<Rc<RefCell<Input>>>,
     given: Given,
-    /// True once its end was given to a link, or if there is none.
+    /// True if there is no body, or once a link has got its end.
     pub(super) has_sent_all: bool,
 }
 
-/// The bytes of a body that were given to links.
+/// The bytes of a body that links have got.
 #[derive(Debug)]
 struct Given {
-    /// True once there are some.
+    /// True once there are any.
     has_any: bool,
-    /// All of them, as long as the request can be sent again.
+    /// All of them, while the request can be sent again.
     held: Option<Vec<u8>>,
-    /// The number of them that the link has which is used now.
+    /// The number of them that the current link has got.
     at: usize,
 }
 
 impl Given {
-    /// None so far.
+    /// No bytes so far.
     const fn new(is_idempotent: bool) -> Self {
         let held = if is_idempotent { Some(Vec::new()) } else { None };
         Self { has_any: false, held, at: 0 }
     }
 
-    /// Another link is used from now on.
+    /// Begins anew with another link.
     const fn rewind(&mut self) {
         self.at = 0;
     }
 
-    /// Takes the bytes that another link had and that this one is to be given before all others.
+    /// Takes the bytes that an earlier link has got and that this link has to get first.
     fn again(&mut self) -> Option<Vec<u8>> {
         let bytes = self.held.as_ref()?.get(self.at..).filter(|bytes| !bytes.is_empty())?;
         self.at += bytes.len();
         Some(bytes.to_vec())
     }
 
-    /// These bytes are given to the link.
+    /// Counts bytes that the link gets.
     fn push(&mut self, bytes: &[u8]) {
         self.has_any |= !bytes.is_empty();
         if let Some(held) = self.held.take_if(|held| held.len() + bytes.len() <= HELD_BYTES_MAX) {
@@ -70,7 +70,7 @@ impl Given {
         }
     }
 
-    /// Returns whether some of them are not held any more.
+    /// Returns true if some of the bytes are no longer kept.
     const fn is_consumed(&self) -> bool {
         self.has_any && self.held.is_none()
     }
@@ -85,69 +85,69 @@ impl Upload {
         Self { input, given: Given::new(is_idempotent), has_sent_all: !has_body }
     }
 
-    /// It is sent through another link from its beginning on.
+    /// Begins the upload anew, through another link.
     pub(super) const fn rewind(&mut self, has_body: bool) {
         self.given.rewind();
         self.has_sent_all = !has_body;
     }
 
-    /// Returns whether a part of it was given to a link and is not held any more.
+    /// Returns true if a link has got a part of the body that is no longer kept.
     pub(super) const fn is_consumed(&self) -> bool {
         self.given.is_consumed()
     }
 
-    /// It will not be sent again.
+    /// Drops the kept bytes: the body will not be sent again.
     pub(super) fn let_go(&mut self) {
         self.given.held = None;
     }
 
-    /// Bytes of memory of what is held to be sent again.
+    /// Bytes of memory of the bytes that are kept to be sent again.
     pub(super) fn held_bytes(&self) -> usize {
         self.given.held.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Bytes of memory of what has come and was not given to a link, once nothing counts it any more but this.
+    /// Bytes of memory of bytes that have come and that no link has got, once only this exchange counts them.
     pub(super) fn waiting_bytes(&self) -> usize {
         let Some(input) = &self.input else { return 0 };
         let input = input.borrow();
         if input.is_whole() { input.waiting_bytes() } else { 0 }
     }
 
-    /// Tells its input the name of the exchange.
+    /// Gives the input the key of the exchange.
     pub(super) fn begin(&self, key: Key) {
         if let Some(input) = &self.input {
             input.borrow_mut().set_key(key);
         }
     }
 
-    /// Returns whether more of it has to come before anything is sent.
+    /// Returns true if more of the body has to come before any byte is sent.
     pub(super) fn is_collected(&self) -> bool {
         let Some(input) = &self.input else { return false };
         let input = input.borrow();
         input.is_collected() && !input.is_whole()
     }
 
-    /// Its length, if all of it has come and nothing was taken of it.
+    /// The length of the body, if the whole body has come and nothing of it was taken.
     pub(super) fn length(&self) -> Option<u64> {
         self.input.as_ref()?.borrow().length()
     }
 
-    /// Returns whether the rest of it will never come.
+    /// Returns true if the rest of the body will never come.
     pub(super) fn is_broken_off(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off())
     }
 
-    /// Returns whether it has more bytes than it may have.
+    /// Returns true if the body is longer than it may be.
     pub(super) fn is_too_long(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.borrow().is_too_long())
     }
 
-    /// Returns whether it was given up, because there is no room for it, or a disk has failed.
+    /// Returns true if the body was given up, because there is no room for it, or a disk has failed.
     pub(super) fn has_no_room(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.borrow().has_no_room())
     }
 
-    /// No more of it is taken.
+    /// Drops the rest of the body.
     pub(super) fn drop_rest(&self) {
         if let Some(input) = &self.input {
             input.borrow_mut().drop_rest();
@@ -156,16 +156,16 @@ impl Upload {
 }
 
 impl Exchange {
-    /// Gives the server what there is of the request.
+    /// Sends the upstream the bytes of the request that have come.
     pub(super) fn send(&mut self, tools: &mut Tools<'_>) {
         let Some(link) = self.tries.link(tools.links) else { return };
         let before = link.sent();
         let mut has_failed = link.flush(&mut tools.shell.ring).is_err();
         let is_tunnel = self.stage == Stage::Tunnel;
-        // A body that was not given to a link can be sent by another one.
+        // A body that no link has got can be sent by another one.
         let takes = is_tunnel || self.wire.has_body() && self.stage != Stage::Connecting;
         let mut pieces = 0;
-        // As long as the server takes all of it: nothing tells when there is room in a queue that is empty.
+        // The loop goes on while the upstream takes everything, because no event reports room in an empty queue.
         while let Some(input) = &self.upload.input
             && takes
             && !self.upload.has_sent_all
@@ -183,7 +183,7 @@ impl Exchange {
             let again = if is_tunnel { None } else { self.upload.given.again() };
             let bytes = again.unwrap_or_else(|| {
                 let bytes = input.take(PIECE_BYTES_MAX);
-                // As long as more waits there is no room for the client.
+                // While more bytes wait, there is no room for the client.
                 if !bytes.is_empty() && input.is_empty() {
                     tools.woken.push_back(self.ticket);
                 }
@@ -219,7 +219,7 @@ impl Exchange {
         if link.sent() > before {
             self.clock.since = tools.shell.cx.now;
         }
-        // The response may have come all the same: the end of what is received tells.
+        // The response may have come all the same; the end of the received bytes decides.
         self.upload.has_sent_all |= has_failed;
     }
 }
@@ -252,7 +252,7 @@ mod tests {
             let held = (!is_consumed && !all.is_empty()).then_some(all);
             assert!(given.again() == held, "{is_idempotent} {pieces:?}");
             assert_eq!(given.again(), None);
-            // What comes then is held, too.
+            // Later bytes are kept, too.
             given.push(b"more");
             given.rewind();
             let held = held.unwrap_or_default().len() + b"more".len();
