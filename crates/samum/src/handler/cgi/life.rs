@@ -1,16 +1,16 @@
 //! The life of a program: decides when its response ends, and when its processes are stopped.
 //!
-//! A program is a group of processes: a leader, which the server started, and what that starts. The leader
-//! is left a zombie until nothing more will be sent to the group, because until then no other group can
-//! have its number.
+//! A program is a group of processes: a leader, which the server started, and the processes that the leader starts. The
+//! leader stays a zombie until the last signal to the group was sent, because until then no other group can get its
+//! number.
 //!
-//! - The response ends with the output (its end has come and the leader has ended, or goes on for
-//!   [`GRACE`] after it), or when the leader has ended and a process that it left behind has put out
-//!   nothing for [`GRACE`].
-//! - A program is stopped by SIGTERM, and by SIGKILL if it is still there after [`PATIENCE`]: when its time
-//!   is over, when it puts out too much or a faulty header, when its client has gone, and when processes that
-//!   it left behind keep its output open and silent. Processes that have closed it are left alone by a program that
-//!   has ended by itself.
+//! - The response ends with the output, when the output's end has come and the leader has ended, or [`GRACE`] after the
+//!   output's end. It also ends when the leader has ended and a process that it left behind has put out nothing for
+//!   [`GRACE`].
+//! - A program is stopped by SIGTERM, and by SIGKILL if it still runs after [`PATIENCE`]. The reasons are: its time is
+//!   over, its output is too long or has a faulty header, its client has gone, or processes that it left behind keep
+//!   its output open and silent. If a program has ended by itself, its processes that have closed the output are left
+//!   alone.
 //! - A leader that cannot be killed, because it has taken on another user's rights, is given up.
 
 use core::time::Duration;
@@ -22,7 +22,7 @@ use crate::programs::supervisor::PATIENCE;
 /// The time from the end of the leader or of the output to the end of the response.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
-/// The state of a program, and the decision of what is done with it.
+/// The state of a program, which decides what is done with the program.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     deadline: Time,
@@ -36,7 +36,7 @@ pub(super) struct Life {
 /// The output of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
-    /// It has not ended. There has been nothing to read since then, if the server wants to read.
+    /// The output is open. The time is since when there has been nothing to read, if the server wants to read.
     Open(Option<Time>),
     /// It has ended, at this time.
     Ended(Time),
@@ -46,11 +46,11 @@ enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leader {
     Runs,
-    /// It has ended, at this time, perhaps by a signal; or it is given up.
+    /// The leader has ended at this time, perhaps by a signal; or it was given up.
     Ended(Time, Option<i32>),
 }
 
-/// How far a program has been stopped.
+/// The state of stopping a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
     No,
@@ -67,15 +67,15 @@ enum Stop {
 pub(super) enum Cause {
     /// The client has gone.
     Gone,
-    /// It has put out too much.
+    /// The program has put out too much.
     Output,
-    /// Its header breaks a rule.
+    /// The program's header breaks a rule.
     Header,
-    /// Its leader has ended, and it has been silent since.
+    /// The leader has ended, and the output has been silent since.
     Silence,
-    /// The leader was ended by a signal.
+    /// A signal ended the leader.
     Signal(i32),
-    /// Its time is over.
+    /// The program's time is over.
     Timeout,
 }
 
@@ -95,7 +95,7 @@ pub(super) enum Action {
     Terminate,
     /// Send SIGKILL.
     Kill,
-    /// Wait for the leader, which has ended: this is the end.
+    /// Wait for the leader, which has ended. It is the last action.
     Reap,
 }
 
@@ -111,13 +111,13 @@ impl Life {
         }
     }
 
-    /// So many bytes were put out.
+    /// Counts bytes of output.
     pub(super) fn handle_output(&mut self, bytes: u64) {
         self.output = Output::Open(None);
         self.handle_errors(bytes);
     }
 
-    /// So many bytes were put out on standard error, which count, too.
+    /// Counts bytes of standard error, which have the same limit.
     pub(super) fn handle_errors(&mut self, bytes: u64) {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
@@ -125,21 +125,21 @@ impl Life {
         }
     }
 
-    /// There is nothing to read at the moment.
+    /// Takes note that there is nothing to read at the moment.
     pub(super) fn handle_quiet(&mut self, now: Time) {
         if self.output == Output::Open(None) {
             self.output = Output::Open(Some(now));
         }
     }
 
-    /// The output has ended: no process can write to it any more.
+    /// Takes note of the end of the output: no process can write to it any more.
     pub(super) const fn handle_output_end(&mut self, now: Time) {
         if let Output::Open(_) = self.output {
             self.output = Output::Ended(now);
         }
     }
 
-    /// The leader has ended, perhaps by a signal.
+    /// Takes note that the leader has ended, perhaps by a signal.
     pub(super) const fn handle_exit(&mut self, now: Time, signal: Option<i32>) {
         self.leader = Leader::Ended(now, signal);
     }
@@ -151,14 +151,14 @@ impl Life {
         }
     }
 
-    /// The leader cannot be killed: it is waited for no more.
+    /// Gives up waiting for the leader, which cannot be killed.
     pub(super) const fn handle_immortal(&mut self, now: Time) {
         if let Leader::Runs = self.leader {
             self.leader = Leader::Ended(now, None);
         }
     }
 
-    /// Returns whether only those processes are stopped that hold the output: the program has ended by itself.
+    /// Returns true if only processes that hold the output are stopped, because the program has ended by itself.
     pub(super) const fn is_stopped_for_silence(&self) -> bool {
         matches!(
             self.stop,
@@ -190,7 +190,8 @@ impl Life {
         Some(signal.map_or(End::Whole, |signal| End::Cut(Cause::Signal(signal))))
     }
 
-    /// The next action. Call it again until there is nothing, and after the last one never.
+    /// The next action. The caller repeats the call until it returns `None`, and never calls again after the last
+    /// action.
     pub(super) fn poll(&mut self, now: Time) -> Option<Action> {
         let has_ended = matches!(self.leader, Leader::Ended(..));
         if has_ended && matches!(self.output, Output::Ended(_)) {
@@ -217,7 +218,7 @@ impl Life {
         }
     }
 
-    /// Returns whether the leader has ended, and nothing was put out for a while since.
+    /// Returns true if the leader has ended, and the output has been silent for a while since.
     fn is_silent(&self, now: Time) -> bool {
         let (Output::Open(Some(quiet)), Leader::Ended(ended, _)) = (self.output, self.leader)
         else {

@@ -6,14 +6,14 @@
 //!   Directory (threads) starts it ┘         └ stderr ──► the operator
 //! ```
 //!
-//! [`Programs`] has those of one worker. A [`program`] moves its bytes: its pipes ([`running`]) are nonblocking, and the
-//! ring says when they can be read and written again. [`life`] decides when a response ends and when a program is
-//! stopped, [`response`](mod@response) what a header means. What may wait for a disk is done by the threads of a
-//! [`Directory`].
+//! [`Programs`] has the programs of one worker. A [`program`] moves its bytes: its pipes ([`running`]) are nonblocking,
+//! and the ring reports when they can be read and written again. [`life`] decides when a response ends and when a
+//! program is stopped, and [`response`](mod@response) interprets headers. The threads of a [`Directory`] make the calls
+//! that may wait for a disk.
 //!
 //! A body that fits into memory is collected first ([`bodies`](super::gateway::bodies)), so that a slow client occupies
-//! no program. So is one of unknown length, in memory and in a file, because a program must be told the length (RFC 3875
-//! §4.1.2). A longer one is given to the program while it comes.
+//! no program. A body of unknown length is collected in memory and in a file, because a program must be given the
+//! length (RFC 3875 §4.1.2). A longer body of known length is given to the program while it comes.
 
 mod life;
 mod program;
@@ -47,7 +47,7 @@ use crate::programs::{Directory, Mailbox, Order, Refusal};
 use crate::quota::Quota;
 use crate::shell::{Shell, id_of, kind};
 
-/// The time between two looks at what programs have taken too long for.
+/// The time between two looks at the deadlines of programs.
 const TICK: Duration = Duration::from_millis(100);
 
 const _: () =
@@ -61,7 +61,7 @@ pub(super) struct Programs {
     answers: VecDeque<(Ticket, Answer)>,
     /// Requests whose producers or consumers can go on.
     woken: VecDeque<Ticket>,
-    /// Results of the threads; some from the first request on.
+    /// Results of the threads; Some from the first request on.
     mailbox: Option<Arc<Mailbox>>,
     /// True while the timer of the next tick is in flight.
     ticks: bool,
@@ -71,21 +71,21 @@ pub(super) struct Programs {
     scratch: Vec<u8>,
 }
 
-/// A request for a program, as the router has found it.
+/// A request for a program, as the router passes it on.
 #[derive(Debug)]
 pub(super) struct Call<'a> {
     pub(super) directory: &'a Arc<Directory>,
-    /// It is below the directory and in its normal form.
+    /// The path below the directory, in normal form.
     pub(super) path: &'a [u8],
     pub(super) circumstances: Circumstances<'a>,
-    /// The interest with which the request was found before, if a program has handed it over.
+    /// The client's interest, if another program has handed the request over.
     pub(super) interest: Option<Rc<Interest>>,
 }
 
 /// The answer to a request for a program.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// There is no response of a program.
+    /// The status of an error; there is no response of a program.
     Error(Status),
     /// The response of a program.
     Document(Box<Reached>),
@@ -131,12 +131,12 @@ impl Programs {
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
-    /// Takes the body of a request that is not found yet, if one was offered.
+    /// Takes the body of a request whose answer was not looked for yet, if a body was offered.
     pub(super) fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
         self.bodies.take(ticket)
     }
 
-    /// Takes it back. The request is found next.
+    /// Takes such a body back. The answer of its request is looked for next.
     pub(super) fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
         self.bodies.give_back(ticket, body);
     }
@@ -163,7 +163,7 @@ impl Programs {
         }
         match head.framing {
             Framing::Length(length) if input.is_some() => environment.set_content_length(length),
-            // The client says that there is none.
+            // The client has announced an empty body.
             Framing::None | Framing::Tunnel if head.has(Field::ContentLength) => {
                 environment.set_content_length(0);
             }
@@ -204,7 +204,7 @@ impl Programs {
             mailbox,
         };
         if is_collected {
-            // The end of the body may have come already, if the request has waited for an authorizer.
+            // The end of the body may have come already, while an authorizer decided.
             self.news.borrow_mut().touched.push(key);
             program.stage = Stage::Collecting(Some(Box::new(order)));
         } else if !program.order(shell, order) {
@@ -222,7 +222,7 @@ impl Programs {
         AnswerSize { shared, holds_files: false, unique: true }
     }
 
-    /// Moves on what clients and programs have left to do.
+    /// Continues all programs for which clients and programs have left work.
     pub(super) fn act(&mut self, shell: &mut Shell) {
         loop {
             let has_acted = self.bodies.go_on(shell, &mut self.woken);
@@ -242,7 +242,7 @@ impl Programs {
         }
     }
 
-    /// Takes a completion of an operation of the programs.
+    /// Takes a completion of one of the programs' operations.
     pub(super) fn handle(&mut self, shell: &mut Shell, completion: &Completion) {
         let key = Key::from_bits(id_of(completion.token));
         if key == Key::NONE {
@@ -257,7 +257,7 @@ impl Programs {
         self.go_on(shell, key);
     }
 
-    /// Takes a completion of an operation of the file of a body.
+    /// Takes a completion of an operation on the file of a body.
     pub(super) fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
         self.bodies.handle(shell, completion, &mut self.woken);
     }
@@ -291,7 +291,7 @@ impl Programs {
         }
     }
 
-    /// Programs have handed a request over too often, to this path at last.
+    /// Reports that programs have handed a request over too often, and the last path.
     pub(super) fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
         shell.cx.stats.cgi_failed += 1;
         self.lines.note_hand_overs(shell, path);
@@ -307,13 +307,12 @@ impl Programs {
         self.woken.pop_front()
     }
 
-    /// Returns whether no program runs or is to run, and all answers have been taken.
+    /// Returns true if no program runs or is to run, and all answers have been taken.
     pub(super) fn is_idle(&self) -> bool {
         self.programs.is_empty() && self.answers.is_empty()
     }
 
-    /// Returns whether there may be something to do, or something new for a request, also for one whose program has
-    /// ended.
+    /// Returns true if there may be work, or news for a request, also for one whose program has ended.
     pub(super) fn may_have_news(&self) -> bool {
         !self.is_idle() || !self.woken.is_empty()
     }
@@ -351,7 +350,7 @@ impl Programs {
         }
     }
 
-    /// Does for a program whatever can be done now.
+    /// Does everything for a program that can be done now.
     fn go_on(&mut self, shell: &mut Shell, key: Key) {
         let Self { programs, answers, woken, lines, scratch, .. } = self;
         let Some(program) = programs.get_mut(key) else { return };
@@ -362,7 +361,7 @@ impl Programs {
     }
 }
 
-/// The parts of the worker with which a program goes on.
+/// The parts of the worker with which a program continues.
 struct Tools<'a> {
     shell: &'a mut Shell,
     answers: &'a mut VecDeque<(Ticket, Answer)>,
@@ -371,7 +370,7 @@ struct Tools<'a> {
     scratch: &'a mut Vec<u8>,
 }
 
-/// The response that an answer comes to.
+/// The response of an answer.
 pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> {
     let reached = match answer {
         Answer::Error(status) => return page::error(bare(*status)),
@@ -389,7 +388,7 @@ pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> 
         fields.content_length = document.content_length;
     }
     if head.method == Method::Head {
-        // The session drops the body; the program goes on.
+        // The session drops the body, and the program continues.
         output.borrow_mut().drop_rest();
     }
     if !document.has_content() {
@@ -399,14 +398,14 @@ pub(super) fn response<'a>(head: &Head<'_>, answer: &'a Answer) -> Response<'a> 
     Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
 }
 
-/// There is too much to do: the client is to come again.
+/// Refuses a request because there is too much to do; the client may try again.
 fn refuse(shell: &mut Shell, input: Option<&Rc<RefCell<Input>>>) -> Found<Answer> {
     shell.cx.stats.cgi_refused += 1;
     drop_rest(input);
     Found::Now(Answer::Error(Status::ServiceUnavailable))
 }
 
-/// Nothing takes the rest of a body.
+/// Drops the rest of a body.
 fn drop_rest(input: Option<&Rc<RefCell<Input>>>) {
     if let Some(input) = input {
         input.borrow_mut().drop_rest();

@@ -26,11 +26,11 @@ use crate::programs::process::Process;
 use crate::programs::{Directory, Order};
 use crate::shell::{Shell, kind};
 
-/// Bytes of an output that wait for the client; the program waits then.
+/// Bytes of an output that wait for the client; at this limit the program waits.
 const OUTPUT_BYTES_MAX: u64 = 64 * 1024;
-/// Bytes that are read at once at least: with less room there is none.
+/// The least bytes that are read at once. If there is less room, nothing is read.
 const READ_BYTES_MIN: usize = 1024;
-/// Reads of one output in one turn; the others' turns come first then.
+/// Reads of one output in one worker turn; then the others come first.
 const READS_MAX: usize = 4;
 
 /// A request for a program.
@@ -43,39 +43,40 @@ pub(super) struct Program {
     pub(super) interest: Weak<Interest>,
     pub(super) input: Option<Rc<RefCell<Input>>>,
     pub(super) output: Rc<RefCell<Output>>,
-    /// How far the response has come.
+    /// The progress of the response.
     pub(super) reply: Progress,
     pub(super) stage: Stage,
 }
 
-/// How far the response of a program has come.
+/// The progress of the response of a program.
 #[derive(Debug)]
 pub(super) enum Progress {
     Header(Box<Parser>),
     Content,
-    /// It has ended, or is not wanted. What is put out is dropped.
+    /// The response has ended, or is no longer wanted. Further output is dropped.
     Over,
 }
 
-/// How far a program has come.
+/// The stage of a program.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Its body is being collected, and then it is ordered.
+    /// The body is being collected; then the program is ordered.
     Collecting(Option<Box<Order>>),
-    /// It is to be started, by this time if the client still waits. False once it is not wanted.
+    /// The program is to be started, by this time if its client still waits. The flag is false once it is no longer
+    /// wanted.
     Ordered(Arc<AtomicBool>, Time),
     Running(Box<Running>),
 }
 
 impl Program {
-    /// Has the program started. Returns false if there are too many.
+    /// Orders the start of the program. Returns false if there are too many orders.
     pub(super) fn order(&mut self, shell: &Shell, order: Order) -> bool {
         let until = shell.cx.now + self.directory.config.timeout;
         self.stage = Stage::Ordered(Arc::clone(&order.wanted), until);
         self.directory.submit(order)
     }
 
-    /// The program has been started.
+    /// Takes the process that was started.
     pub(super) fn start(&mut self, shell: &Shell, mut process: Process) {
         let pipe = |fd| Pipe { fd: shell.ring.adopt_socket(fd), waits: None };
         let pipes = process.take_pipes();
@@ -95,7 +96,7 @@ impl Program {
         }));
     }
 
-    /// The client waits no more, has got what it wanted, or has broken its request off.
+    /// Handles a client that waits no more, has got all that it wanted, or has broken its request off.
     pub(super) fn handle_left(&mut self, answers: &mut VecDeque<(Ticket, Answer)>) {
         let has_all = {
             let output = self.output.borrow();
@@ -111,7 +112,7 @@ impl Program {
         }
     }
 
-    /// Does whatever can be done now. Returns true at the end.
+    /// Does everything that can be done now. Returns true at the end.
     pub(super) fn go_on(&mut self, tools: &mut Tools<'_>, key: Key) -> bool {
         let now = tools.shell.cx.now;
         if self.input.as_ref().is_some_and(|input| input.borrow().is_broken_off()) {
@@ -155,7 +156,7 @@ impl Program {
         }
     }
 
-    /// Its body was given up.
+    /// Answers the request, because its body was given up.
     fn handle_no_room(&mut self, tools: &mut Tools<'_>) {
         match &mut self.stage {
             Stage::Running(running) => running.life.stop(Cause::Gone),
@@ -168,7 +169,7 @@ impl Program {
         }
     }
 
-    /// Moves the bytes of the program, and ends it if it is time. Returns true at the end.
+    /// Moves the bytes of the program, and ends the program when it is time. Returns true at the end.
     fn run(&mut self, tools: &mut Tools<'_>, key: Key) -> bool {
         let token = kind::CGI | key.to_bits();
         self.write_input(tools, token);
@@ -205,7 +206,7 @@ impl Program {
         false
     }
 
-    /// Gives the program what there is of its body.
+    /// Writes the bytes of the body that have come to the program.
     fn write_input(&mut self, tools: &mut Tools<'_>, token: u64) {
         let Self { input: Some(input), stage: Stage::Running(running), .. } = self else { return };
         let Some(stdin) = running.stdin.as_mut().filter(|stdin| stdin.waits.is_none()) else {
@@ -224,7 +225,7 @@ impl Program {
                     stdin.wait(&mut tools.shell.ring, Op::Writable, token);
                     break;
                 }
-                // EPIPE: the program does not want it, which is no error.
+                // EPIPE means that the program does not want the body, which is no error.
                 Err(_) => {
                     input.drop_rest();
                     has_taken = true;
@@ -247,7 +248,7 @@ impl Program {
         if has_room { OUTPUT_BYTES_MAX } else { EARLY_BYTES_MAX }
     }
 
-    /// Takes what the program has put out, as far as there is room for it.
+    /// Takes output of the program while there is room for it.
     fn read_output(&mut self, tools: &mut Tools<'_>, token: u64) {
         for _ in 0..READS_MAX {
             let most = self.output_max(tools);
@@ -263,7 +264,7 @@ impl Program {
                 return;
             }
             let now = tools.shell.cx.now;
-            // A program that is being stopped is read to its end.
+            // The output of a program that is being stopped is read to its end.
             let room =
                 if is_stopped { PIPE_BYTES } else { usize::try_from(room).unwrap_or(PIPE_BYTES) };
             if !stdout.read(tools.scratch, room.max(READ_BYTES_MIN)) {
@@ -281,12 +282,12 @@ impl Program {
                 self.take(tools, &bytes);
             }
             *tools.scratch = bytes;
-            // A program that is being stopped may put out more than is worth reading.
+            // A program that is being stopped may put out more than is worth reading in one turn.
             if is_stopped {
                 return;
             }
         }
-        // The others' turns come first.
+        // The others come first.
         if let Stage::Running(running) = &mut self.stage
             && let Some(stdout) = &mut running.stdout
         {
@@ -294,7 +295,7 @@ impl Program {
         }
     }
 
-    /// Takes what the program has put out on standard error: lines for the operator.
+    /// Takes the text that the program has put out on standard error: lines for the operator.
     fn read_errors(&mut self, tools: &mut Tools<'_>, token: u64) {
         let Stage::Running(running) = &mut self.stage else { return };
         let Some(stderr) = running.stderr.as_mut().filter(|stderr| stderr.waits.is_none()) else {
@@ -314,7 +315,7 @@ impl Program {
         running.log(tools, (&source, &self.name));
     }
 
-    /// Takes output, which is a header first.
+    /// Takes output, which begins with a header.
     fn take(&mut self, tools: &mut Tools<'_>, bytes: &[u8]) {
         match &mut self.reply {
             Progress::Header(parser) => match parser.handle_output(bytes) {
@@ -346,7 +347,7 @@ impl Program {
         }
     }
 
-    /// The header breaks a rule.
+    /// Answers 502, because the header breaks a rule.
     fn blame(&mut self, tools: &mut Tools<'_>, reason: &str) {
         self.note(tools, reason);
         tools.shell.cx.stats.cgi_failed += 1;
@@ -354,7 +355,7 @@ impl Program {
         self.stop(Cause::Header);
     }
 
-    /// The header is complete.
+    /// Answers the request, because the header is complete.
     fn answer(&mut self, tools: &mut Tools<'_>, reply: Reply) {
         let Some(interest) = self.interest.upgrade() else {
             self.fail(tools.answers, Status::ServiceUnavailable);
@@ -362,7 +363,7 @@ impl Program {
         };
         let answer = match reply {
             Reply::Document(mut document) => {
-                // A program hands a request over by `Location` alone.
+                // A program can hand a request over only by `Location`.
                 let mut fields = FieldSection::EMPTY;
                 for (name, value) in document.fields.fields() {
                     if !is_for_proxy(name) && !imitates_framing(name) {
@@ -389,7 +390,7 @@ impl Program {
         tools.answers.push_back((self.ticket, answer));
     }
 
-    /// The response has ended.
+    /// Ends the response.
     fn end(&mut self, tools: &mut Tools<'_>, end: End) {
         let reason = match end {
             End::Whole => None,
@@ -430,7 +431,7 @@ impl Program {
         }
     }
 
-    /// The reason for which a response is cut off, for the operator; `None` if it is none of the program's.
+    /// The reason why a response is cut off, for the operator; `None` if the program is not the cause.
     fn reason(&self, cause: Cause) -> Option<String> {
         let config = &self.directory.config;
         match cause {
@@ -460,13 +461,13 @@ impl Program {
         }
     }
 
-    /// Tells the operator something about the program.
+    /// Logs a line about the program.
     fn note(&self, tools: &mut Tools<'_>, text: &str) {
         tools.lines.note(tools.shell, &self.name, text);
     }
 }
 
-/// A signal for the operator.
+/// The name of a signal for the operator.
 fn name_of(signal: i32) -> String {
     let name = match Signal::from_named_raw(signal) {
         Some(Signal::ABORT) => " (SIGABRT)",

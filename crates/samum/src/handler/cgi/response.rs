@@ -10,33 +10,33 @@
 //! | anything else | any or none (302) | – | a redirect of the client, without a document |
 //! | anything else | any or none (302) | yes | a redirect of the client, with a document |
 //!
-//! RFC 3875 §6.3.1 demands a type of each document with a body. Some scripts name none, because they hand the request
-//! over to a file, which has one, or have no body; others are passed on without one, as other servers do (RFC 9110
-//! §8.3). A header without any field is not taken for one.
+//! RFC 3875 §6.3.1 demands a type of each document with a body. Some scripts name none. Some of them hand the request
+//! over to a file, which has a type, or have no body. A document with a body and no type is passed on without one, as
+//! by other servers (RFC 9110 §8.3). A header without any field is a fault.
 //!
-//! A header that breaks a rule is a [`Fault`], never a guess: the client gets a 502, and the log names the
-//! rule. But it is judged no harder than the head of a server:
+//! A header that breaks a rule is a [`Fault`], never a guess: the client gets a 502, and the log names the rule. But
+//! the rules are no stricter than for the head of an upstream:
 //!
-//! - What is the gateway's own business is ignored: `Transfer-Encoding`, because the output has an end of its own, and
-//!   the fields of the connection.
-//! - A field of those above without a value says nothing, and one may be said twice if both say the same. Of types
-//!   the last holds.
-//! - A line that continues the one before, whitespace before a colon and control characters are understood, and a line
-//!   with a name that is no token is left out. A line without a colon is a fault: a script that has no header begins
-//!   with such a line.
+//! - Fields that are the gateway's own business are ignored: `Transfer-Encoding`, because the output has an end of its
+//!   own, and the fields of the connection.
+//! - A field of the table without a value is ignored. A field may occur twice if both values are the same. Of several
+//!   types the last counts.
+//! - Continued lines, whitespace before a colon and control characters are accepted, and a line whose name is no token
+//!   is left out. A line without a colon is a fault, because the output of a script without a header begins with such a
+//!   line.
 //! - The limits are the same.
 
 use http::bytes::{self, QUERY, TOKEN, VALUE};
 use http::{FieldSection, Status, path};
 
-/// The most bytes that a header may have, unless the configuration says otherwise; as many as the head of a server.
+/// The most bytes that a header may have, unless the configuration says otherwise; as many as the head of an upstream.
 pub(crate) const HEADER_BYTES_MAX: usize = 32 * 1024;
 /// The most lines that a header may have, unless the configuration says otherwise.
 pub(crate) const FIELDS_MAX: usize = 4096;
 
-/// Contents have fewer bytes: `BODY_BYTES_END` of the handlers.
+/// Every content has fewer bytes: `BODY_BYTES_END` of the handlers.
 pub(crate) const CONTENT_BYTES_END: u64 = 1 << 62;
-/// The fault of a response that announces as many.
+/// The fault of a response that announces this many bytes or more.
 pub(crate) const TOO_LONG: &str = "a Content-Length of 2^62 bytes or more";
 
 /// 426, the only final status with an `Upgrade`, which it must have (RFC 9110 §15.5.22).
@@ -44,7 +44,7 @@ pub(crate) const UPGRADE_REQUIRED: u16 = 426;
 
 /// Fields that the server writes itself.
 const OWN_FIELDS: [&[u8]; 2] = [b"Date", b"Server"];
-/// Fields from a program to the server begin with this. samum knows none (RFC 3875 §6.3.5).
+/// The prefix of fields from a program to the server. samum knows no such field (RFC 3875 §6.3.5).
 const EXTENSION: &[u8] = b"X-CGI-";
 
 /// The most bytes and fields that a header may have.
@@ -64,7 +64,7 @@ impl Default for HeaderLimits {
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     limits: HeaderLimits,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of the line that is not complete.
     line: Vec<u8>,
     /// Bytes of the header so far, `line` included.
     bytes: usize,
@@ -81,13 +81,13 @@ pub(crate) struct Parser {
     location: Option<Vec<u8>>,
 }
 
-/// The length of the content, as far as the fields have said it.
+/// The length of the content, according to the fields so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Length {
     #[default]
     Unsaid,
     Said(u64),
-    /// Its fields make no sense, which matters only if there is content.
+    /// The fields make no sense, which matters only if there is content.
     Wrong(&'static str),
 }
 
@@ -96,7 +96,7 @@ enum Length {
 pub(crate) enum Reply {
     /// A response for the client.
     Document(Document),
-    /// A path, perhaps with a query, on which the server answers instead.
+    /// A path, perhaps with a query, that is answered in place of the request.
     LocalRedirect(Vec<u8>),
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Fault {
 }
 
 impl Document {
-    /// Returns whether the output behind the header is content. A redirect has some only with a type of it.
+    /// Returns true if the output after the header is content. A redirect has content only if it has a type.
     pub(crate) fn has_content(&self) -> bool {
         (self.content_type.is_some() || self.location.is_none()) && !self.status.is_bodiless()
     }
@@ -135,12 +135,12 @@ impl Parser {
         self.bytes
     }
 
-    /// A parser of a header that has no more than the head of a response may have.
+    /// A parser with the limits of the head of a response.
     pub(crate) fn within(limits: &http1::Limits) -> Self {
         Self::with(HeaderLimits { bytes: limits.head_bytes_max, fields: limits.fields_max })
     }
 
-    /// The same with these limits.
+    /// A parser with these limits.
     pub(crate) fn with(limits: HeaderLimits) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -149,12 +149,12 @@ impl Parser {
         self.limits
     }
 
-    /// Takes the next bytes of the output. Returns how many of them belong to the header, and its meaning
-    /// once it is complete; what follows is the content. Takes nothing more after that.
+    /// Takes the next bytes of the output. Returns the number of them that belong to the header, and the header's
+    /// meaning once it is complete; the rest is content. The parser takes nothing after that.
     ///
     /// # Errors
     ///
-    /// A [`Fault`] as soon as a line breaks a rule; what lines say together is judged at the end.
+    /// A [`Fault`] as soon as a line breaks a rule; rules about several lines are checked at the end.
     pub(crate) fn handle_output(&mut self, output: &[u8]) -> Result<(usize, Option<Reply>), Fault> {
         let mut at = 0;
         while let Some(length) = output[at..].iter().position(|&byte| byte == b'\n') {
@@ -218,7 +218,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The last line is not continued.
+    /// Ends the last line, which is not continued.
     fn close(&mut self) -> Result<(), Fault> {
         let Some((name, mut value)) = self.open.take() else { return Ok(()) };
         for byte in &mut value {
@@ -264,7 +264,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The header is complete.
+    /// Completes the header.
     fn finish(&mut self) -> Result<Reply, Fault> {
         if self.count == 0 {
             return Err(fault("a header without fields"));
@@ -309,7 +309,7 @@ impl Parser {
 }
 
 impl Length {
-    /// The same with another value of the field.
+    /// The length after a further value of the field.
     fn and(self, value: &[u8]) -> Self {
         match (self, bytes::decimal(value)) {
             (Self::Wrong(_), _) => self,
@@ -323,7 +323,7 @@ impl Length {
     }
 }
 
-/// `Status: 404 Not Found`: three digits, and text for people. Some write the whole line of a response.
+/// Parses `Status: 404 Not Found`: three digits and a text. Some programs write the whole status line of a response.
 fn parse_status(value: &[u8]) -> Result<Status, Fault> {
     const WRONG: Fault = fault("a Status that is no status");
     let value = match value.strip_prefix(b"HTTP/").map(|rest| rest.split_at_checked(3)) {
@@ -336,11 +336,11 @@ fn parse_status(value: &[u8]) -> Result<Status, Fault> {
         return Err(WRONG);
     }
     let code = bytes::decimal(digits).and_then(|code| u16::try_from(code).ok()).ok_or(WRONG)?;
-    // An interim response is the server's to send.
+    // Interim responses are sent by the server alone.
     Status::from_code(code).filter(|status| status.code() >= 200).ok_or(WRONG)
 }
 
-/// Sets what may be set once, or twice to the same.
+/// Sets a value that may occur once, or twice with the same content.
 fn set<T: PartialEq>(place: &mut Option<T>, value: T, twice: &'static str) -> Result<(), Fault> {
     if place.as_ref().is_some_and(|before| *before != value) {
         return Err(fault(twice));
@@ -354,6 +354,6 @@ const fn fault(reason: &'static str) -> Fault {
 }
 
 #[cfg(test)]
-// Said for the target of the fuzzer, which is another crate with this module.
+// The path is needed for the fuzz target, which is another crate with this module.
 #[path = "response/tests.rs"]
 mod tests;

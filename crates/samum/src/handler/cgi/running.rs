@@ -8,7 +8,7 @@ use super::life::Life;
 use crate::handler::gateway::lines::Text;
 use crate::programs::process::{Process, is_hung_up};
 
-/// Bytes that are read from a pipe, or written to one, at once: what a pipe holds.
+/// Bytes that are read from a pipe, or written to one, at once: the capacity of a pipe.
 pub(super) const PIPE_BYTES: usize = 64 * 1024;
 
 /// A program that runs.
@@ -16,7 +16,7 @@ pub(super) const PIPE_BYTES: usize = 64 * 1024;
 pub(super) struct Running {
     pub(super) process: Process,
     pub(super) life: Life,
-    /// Readable when the leader has ended; `None` once that is known.
+    /// A descriptor that is readable when the leader has ended; `None` once that is known.
     pub(super) exit: Option<Pipe>,
     pub(super) stdin: Option<Pipe>,
     pub(super) stdout: Option<Pipe>,
@@ -25,22 +25,22 @@ pub(super) struct Running {
     pub(super) text: Text,
 }
 
-/// A pipe, or another descriptor, that is waited for.
+/// A pipe, or another descriptor for which the ring waits.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) fd: Fd,
-    /// The operation that waits for it, if one does.
+    /// The operation that waits for the descriptor, if there is one.
     pub(super) waits: Option<Key>,
 }
 
 impl Running {
-    /// Finds out whether the leader has ended.
+    /// Checks if the leader has ended.
     pub(super) fn look_for_exit(&mut self, ring: &mut Ring, token: u64, now: Time) {
         let Some(exit) = self.exit.as_mut().filter(|exit| exit.waits.is_none()) else { return };
         let Some(signal) = self.process.exit() else { return exit.wait(ring, Op::Readable, token) };
         self.exit = None;
         self.life.handle_exit(now, signal);
-        // Nothing more is read of a program that is being stopped.
+        // The rest of the output is not needed of a program that is being stopped.
         if self.life.is_stopped()
             && self.stdout.as_ref().is_none_or(|stdout| is_hung_up(stdout.fd.os()))
         {
@@ -48,8 +48,8 @@ impl Running {
         }
     }
 
-    /// Logs the lines that were read last, and the beginning of one if they are the last. The names are those of the directory
-    /// and of the program.
+    /// Logs the lines that were read last; at the end also an incomplete line. The names are those of the directory and
+    /// of the program.
     pub(super) fn log(&mut self, tools: &mut Tools<'_>, (source, name): (&str, &str)) {
         let Tools { shell, lines, scratch, .. } = tools;
         let mut note = |line: &str| lines.note_text(shell, source, name, line);
@@ -59,7 +59,7 @@ impl Running {
         }
     }
 
-    /// Closes the pipes. What was put out on standard error last is still logged.
+    /// Closes the pipes, and still logs the last text from standard error.
     pub(super) fn close(&mut self, tools: &mut Tools<'_>, names: (&str, &str)) {
         if let Some(stderr) = &self.stderr {
             let is_read = stderr.read(tools.scratch, PIPE_BYTES);
@@ -78,13 +78,13 @@ impl Running {
 }
 
 impl Pipe {
-    /// Waits for it.
+    /// Has the ring wait for the descriptor.
     pub(super) fn wait(&mut self, ring: &mut Ring, op: impl FnOnce(Fd) -> Op, token: u64) {
         self.waits = Some(ring.submit(op(self.fd.clone()), token));
     }
 
-    /// Reads what there is, at most so many bytes and [`PIPE_BYTES`]; nothing is the end. Returns false if there is nothing
-    /// at the moment.
+    /// Reads available bytes, at most this many and [`PIPE_BYTES`]; no bytes mean the end. Returns false if there are
+    /// none at the moment.
     pub(super) fn read(&self, into: &mut Vec<u8>, most: usize) -> bool {
         into.clear();
         into.resize(most.min(PIPE_BYTES), 0);
@@ -94,7 +94,7 @@ impl Pipe {
                 read => break read,
             }
         };
-        // Of a pipe of our own there are no other errors.
+        // A pipe of our own has no other errors.
         into.truncate(read.unwrap_or(0));
         read != Err(Errno::AGAIN)
     }

@@ -1,7 +1,7 @@
-//! The bounds of all pages of one response together: their memory, and the number of their includes.
+//! The limits of all pages of one response together: their memory, and the number of their includes.
 //!
-//! The length of the response is not bounded: it is made as the client takes it, so that a long one costs no more memory
-//! than a short one, and has [`INCLUDES_MAX`] pages and files at most.
+//! The length of the response is not limited. It is made as the client takes it, so a long response costs no more
+//! memory than a short one. It has [`INCLUDES_MAX`] pages and files at most.
 
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use crate::includes::Memory;
 
 /// Includes of one response, of all its pages.
 pub(super) const INCLUDES_MAX: u32 = 1000;
-/// Holes of the pages of one response that are looked for, or whose pages, programs or servers are still at work, at
-/// once. Beyond them, only the page whose turn to be sent has come goes on.
+/// Holes of the pages of one response that are open at once: their answers are looked for, or their pages, programs or
+/// upstreams are still at work. At this limit only the page continues whose turn to be sent has come.
 const OPEN_MAX: usize = 32;
 
-/// Bytes that count for a piece that is given to the session, beside its own.
+/// Bytes that each piece for the session counts beside its own.
 const PIECE_BYTES: u64 = 64;
-/// Bytes that count for a range of a file. Each takes a call.
+/// Bytes that a range of a file counts, because each takes a call.
 const FILE_PIECE_BYTES: u64 = 1024;
 
 /// The memory and the includes that the pages of one response have taken.
@@ -29,11 +29,11 @@ pub(in crate::handler) struct Budget {
     pub(super) memory: Rc<Memory>,
     /// Includes so far.
     includes: Cell<u32>,
-    /// Holes that are looked for, or whose producers have not ended, or not been sent.
+    /// Holes whose answers are looked for, or whose producers have not ended or were not sent.
     open: Cell<usize>,
-    /// Bytes that may still be given since the session asked last, where each piece counts for some more.
+    /// Bytes that may still be given since the session asked last; each piece counts more than its bytes.
     pub(super) left: Cell<u64>,
-    /// Pages that wait for the others.
+    /// Pages that wait for others.
     paused: RefCell<Vec<Key>>,
 }
 
@@ -56,17 +56,17 @@ impl Budget {
         count < INCLUDES_MAX
     }
 
-    /// A hole is looked for.
+    /// Counts a hole whose answer is looked for.
     pub(super) fn open(&self) {
         self.open.set(self.open.get() + 1);
     }
 
-    /// So many holes are filled, or not wanted any more.
+    /// Subtracts holes that were filled, or are no longer wanted.
     pub(super) fn close(&self, holes: usize) {
         self.open.set(self.open.get() - holes);
     }
 
-    /// A part is given to the session.
+    /// Counts a part that the session gets.
     pub(super) fn give(&self, part: &Part) {
         let bytes = match part {
             Part::Piece(Piece::Bytes(bytes)) => PIECE_BYTES + bytes.len() as u64,
@@ -76,12 +76,12 @@ impl Budget {
         self.left.set(self.left.get().saturating_sub(bytes));
     }
 
-    /// Returns whether a page may go on before its turn to be sent has come.
+    /// Returns true if a page may continue before its turn to be sent has come.
     pub(super) fn has_room(&self) -> bool {
         self.open.get() < OPEN_MAX && self.memory.has_room()
     }
 
-    /// A page waits until there is room.
+    /// Makes a page wait until there is room.
     pub(super) fn pause(&self, page: Key) {
         let mut paused = self.paused.borrow_mut();
         if !paused.contains(&page) {
@@ -89,7 +89,7 @@ impl Budget {
         }
     }
 
-    /// The pages that can perhaps go on, because there is room.
+    /// Takes the pages that may continue, because there is room.
     pub(super) fn take_paused(&self) -> Vec<Key> {
         if self.has_room() { self.paused.take() } else { Vec::new() }
     }

@@ -9,22 +9,19 @@
 //!                                  └── answers to other requests ◄──────┘ the router finds them
 //! ```
 //!
-//! [`Pages`] has those of one worker. The [`Router`](super::router::Router) asks for each hole as if a client had
-//! sent a request: the rules of its route apply, and files, programs and servers can answer it. Several are
-//! asked for side by side, and their bodies are sent in order. A page that is included is a page of its own,
-//! whose producer is a part of the other's body.
+//! [`Pages`] has the pages of one worker. The [`Router`](super::router::Router) finds the answer for each hole as if a
+//! client had sent a request, internal routes included. The rules of the hole's route apply, and files, programs and
+//! upstreams can answer. Up to eight answers are looked for at a time, and their bodies are sent in order.
 //!
-//! The router finds each path of a page as if a client had asked for it, internal routes included. So files, programs
-//! and upstreams can answer. Up to eight paths are looked for at a time, and their bodies are sent in order. A page
-//! within a page is a producer within a producer with variables of its own; tables of variables are copied where they
-//! differ, values never.
+//! A page within a page is a page of its own, with variables of its own. Its producer is a part of the outer page's
+//! body. Tables of variables are copied where they differ, and values never.
 //!
-//! All pages of a response have one budget. While it is full, only the place goes on whose turn to be sent has come,
-//! so nothing that fits alone fails. Pages make their steps in a part of the worker turn, one after the other. What an
-//! upstream sends for a hole before its turn is what the ring brought with its head, or the first 20 KiB; the rest
-//! waits in the upstream's socket. Sends that refer to memory instead of copying cost more (`docs/linux.md`,
-//! `MSG_ZEROCOPY`). A hole that fails shows the error message, and a hole that fails after its first byte cuts the
-//! response off.
+//! All pages of a response have one budget. While the budget is full, only the hole continues whose turn to be sent has
+//! come, so a part that fits alone never fails. Pages make their steps in a part of the worker turn, one after the
+//! other. Before the turn of a hole, an upstream's response takes the bytes that the ring brought with its head, or the
+//! first 20 KiB; the rest waits in the upstream's socket. Sends that refer to memory instead of copying cost more
+//! (`docs/linux.md`, `MSG_ZEROCOPY`). A hole that fails shows the error message. A hole that fails after its first byte
+//! cuts the response off.
 
 mod budget;
 mod page;
@@ -51,13 +48,12 @@ use crate::fields;
 use crate::shell::{Shell, id_of, kind};
 use content::{self, FileSet, Kind, Resource};
 
-/// Pages of a worker that are made at once, those that others include with them. Those that wait only to be sent do not
-/// count.
+/// Pages of a worker that are made at once, included pages too. Pages that only wait to be sent do not count.
 const PAGES_MAX: usize = 4096;
 
-/// The time in a turn of the worker for steps of pages. It is as long as other parts of a turn.
+/// The time for steps of pages in a worker turn. It is as long as other parts of a worker turn.
 const STEPS_TIME: Duration = Duration::from_micros(400);
-/// Steps in that time. Most pages have fewer, and are made in one turn.
+/// Steps in that time. Most pages need fewer, and are made in one worker turn.
 const STEPS_MAX: u32 = 2048;
 /// Steps between two looks at the clock.
 const CLOCK_LOOK: u32 = 2;
@@ -70,17 +66,17 @@ pub(super) struct Pages {
     news: Rc<RefCell<News>>,
     /// Requests whose pages can go on.
     woken: VecDeque<Ticket>,
-    /// Pages that can go on.
+    /// The queue of pages that can continue.
     line: VecDeque<Key>,
     turn: Turn,
     pub(super) lines: Lines,
 }
 
-/// The turn of the worker in which pages made steps last.
+/// The worker turn in which pages last made steps.
 #[derive(Debug, Default)]
 struct Turn {
     turn: Option<u64>,
-    /// Steps that may still be made.
+    /// The number of steps that may still be made.
     left: u32,
     until: Time,
 }
@@ -98,7 +94,7 @@ pub(super) const fn ticket_of(page: Key, hole: u32) -> Ticket {
     Ticket { connection: kind::PAGE | page.to_bits(), request: hole }
 }
 
-/// The page that a request is a hole of, unless a client has sent it.
+/// The page that has the request as a hole; `None` if a client has sent the request.
 pub(super) const fn page_of(ticket: Ticket) -> Option<Key> {
     if ticket.connection & kind::MASK == kind::PAGE {
         Some(Key::from_bits(id_of(ticket.connection)))
@@ -108,7 +104,7 @@ pub(super) const fn page_of(ticket: Ticket) -> Option<Key> {
 }
 
 impl Pages {
-    /// Begins a page; `None` if there are too many. `make` makes it, and is told where it wakes.
+    /// Begins a page; `None` if there are too many. `make` makes the page, and gets the news by which it wakes.
     pub(super) fn open(
         &mut self,
         resource: &Rc<Resource>,
@@ -124,19 +120,19 @@ impl Pages {
         Some((key, Opened { page, resource: Rc::clone(resource), interest }))
     }
 
-    /// A page that is still wanted, and not computed as a whole.
+    /// A page that is still wanted and not computed completely.
     pub(super) fn page(&self, key: Key) -> Option<Rc<RefCell<Page>>> {
         self.pages.get(key).cloned()
     }
 
-    /// Forgets the pages that are not wanted any more, with the requests for what they include.
+    /// Removes the pages that are no longer wanted, with the requests for their includes.
     pub(super) fn drop_left(&mut self) {
         loop {
             let left = core::mem::take(&mut self.news.borrow_mut().left);
             if left.is_empty() {
                 return;
             }
-            // Those that they include are not wanted any more either.
+            // Pages that they include are no longer wanted either.
             for key in left {
                 self.pages.remove(key);
             }
@@ -146,7 +142,7 @@ impl Pages {
         }
     }
 
-    /// Counts a step of a page, unless the pages have had their turn.
+    /// Counts a step of a page; false if the pages have used up their part of the worker turn.
     pub(super) fn may_step(&mut self, shell: &Shell) -> bool {
         let Turn { turn, left, until } = &mut self.turn;
         if *turn != Some(shell.cx.turn) {
@@ -163,7 +159,7 @@ impl Pages {
         true
     }
 
-    /// The next page that can go on, unless the pages have had their turn.
+    /// The next page that can continue; `None` if the pages have used up their part of the worker turn.
     pub(super) fn next_in_line(&mut self, shell: &Shell) -> Option<Key> {
         let touched = core::mem::take(&mut self.news.borrow_mut().touched);
         self.line.extend(touched);
@@ -177,14 +173,14 @@ impl Pages {
         Some(key)
     }
 
-    /// Returns whether pages can go on that have had no time in this turn.
+    /// Returns true if pages that can continue wait for the next worker turn.
     pub(super) fn has_turn(&self) -> bool {
         let has_some = !self.line.is_empty() || !self.news.borrow().touched.is_empty();
         has_some && !self.pages.is_empty()
     }
 
-    /// A page can perhaps go on: wakes the request of the client. A page that needs nothing any more makes room for
-    /// another one.
+    /// Wakes the client's request, because a page may continue. A page that needs nothing any more is removed, and
+    /// makes room for another one.
     pub(super) fn wake(&mut self, key: Key) {
         let Some(page) = self.page(key) else { return };
         let mut page = page.borrow_mut();
@@ -200,7 +196,7 @@ impl Pages {
         }
     }
 
-    /// The request of the client that a request belongs to; `None` if that is not wanted any more.
+    /// The client's request to which a request belongs; `None` if it is no longer wanted.
     pub(super) fn root(&self, mut ticket: Ticket) -> Option<Ticket> {
         while let Some(key) = page_of(ticket) {
             ticket = self.pages.get(key)?.borrow().ticket;
@@ -218,19 +214,19 @@ impl Pages {
         self.templates.handle(shell, completion);
     }
 
-    /// Returns whether no page is being made, and none has been left.
+    /// Returns true if no page is being made, and no client has left one.
     pub(super) fn is_idle(&self) -> bool {
         self.pages.is_empty() && self.templates.is_idle() && self.news.borrow().left.is_empty()
     }
 
-    /// Returns whether there may be something to do, or something new for a request, also for one whose page has ended.
+    /// Returns true if there may be work, or news for a request, also for one whose page has ended.
     pub(super) fn may_have_news(&self) -> bool {
         !self.is_idle() || !self.woken.is_empty()
     }
 }
 
-/// The memory that a page keeps, and what it includes before its turn. It cannot be found again, because what it
-/// includes would be asked for again.
+/// The memory of a page, and of its includes before their turn. The answer is unique, because to find it again would
+/// repeat its includes.
 pub(super) fn size(opened: &Opened) -> AnswerSize {
     let own = opened.page.borrow().memory();
     let shared = (opened.resource.memory + own) as u64;
@@ -245,8 +241,8 @@ pub(super) fn response(opened: &Opened) -> Response<'_> {
     Response::new(head(files), Body::from(Part::Producer(Box::new(producer))))
 }
 
-/// Status and fields of a page: it has no length, no validators and no ranges, because its file says nothing
-/// about the rest of it.
+/// Status and fields of a page. It has no length, no validators and no ranges, because its file says nothing about the
+/// other parts of the page.
 fn head(files: &FileSet) -> ResponseHead<'_> {
     let stat = &files.plain.stat;
     let mut head = ResponseHead {

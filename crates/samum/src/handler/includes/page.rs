@@ -1,4 +1,4 @@
-//! One page while it is made: what comes next of it, in order, and what of that is being looked for.
+//! One page while it is made: its parts in order, and the parts whose answers are being looked for.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -20,30 +20,30 @@ use crate::serving::Serving;
 use crate::site::SiteId;
 use content::{Kind, Resource, Variant};
 
-/// Holes of a page that are looked for, or whose programs or servers are still at work, at once.
+/// Holes of a page that are looked for, or whose programs or upstreams are still at work, at once.
 const SIDE_BY_SIDE_MAX: usize = 8;
-/// Texts, bytes and holes of a page that wait to be sent; further directives are evaluated later.
+/// Texts, bytes and holes of a page that wait to be sent; at this limit further directives are evaluated later.
 const SLOTS_MAX: usize = 256;
 /// Pages within one another.
 const DEPTH_MAX: usize = 8;
 
-/// Bytes of memory of a page beside what it has set and what waits to be sent, about, and of the head of its requests.
+/// Approximate bytes of memory of a page and of the head of its requests, beside its variables and its waiting parts.
 const PAGE_BYTES: usize = 1024;
-/// Bytes of memory of a part that waits to be sent, about, beside its bytes.
+/// Approximate bytes of memory of a part that waits to be sent, beside its bytes.
 const SLOT_BYTES: usize = 128;
-/// Bytes that count for a file that is open until it is sent. There are not so many descriptors.
+/// Bytes that count for a file that stays open until it is sent, because descriptors are few.
 const FILE_BYTES: usize = 4 * 1024;
-/// Bytes of memory that a program or a server takes for a hole before the turn of the hole has come, beside the head of the
+/// Bytes of memory that a program or an upstream takes for a hole before the hole's turn, beside the head of the
 /// request.
 const GATEWAY_BYTES: usize = 24 * 1024;
 
-/// Bytes of the URL of an include that the operator is shown.
+/// Bytes of an include's URL in messages to the operator.
 const URL_BYTES_SHOWN: usize = 256;
 
 /// A page that is being made.
 #[derive(Debug)]
 pub(in crate::handler) struct Page {
-    /// The request that it answers.
+    /// The request whose answer is the page.
     pub(in crate::handler) ticket: Ticket,
     /// True if its producer has said that it waits.
     pub(in crate::handler) is_awaited: bool,
@@ -54,28 +54,28 @@ pub(in crate::handler) struct Page {
     policy: Policy,
     evaluator: Evaluator,
     slots: VecDeque<(Slot, Share)>,
-    /// The number of slots that have been sent: the number of the first one that waits.
+    /// The number of slots that have been sent, which is the number of the first slot that waits.
     sent: u32,
-    /// Holes that are looked for, or whose producers have not ended, or not been sent.
+    /// Holes whose answers are looked for, or whose producers have not ended or were not sent.
     open: usize,
-    /// True if all that is before the page has been sent.
+    /// True if everything before the page has been sent.
     is_reached: bool,
-    /// True if it is in the line of those that can go on.
+    /// True if the page is in the queue of pages that can continue.
     pub(super) is_in_line: bool,
     #[expect(dead_code, reason = "kept for its drop")]
     share: Share,
 }
 
-/// The things that a page knows of its request, and those that it includes know of it.
+/// The facts about its request that a page and its includes know.
 #[derive(Clone, Debug)]
 pub(in crate::handler) struct Context {
-    /// The head of a request for what it includes, but for path and query, which are its own.
+    /// The head of the requests for includes, without path and query, which each include has.
     pub(in crate::handler) head: Rc<HeadBuf>,
     pub(in crate::handler) origin: Rc<Origin>,
     pub(in crate::handler) serving: Rc<Serving>,
     pub(in crate::handler) site: SiteId,
     pub(in crate::handler) client: Option<IpAddr>,
-    /// The paths of this page and of those that include it, in their normal form, the outermost first.
+    /// The paths of this page and of the pages that include it, in normal form, the outermost first.
     pub(in crate::handler) paths: Rc<[Rc<[u8]>]>,
     /// The time of the last change of the outermost page, in Unix seconds.
     pub(in crate::handler) modified: i64,
@@ -85,16 +85,15 @@ pub(in crate::handler) struct Context {
     pub(in crate::handler) scope: Scope,
 }
 
-/// A part of a page that waits to be sent. A body that is found may have parts that are made, and one of them is
-/// being made.
+/// A part of a page that waits to be sent. The body that fills a hole may have parts that are made while they are sent.
 #[derive(Debug)]
 enum Slot {
     /// A range of the file.
     Text(Range<u64>),
     Bytes(Vec<u8>),
-    /// It is looked for.
+    /// A hole whose answer is looked for.
     Pending {
-        /// The variables of this place.
+        /// The variables at this point of the page.
         scope: Scope,
         /// The line of the directive.
         line: u32,
@@ -113,17 +112,17 @@ enum Slot {
 /// The next step of a page.
 #[derive(Debug)]
 pub(in crate::handler) enum Advance {
-    /// Something is to be looked for.
+    /// Find the answer for a hole.
     Ask(Ask),
-    /// The operator is to be told.
+    /// Report a problem.
     Tell(Problem),
     /// There is more to evaluate.
     More,
-    /// Nothing: enough of it waits to be sent, or all of it, or it waits for the others.
+    /// Nothing: enough of the page waits to be sent, or all of it, or the page waits for others.
     Nothing,
 }
 
-/// A hole that is to be looked for.
+/// A hole whose answer is to be found.
 #[derive(Debug)]
 pub(in crate::handler) struct Ask {
     /// Its number.
@@ -132,14 +131,14 @@ pub(in crate::handler) struct Ask {
     pub(in crate::handler) url: Vec<u8>,
 }
 
-/// The reason why an error message stands in a page.
+/// The reason for an error message in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::handler) enum Trouble {
-    /// Of a directive.
+    /// A faulty directive.
     Directive(Fault),
-    /// A condition without an end. No error message stands for it.
+    /// A condition without an end. It has no error message.
     Unended,
-    /// The page includes itself, or one that includes it does.
+    /// The page includes itself, or includes a page that includes it.
     Cycle,
     /// More than [`DEPTH_MAX`] pages within one another.
     Depth,
@@ -201,7 +200,7 @@ impl Page {
         }
     }
 
-    /// Goes on until something is to be done about it.
+    /// Continues until the caller has something to do for it.
     pub(in crate::handler) fn advance(&mut self, now: i64) -> Advance {
         let Context { head, paths, modified, client, budget, .. } = &self.context;
         let (head, paths, budget) = (Rc::clone(head), Rc::clone(paths), Rc::clone(budget));
@@ -254,7 +253,7 @@ impl Page {
         Advance::Nothing
     }
 
-    /// Adds a part that has so many bytes of memory beside itself.
+    /// Adds a part that has `bytes` bytes of memory beside itself.
     fn push(&mut self, slot: Slot, bytes: usize) {
         let share = Share::new(&self.context.budget.memory, SLOT_BYTES + bytes);
         self.slots.push_back((slot, share));
@@ -265,19 +264,19 @@ impl Page {
         self.push(Slot::Bytes(bytes), memory);
     }
 
-    /// It waits until there is room for more of the response, or its turn to be sent has come.
+    /// Makes the page wait until there is room for more of the response, or until its turn to be sent has come.
     fn pause(&self) {
         self.context.budget.pause(self.key);
     }
 
-    /// It can perhaps go on: gets a place in the line.
+    /// Enters the queue of pages that may continue.
     pub(in crate::handler) fn touch(&mut self) {
         if !core::mem::replace(&mut self.is_in_line, true) {
             self.news.borrow_mut().touched.push(self.key);
         }
     }
 
-    /// Says why a page with this path cannot be a part of it, if so.
+    /// Checks if a page with this path may be an include of this page.
     pub(in crate::handler) fn may_include(&self, path: &[u8]) -> Result<(), Trouble> {
         let paths = &self.context.paths;
         if paths.iter().any(|other| **other == *path) {
@@ -289,13 +288,13 @@ impl Page {
         Ok(())
     }
 
-    /// Counts an include of a page with this path, or says why there is none.
+    /// Counts an include of a page with this path, or returns why it is not possible.
     pub(in crate::handler) fn admit(&self, path: &[u8]) -> Result<(), Trouble> {
         self.may_include(path)?;
         if self.context.budget.include() { Ok(()) } else { Err(Trouble::Includes) }
     }
 
-    /// The variables where a hole is, if it is still looked for.
+    /// The variables at a hole, if the hole is still looked for.
     pub(in crate::handler) fn scope_of(&self, hole: u32) -> Option<Scope> {
         match &self.slots.get(self.place(hole))?.0 {
             Slot::Pending { scope, .. } => Some(scope.clone()),
@@ -303,12 +302,12 @@ impl Page {
         }
     }
 
-    /// Returns whether a hole is still looked for.
+    /// Returns true if a hole is still looked for.
     pub(in crate::handler) fn awaits(&self, hole: u32) -> bool {
         matches!(self.slots.get(self.place(hole)), Some((Slot::Pending { .. }, _)))
     }
 
-    /// A hole is looked for, and the search is dropped if it is not wanted any more.
+    /// Keeps the search for a hole, so that it is dropped if the page is no longer wanted.
     pub(in crate::handler) fn search(&mut self, hole: u32, search: Option<Rc<dyn Search>>) {
         let place = self.place(hole);
         if let Some((Slot::Pending { search: own, .. }, share)) = self.slots.get_mut(place) {
@@ -328,7 +327,8 @@ impl Page {
         }
     }
 
-    /// Fills a hole with a body, or the error message. Returns false if it was not looked for.
+    /// Fills a hole with a body, or with the error message if there is none. Returns false if the hole was not looked
+    /// for.
     pub(in crate::handler) fn fill(&mut self, hole: u32, body: Option<Body>) -> bool {
         let place = self.place(hole);
         let Some((slot, share)) = self.slots.get_mut(place) else { return false };
@@ -359,7 +359,7 @@ impl Page {
         true
     }
 
-    /// A hole needs nothing any more.
+    /// Takes note that a hole needs nothing any more.
     fn close(&mut self) {
         self.open -= 1;
         self.context.budget.close(1);
@@ -378,17 +378,17 @@ impl Page {
         }
     }
 
-    /// Returns whether the first slot can be sent.
+    /// Returns true if the first slot can be sent.
     pub(in crate::handler) fn can_go_on(&self) -> bool {
         !matches!(self.slots.front(), Some((Slot::Pending { .. }, _)))
     }
 
-    /// Returns whether nothing of it is to be looked for or made any more. Its producer sends the rest.
+    /// Returns true if nothing of the page has to be looked for or made any more. Its producer sends the rest.
     pub(in crate::handler) fn is_computed(&self) -> bool {
         self.open == 0 && self.evaluator.is_over()
     }
 
-    /// The first slot has been sent.
+    /// Removes the first slot, which was sent.
     fn pop(&mut self) {
         if let Some((Slot::Found { is_made: true, .. }, _)) = self.slots.pop_front() {
             self.close();
@@ -396,7 +396,7 @@ impl Page {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// Returns whether no other page includes it.
+    /// Returns true if no other page includes it.
     fn is_outermost(&self) -> bool {
         self.context.paths.len() == 1
     }
@@ -417,14 +417,14 @@ impl Page {
         }
         let sent = self.sent;
         let mut produced = self.send(sink);
-        // The session counts bytes only. Small pieces take time, too, so the others have their turns first.
+        // The session counts bytes only. Small pieces take time, too, so the others come first after enough of them.
         let is_enough = produced == Produced::More && budget.left.get() == 0;
         if is_enough && self.is_outermost() && !self.is_computed() {
             self.touch();
             produced = Produced::Waiting;
         }
         if is_new || self.sent != sent {
-            // There is room for more, which can be evaluated now.
+            // There is room for more slots, which can be evaluated now.
             if !self.evaluator.is_over() {
                 self.touch();
             }
@@ -434,7 +434,7 @@ impl Page {
         produced
     }
 
-    /// Sends what can be sent now.
+    /// Sends the slots that can be sent now.
     fn send(&mut self, sink: &mut dyn BodySink) -> Produced {
         let budget = Rc::clone(&self.context.budget);
         while budget.left.get() > 0 {
@@ -458,7 +458,7 @@ impl Page {
                     let Some(producer) = making else { unreachable!("matched above") };
                     match producer.poll(budget.left.get(), sink) {
                         Produced::Ended => *making = None,
-                        // After more, the others' turns come first.
+                        // After more bytes the others come first.
                         produced => return produced,
                     }
                 }
@@ -482,7 +482,7 @@ impl Drop for Page {
     }
 }
 
-/// Gives a page.
+/// The producer of a page.
 #[derive(Debug)]
 pub(super) struct PageProducer {
     pub(super) page: Rc<RefCell<Page>>,
@@ -497,7 +497,7 @@ impl Producer for PageProducer {
 
     fn weight(&self) -> u64 {
         let page = self.page.borrow();
-        // The outermost page has the memory of all, which is known. What is sent of another producer may have more.
+        // The outermost page accounts for the memory of all. A producer within it may have more.
         let own = if page.is_outermost() { page.memory() } else { 0 };
         let front = match page.slots.front() {
             Some((Slot::Found { making: Some(producer), .. }, _)) => producer.weight(),
@@ -508,7 +508,7 @@ impl Producer for PageProducer {
 }
 
 impl Trouble {
-    /// Returns whether a page includes itself, perhaps through servers (508).
+    /// Returns true if a page includes itself, perhaps through upstreams (508).
     pub(in crate::handler) fn is_cycle(self) -> bool {
         self == Self::Cycle || matches!(self, Self::Status(status) if status.code() == 508)
     }
@@ -543,7 +543,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Sends a part that is not made.
+/// Sends a part that exists already.
 fn push(part: Part, sink: &mut dyn BodySink) {
     match part {
         Part::Piece(piece) => sink.push(piece),
@@ -552,7 +552,7 @@ fn push(part: Part, sink: &mut dyn BodySink) {
     }
 }
 
-/// Slots are few.
+/// The number fits, because slots are few.
 fn count(slots: usize) -> u32 {
     u32::try_from(slots).expect("slots are bounded")
 }

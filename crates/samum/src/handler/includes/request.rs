@@ -1,8 +1,8 @@
-//! The requests for what a page includes.
+//! The requests for includes of a page.
 
 use http::{Field, FieldIndex, Head, HeadBuf, Method, path};
 
-/// Fields of a client's request that are about its response as a whole, or its body.
+/// Fields of a client's request that concern its response as a whole, or its body.
 const LEFT_OUT: [&str; 12] = [
     "Accept-Encoding",
     "Content-Encoding",
@@ -18,17 +18,17 @@ const LEFT_OUT: [&str; 12] = [
     "Range",
 ];
 
-/// Fields of a client's request that are about its body. `Transfer-Encoding` is for the connection.
+/// Fields of a client's request that concern its body. `Transfer-Encoding` concerns the connection.
 const OF_BODY: [&str; 5] =
     ["Content-Encoding", "Content-Length", "Content-Range", "Content-Type", "Expect"];
 
-/// The head of a client's request, as the requests for what its page includes have it: `GET`, without a body,
-/// conditions, ranges and encodings.
+/// The head of a client's request in the form for includes of its page: `GET`, without a body, conditions, ranges and
+/// encodings.
 pub(in crate::handler) fn stripped(head: &Head<'_>) -> HeadBuf {
     without(head, &LEFT_OUT)
 }
 
-/// The head of a client's request as one for something else, which has no body.
+/// The head of a client's request in the form for another resource, without a body.
 pub(in crate::handler) fn bodiless(head: &Head<'_>) -> HeadBuf {
     without(head, &OF_BODY)
 }
@@ -44,7 +44,7 @@ fn without(head: &Head<'_>, left_out: &[&str]) -> HeadBuf {
         lines.extend_from_slice(b": ");
         let begin = lines.len();
         lines.extend_from_slice(value);
-        // The client may have sent fewer spaces.
+        // The lines may have grown, because the client may have sent fewer spaces.
         if lines.len() + 2 > Head::LINES_BYTES_MAX {
             lines.truncate(begin - name.len() - 2);
             break;
@@ -57,8 +57,8 @@ fn without(head: &Head<'_>, left_out: &[&str]) -> HeadBuf {
     Head::new(Method::Get, head.target, head.version, head.host(), &lines, index).to_owned()
 }
 
-/// The path and the query of an included URL, which is relative to the page with the path `base`. Bytes that no
-/// request may have are encoded.
+/// The path and the query of an included URL, relative to the page with the path `base`. Bytes that no request may have
+/// are percent-encoded.
 pub(in crate::handler) fn resolve(base: &[u8], url: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     let (url_path, query) = match url.iter().position(|byte| *byte == b'?') {
         Some(mark) => (&url[..mark], Some(&url[mark + 1..])),
@@ -78,7 +78,7 @@ pub(in crate::handler) fn resolve(base: &[u8], url: &[u8]) -> (Vec<u8>, Option<V
     (out, query)
 }
 
-/// Appends a text, in which all bytes but visible ASCII are encoded, and the beginning of a fragment.
+/// Appends a text. Bytes that are not visible ASCII are percent-encoded, and so is the beginning of a fragment.
 fn put_visible(text: &[u8], out: &mut Vec<u8>) {
     path::encode_unless(|byte| byte.is_ascii_graphic() && byte != b'#', text, out);
 }

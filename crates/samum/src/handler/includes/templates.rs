@@ -12,18 +12,19 @@ use crate::includes::{Parser, Template};
 use crate::shell::{Shell, id_of, kind};
 use content::{Data, Kind, Resource};
 
-/// Bytes of a page. A larger file is answered 500: as it is, it could show what a condition would have left out.
+/// The most bytes of a page. The response for a larger file is a 500: without evaluation the file could show what a
+/// condition leaves out.
 pub(in crate::handler) const PAGE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// Pages that are read at once, and those of one device. Each has a buffer; others wait in line.
+/// Pages that are read at once, and pages of one device among them. Each has a buffer; others wait in a queue.
 const READINGS_MAX: usize = 8;
 const READINGS_OF_DEVICE_MAX: usize = 4;
-/// Pages that are read or wait in line. A further one is answered 503.
+/// Pages that are read or wait in the queue. At this limit a further page is a 503.
 const QUEUE_MAX: usize = 4096;
-/// Requests that wait for one page. A further one is answered 503.
+/// Requests that wait for one page. At this limit a further request gets a 503.
 const TICKETS_MAX: usize = 64 * 1024;
-/// Bytes of the templates that are kept. Beyond them the oldest goes.
+/// Bytes of the templates that are kept. Beyond this limit the oldest is evicted.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Templates that are kept.
 const TEMPLATES_MAX: usize = 16 * 1024;
@@ -33,14 +34,14 @@ const TICK: Duration = Duration::from_millis(250);
 /// The templates of a worker.
 #[derive(Debug, Default)]
 pub(in crate::handler) struct Templates {
-    /// By the addresses of their resources, which weak references keep from being used again.
+    /// The templates by the addresses of their resources; weak references keep an address from being used again.
     known: HashMap<usize, Known>,
-    /// Those that are parsed, the oldest first.
+    /// The resources of parsed templates, the oldest first.
     order: VecDeque<usize>,
     /// Their bytes.
     bytes: usize,
     readings: Slab<Reading>,
-    /// Those that wait for a buffer.
+    /// The queue of pages that wait for a buffer.
     line: VecDeque<Key>,
     pool: Option<BufferPool>,
     /// True while the timer of the next tick is in flight.
@@ -63,7 +64,7 @@ enum State {
     Reading(Key),
 }
 
-/// A page that is read, or waits for that.
+/// A page that is being read, or waits to be read.
 #[derive(Debug)]
 struct Reading {
     resource: Rc<Resource>,
@@ -73,7 +74,7 @@ struct Reading {
     parser: Parser,
     at: u64,
     is_begun: bool,
-    /// The time from which it waits for the disk or for a buffer.
+    /// The time since which it has waited for the disk or for a buffer.
     since: Time,
     /// The requests that wait for it.
     tickets: Vec<Ticket>,
@@ -83,7 +84,7 @@ struct Reading {
 #[derive(Debug)]
 pub(in crate::handler) enum Lookup {
     Now(Rc<Template>),
-    /// [`Templates::next_done`] will tell.
+    /// [`Templates::next_done`] will return the template.
     Later,
     /// The file is too large.
     TooLarge,
@@ -92,7 +93,7 @@ pub(in crate::handler) enum Lookup {
 }
 
 impl Templates {
-    /// Finds the template of a resource that is a file. `keeps`: the page cache keeps what is read.
+    /// Finds the template of a resource that is a file. `keeps`: the page cache keeps the bytes.
     pub(in crate::handler) fn find(
         &mut self,
         shell: &mut Shell,
@@ -150,7 +151,7 @@ impl Templates {
         Lookup::Later
     }
 
-    /// The next request whose page has been parsed; `None` within if it cannot be.
+    /// The next request whose page has been parsed; the inner `None` means that it cannot be parsed.
     pub(in crate::handler) fn next_done(&mut self) -> Option<(Ticket, Option<Rc<Template>>)> {
         self.done.pop_front()
     }
@@ -167,8 +168,8 @@ impl Templates {
         self.pool.is_some()
     }
 
-    /// Begins with the next pages in line, as far as there are buffers, and their devices have not got their
-    /// share of them.
+    /// Begins to read the next pages of the queue, while there are buffers and their devices have not reached their
+    /// limit.
     fn begin_next(&mut self, shell: &mut Shell) {
         let mut place = 0;
         while let Some(key) = self.line.get(place).copied() {
@@ -196,7 +197,7 @@ impl Templates {
         self.readings.iter().filter(is_one).count()
     }
 
-    /// Reads the next bytes of a page, or ends it.
+    /// Reads the next bytes of a page, or completes the page.
     fn go_on(&mut self, shell: &mut Shell, key: Key) {
         let reading = self.readings.get_mut(key).expect("looked at by the caller");
         if reading.at == reading.size || reading.tickets.is_empty() {
@@ -227,7 +228,7 @@ impl Templates {
                 drop(buffer);
                 self.go_on(shell, key);
             }
-            // The file has become shorter, and will be found anew.
+            // The file has become shorter, so it is looked up anew.
             Ok(Event::Read(_)) => self.end(shell, key),
             Ok(event) => unreachable!("no page asks for {event:?}"),
             Err(_) => {
@@ -238,7 +239,7 @@ impl Templates {
         self.begin_next(shell);
     }
 
-    /// Ends a page: tells the requests that wait for it. If not all of it was read, there is no template.
+    /// Completes a page for the requests that wait for it. If a part was not read, there is no template.
     fn end(&mut self, shell: &mut Shell, key: Key) {
         let reading = self.readings.remove(key).expect("ends once");
         self.known.remove(&Rc::as_ptr(&reading.resource).addr());
@@ -276,7 +277,7 @@ impl Templates {
         }
     }
 
-    /// Gives up what a disk has not brought in time. The read goes on, and keeps its buffer.
+    /// Gives up reads that the disk has not completed in time. Such a read goes on, and keeps its buffer.
     fn handle_tick(&mut self, shell: &mut Shell) {
         self.ticks = false;
         let now = shell.cx.now;

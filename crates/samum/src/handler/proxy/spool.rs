@@ -59,33 +59,33 @@ impl Files {
     }
 }
 
-/// A file for the content of one response, of which a part is in memory.
+/// A file for the content of one response. A part of the content is still in memory.
 #[derive(Debug)]
 pub(super) struct Spool {
     state: State,
     token: Token,
     /// Bytes of the file.
     size: u64,
-    /// The pieces that are not in the file, in order. The first bytes may be on their way there.
+    /// The pieces that are not in the file, in order. The first bytes of them may be under way to the file.
     unwritten: VecDeque<Piece>,
-    /// Their number.
+    /// The number of bytes in these pieces.
     bytes: u64,
-    /// When the disk last answered, or got something to do.
+    /// The time of the disk's last reply, or of an order to an idle disk.
     since: Time,
 }
 
 #[derive(Debug)]
 enum State {
     Opening,
-    /// The device of the file is being asked for.
+    /// The device of the file is being looked up.
     Looking(Fd),
     Open(CyclicFile),
     Failed,
 }
 
 impl Spool {
-    /// Begins to make a file in a directory, for a route's buffer of so many bytes, memory included. Its
-    /// operations carry `token`, and opening is counted against `device`.
+    /// Begins to make a file in a directory, for a route's buffer of this many bytes, memory included. Its operations
+    /// carry `token`, and the open counts against `device`.
     pub(super) fn new(
         ring: &mut Ring,
         dir: &Path,
@@ -95,7 +95,7 @@ impl Spool {
     ) -> Self {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND;
         let how = OpenHow { flags: flags.bits().cast_signed(), mode: 0o600, resolve: 0 };
-        // A path of a configuration has no NUL.
+        // A path of a configuration contains no NUL.
         let path = CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
         ring.submit_to(device, Op::Open { dir: None, path, how }, token);
         Self {
@@ -108,12 +108,12 @@ impl Spool {
         }
     }
 
-    /// Returns whether content may be pushed.
+    /// Returns true if content may be pushed.
     pub(super) const fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
     }
 
-    /// Returns whether it waits for the disk.
+    /// Returns true if the spool waits for the disk.
     pub(super) const fn is_waiting(&self) -> bool {
         match &self.state {
             State::Opening | State::Looking(_) => true,
@@ -122,22 +122,22 @@ impl Spool {
         }
     }
 
-    /// Returns whether it has waited for the disk for too long.
+    /// Returns true if the spool has waited for the disk for too long.
     pub(super) fn is_overdue(&self, now: Time) -> bool {
         self.is_waiting() && now.since(self.since) >= PATIENCE
     }
 
-    /// Adds content behind all other; it is in memory.
+    /// Adds content after all other content; it is in memory.
     pub(super) fn push(&mut self, piece: Piece) {
         self.bytes += piece.len();
         self.unwritten.push_back(piece);
     }
 
-    /// Takes a completion. Returns what has been written, if something has: a file and the range in it.
+    /// Takes a completion. Returns the file and the range in it that was written, if bytes were.
     ///
     /// # Errors
     ///
-    /// Those of `openat2(2)`, `statx(2)`, `write(2)` and `fallocate(2)`; one without a number if there are
+    /// Those of `openat2(2)`, `statx(2)`, `write(2)` and `fallocate(2)`; an error without a number if there are
     /// [`FILES_MAX`] files.
     pub(super) fn handle(
         &mut self,
@@ -170,12 +170,12 @@ impl Spool {
                 }
                 Ok(written)
             }
-            // The rest of what was under way.
+            // The completion belongs to an operation from before the failure.
             State::Failed => Ok(None),
         }
     }
 
-    /// Lets go of bytes that are in the file.
+    /// Drops the memory of bytes that are in the file.
     fn drop_first(&mut self, mut count: u64) {
         self.bytes -= count;
         while let Some(first) = self.unwritten.front_mut()
@@ -190,8 +190,8 @@ impl Spool {
         }
     }
 
-    /// Gives the file system back what was released, and writes what there is if it is worthwhile, or
-    /// if the client `waits` for it.
+    /// Returns the space of released bytes to the file system, and writes waiting bytes if they are enough, or if the
+    /// client `waits` for them.
     pub(super) fn write(&mut self, ring: &mut Ring, waits: bool, now: Time) {
         let State::Open(file) = &mut self.state else { return };
         let was_busy = file.is_busy();
@@ -211,7 +211,7 @@ impl Spool {
         }
     }
 
-    /// Nothing more is written; returns what is not in the file.
+    /// Stops writing, and returns the pieces that are not in the file.
     pub(super) fn fail(&mut self) -> VecDeque<Piece> {
         self.state = State::Failed;
         self.bytes = 0;

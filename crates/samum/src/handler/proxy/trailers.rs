@@ -1,4 +1,4 @@
-//! The fields behind a body in chunks that pass between clients and servers.
+//! The trailer fields of bodies in chunks that pass between clients and upstreams.
 //!
 //! Reading list: RFC 9110 §6.5.
 
@@ -6,8 +6,8 @@ use http::{ConnectionOptions, FieldSection};
 
 use crate::config::RequestHeader;
 
-/// The trailers of a request that are passed on. `own` are the fields that the route sets in its head: a client cannot
-/// say them anew.
+/// The trailers of a request that are passed on. `own` are the fields that the route sets in the head of the request: a
+/// client's trailer cannot replace them.
 pub(super) fn passed_on(fields: &FieldSection<'_>, own: &[RequestHeader]) -> FieldSection<'static> {
     let mut section = FieldSection::EMPTY;
     let is_own = |name: &[u8]| own.iter().any(|field| field.is_named(name));
@@ -16,8 +16,8 @@ pub(super) fn passed_on(fields: &FieldSection<'_>, own: &[RequestHeader]) -> Fie
     section
 }
 
-/// Returns whether a field may be passed on in a trailer section: it frames no message, routes and modifies no
-/// request, authenticates nothing, and says nothing about the content that had to be known before (RFC 9110
+/// Returns true if a field may be passed on in a trailer section. Such a field frames no message, routes and modifies
+/// no request, and authenticates nothing. It says nothing about the content that had to be known before (RFC 9110
 /// §6.5.1). Some programs merge trailers into the head.
 pub(super) fn passes(name: &[u8]) -> bool {
     const HEAD_ONLY: [&[u8]; 33] = [
@@ -106,7 +106,7 @@ mod tests {
         }
         let expected = passed.map(|name| format!("{name}: x\r\n")).concat();
         assert_eq!(passed_on(&fields, &[]).as_bytes(), expected.as_bytes());
-        // The route says it in the head.
+        // The route has set the field in the head.
         let own = passed.map(|name| RequestHeader::new(name, "y").expect("a field"));
         assert_eq!(passed_on(&fields, &own[1..]).as_bytes(), b"Server-Timing: x\r\n");
     }
