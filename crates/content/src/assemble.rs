@@ -14,8 +14,8 @@ use super::resource::{Kind, Resource};
 use super::tree::Tree;
 use session::files::{Data, FileSet, Variant};
 
-/// A file whose last change is at least so many seconds ago has times that tell its states apart.
-/// Some file systems store whole seconds, and times are set before the bytes are written.
+/// The age in seconds from which on the times of a file tell its states apart. Some file systems store whole seconds,
+/// and times are set before the bytes are written.
 const SETTLED_AFTER: i64 = 3;
 
 /// The kind of a new resource, and its cost.
@@ -31,8 +31,8 @@ pub(super) struct Assembled {
 }
 
 impl Assembled {
-    /// Makes a file of a tree with its siblings, which is found by `path` and has the path `name`. `tag` makes
-    /// the entity tag of each. The files were examined in the second `unix`.
+    /// Makes a file of a tree with its siblings. `path` is the requested path, and `name` is the path of the file.
+    /// `tag` makes the entity tag of each file. The files were examined in the second `unix`.
     ///
     /// # Panics
     ///
@@ -94,12 +94,12 @@ impl Assembled {
         Self { kind, memory, descriptors, settled }
     }
 
-    /// Makes a redirect, for a directory that was requested without its slash.
+    /// Makes a redirect for a directory that was requested without its slash.
     pub(super) const fn redirect() -> Self {
         Self { kind: Kind::Redirect, memory: 0, descriptors: 0, settled: false }
     }
 
-    /// Makes a redirect to the clean path of a page, which has so many of the bytes of the one that was requested.
+    /// Makes a redirect to the clean path of a page, which is the first `len` bytes of the requested path.
     pub(super) const fn unclean(len: usize) -> Self {
         Self { kind: Kind::Unclean(len), memory: 0, descriptors: 0, settled: false }
     }
@@ -115,7 +115,7 @@ impl Assembled {
         Self { kind, memory, descriptors: 0, settled: false }
     }
 
-    /// Makes the resource of the load's path, as it was during the look.
+    /// Makes the resource of the load's path; it was true during the look.
     pub(super) fn into_resource(
         self,
         load: &Load<Fd>,

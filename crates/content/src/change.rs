@@ -11,7 +11,7 @@ use config::PAGE_SUFFIX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outdated {
     Path(Vec<u8>),
-    /// All paths with this beginning. Directories there may have been moved.
+    /// All paths with this prefix. Directories there may have been moved.
     Below(Vec<u8>),
 }
 
@@ -20,7 +20,7 @@ pub(super) fn outdated_by(directory: &[u8], change: &Change) -> Vec<Outdated> {
     let prefix = prefix(directory);
     let Some(name) = &change.name else { return vec![Outdated::Below(prefix)] };
     let path = [&prefix[..], name].concat();
-    // The directory's own resource: its index or its listing.
+    // The directory's own resource is its index or its listing.
     let mut outdated = vec![Outdated::Path(prefix), Outdated::Path(path.clone())];
     let sibling_of = |coding| path.strip_suffix(suffix(coding).as_bytes());
     let plain = Coding::PREFERENCE.into_iter().find_map(sibling_of);

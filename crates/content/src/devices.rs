@@ -1,9 +1,9 @@
-//! The device that a path leads to, as far as that is known before it is asked.
+//! The device that a path leads to, as far as it is known before the device is asked.
 //!
-//! A directory is on the device of the files that were found in it. One in which nothing was found yet may
-//! be the mount point of a device that does not answer, so it is a device of its own, together with all
-//! below it, until something is found there. If the device around it is silent, it is taken for a part of
-//! that.
+//! A directory is on the device of the files that were found in it. A directory in which nothing was found yet may be
+//! the mount point of a device that does not answer. So it counts as a device of its own, together with everything
+//! below it, until something is found there. If the device around it is silent, the directory counts as a part of that
+//! device.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use ring::Device;
 use super::path::{Path, ancestors, parent};
 use crate::tree::TreeId;
 
-/// Paths whose devices are kept, per worker: so many directories, and so many files behind links. At the limit all are
-/// dropped, and learned again.
+/// The most paths with a known device, per worker: directories, and as many files behind links. At the limit all
+/// entries are dropped, and learned again.
 const PATHS_MAX: usize = 4096;
 
 /// The devices of directories, and of files behind links.
@@ -63,28 +63,28 @@ impl Devices {
         Self { directories: Known::new(trees), linked: Known::new(trees) }
     }
 
-    /// Takes one more tree.
+    /// Adds a tree.
     pub(super) fn add_tree(&mut self) {
         self.directories.by_path.push(BTreeMap::new());
         self.linked.by_path.push(BTreeMap::new());
     }
 
-    /// A file was found on a device.
+    /// Takes note that a file was found on a device.
     pub(super) fn learn(&mut self, tree: TreeId, path: &[u8], device: Device) {
         self.directories.insert(tree, parent(path), device);
     }
 
-    /// A file was found on a device through links. Others in its directory may be elsewhere.
+    /// Takes note that a file was found on a device through links. Other files in its directory may be elsewhere.
     pub(super) fn learn_linked(&mut self, tree: TreeId, path: &[u8], device: Device) {
         self.linked.insert(tree, path, device);
     }
 
-    /// The device that a path leads to through links that may lead anywhere: a device of its own until it is known.
+    /// The device of a path through links that may lead anywhere. Until it is known, it is a device of its own.
     pub(super) fn behind(&self, tree: TreeId, path: &[u8]) -> Device {
         self.linked.get(tree, path).unwrap_or_else(|| unknown(tree, path))
     }
 
-    /// The tree has another root.
+    /// Drops the entries of a tree, whose root was replaced.
     pub(super) fn forget(&mut self, tree: TreeId) {
         self.directories.forget(tree);
         self.linked.forget(tree);
@@ -106,7 +106,7 @@ impl Devices {
         if directory.is_empty() {
             return root;
         }
-        // Of the directories on the way, the last that is known, and the first behind it.
+        // Among the directories on the way: the last one with a known device, and the first one after it.
         let (mut around, mut first) = (root, None);
         for directory in ancestors(path).skip(1) {
             match self.directories.get(tree, directory) {
@@ -121,7 +121,7 @@ impl Devices {
     }
 }
 
-/// Names a directory by a hash (FNV-1a). Two directories with the same hash share their places, no more.
+/// Names a directory by a hash (FNV-1a). Two directories with the same hash only share their slots.
 fn unknown(tree: TreeId, directory: &[u8]) -> Device {
     let seed = 0xcbf2_9ce4_8422_2325 ^ tree.index() as u64;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

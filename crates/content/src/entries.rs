@@ -1,14 +1,14 @@
-//! The entries of a directory, which are freed where that takes no time from requests.
+//! The entries of a directory. They are freed where it takes no time from requests.
 
 use core::ops::Deref;
 use std::thread;
 
 use ring::Listing;
 
-/// Entries that are freed at once, in 0.3 ms at most. A thread of their own frees more, because 100,000 take 6 ms. There is
-/// one such thread for each listing that has ended, for about as long.
+/// The most entries that are freed at once, in 0.3 ms. More of them are freed by a thread of their
+/// own, because 100,000 take 6 ms. Each such listing has one thread, for about that time.
 const FREED_MAX: usize = 4096;
-/// It calls nothing but the allocator.
+/// The size of the stack of such a thread, which calls only the allocator.
 const STACK_BYTES: usize = 64 * 1024;
 
 /// The sorted entries of a directory.
@@ -38,7 +38,7 @@ impl Drop for Entries {
 fn free<T: Send + 'static>(all: Vec<T>) {
     if all.len() > FREED_MAX {
         let builder = thread::Builder::new().name("free".to_owned()).stack_size(STACK_BYTES);
-        // If there can be no thread, the closure is dropped here.
+        // If the thread cannot be started, the closure is dropped here.
         let _ = builder.spawn(move || drop(all));
     }
 }

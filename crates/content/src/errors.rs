@@ -1,10 +1,10 @@
 //! Classifies the errors of open, stat, read, listing and watch by their meaning for a resource.
 //!
-//! Sends and receives of connections are classified by [`ring::Fault`]: there `EPERM` comes from a
-//! packet filter, here from the mode of a file.
+//! Errors of sends and receives are classified by [`ring::Fault`]: there `EPERM` comes from a packet filter, here from
+//! the mode of a file.
 //!
-//! A device that has gone may come back, so before the head that is a 503, and a broken device a 500. A small file is
-//! read before its head, so it is refused, too.
+//! A device that has gone may come back, so before the head it is a 503, and a broken device is a 500. A small file is
+//! read before its head, so its request is refused, too.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 pub(super) enum Refusal {
     /// Nothing with this name can be served.
     Missing,
-    /// The server's user may not read it.
+    /// The server's user may not read the file.
     Forbidden,
     /// The system is short of descriptors or memory.
     Shortage,
@@ -29,7 +29,7 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error).unwrap_or(Errno::IO) {
-            // XDEV: a link that leads out. LOOP: links in a circle.
+            // XDEV: a link leads out of the root. LOOP: links lead in a circle.
             Errno::NOENT
             | Errno::NOTDIR
             | Errno::XDEV
@@ -40,11 +40,11 @@ impl Refusal {
             | Errno::ILSEQ => Self::Missing,
             Errno::ACCESS | Errno::PERM => Self::Forbidden,
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Shortage,
-            // Block devices (`blk_errors` in block/blk-core.c): NODEV one that is offline, NOLINK the way to it,
-            // REMOTEIO the target, TIMEDOUT. NXIO, NOMEDIUM: nothing is plugged in. NFS: STALE, TIMEDOUT. SMB:
-            // HOSTDOWN, SHUTDOWN. FUSE: NOTCONN, and CONNABORTED for calls under way. The others are of the network
-            // below such a file system. Nothing else comes with them: sockets and devices are found without being
-            // opened, and what takes the place of a file in this moment leads to another try by its inode.
+            // Errors of block devices (`blk_errors` in block/blk-core.c): NODEV, the device is offline; NOLINK, the way
+            // to it; REMOTEIO, the target; TIMEDOUT. NXIO, NOMEDIUM: no medium. NFS: STALE, TIMEDOUT. SMB: HOSTDOWN,
+            // SHUTDOWN. FUSE: NOTCONN, and CONNABORTED for calls under way. The others come from the network below such
+            // a file system. No other cause has these errors: sockets and devices are found without an open, and a file
+            // that is replaced in this moment is tried again by its inode.
             Errno::NODEV
             | Errno::NXIO
             | Errno::NOMEDIUM
@@ -65,7 +65,8 @@ impl Refusal {
         }
     }
 
-    /// The reason why a small file cannot be served whose read has failed; `None` if another way of reading may succeed.
+    /// The reason why a small file cannot be served after its read failed; `None` if another way of reading may
+    /// succeed.
     pub(super) fn of_read(error: &io::Error) -> Option<Self> {
         match Fault::of(error) {
             Fault::Unsupported(_) | Fault::Memory(_) | Fault::Blocked | Fault::Interrupted => None,
@@ -79,10 +80,10 @@ impl Refusal {
 pub(super) enum Unwatched {
     /// The directory does not exist any more.
     Gone,
-    /// The system is short of something; a later attempt may succeed.
+    /// The system lacks a resource; a later attempt may succeed.
     Shortage,
-    /// Changes in such a directory may make no events: it is on a network file system or on FUSE,
-    /// or it is a symbolic link, or the server may enter it but not read it.
+    /// Changes in such a directory may make no events: it is on a network file system or on FUSE, or is a symbolic
+    /// link. Or the server may enter it but not read it.
     Nature,
 }
 
@@ -118,18 +119,17 @@ pub(super) fn shortage_of_watches(error: &io::Error) -> String {
     )
 }
 
-/// Returns whether the error is `ENOENT`: nothing has this name.
+/// Returns true for `ENOENT`: nothing has this name.
 pub(super) fn is_no_entry(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOENT)
 }
 
-/// Returns whether the error is `ELOOP`: a component of the path is a symbolic link, and links may
-/// not be followed.
+/// Returns true for `ELOOP`: a component of the path is a symbolic link, and links may not be followed.
 pub(super) fn is_link(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
-/// Returns whether the error says that the file system does not know this way of reading.
+/// Returns true if the file system does not support this way of reading.
 pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(Fault::of(error), Fault::Unsupported(_))
 }

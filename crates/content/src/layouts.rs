@@ -1,13 +1,13 @@
-//! Learns the layouts of films: a few reads of each, a few films at a time. What these reads leave out of the index of a
-//! film is read behind them, so that the page cache has all of it before players ask.
+//! Learns the layouts of films by a few reads of each, for a few films at a time. The parts of a film's index that
+//! these reads leave out are read afterwards, so that the page cache has all of the index before players ask.
 //!
 //! Nothing waits for a layout. Until it is known, a film is sent with the smallest paced window. Reads of a device that
-//! does not answer never end, and films of others are learned meanwhile.
+//! does not answer never end, and meanwhile films of other devices are learned.
 //!
-//! Of an index (`moov`) of more than 1 MiB, which is 40 minutes, only the place and the duration are read, and the
-//! film counts as one with its mean rate throughout. Such an index is read behind the layout, up to 8 MiB of it, and
-//! stays in the page cache, because no player can seek without it. A segment of HLS or DASH (`.ts`, `.m4s`) is no
-//! film: a player takes all of its few seconds as fast as it can, so a limit would save nothing.
+//! If an index (`moov`) has more than 1 MiB, which is 40 minutes, only its position and the duration are read. Such a
+//! film has its mean rate throughout. The index is read after the layout, up to 8 MiB of it, and stays in the page
+//! cache, because no player can seek without it. A segment of HLS or DASH (`.ts`, `.m4s`) is no film: a player takes
+//! all of its few seconds as fast as it can, so a limit would save nothing.
 
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -24,24 +24,23 @@ use session::shell::{Shell, id_of, kind};
 
 /// Bytes of one read. The index of most films is smaller; that of a long one takes some reads.
 const READ_BYTES: usize = 64 * 1024;
-/// The maximum number of films whose layouts are learned at a time, per worker. Each takes a buffer and
-/// up to 1 MiB. One device has a half of them at most, and a quarter while it has not answered for a second
-/// ([`Shares`]).
+/// The maximum number of films whose layouts are learned at a time, per worker. Each takes a buffer and up to 1 MiB.
+/// One device has at most half of them, and a quarter while it has not answered for a second ([`Shares`]).
 const FILMS: usize = 4;
-/// The maximum number of films that wait, and of these those of one device. The layout of a further one is not learned; it
-/// is sent with the smallest paced window until it is found anew.
+/// The maximum number of films that wait, and of films of one device among them. At the limit no further layout is
+/// learned, and the film is sent with the smallest paced window until it is found anew.
 const QUEUE_MAX: usize = 16 * 1024;
 const QUEUE_OF_DEVICE_MAX: usize = QUEUE_MAX / 4;
 
-/// The most bytes of the index that are read after the layout is known: of a film of 5 hours with one `moov` the whole
-/// index. Of a longer one the rest is read when a player asks for it.
+/// The most bytes of the index that are read after the layout is known. They suffice for the index of a film of 5 hours
+/// with one `moov`. Of a longer index the rest is read when a player asks for it.
 const INDEX_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// The films whose layouts are being learned, and those that wait.
 #[derive(Debug)]
 pub(super) struct Layouts {
     learning: Slab<Learning>,
-    /// Those among `learning`, by device.
+    /// The shares of the devices in `learning`.
     shares: Shares,
     queues: Queues<(Weak<Resource>, Caching)>,
     pool: BufferPool,
@@ -56,10 +55,10 @@ struct Learning {
     caching: Caching,
 }
 
-/// What is read of a film.
+/// The part of a film that is read.
 #[derive(Debug)]
 enum Step {
-    /// What tells its layout.
+    /// The bytes that have its layout.
     Probe(Box<Probe>),
     /// Parts of the index that the probe has left out.
     Index(Unread),
@@ -70,7 +69,7 @@ enum Step {
 struct Unread(VecDeque<Range<u64>>);
 
 impl Unread {
-    /// The tables that a probe does not read, because they are large; [`INDEX_BYTES_MAX`] at most.
+    /// The tables that a probe does not read because they are large; [`INDEX_BYTES_MAX`] at most.
     fn of(layout: &Layout) -> Self {
         let mut room = INDEX_BYTES_MAX;
         let is_large = |range: &&Range<u64>| range.end - range.start > TABLE_BYTES_MAX;
@@ -88,7 +87,7 @@ impl Unread {
         self.0.front().cloned()
     }
 
-    /// Takes account of so many bytes that were read; none at all end it.
+    /// Counts bytes that were read; no bytes at all end the reading.
     fn advance(&mut self, bytes: usize) {
         if bytes == 0 {
             self.0.clear();
@@ -109,7 +108,7 @@ impl Step {
         }
     }
 
-    /// Takes the bytes that were read; none if they cannot be read.
+    /// Takes the bytes that were read; no bytes mean that they cannot be read.
     fn handle(&mut self, bytes: &[u8]) {
         match self {
             Self::Probe(probe) => probe.handle_bytes(bytes),
@@ -119,7 +118,7 @@ impl Step {
 }
 
 impl Learning {
-    /// Takes the layout when the probe has ended. The index follows, if it is to stay in the page cache.
+    /// Takes the layout when the probe has ended. The index follows if the page cache keeps it.
     fn end_step(&mut self, film: &Resource) {
         let unread = Step::Index(Unread(VecDeque::new()));
         let Step::Probe(probe) = core::mem::replace(&mut self.step, unread) else { return };
@@ -132,7 +131,7 @@ impl Learning {
         if let Kind::File(files) = &film.kind
             && let Some(cell) = &files.layout
         {
-            // Another load of the same resource cannot have set it: each load makes a new one.
+            // No other load can have set the layout of the same resource, because each load makes a new resource.
             let _ = cell.set(layout.filter(has_rate));
         }
     }
@@ -151,8 +150,8 @@ impl Layouts {
         Ok(Self { learning: Slab::new(), shares, queues, pool })
     }
 
-    /// Learns the layout of a resource, if it is a film. `keep`: the page cache keeps the bytes that are
-    /// read, which players will ask for.
+    /// Learns the layout of a resource, if it is a film. `keep`: the page cache keeps the bytes that are read, for
+    /// which players will ask.
     pub(super) fn want(&mut self, shell: &mut Shell, resource: &Rc<Resource>, keep: bool) {
         let Some((file, _)) = film(resource) else { return };
         let caching = if keep { Caching::Keep } else { Caching::Drop };
@@ -161,14 +160,14 @@ impl Layouts {
         }
     }
 
-    /// Takes the next film out of the queue of a device that has a place.
+    /// Takes the next film out of the queue of a device that has a free slot.
     fn next(&mut self, now: Time) -> Option<(Weak<Resource>, Caching)> {
         let device = self.queues.next_device(|device| self.shares.may_begin(device, now))?;
         self.queues.begin_turn(device);
         self.queues.pop(device)
     }
 
-    /// Begins with the next films in the queues, as far as there are places.
+    /// Begins with the next films in the queues, while there are free slots.
     fn begin_next(&mut self, shell: &mut Shell) {
         while let Some((weak, caching)) = self.next(shell.cx.now) {
             let Some(resource) = weak.upgrade() else { continue };
@@ -181,7 +180,7 @@ impl Layouts {
         }
     }
 
-    /// Reads what a film still needs, or ends with it.
+    /// Reads the bytes that a film still needs, or ends its entry.
     fn go_on(&mut self, shell: &mut Shell, key: Key) {
         let learning = self.learning.get_mut(key).expect("kept until it ends");
         let film = learning.film.upgrade();
@@ -210,7 +209,7 @@ impl Layouts {
         match completion.result {
             Ok(Event::Read(buffer)) => learning.step.handle(&buffer),
             Ok(event) => unreachable!("no probe asks for {event:?}"),
-            // The response will fail for the same reason, and its client is told.
+            // The response will fail for the same reason, which is reported to its client.
             Err(_) => learning.step.handle(&[]),
         }
         self.go_on(shell, key);

@@ -1,36 +1,36 @@
 //! Finds the resource of a path, and never waits for the disk.
 //!
-//! A cached path is answered from the cache ([`Library`]). Any other path begins a *load*
-//! ([`Loader`]): its directories are watched ([`Watches`]), the file is opened and examined, its
-//! precompressed siblings are looked for, and the bytes of a small file are read: at once what the
-//! kernel has in memory, the rest through the ring. Requests for the same path join the load.
+//! A cached path is answered from the cache ([`Library`]). Any other path begins a *load* ([`Loader`]). The load
+//! watches its directories ([`Watches`]), opens and examines the file, looks for precompressed siblings, and reads the
+//! bytes of a small file. What the kernel has in memory is taken at once; the rest goes through the ring. Requests for
+//! the same path join the load.
 //!
-//! A cached resource is believed until an inode event contradicts it. Where there are no such
-//! events (network file systems, FUSE, paths through symbolic links, files with several names) it
-//! is believed for [`AGE_MAX`]; from half of that age on, a request for it begins another load in
-//! the background.
+//! A cached resource is believed until an inode event contradicts it. Some files have no such events: on network file
+//! systems and FUSE, behind symbolic links, and with several names. They are believed for [`AGE_MAX`]. From half of
+//! that age on, a request for such a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead
 //! elsewhere. Where directories are watched, the kernel is asked at once for what it has in memory, for at most 64
 //! paths in a worker turn. An open for reading may still sleep: a program has to permit it (fanotify), or an access
-//! control list is read. After such an open nothing is asked at once for a minute. A helper searches the names of a
-//! directory for precompressed files once several of its files were asked for. If there are none, no siblings are
-//! looked for until an event tells of one.
+//! control list is read. After such an open nothing is asked at once for a minute. Once several files of a directory
+//! were asked for, a helper searches its names for precompressed files. If there are none, no siblings are looked for
+//! until an event reports one.
 //!
-//! **Freshness.** A directory is watched (inotify) after something in it was found, and then the path is looked at
-//! once more, so no change falls between. A change evicts the entry, its siblings, the index and the listing of its
+//! **Freshness.** A directory is watched (inotify) after something in it was found. Then the path is looked at once
+//! more, so no change falls between. A change evicts the entry, its siblings, and the index and the listing of its
 //! directory, or everything below a directory. Changes are handled before received bytes, so a request that follows a
-//! change sees it. Events do not tell everything: network file systems, FUSE, paths through symbolic links and files
-//! with several names are believed for 1 s and looked at again from 0.5 s on. Watched files are believed for 10 s and
-//! looked at again from 5 s on, because writes through shared mappings and mounts above make no events. A small file
-//! is looked at again after its read, and not kept if it changed meanwhile. A file that changed less than 3 s before
-//! is read again at the next look, because some file systems count seconds.
+//! change sees it. Events do not report everything: files without events (above) are believed for 1 s and looked at
+//! again from 0.5 s on. Watched files are believed for 10 s and looked at again from 5 s on, because writes through
+//! shared mappings and mounts above make no events. A small file is looked at again after its read, and not kept if it
+//! changed meanwhile. A file that changed less than 3 s before is read again at the next look, because some file
+//! systems count seconds.
 //!
-//! **Devices.** Each worker judges by its own calls how long a device has been silent; that it is silent is known to
-//! all (`ring::Silences`). The kernel answers much from memory. So once a call is late, the end of a call counts as an
-//! answer only if it took 1 s, or if something that it needed was not in memory when it began. A look for a name must
-//! have taken 1 ms, too. No page of an error is waited for on a device that has answered nothing for 1 s. nginx has no
-//! such deadline: its header is sent before the first read, and the worker or one of its 32 threads waits.
+//! **Devices.** Each worker judges by its own calls how long a device has been silent; all workers know which devices
+//! are silent (`ring::Silences`). The kernel answers much from memory. So once a call is late, the end of a call counts
+//! as an answer of the device only if it took 1 s, or if it needed something that was not in memory when it began. A
+//! look for a name must also have taken 1 ms. No page of an error is waited for on a device that has answered nothing
+//! for 1 s. nginx has no such deadline: it sends the header before the first read, and the worker or one of its 32
+//! threads waits.
 
 #![forbid(unsafe_code)]
 
@@ -92,32 +92,31 @@ use watch::{Notice, Progress, Watches};
 
 /// The time for which a resource is believed if changes make no events.
 const AGE_MAX: Duration = Duration::from_secs(1);
-/// The time for which a resource is believed if changes make events. It is limited because some
-/// changes make none: writes through a shared mapping, a mount above, and writes through a new
-/// second name of the file in a directory that is not watched.
+/// The time for which a resource is believed if changes make events. It is limited because some changes make none:
+/// writes through a shared mapping, a mount above, and writes through a new second name in a directory that is not
+/// watched.
 const AGE_MAX_WATCHED: Duration = Duration::from_secs(10);
 /// The maximum age at which an old resource is served while a slow disk delays the load of a new
 /// one.
 const STALE_MAX: Duration = Duration::from_secs(10);
-/// The page of an error is not waited for on a device that has answered nothing for so long, or for `timeout-disk` if that
-/// is shorter.
+/// The page of an error is not waited for on a device that has answered nothing for this time, or for `timeout-disk` if
+/// that is shorter.
 const PAGE_SILENCE: Duration = Duration::from_secs(1);
-/// The maximum number of requests that wait for the same load; a further one is answered with 503.
-/// So many requests can come from 1,024 connections.
+/// The maximum number of requests that wait for the same load: as many as 1,024 connections can have. A further request
+/// gets a 503.
 const TICKETS_MAX: usize = 64 * 1024;
-/// The maximum number of names in a path; a deeper path is answered with 414. `PATH_MAX` would
-/// allow 2,048 names, and the kernel has to walk through each of them, and we may have to watch it.
-/// Sites use up to about 20.
+/// The maximum number of names in a path; the response for a deeper path is a 414. `PATH_MAX` would allow 2,048 names.
+/// The kernel has to walk through each of them, and we may have to watch it. Sites use up to about 20.
 const DEPTH_MAX: usize = 128;
 /// The maximum number of entries of a listing that is cached.
 const LISTED_MAX: usize = 4096;
-/// The maximum number of outdated resources evicted in one turn, which takes about 0.1 ms. The
-/// others are evicted in later turns.
+/// The maximum number of outdated resources evicted in one worker turn, which takes about 0.1 ms. The others are
+/// evicted in later turns.
 const TIDY_MAX: usize = 256;
-/// The maximum number of loads that are given up in one turn because the disk has not answered; the others are
+/// The maximum number of loads that are given up in one worker turn because the disk has not answered; the others are
 /// given up in the next turns.
 const OVERDUE_MAX: usize = 128;
-/// The time between two looks at removed trees of which something is left.
+/// The time between two looks at removed trees of which a part is left.
 const LEAVING_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum number of watched directories that are examined to find one that can go.
 const UNWATCH_LOOKS_MAX: usize = 16;
@@ -133,13 +132,13 @@ pub struct Content {
     watches: Watches,
     hashes: Hashes,
     layouts: Layouts,
-    /// The loads that will look at their paths. The first is doing so.
+    /// The queue of loads that look at their paths. The first is doing so now.
     looks: VecDeque<Key>,
-    /// Removed trees of which something is left: loads, watches, or cached resources.
+    /// Removed trees of which loads, watches, or cached resources are left.
     leaving: Vec<TreeId>,
     /// The ids of trees that are free for others.
     free: Vec<TreeId>,
-    /// Charged for resources and their buffers for as long as anything holds them.
+    /// The account for resources and their buffers while anything holds them.
     account: Account,
     /// The time and the key of the timer that calls [`handle_tidy`](Self::handle_tidy); Some
     /// exactly while it runs.
@@ -179,8 +178,8 @@ impl Content {
         })
     }
 
-    /// Finds the resource of a path of a tree, which is in its normal form and without its first slash; a
-    /// directory has a slash at its end, but for the root.
+    /// Finds the resource of a path of a tree. The path is in normal form and without its first slash. The path of a
+    /// directory has a slash at its end, except that of the root.
     #[inline(always)]
     pub fn find(&mut self, shell: &mut Shell, tree: TreeId, path: &[u8], ticket: Ticket) -> Found {
         self.find_for(shell, tree, path, Some(ticket))
@@ -196,7 +195,7 @@ impl Content {
     ) -> Option<Rc<Resource>> {
         match self.find_for(shell, tree, path, None) {
             Found::Now(Answer::Resource(resource)) => Some(resource),
-            // The load may have ended.
+            // The load may have ended already.
             Found::Now(_) | Found::Later => self.believed(tree, path, shell.cx.now),
         }
     }
@@ -220,8 +219,8 @@ impl Content {
         self.load_path(shell, tree, path, ticket)
     }
 
-    /// Finds a resource that is not cached, or that has been cached for some time. A function of
-    /// its own, so that the usual case stays short.
+    /// Finds a resource that is not cached, or that has been cached for some time. It is a function of its own, so that
+    /// the usual case stays short.
     #[inline(never)]
     fn load_path(
         &mut self,
@@ -265,7 +264,8 @@ impl Content {
         };
         let waiting = self.answers.len();
         self.begin(shell, tree, path, device, previous, ticket);
-        // If the kernel had all in memory, the load has ended. No other load has: this one took no place from any.
+        // If the kernel had everything in memory, the load has ended. No other load has, because this one has freed no
+        // slot.
         if self.answers.back().is_some_and(|(answered, _)| Some(*answered) == ticket)
             && let Some((_, answer)) = self.answers.pop_back()
         {
@@ -284,7 +284,7 @@ impl Content {
         path: &[u8],
         ticket: Ticket,
     ) -> Found {
-        // A request that has waited for `timeout-disk` may have begun before the last answer of its device. Its page would
+        // A request that has waited for `timeout-disk` may have begun before its device last answered. Its page would
         // wait as long again.
         let patience = PAGE_SILENCE.min(shell.cx.tuning.timeout_disk);
         if !shell.is_silent(self.loader.device(shell, &self.trees, tree, path), patience) {
@@ -303,9 +303,9 @@ impl Content {
         self.library.get(tree, path).filter(is_believed).cloned()
     }
 
-    /// The device of a path, if a load of it may begin: there is room in the line, and the device answers.
-    /// If it does not, a request is answered at once, as a proxy answers for an upstream that is down: its
-    /// client could wait for the whole timeout, and would only learn the same.
+    /// The device of a path, if a load of it may begin: there is room in the queue, and the device answers. If the
+    /// device does not answer, a request is answered at once, as a proxy answers when its upstream is down. Its client
+    /// would otherwise wait for the whole timeout and get the same response.
     fn admits(&self, shell: &mut Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
         let device = self.loader.device(shell, &self.trees, tree, path);
         (!self.loader.line.is_full(device) && !shell.refuses(device)).then_some(device)
@@ -330,7 +330,7 @@ impl Content {
     }
 
     /// Looks at the path of a load, for the first time or again. A load that ends at once starts others. They wait in a
-    /// queue, because a recursion would have no bound.
+    /// queue, because a recursion would have no limit.
     fn look(&mut self, shell: &mut Shell, load: Key) {
         self.looks.push_back(load);
         if self.looks.len() > 1 {
@@ -409,7 +409,7 @@ impl Content {
         }
     }
 
-    /// Lets a load wait for room; it has nothing open meanwhile.
+    /// Makes a load wait for room; meanwhile it has nothing open.
     fn park(&mut self, shell: &mut Shell, load: Key, files: usize) {
         self.loader.load_mut(load).park();
         self.loader.line.park(Parked { load, files, since: shell.cx.now });
@@ -418,7 +418,7 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// A load of a device gives its place to the next in line.
+    /// Gives the slot of a load to the next load in the queue.
     fn leave_line(&mut self, shell: &mut Shell, device: Device) {
         self.loader.line.leave(device, shell.cx.now);
         while let Some(next) = self.loader.line.next(shell.cx.now) {
@@ -426,7 +426,7 @@ impl Content {
         }
     }
 
-    /// Lets parked loads go on while there is room for them.
+    /// Continues parked loads while there is room for them.
     fn serve_parked(&mut self, shell: &mut Shell) {
         while let Some(parked) = self.loader.line.first_parked() {
             let Parked { load, files, .. } = parked;
@@ -570,7 +570,7 @@ impl Content {
         self.want_tags(shell, tree, &path);
     }
 
-    /// Has the tags computed that a cached resource lacks, if they are made of contents.
+    /// Has the missing tags of a cached resource computed, if tags are made of contents.
     fn want_tags(&mut self, shell: &mut Shell, tree: TreeId, path: &Path) {
         if self.trees[tree.index()].rules.tags == Tags::Hash {
             self.hashes.want(shell, &self.trees, &mut self.library, (tree, Rc::clone(path)));
@@ -613,7 +613,7 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Evicts the resources that a change in a watched directory concerns.
+    /// Evicts the resources that a change in a watched directory makes outdated.
     fn changed(&mut self, tree: TreeId, directory: &[u8], change: &Change) {
         for outdated in outdated_by(directory, change) {
             match outdated {
@@ -718,7 +718,7 @@ impl Content {
         can_go
     }
 
-    /// Sets the timer for [`handle_tidy`](Self::handle_tidy), if that has something to do.
+    /// Sets the timer for [`handle_tidy`](Self::handle_tidy), if there is work for it.
     fn schedule(&mut self, shell: &mut Shell) {
         let at = if self.library.has_outdated() || self.watches.has_cancels() {
             Some(shell.cx.now)
@@ -758,8 +758,8 @@ impl Content {
         self.schedule(shell);
     }
 
-    /// Answers requests that have waited for a disk for too long. Their loads go on, for the calls of a
-    /// load cannot be cancelled, unless they have not begun.
+    /// Answers requests that have waited for a disk for too long. Their loads go on, because the calls of a load can
+    /// only be cancelled before they have begun.
     fn give_up_overdue(&mut self, shell: &mut Shell) {
         let patience = shell.cx.tuning.timeout_disk;
         for _ in 0..OVERDUE_MAX {
@@ -793,7 +793,7 @@ fn age_max(resource: &Resource) -> Duration {
     if resource.watched.get() { AGE_MAX_WATCHED } else { AGE_MAX }
 }
 
-/// Returns whether a file that was found through a link is one that is not sent. If its own path cannot be told, it may be.
+/// Returns true if a file that was found through a link is one that is not sent, or if its own path is unknown.
 fn is_target_hidden(sources: &Sources, name: &[u8], file: &Fd) -> bool {
     path_of(file).map_or(true, |path| sources.hide_target(name, &path))
 }
@@ -809,10 +809,10 @@ impl core::fmt::Debug for Content {
 enum Fate {
     /// The resource is cached.
     Cache,
-    /// The resource is not cached, because it would cost too much memory or is cheap to find. An
-    /// older one of this path is evicted.
+    /// The resource is not cached, because it costs too much memory or is cheap to find. An older resource of this path
+    /// is evicted.
     Evict,
-    /// The resource is not cached, because it changed while it was read. The event of that change
-    /// evicts what is cached.
+    /// The resource is not cached, because it changed while it was read. The event of that change evicts the cached
+    /// resource.
     Leave,
 }

@@ -2,11 +2,11 @@
 //! descriptors.
 //!
 //! Resources are evicted by second chance: a clock hand goes around all resources, the oldest
-//! first, and evicts those that were not used since its last visit. Resources with open files are
-//! also evicted after [`IDLE_MAX`] without a request. When a directory changes as a whole, its
+//! first, and evicts resources that were not used since its last visit. Resources with open files
+//! are also evicted after [`IDLE_MAX`] without a request. When a directory changes as a whole, its
 //! resources are *outdated* at once and evicted bit by bit.
 //!
-//! Nothing here makes a system call or reads a clock.
+//! This module makes no system call and reads no clock.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -26,18 +26,19 @@ use session::budget::CACHED_BYTES_MAX;
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(30);
 /// The maximum number of cached resources, per worker.
 const RESOURCES_MAX: usize = 16 * 1024;
-/// The maximum number of resources spared in one turn because they were used since the hand's last
-/// visit.
+/// The maximum number of resources that are spared in one worker turn because they were used since
+/// the hand's last visit.
 const CHANCES_MAX: usize = 256;
-/// The maximum number of idle resources evicted in one turn, which takes about 0.1 ms. The others
-/// are evicted in later turns.
+/// The maximum number of idle resources that are evicted in one worker turn, which takes about 0.1
+/// ms. The others are evicted in later turns.
 const CLOSES_MAX: usize = 256;
-/// The maximum number of resources examined in one turn to make room for one more open file.
+/// The maximum number of resources that are examined in one worker turn to make room for one more
+/// open file.
 const ROOM_LOOKS_MAX: usize = 64;
 /// The maximum number of directories with outdated resources, per tree; one more outdates the whole
 /// tree.
 const OUTDATED_MAX: usize = 16;
-/// The maximum number of directories that are remembered because nothing is cached in them any
+/// The maximum number of directories that are remembered because nothing in them is cached any
 /// more.
 const EMPTIED_MAX: usize = 4096;
 
@@ -96,12 +97,12 @@ impl Library {
         }
     }
 
-    /// Takes one more tree.
+    /// Adds a tree.
     pub(super) fn add_tree(&mut self) {
         self.shelves.push(Shelf::default());
     }
 
-    /// Returns whether nothing of a tree is cached, outdated resources included.
+    /// Returns true if nothing of a tree is cached, outdated resources included.
     pub(super) fn is_empty(&self, tree: TreeId) -> bool {
         let shelf = &self.shelves[tree.index()];
         shelf.cached.is_empty() && shelf.outdated.is_empty()
@@ -152,7 +153,7 @@ impl Library {
                     self.hand.push_back((tree, path, now));
                 }
                 Some(_) => self.evict(tree, &path),
-                // It was evicted before the hand came to it.
+                // The resource was evicted before the hand came to it.
                 None => {}
             }
         }
@@ -190,7 +191,7 @@ impl Library {
         }
     }
 
-    /// Returns whether outdated resources wait to be evicted.
+    /// Returns true if outdated resources wait to be evicted.
     pub(super) fn has_outdated(&self) -> bool {
         !self.with_outdated.is_empty()
     }
@@ -222,7 +223,7 @@ impl Library {
     }
 
     /// Evicts the resources below a directory if there are at most `most`, all of them idle.
-    /// Returns whether nothing is cached there now.
+    /// Returns true if nothing is cached there now.
     pub(super) fn evict_idle_below(
         &mut self,
         now: Time,
@@ -271,7 +272,7 @@ impl Library {
     }
 
     /// Evicts resources that are not being sent, those idle for longest first, until `count` more
-    /// files may be open. Returns whether they may.
+    /// files may be open. Returns true if they may.
     pub(super) fn make_room(&mut self, now: Time, count: usize) -> bool {
         if self.open_files.fits(count) {
             return true;
@@ -313,8 +314,8 @@ impl Library {
 
     fn evict_popped(&mut self, resource: Rc<Resource>) {
         let (tree, path) = (resource.tree, Rc::clone(&resource.path));
-        // Drops this reference first: the files of a resource without references are closed, and
-        // need not be counted any more.
+        // Drops this reference first: the files of a resource without references are closed, and no
+        // longer count.
         drop(resource);
         self.evict(tree, &path);
     }
@@ -355,7 +356,7 @@ impl Shelf {
         let below = below_from(&self.in_order, &last.prefix, &last.done);
         let paths: Vec<Path> = below.take(count).cloned().collect();
         match paths.last() {
-            // The least path behind the last one.
+            // The least path after the last one.
             Some(path) if paths.len() == count => last.done = [path, &b"\0"[..]].concat().into(),
             _ => drop(self.outdated.pop()),
         }

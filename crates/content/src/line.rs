@@ -1,37 +1,37 @@
 //! Decides which loads may run now.
 //!
 //! A load has descriptors open while it runs. Only a limited number of loads run at once, and the
-//! others wait in line, so no load fails because others have taken the descriptors. The descriptor
-//! of a large file stays open as long as the response, so a load that finds a large file is
-//! *parked* until there is room for it. Loads of small files, which need their descriptors for a
-//! moment only, overtake it.
+//! others wait in a queue, so no load fails because others have taken the descriptors. The
+//! descriptor of a large file stays open as long as the response. So a load that finds a large file
+//! is *parked* until there is room for it. Loads of small files need their descriptors only for a
+//! moment, and overtake it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use ring::{Device, Gate, Key, Time};
 
-/// The maximum number of loads that wait for a place; a further request is answered with 503. So
-/// many requests can come from 1,024 connections.
+/// The maximum number of loads that wait for a slot: as many as 1,024 connections can have. A
+/// further request gets a 503.
 const WAITING_MAX: usize = 64 * 1024;
-/// The same for one device, so that one which does not answer leaves room in the line to others. One for
-/// each of 16,384 connections.
+/// The maximum for one device, so that a device which does not answer leaves room in the queue to
+/// others: one load for each of 16,384 connections.
 const WAITING_OF_DEVICE_MAX: usize = WAITING_MAX / 4;
-/// The maximum memory of all loads, in bytes; beyond it a request is answered with 503. A load goes
-/// on when the connection that asked for it is closed.
+/// The maximum memory of all loads, in bytes; beyond it a request gets a 503. A load goes on when
+/// the connection that asked for it is closed.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The time between two looks at parked loads. They are polled because the end of a response makes
 /// no event here.
 const PARKED_LOOK: Duration = Duration::from_millis(10);
-/// A load that has been parked for this time goes on without room for its files; only one load does
-/// so in this time. The descriptors may be held by answers of its own connection, which wait for
-/// this load.
+/// The time after which a parked load continues without room for its files; only one load does so
+/// in this time. The descriptors may be held by answers of its own connection, which wait for this
+/// load.
 const PARKED_MAX: Duration = Duration::from_millis(100);
 
 /// The running loads and the waiting loads.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The loads that run, and those that wait for a place, by device.
+    /// The loads that run, and the loads that wait for a slot, by device.
     gate: Gate<Key>,
     /// Loads that wait for room for their large files, the oldest first.
     parked: VecDeque<Parked>,
@@ -60,7 +60,7 @@ impl Line {
         }
     }
 
-    /// Whether no further load of a device may begin.
+    /// Returns true if no further load of a device may begin.
     pub(super) fn is_full(&self, device: Device) -> bool {
         self.gate.waiting() + self.parked.len() >= WAITING_MAX
             || self.gate.waiting_for(device) >= WAITING_OF_DEVICE_MAX
@@ -77,22 +77,23 @@ impl Line {
         self.bytes -= bytes;
     }
 
-    /// Takes a place for a load of a device, or puts the load into the line and returns false.
+    /// Takes a slot for a load of a device. If none is free, puts the load into the queue and
+    /// returns false.
     pub(super) fn enter(&mut self, device: Device, load: Key, now: Time) -> bool {
         self.gate.enter(device, load, now)
     }
 
-    /// A load gives its place back. Take the [next](Self::next) ones afterwards.
+    /// Gives the slot of a load back. Call [`next`](Self::next) afterwards.
     pub(super) fn leave(&mut self, device: Device, now: Time) {
         self.gate.leave(device, now);
     }
 
-    /// The next load that has a place from now on.
+    /// The next load that has a slot from now on.
     pub(super) fn next(&mut self, now: Time) -> Option<Key> {
         self.gate.next(now)
     }
 
-    /// Takes a load out of the line; returns whether it stood there.
+    /// Takes a load out of the queue; returns true if it was there.
     pub(super) fn withdraw(&mut self, device: Device, load: Key) -> bool {
         self.gate.withdraw(device, &load)
     }
@@ -105,17 +106,17 @@ impl Line {
         self.parked.front().copied()
     }
 
-    /// Returns whether a load may go on without room.
+    /// Returns true if a load may continue without room.
     pub(super) fn is_overdue(&self, parked: Parked, now: Time) -> bool {
         now.since(parked.since.max(self.last_overdue)) >= PARKED_MAX
     }
 
-    /// Records that the first parked load goes on without room.
+    /// Records that the first parked load continues without room.
     pub(super) const fn let_overdue_go(&mut self, now: Time) {
         self.last_overdue = now;
     }
 
-    /// Removes the first parked load, which goes on.
+    /// Removes the first parked load, which continues.
     pub(super) fn unpark(&mut self) {
         self.parked.pop_front();
     }

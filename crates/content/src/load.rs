@@ -19,14 +19,14 @@
 //!       OpeningDirectory ► Listing ► end
 //! ```
 //!
-//! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the
-//! writer of a FIFO, and no driver opens its device. Regular files are then opened for reading, by
-//! their path where changes make events: the kernel can do that at once. A FIFO or a device that has
-//! taken the place of the file in this moment is opened, too, but not served. Elsewhere files are
-//! opened through `/proc/self/fd`, so the very inode that was examined is opened.
+//! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the writer of a FIFO, and
+//! no driver opens its device. Regular files are then opened for reading. Where changes make events, they are opened by
+//! their path, which the kernel can do at once. If a FIFO or a device has taken the place of the file in this moment,
+//! it is opened, too, but not served. Elsewhere files are opened through `/proc/self/fd`, so the same inode is opened
+//! that was examined.
 //!
-//! Nothing here makes a system call. A step and a reply give the next step and requests to the
-//! system ([`Ask`]). Descriptors are of any type `F`, so tests need no system.
+//! This module makes no system call. A step and a reply give the next step and requests to the system ([`Ask`]).
+//! Descriptors are of any type `F`, so tests need no system.
 
 mod reading;
 
@@ -49,8 +49,8 @@ use session::handler::Ticket;
 
 /// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
-/// The maximum number of looks at a path that changes all the time: the first, one after its
-/// directories are watched, and two after changes. Then it is served as it is, and not cached.
+/// The maximum number of looks at a path that changes all the time: the first, one after its directories are watched,
+/// and two after changes. Then the path is served as it is, and not cached.
 const LOOKS_MAX: u32 = 4;
 
 /// One value for each part of a resource that exists.
@@ -61,7 +61,7 @@ pub(super) type Parts<T> = [Option<T>; PARTS];
 pub(super) struct Load<F> {
     pub(super) tree: TreeId,
     pub(super) path: Path,
-    /// The requests that wait for it.
+    /// The requests that wait for the load.
     pub(super) tickets: Vec<Ticket>,
     /// True if the path may have changed since the load began. Later requests begin another load,
     /// and the resource that this load finds is not cached.
@@ -70,13 +70,13 @@ pub(super) struct Load<F> {
     pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
     has_tried_to_watch: bool,
-    /// True if no file has the name itself, and the page that has it with `.html` is looked for.
+    /// True if no file has the name itself; then the page with the name and `.html` is looked for.
     is_page: bool,
     /// True if a directory has the name itself.
     is_directory: bool,
-    /// Which of the names of an index is looked for, if the path is that of a directory.
+    /// The number of the index name that is looked for, if the path is that of a directory.
     index: usize,
-    /// The number of open files reserved for it; 0 until there was room.
+    /// The number of open files that are reserved for the load; 0 until there was room.
     reserved: usize,
     step: Step<F>,
 }
@@ -84,9 +84,9 @@ pub(super) struct Load<F> {
 /// The values that stay the same during one look at the path.
 #[derive(Debug)]
 pub(super) struct Look<F> {
-    /// The time at which the look began. What it finds was true then or became true later.
+    /// The time at which the look began. Its results were true then or became true later.
     pub(super) began: Time,
-    /// The same in Unix seconds.
+    /// The same time in Unix seconds.
     pub(super) unix: i64,
     /// The root directory of the tree at that time.
     pub(super) root: F,
@@ -100,15 +100,15 @@ pub(super) struct Look<F> {
 /// The way from the root to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Changes on it make events.
+    /// Changes on the way make events.
     Watched,
-    /// Some changes on it make no events.
+    /// Some changes on the way make no events.
     Unwatched,
-    /// It leads through symbolic links, or the way to a sibling does; changes behind them make no events.
+    /// The way to the file or to a sibling leads through symbolic links; changes behind them make no events.
     Linked,
 }
 
-/// The step that a load is in.
+/// The current step of a load.
 #[derive(Debug)]
 enum Step<F> {
     /// The load waits for its turn.
@@ -138,9 +138,9 @@ enum Step<F> {
         found: Parts<Seen<F>>,
         open: Parts<Seen<F>>,
     },
-    /// The state of the part that was just opened is being read again. Either the part was opened
-    /// by its path, and may be another file, or it may be on a network file system, whose server is
-    /// asked only by an open for reading (nfs(5), close-to-open).
+    /// The state of the part that was just opened is being read again. The part may have been opened by its path, and
+    /// be another file. Or it may be on a network file system, whose server is asked only by an open for reading
+    /// (nfs(5), close-to-open).
     Comparing {
         look: Look<F>,
         part: usize,
@@ -157,9 +157,9 @@ enum Step<F> {
 /// The way in which a part is opened for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Opens the very inode that was examined, through `/proc/self/fd`.
+    /// Opens the same inode that was examined, through `/proc/self/fd`.
     ThroughProc,
-    /// Opens by the path: where changes make events, and without `/proc`.
+    /// Opens by the path: where changes make events, or without `/proc`.
     ByName,
 }
 
@@ -173,7 +173,7 @@ pub(super) struct Seen<F> {
 
 #[derive(Debug)]
 enum Sibling<F> {
-    /// It is being opened with `O_PATH`.
+    /// The sibling is being opened with `O_PATH`.
     Finding {
         through_links: bool,
     },
@@ -191,23 +191,23 @@ pub(super) enum Ask<F> {
         name: Vec<u8>,
         how: OpenHow,
     },
-    /// Opens what a path leads to through links that may lead out of the root.
+    /// Opens the target of a path, through links that may lead out of the root.
     Follow {
         root: F,
         name: Vec<u8>,
         how: OpenHow,
     },
-    /// Open the same inode for reading, through `/proc/self/fd`.
+    /// Opens the same inode for reading, through `/proc/self/fd`.
     OpenForReading(F),
     Stat(F),
-    /// Read a directory, which is found by this name from the root.
+    /// Reads a directory, which has this name below the root.
     List {
         dir: F,
         root: F,
         name: Vec<u8>,
     },
     Read(F, Buffer, Caching),
-    /// Drop a file from the page cache, if nothing of it was there before it was read.
+    /// Drops a file from the page cache, if nothing of it was there before the read.
     Drop(F),
 }
 
@@ -225,17 +225,17 @@ pub(super) enum Reply<F> {
 /// The need of a load after a step.
 #[derive(Debug)]
 pub(super) enum Next<F> {
-    /// It needs the replies to its requests.
+    /// The replies to its requests.
     Replies,
-    /// It needs another look: [`Load::look`].
+    /// Another look: [`Load::look`].
     Look,
-    /// It needs the directories on the way to be watched ([`Load::watch`]), and then another look.
+    /// Watches for the directories on the way ([`Load::watch`]), and then another look.
     Watch,
-    /// The same, but its directory is watched already, and the file is on this mount and not on that of the directory.
+    /// The same, but its directory is watched already, and the file is on this mount and not on the directory's.
     WatchAgain(u64),
-    /// It needs so many more files to stay open: [`Load::admit`] if they may, else [`Load::park`].
+    /// Room for this many more open files: [`Load::admit`] if there is room, else [`Load::park`].
     Room(usize),
-    /// It needs nothing, because it has ended.
+    /// Nothing, because the load has ended.
     End(Outcome<F>),
 }
 
@@ -252,7 +252,7 @@ pub(super) enum Outcome<F> {
     },
     /// A directory without its slash.
     Redirect(Look<F>),
-    /// The path is not the clean one, which is the beginning of it, so many bytes long. No directory has it.
+    /// The path is not the clean one, which is its first bytes, as many as this. No directory has the path.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// Nothing that can be served has the path.
@@ -268,7 +268,7 @@ pub(super) struct Tools<'a, F> {
     pub(super) rules: &'a FileRules,
     /// True until a file could not be opened through `/proc/self/fd`.
     pub(super) has_proc: &'a mut bool,
-    /// Buffers for small files: those that fit into one.
+    /// Buffers for small files; a small file fits into one.
     pub(super) pool: &'a BufferPool,
     /// The files that are read, or stay open, or both.
     pub(super) in_memory: InMemory,
@@ -304,12 +304,12 @@ impl<F: Clone> Load<F> {
         size_of::<Self>() + self.path.len()
     }
 
-    /// Returns whether the file that is being examined was found through links.
+    /// Returns true if the file that is being examined was found through links.
     pub(super) fn is_linked(&self) -> bool {
         matches!(&self.step, Step::Examining { look, .. } if look.way == Way::Linked)
     }
 
-    /// The number of open files reserved for it.
+    /// The number of open files that are reserved for the load.
     pub(super) const fn reserved(&self) -> usize {
         self.reserved
     }
@@ -328,25 +328,25 @@ impl<F: Clone> Load<F> {
         self.step = Step::Watching;
     }
 
-    /// Waits for room; nothing is open meanwhile.
+    /// Waits for room; meanwhile nothing is open.
     pub(super) fn park(&mut self) {
         debug_assert!(matches!(self.step, Step::Admitting { .. }));
         self.step = Step::Parked;
     }
 
-    /// Returns whether it waits for room.
+    /// Returns true if the load waits for room.
     pub(super) const fn is_parked(&self) -> bool {
         matches!(self.step, Step::Parked)
     }
 
-    /// Reserves so many open files for the load, which waits for its next look.
+    /// Reserves open files for the load, which waits for its next look.
     pub(super) fn unpark(&mut self, reserved: usize) {
         debug_assert!(matches!(self.step, Step::Parked));
         self.reserved = reserved;
         self.step = Step::InLine;
     }
 
-    /// Reserves so many open files for the load, and goes on.
+    /// Reserves open files for the load, and continues it.
     pub(super) fn admit(&mut self, reserved: usize, tools: &mut Tools<'_, F>) -> Next<F> {
         self.reserved = reserved;
         match core::mem::replace(&mut self.step, Step::Done) {
@@ -395,7 +395,7 @@ impl<F: Clone> Load<F> {
                 self.wait(Step::Listing { look })
             }
             (Step::Listing { mut look }, Reply::Listed(entries)) => {
-                // Changes of what they lead to make no events.
+                // Changes of the links' targets make no events.
                 if entries.has_links {
                     look.way = Way::Linked;
                 }
@@ -448,7 +448,7 @@ impl<F: Clone> Load<F> {
         name
     }
 
-    /// Which of the names of an index was found, if the path is that of a directory.
+    /// The number of the index name that was found, if the path is that of a directory.
     pub(super) const fn index(&self) -> usize {
         self.index
     }
@@ -462,14 +462,14 @@ impl<F: Clone> Load<F> {
         name
     }
 
-    /// Returns whether the directories on the way must be watched before the load goes on.
+    /// Returns true if the directories on the way must be watched before the load continues.
     fn wants_watches(&self, look: &Look<F>) -> bool {
         look.way == Way::Unwatched && !self.has_tried_to_watch
     }
 
-    /// Goes on where nothing has the name that was looked for.
+    /// Continues if nothing has the name that was looked for.
     fn missed(&mut self, look: Look<F>, error: io::Error, tools: &mut Tools<'_, F>) -> Next<F> {
-        // The clean path may have something else, such as another name of the index.
+        // The clean path may have something, such as another name of the index.
         if let Some(len) = self.clean_len(tools) {
             return Next::End(Outcome::Unclean(look, len));
         }
@@ -482,19 +482,19 @@ impl<F: Clone> Load<F> {
         self.find_page(look, tools)
     }
 
-    /// Looks for the page that has the name with `.html`.
+    /// Looks for the page with the name and `.html`.
     fn find_page(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         self.is_page = true;
         let step = self.find(look, tools);
         self.wait(step)
     }
 
-    /// Ends where there is no page: a directory is reached by the path with a slash.
+    /// Ends the load if there is no page: a directory is reached by the path with a slash.
     fn without_page(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
 
-    /// Looks for the next name of the index. Without one the directory has no index.
+    /// Looks for the next name of the index. After the last name the directory has no index.
     fn find_next_index(&mut self, look: Look<F>, tools: &mut Tools<'_, F>) -> Next<F> {
         if self.index + 1 == tools.rules.index.len() {
             return self.open_directory(look, tools);
@@ -523,7 +523,7 @@ impl<F: Clone> Load<F> {
         self.path.strip_suffix(b"/").unwrap_or(b".").to_vec()
     }
 
-    /// The length of the clean path, if the path is another one.
+    /// The length of the clean path, if the path itself is not clean.
     fn clean_len(&self, tools: &Tools<'_, F>) -> Option<usize> {
         tools.rules.clean_path(&self.path).map(<[u8]>::len)
     }
@@ -540,7 +540,7 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.find_next_index(look, tools);
             }
-            // None of these can be a page.
+            // A page is none of these.
             FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
                 return self.without_page(look, Outcome::Missing);
             }
@@ -572,7 +572,7 @@ impl<F: Clone> Load<F> {
         self.wait(Step::Siblings { look, plain, siblings })
     }
 
-    /// Looks for a sibling; through links only if the way is known to have some.
+    /// Looks for a sibling. Links are followed only if the way is known to have some.
     fn find_sibling(&self, look: &Look<F>, part: usize, tools: &mut Tools<'_, F>) -> Sibling<F> {
         let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
         tools.asks.push_back((part, look.ask(dir, name, look.how_to_find(), tools.rules)));
@@ -594,7 +594,7 @@ impl<F: Clone> Load<F> {
                 tools.asks.push_back((part, Ask::Stat(file.clone())));
                 Sibling::Examining(file)
             }
-            // It is a link. Wherever that leads, a change there makes no event.
+            // The sibling is a link. Changes of its target make no event.
             (Sibling::Finding { through_links: false }, Reply::Failed(error))
                 if is_link(&error) && tools.rules.symlinks != Symlinks::Never =>
             {
@@ -607,7 +607,7 @@ impl<F: Clone> Load<F> {
                 look.respect_names(&stat);
                 Sibling::Found(Seen { file, stat })
             }
-            // It does not exist, or cannot be served in place of the file.
+            // The sibling does not exist, or cannot be served in place of the file.
             _ => Sibling::Absent,
         };
         let is_pending = |sibling: &Sibling<F>| {
@@ -626,7 +626,7 @@ impl<F: Clone> Load<F> {
         self.found(look, found, tools)
     }
 
-    /// Opens the parts for reading after all were examined, unless they are the same as before.
+    /// Opens the parts for reading after all were examined, unless they are unchanged.
     fn found(&mut self, look: Look<F>, found: Parts<Seen<F>>, tools: &mut Tools<'_, F>) -> Next<F> {
         if look.way == Way::Watched
             && let Some(previous) = self.unchanged(&found)
@@ -656,7 +656,7 @@ impl<F: Clone> Load<F> {
         is_same.then(|| Rc::clone(previous))
     }
 
-    /// Opens the next part for reading. If all are open, reads the small ones.
+    /// Opens the next part for reading. If all are open, reads the small parts.
     fn open_next(
         &mut self,
         look: Look<F>,
@@ -700,8 +700,8 @@ impl<F: Clone> Load<F> {
                 *tools.has_proc = false;
                 found[part] = Some(seen);
             }
-            // The path changed meanwhile, or another program has a lease on the file. So the file that was examined is
-            // opened through its descriptor, in a thread that can wait for the lease.
+            // The path changed meanwhile, or another program has a lease on the file. So the examined file is opened
+            // through its descriptor, in a thread that can wait for the lease.
             Reply::Failed(_)
                 if how == How::ByName && look.way == Way::Watched && *tools.has_proc =>
             {
@@ -710,7 +710,7 @@ impl<F: Clone> Load<F> {
                 return self.wait(Step::Opening { look, how, part, seen, found, open });
             }
             Reply::Failed(error) if part == 0 => return Next::End(Outcome::Failed(error)),
-            // A sibling that cannot be read cannot be served in place of the file.
+            // A sibling that cannot be read is left out.
             _ => {}
         }
         self.open_next(look, found, open, tools)
@@ -718,7 +718,8 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Look<F> {
-    /// A request to open a path. Where the way is known to have links, these may lead out of the root, if the rules say so.
+    /// A request to open a path. If the way is known to have links, they may lead out of the root if the rules permit
+    /// it.
     fn ask(&self, root: F, name: Vec<u8>, how: OpenHow, rules: &FileRules) -> Ask<F> {
         if self.way == Way::Linked && rules.symlinks.lead_out() {
             Ask::Follow { root, name, how }
@@ -727,19 +728,19 @@ impl<F> Look<F> {
         }
     }
 
-    /// The way in which files are found: links are followed once one was met.
+    /// The way in which files are found: once a link was met, links are followed.
     fn how_to_find(&self) -> OpenHow {
         if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }
     }
 
-    /// Returns true if the file is on another mount than its watched directory: something was mounted over the directory
-    /// after it was watched, or over the file.
+    /// Returns true if the file is on another mount than its watched directory. Then something was mounted over the
+    /// file, or over the directory after it was watched.
     fn is_elsewhere(&self, stat: &Stat) -> bool {
         self.way == Way::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }
 
-    /// Notes that a file with several names, or that is a mount itself, may be changed through a directory that is not
-    /// watched.
+    /// Takes note that a file with several names, or one that is a mount itself, may be changed through a directory
+    /// that is not watched.
     fn respect_names(&mut self, stat: &Stat) {
         if self.way == Way::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
             self.way = Way::Unwatched;

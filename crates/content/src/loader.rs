@@ -1,7 +1,6 @@
 //! The loads under way: their index by path, and the operations of the ring that they wait for.
 //!
-//! [`Load`] makes the decisions. Here its requests become operations, and completions become
-//! replies.
+//! [`Load`] makes the decisions. The loader turns its requests into operations, and completions into replies.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,33 +26,32 @@ use crate::tree::TreeId;
 use session::handler::Ticket;
 use session::shell::{Shell, id_of, kind};
 
-/// The maximum number of descriptors that one load has open: one for each part, and one being
-/// opened.
+/// The maximum number of descriptors that one load has open: one for each part, and one being opened.
 const DESCRIPTORS: usize = PARTS + 1;
 /// The maximum number of small files that are read at once, per worker. A small file that gets no
 /// buffer is sent like a large one.
 const BUFFERS: usize = 64;
 /// The maximum number of entries of a listing.
 const ENTRIES_MAX: usize = 100_000;
-/// Up to so many loads that have ended it is not worth looking for them.
+/// The number of ended loads up to which they are not removed from `by_time`.
 const ENDED_MIN: usize = 1024;
-/// The maximum number of looks in one turn whose requests the kernel is asked to answer at once, which takes it some
-/// microseconds each; the others go through the ring.
+/// The maximum number of looks in one worker turn whose requests the kernel answers at once, which takes some
+/// microseconds each; other requests go through the ring.
 const AT_ONCE_MAX: usize = 64;
-/// The time of one step from which on the kernel must have slept: a program had to permit an open (fanotify), or an access
-/// control list was read from the disk. Then the worker asks for nothing at once for [`AT_ONCE_REST`].
+/// The duration of a step from which on the kernel must have slept: a program had to permit an open (fanotify), or an
+/// access control list was read from the disk. Then the worker asks for nothing at once for [`AT_ONCE_REST`].
 const AT_ONCE_LONG: Duration = Duration::from_millis(5);
 /// The pause after a step that took [`AT_ONCE_LONG`].
 const AT_ONCE_REST: Duration = Duration::from_secs(60);
-/// What lies below a device that has been silent for so long is taken for a part of it.
+/// If a device has been silent for this time, everything below it counts as a part of it.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// The loads of a worker.
 #[derive(Debug)]
 pub(super) struct Loader {
     loads: Slab<Slot>,
-    /// The loads that are not overdue, in the order in which they began, and among them some that have
-    /// ended. The first has not.
+    /// The loads that are not overdue, in the order in which they began, and among them some that have ended. The first
+    /// one has not ended.
     by_time: VecDeque<(Time, Key)>,
     of_trees: Vec<OfTree>,
     pub(super) line: Line,
@@ -70,9 +68,9 @@ pub(super) struct Loader {
 /// The loads of one tree.
 #[derive(Debug, Default)]
 struct OfTree {
-    /// Those that are not outdated, by path. Requests join them.
+    /// The loads that are not outdated, by path. Requests join them.
     by_path: BTreeMap<Path, Key>,
-    /// The number of all.
+    /// The number of all loads of the tree.
     count: usize,
 }
 
@@ -86,28 +84,28 @@ pub(super) enum Tickets<'a> {
 #[derive(Debug)]
 struct Slot {
     load: Load<Fd>,
-    /// The device whose place it has or waits for.
+    /// The device whose slot the load has or waits for.
     device: Device,
-    /// The device that its path leads to, as far as is known by now.
+    /// The device of the load's path, as far as it is known.
     found_on: Device,
-    /// For each part, the key of its operation; Some exactly while the ring has one.
+    /// For each part, the key of its operation; Some exactly while the operation is under way.
     in_flight: Parts<Key>,
     /// For each part, true if nothing of it was in the page cache before a read that is to leave nothing there.
     brings: [bool; PARTS],
-    /// Whether those that waited for it have been told that the disk does not answer.
+    /// True once the requests that waited for the load were answered because the disk does not answer.
     is_overdue: bool,
     /// True if the worker asks the kernel at once, before it submits a request.
     asks_at_once: bool,
 }
 
-/// The looks of this turn whose requests the kernel may answer at once.
+/// The looks of this worker turn whose requests the kernel may answer at once.
 #[derive(Debug)]
 struct AtOnce {
     /// The maximum of `count`.
     max: usize,
     turn: Time,
     count: usize,
-    /// The end of the present pause.
+    /// The end of the current pause.
     rests_until: Time,
 }
 
@@ -116,8 +114,8 @@ impl AtOnce {
         Self { max, turn: Time::from_nanos(0), count: 0, rests_until: Time::from_nanos(0) }
     }
 
-    /// Takes one more look, unless there were too many. A look leaves two descriptors or more to be closed, so `unclosed`
-    /// has a limit, too.
+    /// Counts one more look, unless there were too many. A look leaves two or more descriptors to be closed, so
+    /// `unclosed` has a limit, too.
     fn take(&mut self, now: Time, unclosed: usize) -> bool {
         if self.turn != now {
             (self.turn, self.count) = (now, 0);
@@ -126,7 +124,7 @@ impl AtOnce {
         self.count <= self.max && unclosed <= 2 * self.max && now >= self.rests_until
     }
 
-    /// Notes the time that the kernel took for the requests of one step.
+    /// Checks the time that the kernel took for the requests of one step.
     fn took(&mut self, began: Time, ended: Time) {
         if ended.since(began) >= AT_ONCE_LONG {
             self.rests_until = ended + AT_ONCE_REST;
@@ -135,7 +133,7 @@ impl AtOnce {
 }
 
 impl Slot {
-    /// Notes where the file itself is. A sibling may be behind a link, and on another device.
+    /// Takes note of the device of the file itself. A sibling may be behind a link, and on another device.
     fn learn(&mut self, devices: &mut Devices, part: usize, reply: &Reply<Fd>) {
         if let (0, Reply::Stat(stat)) = (part, reply)
             && stat.kind == FileKind::Regular
@@ -174,7 +172,7 @@ impl Loader {
             pool: BufferPool::new(size, BUFFERS)?,
             in_memory,
             asks: VecDeque::new(),
-            // Their descriptors are closed later, when their places belong to others.
+            // Descriptors of these looks are closed later, when their slots belong to other loads.
             at_once: AtOnce::new(AT_ONCE_MAX.min(places / 4)),
         })
     }
@@ -190,7 +188,7 @@ impl Loader {
         self.devices.add_tree();
     }
 
-    /// Returns whether any load of a tree is under way, outdated ones included.
+    /// Returns true if any load of a tree is under way, also an outdated one.
     pub(super) fn is_busy(&self, tree: TreeId) -> bool {
         self.of_trees[tree.index()].count > 0
     }
@@ -199,25 +197,24 @@ impl Loader {
         self.of_trees[tree.index()].by_path.contains_key(path)
     }
 
-    /// Returns whether any load of a path that begins with `prefix` is under way and not outdated.
+    /// Returns true if any load of a path that begins with `prefix` is under way and not outdated.
     pub(super) fn is_loading_below(&self, tree: TreeId, prefix: &[u8]) -> bool {
         below(&self.of_trees[tree.index()].by_path, prefix).next().is_some()
     }
 
-    /// The requests that wait for a path, if it is being loaded; none may join those of a load that is
-    /// overdue.
+    /// The requests that wait for a path, if it is being loaded. No request may join an overdue load.
     pub(super) fn tickets(&mut self, tree: TreeId, path: &[u8]) -> Option<Tickets<'_>> {
         let key = *self.of_trees[tree.index()].by_path.get(path)?;
         let slot = self.loads.get_mut(key).expect("kept until it ends");
         Some(if slot.is_overdue { Tickets::Overdue } else { Tickets::Open(&mut slot.load.tickets) })
     }
 
-    /// When the next load is overdue.
+    /// The time at which the next load is overdue.
     pub(super) fn next_deadline(&self, patience: Duration) -> Option<Time> {
         self.by_time.front().map(|(begun, _)| *begun + patience)
     }
 
-    /// A load that has taken longer than `patience`, once.
+    /// The next load that has taken longer than `patience`. Each load is returned once.
     pub(super) fn next_overdue(&mut self, now: Time, patience: Duration) -> Option<Key> {
         let (begun, key) = *self.by_time.front()?;
         if now.since(begun) < patience {
@@ -259,7 +256,7 @@ impl Loader {
         key
     }
 
-    /// The device that a path leads to, as far as is known.
+    /// The device of a path, as far as it is known.
     pub(super) fn device(
         &self,
         shell: &Shell,
@@ -271,17 +268,17 @@ impl Loader {
         self.devices.of(tree, trees[tree.index()].root().device(), path, is_silent)
     }
 
-    /// The device whose place a load has or waits for.
+    /// The device whose slot a load has or waits for.
     pub(super) fn device_of(&self, key: Key) -> Device {
         self.loads.get(key).expect("kept until it ends").device
     }
 
-    /// The device that the path of a load leads to, as far as is known by now.
+    /// The device of a load's path, as far as it is known.
     pub(super) fn found_on(&self, key: Key) -> Device {
         self.loads.get(key).expect("kept until it ends").found_on
     }
 
-    /// The tree has another root directory.
+    /// Drops the devices of a tree, whose root directory was replaced.
     pub(super) fn forget_devices(&mut self, tree: TreeId) {
         self.devices.forget(tree);
     }
@@ -294,8 +291,8 @@ impl Loader {
         &mut self.loads.get_mut(key).expect("kept until it ends").load
     }
 
-    /// Looks at the path of a load, for the first time or again; returns the need of the load. `mount` is that of its
-    /// directory, if that is watched.
+    /// Looks at the path of a load, for the first time or again; returns the need of the load. `mount` is the mount of
+    /// its directory, if the directory is watched.
     pub(super) fn look(
         &mut self,
         shell: &mut Shell,
@@ -314,7 +311,7 @@ impl Loader {
         self.step(shell, trees, key, |load, tools| load.look(look, tools))
     }
 
-    /// Lets a load go on, so many of whose files may stay open.
+    /// Continues a load, `reserved` of whose files may stay open.
     pub(super) fn admit(
         &mut self,
         shell: &mut Shell,
@@ -325,7 +322,7 @@ impl Loader {
         self.step(shell, trees, key, |load, tools| load.admit(files, tools))
     }
 
-    /// Takes a completion; returns the load that it belongs to, and the need of that load.
+    /// Takes a completion; returns the load to which it belongs, and the need of that load.
     pub(super) fn handle(
         &mut self,
         shell: &mut Shell,
@@ -350,8 +347,8 @@ impl Loader {
         (key, self.step(shell, trees, key, |load, tools| load.handle(part, reply, tools)))
     }
 
-    /// Lets a load take a step, and more of them as long as the kernel answers its requests at once; submits the
-    /// others.
+    /// Makes a step of a load, and further steps while the kernel answers its requests at once. Submits the other
+    /// requests.
     fn step(
         &mut self,
         shell: &mut Shell,
@@ -381,7 +378,7 @@ impl Loader {
                 Err(ask) => ask,
             };
             match &ask {
-                // The file system may ask a server. It could do that in an open for reading, too.
+                // For this call the file system may ask a server, as it may in an open for reading.
                 Ask::Stat(_) => slot.asks_at_once = false,
                 Ask::Read(file, buffer, Caching::Keep) if !tree.keeps() => {
                     let pages = shell.ring.cached_pages(file, 0, buffer.want() as u64);
@@ -395,7 +392,7 @@ impl Loader {
             }
             let device = match &ask {
                 Ask::Open { .. } => slot.found_on,
-                // Wherever that is, its device is not that of the link.
+                // The target of the link may be on another device than the link.
                 Ask::Follow { .. } => self.devices.behind(slot.load.tree, &slot.load.path),
                 Ask::OpenForReading(file)
                 | Ask::Stat(file)
@@ -427,8 +424,7 @@ impl Loader {
         load
     }
 
-    /// Removes loads that have ended from the front of those by time, and all of them once they are the
-    /// majority.
+    /// Removes ended loads from the front of `by_time`, and all of them once they are the majority.
     fn skip_ended(&mut self) {
         let Self { by_time, loads, .. } = self;
         let is_live = |key: Key| loads.get(key).is_some();
@@ -440,8 +436,8 @@ impl Loader {
         }
     }
 
-    /// Outdates the load of a path, if there is one. It still answers the requests that have joined
-    /// it, and no others can join.
+    /// Outdates the load of a path, if there is one. It still answers the requests that have joined it, and no others
+    /// can join.
     pub(super) fn outdate(&mut self, tree: TreeId, path: &[u8]) {
         if let Some(key) = self.of_trees[tree.index()].by_path.remove(path) {
             self.load_mut(key).is_outdated = true;
@@ -458,9 +454,9 @@ impl Loader {
     }
 }
 
-/// The reply to a request about a watched path, if the kernel has it in memory. A file is opened for reading only after its
-/// attributes were in memory, and if it is on the device of the root: file systems that ask servers are left to the ring.
-/// So are directories to be listed, whose first block may be read when they are opened.
+/// The reply to a request about a watched path, if the kernel has it in memory. A file is opened for reading only after
+/// its attributes were in memory, and if it is on the device of the root, because other file systems may ask servers.
+/// Directories to be listed go through the ring, too: their first block may be read when they are opened.
 fn at_once(shell: &Shell, tree: &Tree, ask: Ask<Fd>) -> Result<Reply<Fd>, Ask<Fd>> {
     let ring = &shell.ring;
     match ask {
@@ -513,7 +509,7 @@ fn operation(ask: Ask<Fd>, tree: &Tree) -> Op {
     }
 }
 
-/// The path of an open file, as the kernel knows it; no disk is asked.
+/// The path of an open file, as the kernel knows it, without a call to a disk.
 pub(super) fn path_of(file: &Fd) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.raw()))
 }

@@ -16,7 +16,7 @@ pub(super) const fn suffix(coding: Coding) -> &'static str {
     }
 }
 
-/// The value of `Content-Type`.
+/// The value of `Content-Type` for a path.
 pub(super) fn content_type(path: &[u8], rules: &FileRules) -> String {
     let media_type = media_type(path, rules);
     // Without the parameter, browsers guess the encoding.
@@ -26,13 +26,13 @@ pub(super) fn content_type(path: &[u8], rules: &FileRules) -> String {
     }
 }
 
-/// Returns whether a media type is that of text, and says nothing else.
+/// Returns true for a media type of text without parameters.
 fn is_text(media_type: &str) -> bool {
     (media_type.starts_with("text/") && !media_type.contains(';'))
         || matches!(media_type, "application/javascript" | "application/json" | "image/svg+xml")
 }
 
-/// The media type of a file: that of its whole name, or else of its longest extension that has one.
+/// The media type of a file: of its whole name, or else of its longest extension that has one.
 fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Cow<'a, str> {
     let name = String::from_utf8_lossy(base(path)).to_ascii_lowercase();
     let extensions = || name.match_indices('.').map(|(at, _)| &name[at + 1..]);
@@ -52,8 +52,8 @@ fn media_type<'a>(path: &[u8], rules: &'a FileRules) -> Cow<'a, str> {
     mime_guess::from_path(&*name).first_raw().unwrap_or(&rules.default_type).into()
 }
 
-/// Names, in lower case, of files that are text everywhere: what comes with a program or an archive of packages, and
-/// what builds it. Their contents are not looked at.
+/// Names, in lower case, of files that are text on every system: files that accompany a program or a package, and files
+/// that build it. Their contents are not examined.
 const NAMES_OF_TEXTS: [&str; 56] = [
     "authors",
     "b2sums",
@@ -113,7 +113,7 @@ const NAMES_OF_TEXTS: [&str; 56] = [
     "version",
 ];
 
-/// Media types that `mime_guess` does not know, or for which it prefers one that players, package managers and
+/// Media types that `mime_guess` does not know, or for which it prefers a type that players, package managers and
 /// browsers do not expect (for `.rpm` that of a plug-in of a player, for `.ts` that of DLNA).
 ///
 /// Sources: RFC 9239 (JavaScript), RFC 8216 §4 (playlists), RFC 3555 (`mp2t`), RFC 8081 (fonts), RFC 8878 (Zstandard),
@@ -172,9 +172,9 @@ const TYPES: [(&str, &str); 48] = [
     ("zstd", "application/zstd"),
 ];
 
-/// The coding in which the contents of a file are by the nature of its format: that of a compressed drawing. Browsers read
-/// `image/svg+xml` alone, so it is undone on the way, also by clients that do not ask for it. Another type in the
-/// configuration says that the file is sent as what it is.
+/// The coding that the format of a file implies: compressed drawings. Browsers read only `image/svg+xml`, so the client
+/// undoes the coding, even if it did not ask for it. Another type in the configuration means that the file is sent as
+/// it is.
 pub(super) fn coding_of_format(path: &[u8], rules: &FileRules) -> Option<Coding> {
     let name = base(path);
     let end = name.len().checked_sub(COMPRESSED_DRAWING.len()).map(|start| &name[start..]);
@@ -185,7 +185,7 @@ pub(super) fn coding_of_format(path: &[u8], rules: &FileRules) -> Option<Coding>
 /// The suffix of the names of drawings that are compressed with gzip.
 const COMPRESSED_DRAWING: &[u8] = b".svgz";
 
-/// Returns whether to look for precompressed siblings. Files in a compressed format have none.
+/// Returns true if precompressed siblings are looked for. Files in a compressed format have none.
 pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
     rules.precompressed
         && !is_compressed(&media_type(path, rules))
@@ -195,7 +195,7 @@ pub(super) fn has_siblings(path: &[u8], rules: &FileRules) -> bool {
             .any(|coding| base(path).ends_with(suffix(coding).as_bytes()))
 }
 
-/// Returns whether a name is that of a precompressed file. Some file systems find names in upper case, too.
+/// Returns true for names of precompressed files. Some file systems find names in upper case, too.
 pub(super) fn is_coded(name: &[u8]) -> bool {
     Coding::PREFERENCE.into_iter().any(|coding| {
         let suffix = suffix(coding).as_bytes();
@@ -204,7 +204,7 @@ pub(super) fn is_coded(name: &[u8]) -> bool {
     })
 }
 
-/// Returns whether files of this type may be films whose containers tell their layout.
+/// Returns true if files of this type may be films whose containers have their layout.
 pub(super) fn is_film(content_type: &str) -> bool {
     matches!(
         content_type,

@@ -7,7 +7,7 @@ use sendfile::File;
 
 use super::resource::{Kind, Resource};
 
-/// The minimum length of `leaving` before closed files are taken out.
+/// The minimum length of `leaving` before closed files are removed.
 const PRUNE_MIN: usize = 64;
 
 /// The worker's share of descriptors for files that stay open, and the number in use.
@@ -15,11 +15,11 @@ const PRUNE_MIN: usize = 64;
 pub(super) struct OpenFiles {
     max: usize,
     cached: usize,
-    /// The descriptors reserved for loads that found room and have not ended.
+    /// The descriptors that are reserved for loads that found room and have not ended.
     reserved: usize,
     /// Files that are not in the cache and that responses may still hold.
     leaving: Vec<Weak<File>>,
-    /// At this length of `leaving`, closed files are taken out.
+    /// The length of `leaving` at which closed files are removed.
     prune_at: usize,
 }
 
@@ -32,12 +32,12 @@ impl OpenFiles {
         self.max
     }
 
-    /// The number of descriptors in use or reserved.
+    /// The number of descriptors that are in use or reserved.
     pub(super) fn held(&self) -> usize {
         self.cached + self.leaving.len() + self.reserved
     }
 
-    /// Returns whether `count` more files may be open. While no other file is open, any count fits.
+    /// Returns true if `count` more files may be open. While no other file is open, any count fits.
     pub(super) fn fits(&self, count: usize) -> bool {
         self.held() + count <= self.max.max(count)
     }
@@ -74,7 +74,7 @@ impl OpenFiles {
         }
     }
 
-    /// Takes closed files out of `leaving`.
+    /// Removes closed files from `leaving`.
     pub(super) fn prune(&mut self) {
         self.leaving.retain(|file| file.strong_count() > 0);
         self.prune_at = PRUNE_MIN.max(2 * self.leaving.len());

@@ -1,7 +1,7 @@
 //! Paths below a tree's root, and maps in the order of paths.
 //!
-//! In the order of bytes all paths below a directory are neighbors, so they are found without
-//! looking at other paths.
+//! In the order of bytes all paths below a directory are neighbors, so no other paths are looked at
+//! to find them.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub(super) fn parent(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// The beginning of all paths below a directory; `directory` has no slash at its end.
+/// The prefix of all paths below a directory; `directory` has no slash at its end.
 pub(super) fn prefix(directory: &[u8]) -> Vec<u8> {
     if directory.is_empty() { Vec::new() } else { [directory, b"/"].concat() }
 }

@@ -1,39 +1,39 @@
 //! Queues of background work on files, one for each device.
 //!
-//! Nothing waits for such work: the hash of a file, the layout of a film. A device that does not answer keeps the work
-//! of its own queue waiting, and may have a part of all places in the queues at most. The devices take turns.
+//! Nothing waits for such work: the hash of a file, the layout of a film. A device that does not answer delays only the
+//! work of its own queue, and may have at most a part of the room in the queues. The devices take turns.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
 
 use ring::Device;
 
-/// Work that waits, in a queue for each device.
+/// Waiting work, in a queue for each device.
 #[derive(Debug)]
 pub(super) struct Queues<T> {
-    /// None is empty.
+    /// No queue is empty.
     queues: BTreeMap<Device, VecDeque<T>>,
-    /// The number of all that wait.
+    /// The number of entries in all queues.
     len: usize,
     max: usize,
     of_device_max: usize,
-    /// The device whose turn it was last.
+    /// The device that last had its turn.
     last: Device,
 }
 
 impl<T> Queues<T> {
-    /// Empty queues, with room for `max` in all of them and for `of_device_max` in that of one device.
+    /// Empty queues, with room for `max` entries in all of them and for `of_device_max` in that of one device.
     pub(super) fn new(max: usize, of_device_max: usize) -> Self {
         Self { queues: BTreeMap::new(), len: 0, max, of_device_max, last: Device::default() }
     }
 
-    /// Returns whether there is room for more work on a device.
+    /// Returns true if there is room for more work on a device.
     fn has_room(&self, device: Device) -> bool {
         let of_device = self.queues.get(&device).map_or(0, VecDeque::len);
         self.len < self.max && of_device < self.of_device_max
     }
 
-    /// Adds work to the queue of a device, if there is room. Returns whether there was.
+    /// Adds work to the queue of a device; returns false if there is no room.
     pub(super) fn push(&mut self, device: Device, work: T) -> bool {
         let has_room = self.has_room(device);
         if has_room {
@@ -43,7 +43,7 @@ impl<T> Queues<T> {
         has_room
     }
 
-    /// The next device in turn that has work, and for which more may begin now.
+    /// The next device in turn that has work, and of which more may begin now.
     pub(super) fn next_device(&self, may_begin: impl Fn(Device) -> bool) -> Option<Device> {
         let behind = self.queues.range((Bound::Excluded(self.last), Bound::Unbounded));
         let before = self.queues.range(..=self.last);
@@ -51,7 +51,7 @@ impl<T> Queues<T> {
         devices.find(|device| may_begin(*device))
     }
 
-    /// A device has its turn now: others come before it the next time.
+    /// Gives a device its turn: the next time, others come before it.
     pub(super) const fn begin_turn(&mut self, device: Device) {
         self.last = device;
     }

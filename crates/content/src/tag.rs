@@ -1,26 +1,25 @@
 //! Entity tags: strong, so two files with the same tag have the same bytes.
 //!
-//! A tag of [`Tags::Stat`] is made of the size, the times of modification and of change, and the inode.
-//! Modification time and size alone can be set by programs, and are the same in many files (Nix,
-//! container layers, `rsync -t`); no program can set the time of change, and a file that replaces
-//! another has another inode. The device is left out, because its number differs after a reboot. So
-//! the tag stays the same when the server or the machine restarts, and resumed downloads go on. A copy
-//! on another machine has another tag, and so has a file whose mode or names were changed. Before
-//! Linux 6.13 two writes within one tick of the kernel's clock (1 to 10 ms) have one time of change,
-//! and writes through a shared mapping set it only when a page becomes dirty.
+//! A tag of [`Tags::Stat`] is made of the size, the times of modification and of change, and the inode. The time of
+//! modification and the size alone do not suffice. Programs can set them, and many files have the same (Nix, container
+//! layers, `rsync -t`). No program can set the time of change, and a file that replaces another has another inode. The
+//! device is left out, because its number differs after a reboot. So the tag stays the same when the server or the
+//! machine restarts, and resumed downloads go on. A copy on another machine has another tag, and so has a file whose
+//! mode or names were changed. Before Linux 6.13 two writes within one tick of the kernel's clock (1 to 10 ms) have one
+//! time of change. Writes through a shared mapping set the time only when a page becomes dirty.
 //!
-//! All that is untrue for a file system that is written as a whole: inode and both times are those of the image, and
+//! This does not hold for a file system that is written as a whole. Inode and both times are those of the image, and
 //! two releases may have the same (`mksquashfs -all-time`). Such files have no tag of [`Tags::Stat`], also below an
 //! overlay ([`Stat::from_image`]), and their dates validate no ranges.
 //!
-//! A file system that gives no time of change either (FUSE, where both times are 0 or 1) tells two files of equal size by
-//! their inodes alone, which may be used again. Such files have no tag.
+//! Some file systems have no time of change (FUSE, where both times are 0 or 1). Then only the inodes tell two files of
+//! equal size apart, and inodes may be used again. Such files have no tag.
 //!
-//! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is
-//! computed on a thread beside the worker, one file of a device after the other, at a limited rate; until then
-//! the file has no tag. A read that never ends keeps the files of its device waiting, and no others. Computed hashes
-//! are kept by mount, inode and time of change. The mount is there because another image at the same place may have all
-//! else in common. Where the ids of mounts are used again, files of images have no tag.
+//! A tag of [`Tags::Hash`] is made of the contents: it is the same on all machines of a fleet. It is computed on a
+//! thread beside the worker, one file of a device after the other, at a limited rate; until then the file has no tag. A
+//! read that never ends delays only the files of its device. Computed hashes are kept by mount, inode and time of
+//! change. The mount counts because another image at the same path may be the same in everything else. Where the ids of
+//! mounts are used again, files of images have no tag.
 
 use core::time::Duration;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -40,20 +39,20 @@ use config::Tags;
 use session::files::{Data, TIME_OF_NOTHING, Variant};
 use session::shell::{Shell, kind};
 
-/// Larger files have no tag of their contents: other files would wait for minutes.
+/// The largest file with a tag of its contents: for a larger one other files would wait for minutes.
 const BYTES_MAX: u64 = 4 << 30;
-/// Bytes that a worker's thread reads and hashes in a second: a fifth of what one core hashes, and
-/// less than disks that are not rotating bring.
+/// Bytes that a worker's thread reads and hashes in a second: a fifth of what one core hashes, and less than
+/// solid-state disks deliver.
 const RATE: u64 = 128 << 20;
 /// Bytes read at once.
 const PIECE: usize = 256 * 1024;
-/// Hashes kept, per worker: 6 MiB. The oldest goes.
+/// Hashes kept, per worker: 6 MiB. At the limit the oldest is evicted.
 const KNOWN_MAX: usize = 64 * 1024;
-/// Resources whose hashes are to be computed, and of these those of one device; others are queued when they are
-/// looked at again.
+/// Resources whose hashes are to be computed, and resources of one device among them. At the limit a resource is queued
+/// when it is looked at again.
 const QUEUE_MAX: usize = 16 * 1024;
 const QUEUE_OF_DEVICE_MAX: usize = QUEUE_MAX / 2;
-/// Threads of a worker. If so many devices do not answer at once, no further tags are computed.
+/// Threads of a worker. If this many devices do not answer, no further tags are computed.
 const THREADS_MAX: usize = 4;
 
 /// Length of the part of a hash that is in a tag.
@@ -84,19 +83,19 @@ impl From<&Stat> for State {
     }
 }
 
-/// Returns whether a file may have a tag of its contents: it is not too large, and its hash is not taken for that of
-/// another one later.
+/// Returns true if a file may have a tag of its contents: the file is not too large, and its hash will not be taken for
+/// another file's later.
 const fn can_be_known(stat: &Stat) -> bool {
     let tells_states = if stat.from_image { stat.has_unique_mount() } else { has_change(stat) };
     stat.size <= BYTES_MAX && tells_states
 }
 
-/// Returns whether the file system says when a file was changed.
+/// Returns true if the file system has times of change.
 const fn has_change(stat: &Stat) -> bool {
     stat.ctime > TIME_OF_NOTHING || stat.mtime > TIME_OF_NOTHING
 }
 
-/// The tag of a state. It is hashed, so it does not disclose inode numbers.
+/// The tag of a state. The state is hashed, so the tag does not disclose inode numbers.
 pub(super) fn of_stat(stat: &Stat, coding: Option<Coding>) -> Vec<u8> {
     let mut hasher = blake3::Hasher::new();
     for number in [stat.size, stat.ino] {
@@ -123,23 +122,23 @@ fn cut(hash: &blake3::Hash) -> Hash {
 #[derive(Debug)]
 pub(super) struct Hashes {
     known: HashMap<State, Hash>,
-    /// Those in `known`, the oldest first.
+    /// The states in `known`, the oldest first.
     order: VecDeque<State>,
     /// Resources without tags.
     queues: Queues<(TreeId, Path)>,
-    /// Those in all queues, each with its device.
+    /// The resources in all queues, each with its device.
     queued: BTreeSet<(Device, TreeId, Path)>,
     threads: Vec<Thread>,
 }
 
-/// A thread, which has at most one job: for the first resource in the queue of a device.
+/// A thread, which has at most one job: the first resource in the queue of a device.
 #[derive(Debug)]
 struct Thread {
     beside: Beside<Hashing>,
     busy: Option<Device>,
 }
 
-/// The hash of one file is computed.
+/// The job to compute the hash of one file.
 #[derive(Debug)]
 struct Hashing {
     state: State,
@@ -153,7 +152,7 @@ enum Source {
     File(Detached),
 }
 
-/// Nothing is known, and nothing waits.
+/// Begins without hashes and without jobs.
 impl Default for Hashes {
     fn default() -> Self {
         Self {
@@ -192,8 +191,8 @@ impl Hashes {
         }
     }
 
-    /// A resource whose tree has tags of contents is cached, or was found unchanged: computes the tags that it lacks.
-    /// One that was found unchanged lacks some because the queue was full, or because a file could not be read.
+    /// Has the missing tags of a resource computed. Its tree has tags of contents, and the resource was cached or found
+    /// unchanged. An unchanged resource lacks tags if the queue was full, or if a file could not be read.
     pub(super) fn want(
         &mut self,
         shell: &mut Shell,
@@ -213,7 +212,7 @@ impl Hashes {
             return;
         }
         if self.has_new_tag(library, tree, &path) {
-            // The file has another name, under which its tag was computed.
+            // The tag was computed for another name of the file.
             return library.evict(tree, &path);
         }
         if self.queues.push(device, (tree, path)) {
@@ -231,7 +230,7 @@ impl Hashes {
             let is_silent = shell.ring.silence(device) >= shell.cx.tuning.timeout_disk;
             let job = if is_silent { None } else { self.first_job(shell, trees, library, device) };
             let Some(job) = job else {
-                // Those of a device that does not answer are queued when they are looked at again.
+                // Resources of a device that does not answer are queued again when they are looked at.
                 self.drop_queue(device);
                 continue;
             };
@@ -245,13 +244,13 @@ impl Hashes {
         }
     }
 
-    /// The next device in turn for which resources wait, and which has no job.
+    /// The next device in turn that has waiting resources and no job.
     fn next_device(&self) -> Option<Device> {
         let is_free = |device| self.threads.iter().all(|thread| thread.busy != Some(device));
         self.queues.next_device(is_free)
     }
 
-    /// A thread without a job, started if there are few.
+    /// A thread without a job; it is started if there are few.
     fn idle_thread(&mut self, shell: &mut Shell) -> Option<usize> {
         let idle = self.threads.iter().position(|thread| thread.busy.is_none());
         if idle.is_some() || self.threads.len() == THREADS_MAX {
@@ -271,8 +270,8 @@ impl Hashes {
         Some(self.threads.len() - 1)
     }
 
-    /// The job for the first resource in a queue that lacks a tag and is still cached; it stays the first, because it
-    /// may lack several. Those before it leave the queue.
+    /// The job for the first resource in a queue that lacks a tag and is still cached. The resource stays first,
+    /// because it may lack several tags. Resources before it leave the queue.
     fn first_job(
         &mut self,
         shell: &Shell,
@@ -317,7 +316,7 @@ impl Hashes {
         let variant = files.variants().find(|one| one.etag.is_empty() && is_wanted(&one.stat))?;
         let source = match &variant.data {
             Data::Memory => Source::Bytes(variant.finished.body()),
-            // Without a descriptor there is no tag until the file is looked at again.
+            // Without a descriptor the file gets no tag until it is looked at again.
             Data::File(file) => Source::File(ring.detach(file.fd()).ok()?),
         };
         let keeps = trees[tree.index()].keeps();
@@ -325,8 +324,8 @@ impl Hashes {
         Some(Hashing { state: State::from(&variant.stat), source, caching })
     }
 
-    /// The threads may have finished jobs. Resources whose tags are all known now are evicted, to be
-    /// found anew with them.
+    /// Takes finished jobs of the threads. Resources whose tags are all known now are evicted, so that they are found
+    /// anew with their tags.
     pub(super) fn handle_wake(&mut self, shell: &mut Shell, trees: &[Tree], library: &mut Library) {
         for index in 0..self.threads.len() {
             let thread = &mut self.threads[index];
@@ -334,7 +333,7 @@ impl Hashes {
             let device = thread.busy.take().expect("it had a job");
             match result {
                 Ok(hash) => self.learn(state, hash),
-                // The file changed, or cannot be read: it is tried again when it is looked at.
+                // The file changed, or cannot be read. It is tried again when it is looked at.
                 Err(_) => drop(self.drop_first(device)),
             }
             self.evict_tagged(shell, trees, library, device);
@@ -377,7 +376,7 @@ impl Job for Hashing {
         let Self { state, source, caching } = self;
         let hash = match source {
             Source::Bytes(bytes) => Ok(cut(&blake3::hash(&bytes))),
-            // Once more, because responses read the open file, too.
+            // The file is opened again, because responses read the open file, too.
             Source::File(file) => hash_file(&file.reopened(), &state, caching, sleep),
         };
         (state, hash)
@@ -397,7 +396,7 @@ fn hash_file(
     loop {
         let count = match file.read_at(&mut piece, at, caching) {
             Err(error) if caching == Caching::Drop && error.kind() == ErrorKind::Unsupported => {
-                // The pages of others cannot be told from those that are read now.
+                // Pages that others have read cannot be told from pages that are read now.
                 is_to_be_discarded = !file.is_cached();
                 caching = Caching::Keep;
                 continue;

@@ -9,7 +9,7 @@ use crate::sources::Sources;
 use config::FileRules;
 use session::fields::{self, Rules};
 
-/// A directory that is served.
+/// A directory that is served, and its rules.
 #[derive(Debug)]
 pub struct Tree {
     /// The open directory; `None` once the tree is removed.
@@ -21,7 +21,7 @@ pub struct Tree {
     pub(crate) prefix: Box<[u8]>,
     /// The rules for the fields of its files.
     pub(crate) fields: Rules,
-    /// The files that are not sent, because they are run, if there may be some.
+    /// The files that are not sent because they are run, if there may be some.
     pub(crate) sources: Option<Arc<Sources>>,
 }
 
@@ -62,7 +62,7 @@ impl Tree {
         self.root.as_ref().expect("no request asks for a tree that was removed")
     }
 
-    /// Takes another directory; `None` if there is none at the path of the tree.
+    /// Replaces the directory; `None` if there is none at the path of the tree.
     pub(crate) fn replace_root(&mut self, root: Option<Fd>) {
         self.is_lost = root.is_none();
         if root.is_some() {
@@ -75,7 +75,7 @@ impl Tree {
         self.root = None;
     }
 
-    /// Returns whether the page cache keeps the files that were read.
+    /// Returns true if the page cache keeps the files that were read.
     pub(crate) fn keeps(&self) -> bool {
         self.rules.policy.caching != Caching::Never
     }

@@ -16,22 +16,21 @@ use super::path::{Path, ancestors, below, parent, prefix};
 use crate::tree::TreeId;
 use session::shell::{Shell, id_of, kind};
 
-/// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory
-/// goes in which nothing is cached, or only a few idle resources. Without one, files in further
-/// directories are believed by age. The kernel's own limit is `fs.inotify.max_user_watches`.
+/// The maximum number of directories, watched or unwatchable, per worker. At the limit a directory is dropped in which
+/// nothing or only a few idle resources are cached. If there is none, files in further directories are believed by age.
+/// The kernel's own limit is `fs.inotify.max_user_watches`.
 const DIRECTORIES_MAX: usize = 4096;
-/// The time between a watch that failed for lack of watches, descriptors or memory, and the next
-/// try.
+/// The time between a watch that failed for lack of watches, descriptors or memory, and the next try.
 const RETRY: Duration = Duration::from_secs(10);
-/// The maximum number of watches cancelled in one turn: each costs a look at all others
-/// (`sweep_watches` in the ring).
+/// The maximum number of watches cancelled in one worker turn: each costs a look at all others (`sweep_watches` in the
+/// ring).
 const CANCELS_MAX: usize = 16;
 
-/// The number of looks at files of a directory before its names are searched for precompressed files. A directory with
-/// fewer requests is not worth it.
+/// The number of looks at files of a directory before its names are searched for precompressed files. For fewer
+/// requests a search is not worthwhile.
 const CODED_LOOKS: u8 = 4;
 /// The maximum number of names that are searched. In a larger directory siblings are looked for one by one. It is small
-/// because a client can cause a search by five requests, once the watch of the directory was evicted.
+/// because a client can cause a search by five requests, once the watch of the directory was dropped.
 const NAMES_MAX: usize = 10_000;
 
 /// The watched directories of all trees.
@@ -40,8 +39,8 @@ pub(super) struct Watches {
     directories: Slab<Directory>,
     /// The directories of each tree.
     by_path: Vec<BTreeMap<Path, Key>>,
-    /// The keys of directories, in the order in which they are examined when one has to go. Some of
-    /// the directories have gone already.
+    /// The keys of directories, in the order in which they are examined when one has to be dropped. Some of the
+    /// directories have gone already.
     hand: VecDeque<Key>,
     /// The time of the next try after a watch failed for lack of watches, descriptors or memory.
     retry_at: Option<Time>,
@@ -53,13 +52,14 @@ pub(super) struct Watches {
 struct Directory {
     tree: TreeId,
     path: Path,
-    /// The operation that watches it.
+    /// The operation that watches the directory.
     operation: Key,
-    /// The operation that has watched it before it was watched again; Some until it is known how that ended.
+    /// The earlier operation that watched the directory; Some until the result of the new one is known.
     before: Option<Key>,
     /// Its mount, once it is watched (`Stat::mount`).
     mount: u64,
-    /// True if files in it are mounts themselves: it was watched again because of one, and was not covered.
+    /// True if files in the directory are mounts themselves: because of one the directory was watched again, and was
+    /// not covered.
     has_mounts: bool,
     state: State,
     coded: Coded,
@@ -68,13 +68,13 @@ struct Directory {
 /// The state of the search for precompressed files in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coded {
-    /// Not searched; so many looks have asked.
+    /// Not searched; `looks` looks have asked.
     Unknown { looks: u8 },
     /// The search is under way.
     Reading,
-    /// There are none. Events tell of new ones.
+    /// There are no such files. Events report new ones.
     Absent,
-    /// There is one, or the search failed.
+    /// There is such a file, or the search failed.
     Present,
 }
 
@@ -82,13 +82,12 @@ enum Coded {
 enum State {
     /// The watch has been requested.
     Pending {
-        /// Loads that wait until it is known whether the directory is watched.
+        /// Loads that wait for the result of the watch.
         loads: Vec<Key>,
-        /// True if the directory may have been moved since. Then the watch may be on another
-        /// directory.
+        /// True if the directory may have been moved since. Then the watch may be on another directory.
         is_outdated: bool,
     },
-    /// The directory is watched, and so are all above it.
+    /// The directory is watched, and so are all directories above it.
     Watched,
     /// Changes in such a directory make no events.
     Unwatchable,
@@ -107,16 +106,16 @@ pub(super) enum Progress<'a> {
     Next(&'a [u8]),
 }
 
-/// The meaning of a completion.
+/// The meaning of a completion for the content.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// Something in a watched directory has changed.
     Changed(TreeId, Path, Change),
-    /// It is now known whether a directory is watched, and these loads have waited for that.
+    /// The result of a watch is known, and these loads have waited for it.
     Known {
         loads: Vec<Key>,
         is_watched: bool,
-        /// The first directory on the way that may be covered by a mount: nothing below is watched any more.
+        /// The first directory on the way that a mount may cover; nothing below it is watched any more.
         covered: Option<(TreeId, Path)>,
     },
 }
@@ -132,12 +131,12 @@ impl Watches {
         }
     }
 
-    /// Takes one more tree.
+    /// Adds a tree.
     pub(super) fn add_tree(&mut self) {
         self.by_path.push(BTreeMap::new());
     }
 
-    /// Returns whether no directory of a tree is watched, or about to be.
+    /// Returns true if no directory of a tree is watched, or about to be.
     pub(super) fn is_empty(&self, tree: TreeId) -> bool {
         self.by_path[tree.index()].is_empty()
     }
@@ -159,8 +158,8 @@ impl Watches {
         matches!(directory.state, State::Watched).then_some(directory.mount)
     }
 
-    /// Returns false if the directory of a file has no precompressed files. Each look at a file calls it: after
-    /// [`CODED_LOOKS`] of them the directory is searched once, and from then on events tell of changes.
+    /// Returns false if the directory of a file has no precompressed files. Each look at a file calls it. After
+    /// [`CODED_LOOKS`] of them the directory is searched once, and from then on events report changes.
     pub(super) fn may_have_coded(
         &mut self,
         shell: &mut Shell,
@@ -192,8 +191,7 @@ impl Watches {
         true
     }
 
-    /// Returns the state of the directories on the way to `path`. If one is pending, the load waits
-    /// for it from now on.
+    /// Returns the state of the directories on the way to `path`. If one is pending, the load waits for it from now on.
     pub(super) fn wait_for<'a>(&mut self, tree: TreeId, path: &'a [u8], load: Key) -> Progress<'a> {
         for directory in ancestors(path) {
             match self.state_mut(tree, directory) {
@@ -209,7 +207,7 @@ impl Watches {
         Progress::Watched
     }
 
-    /// Returns whether a watch failed a short time ago for lack of watches, descriptors or memory.
+    /// Returns true if a watch failed a short time ago for lack of watches, descriptors or memory.
     pub(super) fn is_short(&self, now: Time) -> bool {
         self.retry_at.is_some_and(|at| at > now)
     }
@@ -253,9 +251,9 @@ impl Watches {
         self.hand.push_back(key);
     }
 
-    /// Watches the directory of a file on another mount by its path again; the load waits for the result. Returns false if
-    /// nothing is to be learned: that was done meanwhile, nothing can be mounted over a root, which is open, or files in
-    /// this directory are mounts themselves.
+    /// Watches the directory of a file on another mount by its path again; the load waits for the result. Returns false
+    /// if it would change nothing. Either it was done meanwhile, or the directory is the root, which is open and cannot
+    /// be covered, or files in this directory are mounts themselves.
     pub(super) fn watch_again(
         &mut self,
         shell: &mut Shell,
@@ -276,7 +274,7 @@ impl Watches {
                 let name = CString::new(path).expect("no path has a NUL");
                 let op = Op::Watch { root: root.clone(), path: name };
                 let operation = shell.ring.submit_to(device, op, kind::WATCH | key.to_bits());
-                // It reports changes until the other one does.
+                // The earlier operation reports changes until the new one does.
                 directory.before = Some(core::mem::replace(&mut directory.operation, operation));
                 directory.state = State::Pending { loads: vec![load], is_outdated: false };
             }
@@ -293,7 +291,7 @@ impl Watches {
         let (tree, path) = (directory.tree, Path::clone(&directory.path));
         let is_before = directory.before == Some(completion.key);
         if completion.key != directory.operation && !is_before {
-            // The search has ended. If a change came meanwhile, the state says so already.
+            // This is the end of the search. If a change came meanwhile, the state says so already.
             if directory.coded == Coded::Reading {
                 let is_absent = matches!(completion.result, Ok(Event::HasName(false)));
                 directory.coded = if is_absent { Coded::Absent } else { Coded::Present };
@@ -356,8 +354,8 @@ impl Watches {
         Some(Notice::Known { loads, is_watched: result.is_ok() && !is_gone, covered })
     }
 
-    /// Ends the watches of all directories below a directory. Watches that loads wait for end when
-    /// their result is known.
+    /// Ends the watches of all directories below a directory. Watches for which loads wait end when their result is
+    /// known.
     pub(super) fn unwatch_below(&mut self, tree: TreeId, path: &[u8]) {
         let prefix = prefix(path);
         let gone: Vec<Path> = below(&self.by_path[tree.index()], &prefix)
@@ -386,8 +384,7 @@ impl Watches {
         }
     }
 
-    /// Takes the next directory that may have to go. It comes again only after
-    /// [`spare`](Self::spare).
+    /// Takes the next directory that may be dropped. It comes again only after [`spare`](Self::spare).
     pub(super) fn next_to_go(&mut self) -> Option<Key> {
         while let Some(key) = self.hand.pop_front() {
             if self.directories.get(key).is_some() {
@@ -402,13 +399,13 @@ impl Watches {
         self.directories.get(key).map(|directory| (directory.tree, directory.path.clone()))
     }
 
-    /// Puts a directory back that cannot go now.
+    /// Puts a directory back that cannot be dropped now.
     pub(super) fn spare(&mut self, key: Key) {
         self.hand.push_back(key);
     }
 
-    /// Returns whether a directory can go without others: no load waits for it, and no directory
-    /// below it is listed here.
+    /// Returns true if a directory can be dropped without others: no load waits for it, and no directory below it is in
+    /// the list.
     pub(super) fn is_leaf(&self, tree: TreeId, path: &[u8]) -> bool {
         matches!(self.state(tree, path), Some(State::Watched | State::Unwatchable))
             && below(&self.by_path[tree.index()], &prefix(path)).next().is_none()

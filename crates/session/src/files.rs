@@ -71,7 +71,7 @@ pub struct Finished {
     /// The second of the date in `bytes`.
     second: Cell<i64>,
     date_at: usize,
-    /// The place of the time of modification, unless a rule has removed or set it.
+    /// The position of the time of modification, unless a rule has removed or set the field.
     modified_at: Option<usize>,
     /// The modification of the file, in Unix seconds.
     modified: i64,
@@ -273,8 +273,7 @@ impl Finished {
         Piece::Shared(self.bytes.borrow().clone(), place(range.start)..place(range.end))
     }
 
-    /// Writes the date. A modification in the future gets the date of the message (RFC 9110
-    /// §8.8.2.1).
+    /// Writes the date. If the modification is in the future, it gets the date of the message (RFC 9110 §8.8.2.1).
     fn stamp(&self, bytes: &mut [u8], second: i64, date: &[u8; date::DATE_LEN]) {
         bytes[self.date_at..][..date.len()].copy_from_slice(date);
         if self.modified > self.second.get()
@@ -312,7 +311,7 @@ pub fn head<'a>(
         etag: (!etag.is_empty()).then_some(etag.into()),
         vary: vary.map(Into::into),
         accept_ranges: true,
-        // The media type follows from the name. A browser must not take the contents for a script.
+        // The media type follows from the name, and a browser must not take the contents for a script.
         nosniff: true,
         ..ResponseHead::new(Status::Ok)
     }

@@ -1,4 +1,4 @@
-//! Reads the small parts into memory, each with the state that it had then.
+//! Reads the small parts into memory, and checks each part's state after its read.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(super) enum Body {
     Reading(Caching),
     /// The bytes were read into the page cache, too, and are being dropped from it.
     Dropping(Buffer),
-    /// The bytes were read, and the state of the file is being read again: the entity tag is right
+    /// The bytes were read, and the state of the file is being read again. The entity tag is right
     /// for the bytes only if the file has not changed meanwhile.
     Confirming(Buffer),
     Confirmed(Buffer),
@@ -70,11 +70,12 @@ impl<F: Clone> Load<F> {
                 tools.asks.push_back((part, Ask::Stat(seen.file.clone())));
                 Body::Confirming(buffer)
             }
-            // Nothing has been promised yet.
+            // Nothing has been promised yet, so the request can still be refused.
             (Body::Reading(_), Reply::Failed(error)) if Refusal::of_read(&error).is_some() => {
                 Body::Unreadable(error)
             }
-            // The file system cannot read past the page cache. Only another read tells whether the disk is well.
+            // The file system cannot read past the page cache. Another read shows if the disk
+            // works.
             (Body::Reading(Caching::Drop), Reply::Failed(error)) if is_unsupported(&error) => {
                 let want = usize::try_from(seen.stat.size).ok();
                 match want.and_then(|want| tools.pool.take(want)) {
@@ -90,8 +91,8 @@ impl<F: Clone> Load<F> {
             (Body::Confirming(buffer), Reply::Stat(stat)) if stat == seen.stat => {
                 Body::Confirmed(buffer)
             }
-            // The file has changed. It is sent with the bytes that it has by then, and is not
-            // cached.
+            // The file has changed. It is sent from the file, with the bytes of that time, and is
+            // not cached.
             (_, reply) => {
                 is_changed = true;
                 if let Reply::Stat(stat) = reply {
@@ -123,7 +124,7 @@ impl<F: Clone> Load<F> {
             parts => parts,
         };
         let parts = parts.map(|part| match part? {
-            // A sibling that cannot be read cannot be served in place of the file.
+            // A sibling that cannot be read is left out.
             (_, Body::Unreadable(_)) => None,
             (seen, Body::Confirmed(buffer)) => Some((seen, Some(buffer))),
             (seen, _) => Some((seen, None)),
@@ -133,7 +134,7 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Tools<'_, F> {
-    /// The effect on the page cache that reads are to have.
+    /// The effect of reads on the page cache.
     fn caching(&self) -> Caching {
         match self.rules.policy.caching {
             sendfile::Caching::Never => Caching::Drop,
