@@ -1,17 +1,17 @@
 //! The files that are run and not sent: programs, and the scripts of applications.
 //!
-//! Another route may have a directory with the same files, and then the source would be sent that is run elsewhere: a
-//! route for all files beside one for `*.php`, or one whose directory has that of the programs below it. Rules:
+//! Another route may serve a directory with the same files, and would send the source of a script: a route for all
+//! files beside one for `*.php`, or one whose directory contains the directory of the programs. The rules:
 //!
 //! - A file below the directory of programs is not sent.
-//! - In the directory of an application's scripts, and below it, a file is not sent that has the name of a script,
-//!   however that is spelled: some disks know no case, others leave out dots and spaces at the end of a name,
-//!   and a compressed script is its source, too. The route of the application itself runs those that are spelled as it expects.
-//! - A file that is found through a symbolic link has its own name, too: neither may be one that is not sent.
+//! - In the directory of an application's scripts, and below it, a file with the name of a script is not sent, in any
+//!   spelling. Some disks ignore case, others leave out dots and spaces at the end of a name, and a compressed script
+//!   is its source, too. The application's own route runs the scripts that are spelled as the route expects.
+//! - A file that is found through a symbolic link also has its own name, and both names must be of a file that is sent.
 //!
-//! The source of a script must not leave by any route or spelling. A file that has the name of a script in any case,
-//! or compressed, in a directory of scripts, is a 404 in all trees. So is a file below a directory of programs, and a
-//! script that another route's fallback or an error page leads to.
+//! The source of a script must not leave by any route or spelling. In all trees, the response is a 404 for a file in a
+//! directory of scripts that has the name of a script in any case, or of a compressed script. It is also a 404 for a
+//! file below a directory of programs, and for a script to which another route's fallback or an error page leads.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use config::{Action, Fastcgi, Route, SCRIPT_SUFFIX};
 
-/// Ends of names of scripts, beside [`SCRIPT_SUFFIX`], in lower case.
+/// Suffixes of scripts beside [`SCRIPT_SUFFIX`], in lower case.
 const OTHER_SUFFIXES: [&str; 7] = [".phtml", ".php3", ".php4", ".php5", ".php6", ".php7", ".php8"];
-/// Ends of names of compressed files, in lower case.
+/// Suffixes of compressed files, in lower case.
 const CODED_SUFFIXES: [&str; 3] = [".gz", ".br", ".zst"];
 
 /// The files of a tree that are not sent.
@@ -30,13 +30,14 @@ const CODED_SUFFIXES: [&str; 3] = [".gz", ".br", ".zst"];
 pub struct Sources {
     /// True if the route of the tree runs scripts of its own.
     runs_scripts: bool,
-    /// The directories of scripts in the tree; an empty one is the whole tree.
+    /// The directories of scripts in the tree; an empty path is the whole tree.
     scripts: Vec<Box<[u8]>>,
     /// The directories of programs in the tree.
     programs: Vec<Box<[u8]>>,
     /// The paths of the tree itself.
     roots: Vec<PathBuf>,
-    /// All directories of scripts, and those of programs that do not have the tree, for links that lead there.
+    /// All directories of scripts, and the directories of programs outside of which the tree is, for links that lead
+    /// there.
     targets: Runners,
 }
 
@@ -53,12 +54,12 @@ impl Sources {
         if self.targets.programs.iter().any(is_below) {
             return true;
         }
-        // Wherever it is, a link may have brought it among the scripts.
+        // Outside of the tree, the file may be linked to a directory of scripts.
         let is_outside = !self.targets.scripts.is_empty() && !self.roots.iter().any(is_below);
         let is_among =
             is_outside || self.is_among_scripts(name) || self.targets.scripts.iter().any(is_below);
         let target = target.as_os_str().as_bytes();
-        // The kernel says so of a file that was replaced meanwhile.
+        // The kernel adds this to the path of a file that was replaced meanwhile.
         let target = target.strip_suffix(b" (deleted)").unwrap_or(target);
         is_among && !self.is_run(name) && is_like_script(target)
     }
@@ -67,13 +68,13 @@ impl Sources {
         self.scripts.iter().any(|directory| is_in(directory, name))
     }
 
-    /// Returns whether the route of the tree runs a file.
+    /// Returns true if the route of the tree runs a file.
     fn is_run(&self, name: &[u8]) -> bool {
         self.runs_scripts && name.ends_with(SCRIPT_SUFFIX.as_bytes())
     }
 }
 
-/// Returns whether a path is below a directory of the tree; all are below an empty one.
+/// Returns true if a path is below a directory of the tree; every path is below the empty one.
 fn is_in(directory: &[u8], name: &[u8]) -> bool {
     let rest = name.strip_prefix(directory);
     directory.is_empty() || rest.is_some_and(|rest| rest.starts_with(b"/"))
@@ -111,7 +112,7 @@ impl Runners {
         let mut sources =
             Sources { runs_scripts: own, targets: self.clone(), ..Sources::default() };
         for root in names(root) {
-            // A directory that is both is for its files, too.
+            // A directory with programs and files is for its files, too.
             sources.targets.programs.retain(|directory| !root.starts_with(directory));
             sources.roots.push(root.clone());
             let below = |directory: &PathBuf| -> Option<Box<[u8]>> {
@@ -120,7 +121,7 @@ impl Runners {
             let within = |directory: &&PathBuf| root.starts_with(directory);
             sources.scripts.extend(self.scripts.iter().filter_map(below));
             sources.scripts.extend(self.scripts.iter().filter(within).map(|_| Box::default()));
-            // That of programs alone would be another one.
+            // An empty path would be the tree itself, whose files are served.
             let programs = self.programs.iter().filter_map(below);
             sources.programs.extend(programs.filter(|directory| !directory.is_empty()));
         }
@@ -132,7 +133,7 @@ impl Runners {
     }
 }
 
-/// The names of a directory: the one that it is configured with, and the one behind symbolic links.
+/// The names of a directory: the one in the configuration, and the one without symbolic links.
 fn names(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let absolute = std::path::absolute(directory).ok();
     let real = fs::canonicalize(directory).ok().filter(|real| Some(real) != absolute.as_ref());
@@ -154,13 +155,13 @@ pub fn is_like_script(name: &[u8]) -> bool {
     suffixes.any(|suffix| without(name, suffix).is_some())
 }
 
-/// A name without a suffix in any case, if it has it.
+/// A name without this suffix, in any case, if it has the suffix.
 fn without<'a>(name: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
     let (rest, end) = name.split_at_checked(name.len().checked_sub(suffix.len())?)?;
     end.eq_ignore_ascii_case(suffix.as_bytes()).then_some(rest)
 }
 
-/// A name without what some file systems do not see at its end.
+/// A name without the characters that some file systems ignore at its end.
 fn trimmed(name: &[u8]) -> &[u8] {
     let is_seen = |byte: &u8| !matches!(byte, b'.' | b'/') && !byte.is_ascii_whitespace();
     let end = name.iter().rposition(is_seen).map_or(0, |last| last + 1);

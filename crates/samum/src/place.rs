@@ -1,10 +1,10 @@
-//! The places of files that the server writes.
+//! The directories and names of files that the server writes.
 //!
-//! Whoever may write to a directory on the way to such a file can put a symbolic link there, and have root write
-//! elsewhere. So the server walks the path itself. Links are followed as always if root, or the user of the server,
-//! has made them (`/var/log/nginx/access.log` → `/dev/stdout` is usual in containers). One of somebody else may only
-//! lead into a directory of that user's own, in which it gains them nothing. A server that is not root follows
-//! links as the kernel does.
+//! A user who may write to a directory on the way to such a file can put a symbolic link there, and have root write
+//! elsewhere. So the server walks the path itself. It follows links of root and of its own user as the kernel does
+//! (`/var/log/nginx/access.log` → `/dev/stdout` is usual in containers). A link of another user may only lead into a
+//! directory of that user's own, in which the user gains nothing by it. A server that is not root follows all links as
+//! the kernel does.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -19,9 +19,9 @@ use rustix::fs::{accessat, fstat, fstatfs, openat, readlinkat, statat, unlinkat}
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Links on the way to a file, as many as the kernel follows.
+/// The most links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Bits of the permissions of a directory: others than its owner may write to it.
+/// The permission bits that let others than the owner write to a directory.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// A name in a directory that is held open.
@@ -36,11 +36,11 @@ pub(crate) struct Place {
 /// The reason why a place is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// A link of this user leads to what is not theirs.
+    /// A link of this user leads to another user's directory.
     Foreign(u32),
-    /// It is a link, where none is followed.
+    /// The name is a link, and none is followed here.
     Link,
-    /// It has other names, and others may have made them.
+    /// The file has other names, which other users may have made.
     Linked,
 }
 
@@ -55,12 +55,12 @@ impl Place {
         walk(path, false)
     }
 
-    /// Opens the file to append to it, and makes it if it is not there.
+    /// Opens the file to append to it, and makes it if it does not exist.
     pub(crate) fn append(&self, mode: Mode) -> io::Result<OwnedFd> {
         self.open_to_append(OFlags::CREATE, mode)
     }
 
-    /// Finds out whether [`append`](Self::append) would succeed. Nothing is made.
+    /// Checks if [`append`](Self::append) would succeed, and makes nothing.
     pub(crate) fn try_append(&self) -> io::Result<()> {
         match self.open_to_append(OFlags::empty(), Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -92,7 +92,7 @@ impl Place {
         Ok(file)
     }
 
-    /// Makes a new file with this name. A file that has the name loses it; a FIFO or a device is written to.
+    /// Makes a new file with this name. A regular file with the name loses it; a FIFO or a device is written to.
     pub(crate) fn replace(&self, mode: Mode) -> io::Result<OwnedFd> {
         let Self { directory, name, .. } = self;
         let mut flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -103,7 +103,7 @@ impl Place {
                 unlinkat(directory, name, AtFlags::empty())?;
                 flags |= OFlags::CREATE | OFlags::EXCL;
             }
-            // Whatever else has the name keeps it.
+            // Any other file keeps the name.
             Ok(_) | Err(Errno::NOENT) => flags |= OFlags::CREATE | OFlags::EXCL,
             Err(error) => return Err(error.into()),
         }
@@ -115,7 +115,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Returns whether somebody else than root and the server may make names in a directory.
+/// Returns true if other users than root and the server's may make names in a directory.
 fn may_be_written_by_others(directory: &Stat) -> bool {
     let owner = directory.st_uid;
     directory.st_mode & OTHERS_WRITE != 0 || (owner != 0 && owner != geteuid().as_raw())
@@ -125,7 +125,7 @@ fn may_be_written_by_others(directory: &Stat) -> bool {
 fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
     const WAY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let is_root = geteuid().is_root();
-    // The users whose links lead here, and who may only lead to what is theirs.
+    // The users whose links lead here; these links may only lead to directories of the same user.
     let mut others = BTreeSet::new();
     let mut links = 0;
     let mut directory = begin(path)?;
@@ -137,7 +137,7 @@ fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
         if is_last && !follows_last {
             break (name, false);
         }
-        // As a directory first, which mounts what is mounted when it is used.
+        // The name is tried as a directory first, which mounts a directory that is mounted on use.
         match openat(&directory, &name, WAY | OFlags::DIRECTORY, Mode::empty()) {
             Ok(_) if is_last => return Err(Errno::ISDIR.into()),
             Ok(next) => {
@@ -179,7 +179,7 @@ fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
         if let Some(other) = others.into_iter().find(|other| *other != owner) {
             return Err(Refusal::Foreign(other).into());
         }
-        // Their directory, in which they may do what they want, but not have an open file of the server's.
+        // In their own directory they may do what they want, but they may not get an open file of the server.
         if place.is_descriptor {
             return Err(Refusal::Foreign(other).into());
         }
@@ -187,14 +187,14 @@ fn walk(path: &Path, follows_last: bool) -> io::Result<Place> {
     Ok(place)
 }
 
-/// The directory in which a path begins.
+/// The directory at which a path begins.
 fn begin(path: &Path) -> io::Result<OwnedFd> {
     let begin = if path.is_absolute() { c"/" } else { c"." };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(begin, flags, Mode::empty())?)
 }
 
-/// Pushes the names of a path, of which the first is to be popped first.
+/// Pushes the names of a path, so that the first one is popped first.
 fn push_names(rest: &mut Vec<OsString>, path: &Path) {
     let names = path.components().rev().filter_map(|component| match component {
         Component::Normal(name) => Some(name),

@@ -1,12 +1,12 @@
-//! What is served at one time: the configuration, prepared for requests.
+//! The configuration that is served at one time, prepared for requests.
 //!
-//! A [`Snapshot`] is made once, and shared by all workers. Each worker serves from it what its own content
-//! has opened. A request keeps the `Serving` that it began with, so another configuration changes nothing
-//! about a response that has begun.
+//! A [`Snapshot`] is made once, and shared by all workers. Each worker serves it from the directories that the worker's
+//! own content has opened. A request keeps the `Serving` with which it began, so another configuration does not change
+//! a response that has begun.
 //!
-//! A configuration is a value: what a route inherits from its site was put into it. A tree is a directory with the
-//! rules for its files, one for each route that serves files. Content knows neither sites nor routes. One site with
-//! one route costs two comparisons.
+//! A configuration is a value: a route contains everything that it inherits from its site. A tree is a directory with
+//! the rules for its files; each route that serves files has one. Content knows neither sites nor routes. If there is
+//! one site with one route, the choice costs two comparisons.
 
 mod redirects;
 mod snapshot;
@@ -45,11 +45,11 @@ pub(crate) struct Serving {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The worker's trees, in the order of those of the snapshot.
     trees: Vec<TreeId>,
-    /// Where the requests of each site are recorded; empty if those of none are.
+    /// The records of the sites' requests; empty if no site's requests are recorded.
     recordings: Vec<Option<Rc<Recording>>>,
 }
 
-/// The default configuration, without trees: for handlers that serve no files.
+/// The default configuration, without trees, for handlers that serve no files.
 impl Default for Serving {
     fn default() -> Self {
         let snapshot = Snapshot::new(&Config::default()).expect("a valid configuration");
@@ -62,30 +62,30 @@ impl Serving {
         Self { snapshot, trees, recordings: Vec::new() }
     }
 
-    /// The same with the places where the requests of each site are recorded; empty if those of none are.
+    /// Sets the records of the sites' requests; empty if no site's requests are recorded.
     pub(crate) fn recorded(self, recordings: Vec<Option<Rc<Recording>>>) -> Self {
         Self { recordings, ..self }
     }
 
-    /// The place where the requests of a site are recorded, if they are.
+    /// The record of a site's requests, if they are recorded.
     #[inline]
     pub(crate) fn recording(&self, site: SiteId) -> Option<Rc<Recording>> {
         self.recordings.get(site.index())?.clone()
     }
 
-    /// Returns the site that a request is for, by its listener and its host; `None` if the configuration does
-    /// not have the listener.
+    /// Returns the site of a request, by its listener and its host; `None` if the configuration does not have the
+    /// listener.
     #[inline]
     pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> Option<SiteId> {
         Some(self.snapshot.listener(listener)?.hosts.site(head))
     }
 
-    /// Returns the site for requests to a listener that name no host, or cannot be understood.
+    /// Returns the site for requests to a listener that name no host, or are malformed.
     pub(crate) fn default_site(&self, listener: u32) -> Option<SiteId> {
         Some(self.snapshot.listener(listener)?.hosts.default_site())
     }
 
-    /// A route as requests meet it: what is asked for each of them is looked up once.
+    /// A route in the form for requests, which need most of its values.
     #[inline]
     pub(crate) fn entry(&self, id: RouteId) -> &RouteEntry {
         &self.snapshot.routes[id.index()]
@@ -103,7 +103,7 @@ impl Serving {
         Place { site, route: self.snapshot.sites[site.index()].find(path) }
     }
 
-    /// The same for a request that is handed over or is the server's own, which internal routes answer, too.
+    /// Does the same for a request that was handed over or that is the server's own; internal routes answer these, too.
     pub(crate) fn inner_place(&self, site: SiteId, path: &[u8]) -> Place {
         match &self.snapshot.inner[site.index()].paths {
             Some(routes) => Place { site, route: routes.find(path) },
@@ -111,7 +111,7 @@ impl Serving {
         }
     }
 
-    /// Returns whether requests to a site can be handed over to files.
+    /// Returns true if requests to a site can be handed over to files.
     pub(crate) fn has_files(&self, site: SiteId) -> bool {
         self.snapshot.inner[site.index()].has_files
     }
@@ -121,8 +121,9 @@ impl Serving {
         self.snapshot.page_at(route, path)
     }
 
-    /// The path in a site of the file with this path in the file system: of its route with the longest directory
-    /// above it. A path is not resolved, so a directory must be written as the application writes it.
+    /// The path on a site of the file with this path in the file system. Of several routes with a directory above the
+    /// file, the longest directory counts. Links are not resolved, so the application must write the directory as the
+    /// configuration does.
     pub(crate) fn path_of_file(&self, site: SiteId, path: &[u8]) -> Option<(RouteId, Vec<u8>)> {
         let path = Path::new(OsStr::from_bytes(path));
         let is_plain = path.components().all(|part| !matches!(part, Component::ParentDir));
@@ -133,21 +134,21 @@ impl Serving {
             let root = std::path::absolute(&files.root).ok()?;
             Some((path.strip_prefix(&root).ok()?, RouteId::new(index)))
         });
-        // The first of those with the same directory, as their order in the configuration is.
+        // Of routes with the same directory the first in the configuration counts.
         let (rest, route) = below.min_by_key(|(rest, _)| rest.as_os_str().len())?;
-        // Without `.` and slashes that mean nothing.
+        // Components leave out `.` and repeated slashes.
         let rest: PathBuf = rest.components().collect();
         Some((route, [self.prefix(route), rest.as_os_str().as_bytes()].concat()))
     }
 
-    /// Returns whether two routes have files of the same directory below the same path.
+    /// Returns true if two routes have files of the same directory below the same path.
     pub(crate) fn is_same_directory(&self, one: RouteId, other: RouteId) -> bool {
         let [files, others] = [one, other].map(|id| self.route(id).action.files());
         let is_same = files.zip(others).is_some_and(|(files, others)| files.root == others.root);
         is_same && self.prefix(one) == self.prefix(other)
     }
 
-    /// Returns whether an application of a site has the scripts at this path in the file system.
+    /// Returns true if an application of a site has its scripts at this path in the file system.
     pub(crate) fn has_scripts_at(&self, site: SiteId, path: &Path) -> bool {
         let routes = self.snapshot.inner[site.index()].routes.clone();
         self.snapshot.routes[routes].iter().any(|RouteEntry { route, .. }| {
@@ -168,7 +169,7 @@ impl Serving {
         &self.snapshot.routes[id.index()].fields
     }
 
-    /// The file that is served where a route has nothing.
+    /// The file that is served if a route has nothing for a path.
     pub(crate) fn fallback(&self, id: RouteId) -> Option<&Page> {
         self.snapshot.routes[id.index()].fallback.as_ref()
     }
@@ -193,25 +194,25 @@ impl Serving {
         &self.snapshot.routes[id.index()].route
     }
 
-    /// The conditions on which a route answers a client, if it has some.
+    /// The conditions under which a route answers a client, if it has some.
     #[inline]
     pub(crate) fn guard(&self, id: RouteId) -> Option<&Guard> {
         self.snapshot.routes[id.index()].guard.as_deref()
     }
 
-    /// The path of a route with a slash at the end. What requests have behind it is a path of its tree.
+    /// The path of a route with a slash at the end. The rest of a request's path is a path of the route's tree.
     #[inline]
     pub(crate) fn prefix(&self, id: RouteId) -> &[u8] {
         &self.snapshot.routes[id.index()].prefix
     }
 
-    /// The worker's trees that have this one of [`Snapshot::roots`].
+    /// The worker's trees with this one of [`Snapshot::roots`].
     pub(crate) fn trees_of(&self, root: usize) -> impl Iterator<Item = TreeId> {
         let all = self.snapshot.trees.iter().zip(&self.trees);
         all.filter(move |(spec, _)| spec.root == root).map(|(_, tree)| *tree)
     }
 
-    /// Returns whether programs, other servers or FastCGI applications make the answers of a route.
+    /// Returns true if programs, upstreams or FastCGI applications make the answers of a route.
     pub(crate) fn is_gateway(&self, id: RouteId) -> bool {
         self.programs(id).is_some() || self.upstream(id).is_some()
     }
@@ -221,7 +222,7 @@ impl Serving {
         self.snapshot.routes[id.index()].served.programs()
     }
 
-    /// The servers that the requests of a route are passed on to, if there are some.
+    /// The upstream to which the requests of a route are passed on, if there is one.
     pub(crate) fn upstream(&self, id: RouteId) -> Option<&Arc<Upstream>> {
         self.snapshot.routes[id.index()].served.upstream()
     }

@@ -1,12 +1,12 @@
-//! Finds the processes of a program, wherever they have gone: a process may leave its group and its session, and its
-//! parent may end before it. The server is its new parent then (`PR_SET_CHILD_SUBREAPER`), so all that programs have
-//! started are its descendants.
+//! Finds all processes of a program. A process may leave its group and its session, and its parent may end before it.
+//! Then the server is its new parent (`PR_SET_CHILD_SUBREAPER`), so all processes that programs have started are the
+//! server's descendants.
 //!
-//! A process belongs to a program if it is the leader, descends from one that belongs to it, has its mark, or holds one
-//! of its pipes. The mark is a soft limit of the resident set (`RLIMIT_RSS`): Linux has enforced none since 2.4.30, each
-//! process inherits it, whatever it closes, clears or executes, and `/proc/PID/limits` shows it of processes with more
-//! rights, too. So only a program that sets this limit, and loses its parents, and closes the pipes is not found. A
-//! control group would be the other thing that is always inherited: to make one takes a right that a server need not
+//! A process belongs to a program if it is the leader, descends from a process of the program, has the program's mark,
+//! or holds one of its pipes. The mark is a soft limit of the resident set (`RLIMIT_RSS`), which Linux has not enforced
+//! since 2.4.30. Each process inherits the mark, whatever it closes, clears or executes. `/proc/PID/limits` shows the
+//! mark also for processes with more rights. So a process is only missed if it sets this limit, loses its parents, and
+//! closes the pipes. Control groups are always inherited, too. But to make one takes a right that a server need not
 //! have, and to move a process into one stops the machine's forks for milliseconds.
 
 use std::collections::HashSet;
@@ -21,40 +21,40 @@ use rustix::process::{
     pidfd_send_signal, setrlimit, waitid,
 };
 
-/// The number of marks that were given. With the lock, the server has the last one itself.
+/// The number of marks that were given. While the lock is held, the server itself has the last mark.
 static MARKS: Mutex<u64> = Mutex::new(0);
 
-/// A process: its number, which may be another's later, and the time at which it was started.
+/// A process: its number, which another process may have later, and the time at which it was started.
 pub(super) type Identity = (Pid, u64);
 
-/// How a program's processes are known.
+/// The traces by which a program's processes are recognised.
 #[derive(Debug)]
 pub(super) struct Traces {
     /// The first process.
     pub(super) leader: Identity,
-    /// The limit that its processes have, and no others.
+    /// The limit that only its processes have.
     mark: u64,
-    /// The inodes of its pipes. The kernel counts them, so no others have the same.
+    /// The inodes of its pipes. The kernel counts them, so no other pipes have the same.
     pipes: Vec<u64>,
 }
 
-/// The processes of a program that a signal is for.
+/// The processes of a program for which a signal is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
-    /// Those that hold a pipe. Others that a program has left behind are left alone.
+    /// Processes that hold a pipe. Other processes that a program has left behind are left alone.
     Holders,
-    /// These, what descends from them, and those that hold a pipe.
+    /// These processes, their descendants, and processes that hold a pipe.
     Known(Vec<Identity>),
 }
 
-/// What the kernel says of a process.
+/// The facts about a process in its `stat` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status {
     is_zombie: bool,
     parent: i32,
     group: i32,
-    /// In clock ticks since the start of the machine.
+    /// In clock ticks since the machine was started.
     started: u64,
 }
 
@@ -75,7 +75,7 @@ impl Status {
 }
 
 impl Traces {
-    /// The traces of a program that was just started with this mark, and whose leader is not waited for yet.
+    /// The traces of a program that was just started with this mark, before its leader is waited for.
     pub(super) fn new<'a>(
         leader: Pid,
         mark: u64,
@@ -86,7 +86,7 @@ impl Traces {
         Self { leader: (leader, started), mark, pipes: pipes.filter_map(inode).collect() }
     }
 
-    /// Returns whether a process has one of the traces itself.
+    /// Returns true if a process itself has one of the traces.
     fn fit(&self, pid: Pid, status: Status, scope: &Scope) -> bool {
         let identity = (pid, status.started);
         match scope {
@@ -101,8 +101,8 @@ impl Traces {
         soft_limit(&limits) == Some(self.mark)
     }
 
-    /// Returns whether a process holds a pipe. One of the program's whose descriptors are not shown, because it has more
-    /// rights than the server, may hold one.
+    /// Returns true if a process holds a pipe. A process of the program with more rights than the server hides its
+    /// descriptors, and counts as a holder.
     fn is_held_by(&self, pid: Pid) -> bool {
         let is_hidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
         match fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -116,9 +116,9 @@ impl Traces {
         }
     }
 
-    /// Sends a signal to the processes of the program that run. Returns which they are. The leaders of other programs
-    /// are no part of it, though they are children of the same server. The leader and its group are left out if the
-    /// signal is not SIGKILL: they have got it already, and twice may mean another thing.
+    /// Sends a signal to the running processes of the program, and returns these processes. The leaders of other
+    /// programs do not belong to it, though they are children of the same server. Unless the signal is SIGKILL, the
+    /// leader and its group are left out: they have got it already, and a second signal may have another meaning.
     pub(super) fn signal(
         &self,
         signal: Signal,
@@ -134,10 +134,11 @@ impl Traces {
             if (leaders.contains(&pid) && pid != self.leader.0) || !seen.insert(pid) {
                 continue;
             }
-            // First: whoever has the number from now on, the signal is for whoever had it while it was looked at.
+            // The descriptor is opened first, so the signal is for the process that is examined, also if its number is
+            // used again.
             let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let Some(status) = Status::of(pid) else { continue };
-            // A program that is being started has all descriptors of the server until it executes.
+            // Until it executes, a program that is being started has all descriptors of the server.
             let program = || fs::read_link(format!("/proc/{pid}/exe")).ok();
             if parent == own && pid != self.leader.0 && program() == own_program {
                 continue;
@@ -159,16 +160,16 @@ impl Traces {
     }
 }
 
-/// Starts a process that has a mark of its own, which is the number that is returned.
+/// Starts a process that has a mark of its own, and returns the mark.
 ///
-/// The process inherits it from the server, so that it cannot start another one without it. One process is started at a
-/// time: `start` should not wait for a disk.
+/// The process inherits the mark from the server, so it cannot start another process without it. One process is started
+/// at a time, so `start` should not wait for a disk.
 pub(super) fn mark<T>(start: impl FnOnce() -> T) -> (T, u64) {
     let mut marks = MARKS.lock().unwrap_or_else(PoisonError::into_inner);
     *marks += 1;
     let maximum = getrlimit(Resource::Rss).maximum;
     let mark = maximum.unwrap_or(u64::MAX).saturating_sub(*marks);
-    // It fails for no limit below the hard one.
+    // The call cannot fail for a limit below the hard one.
     let _ = setrlimit(Resource::Rss, Rlimit { current: Some(mark), maximum });
     (start(), mark)
 }
@@ -184,7 +185,7 @@ fn soft_limit(limits: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The children of all threads of a process. Some may be missing while others of them end.
+/// The children of all threads of a process. Some may be missing if others end meanwhile.
 pub(super) fn children(pid: Pid) -> Vec<Pid> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut all = Vec::new();
@@ -198,7 +199,7 @@ pub(super) fn children(pid: Pid) -> Vec<Pid> {
     all
 }
 
-/// Waits for a child that has ended. Returns false if it runs.
+/// Waits for a child that has ended. Returns false if the child still runs.
 pub(super) fn reap(child: Pid) -> bool {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     !matches!(waitid(WaitId::Pid(child), how), Ok(None))

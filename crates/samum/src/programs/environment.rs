@@ -1,18 +1,18 @@
-//! The environment of a program: the request, as RFC 3875 §4 has it told.
+//! The environment of a program: the request in the variables of RFC 3875 §4.
 //!
-//! Beside the meta-variables of the RFC it has those that programs have come to expect from every server:
-//! `REQUEST_URI`, `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (the path with
-//! the index that was chosen, as nginx has it), and `REDIRECT_STATUS`, without which PHP refuses to run.
+//! It has the meta-variables of the RFC, and others that programs expect from every server: `REQUEST_URI`,
+//! `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx, the path with
+//! the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run.
 //!
 //! Left out on purpose:
 //!
 //! - `HTTP_PROXY`, because programs take it for the proxy that they are to use ("httpoxy"),
-//! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP`
-//!   would be one variable,
-//! - fields that concern the connection only, and `Expect`,
-//! - fields by which a proxy says what its client has asked for (`Forwarded`, `X-Forwarded-Proto`), if the peer is none
-//!   that is believed: an application would believe it,
-//! - arguments made of the query (§4.4): programs take those that begin with `-` for options.
+//! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP` would be one
+//!   variable,
+//! - fields that concern only the connection, and `Expect`,
+//! - fields by which a proxy describes its client's request (`Forwarded`, `X-Forwarded-Proto`), unless the peer is a
+//!   trusted proxy, because an application would believe them,
+//! - arguments made of the query (§4.4), because programs take those that begin with `-` for options.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -26,7 +26,7 @@ use crate::forwarded::Scheme;
 /// The search path of programs, unless the configuration has another one.
 pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Fields that have no variable, beside those that concern the connection only.
+/// Fields without a variable, beside fields that concern only the connection.
 const HIDDEN_FIELDS: [&[u8]; 5] =
     [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy"];
 
@@ -43,7 +43,7 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) client_port: Option<u16>,
     /// The name of the server, for requests that name no host.
     pub(crate) server_name: &'a str,
-    /// The port to which the request came, if it came to one.
+    /// The port of the listener, if it has one.
     pub(crate) port: Option<u16>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Circumstances<'a> {
 pub(crate) struct Script<'a> {
     /// The path of the route, which ends with a slash.
     pub(crate) mount: &'a [u8],
-    /// The path below it, as [`http::path::normalize_opaque`] makes it.
+    /// The path below the route, as [`http::path::normalize_opaque`] makes it.
     pub(crate) path: &'a [u8],
     /// True if the request names a directory: its path ends with a slash.
     pub(crate) directory: bool,
@@ -67,7 +67,7 @@ impl Environment {
         texts.sum::<usize>() + self.0.capacity() * size_of::<(OsString, OsString)>()
     }
 
-    /// The variables that can be told before the program is found, and before all of the body has come.
+    /// The variables that are known before the program is found, and before all of the body has come.
     pub(crate) fn new(head: &Head<'_>, circumstances: &Circumstances<'_>) -> Self {
         let mut all = Self::default();
         let (path, query) = match head.target {
@@ -123,24 +123,24 @@ impl Environment {
         all
     }
 
-    /// The same for a request that was handed over, which has no content whatever its client has sent (RFC 3875 §6.2.2).
+    /// Removes the variables about content, for a request that was handed over: it has no content (RFC 3875 §6.2.2).
     #[must_use]
     pub(crate) fn without_content(mut self) -> Self {
         self.0.retain(|(name, _)| name != "CONTENT_TYPE");
         self
     }
 
-    /// Adds the length of the content that the program will read.
+    /// Sets the length of the content that the program will read.
     pub(crate) fn set_content_length(&mut self, length: u64) {
         self.set("CONTENT_LENGTH", length.to_string().as_bytes());
     }
 
-    /// Adds what is known once the program is found. `root` is the directory of the programs, and
-    /// `documents` that of the site's files.
+    /// Adds the variables that are known once the program is found. `root` is the directory of the programs, and
+    /// `documents` the directory of the site's files.
     pub(crate) fn set_script(&mut self, script: Script<'_>, root: &Path, documents: Option<&Path>) {
         let Script { mount, path, directory, len } = script;
         let (name, rest) = path.split_at(len);
-        // No file has a slash in its name. What follows is told decoded (RFC 3875 §4.1.5).
+        // No file has a slash in its name. The path info is decoded (RFC 3875 §4.1.5).
         let (name, rest) = (&path::with_slashes(name, b"%2F"), &path::with_slashes(rest, b"/"));
         self.set("SCRIPT_NAME", &[mount, name].concat());
         self.set("SCRIPT_FILENAME", root.join(OsStr::from_bytes(name)).as_os_str().as_bytes());
@@ -158,7 +158,7 @@ impl Environment {
         }
     }
 
-    /// Sets a variable, instead of one with the same name.
+    /// Sets a variable, and replaces an earlier value.
     pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         let value = OsString::from_vec(value.to_vec());
         match self.0.iter_mut().find(|(other, _)| other == name) {
@@ -167,12 +167,12 @@ impl Environment {
         }
     }
 
-    /// Sets a variable of a field, or adds to it what a further line of the field has.
+    /// Sets the variable of a field, or appends the value of a further line of the field.
     fn append(&mut self, name: &str, value: &[u8]) {
         let Some((_, old)) = self.0.iter_mut().find(|(other, _)| other == name) else {
             return self.set(name, value);
         };
-        // RFC 6265 §5.4 has cookies in one list, which browsers split into several fields in HTTP/2 only.
+        // RFC 6265 §5.4 has cookies in one list; browsers split it into several fields only in HTTP/2.
         old.push(if name == "HTTP_COOKIE" { "; " } else { ", " });
         old.push(OsStr::from_bytes(value));
     }
@@ -188,10 +188,10 @@ impl Environment {
     }
 }
 
-/// The lengths of the parts of a path that may be the name of a program: of all names from the first on,
-/// up to one that no file can have, or that begins with a dot, because such files are not meant for clients.
+/// The lengths of the parts of a path that may be the name of a program: one name, two names, and so on. They end
+/// before a name that no file can have, or that begins with a dot, because such files are not meant for clients.
 ///
-/// A program has nothing below it in the file system, so the first of these that is no directory decides.
+/// In the file system nothing is below a program, so the first part that is no directory decides.
 pub(crate) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> {
     let mut end = 0;
     path.split(|&byte| byte == b'/').take_while(|name| is_candidate(name)).map(move |name| {
@@ -205,7 +205,7 @@ fn is_candidate(name: &[u8]) -> bool {
     !matches!(name, [] | [b'.', ..]) && path::check_file(name).is_ok()
 }
 
-/// The variable of a field; `None` if it has none.
+/// The variable of a field; `None` if the field has none.
 fn variable(name: &[u8]) -> Option<String> {
     let is_plain = name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
     if !is_plain || HIDDEN_FIELDS.iter().any(|hidden| hidden.eq_ignore_ascii_case(name)) {
@@ -218,8 +218,8 @@ fn variable(name: &[u8]) -> Option<String> {
     Some("HTTP_".chars().chain(name).collect())
 }
 
-/// Returns whether a field says what the client of a proxy has asked for. The addresses of `X-Forwarded-For` may pass:
-/// they say nothing about the scheme or the host.
+/// Returns true for fields by which a proxy describes its client's request. `X-Forwarded-For` is none of them, because
+/// it has only addresses, and no scheme or host.
 fn is_by_proxies(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 4] = [b"Forwarded", b"Front-End-Https", b"X-Scheme", b"X-Url-Scheme"];
     const START: &[u8] = b"X-Forwarded-";
@@ -229,8 +229,8 @@ fn is_by_proxies(name: &[u8]) -> bool {
     is_forwarded && !is(b"X-Forwarded-For") || NAMES.into_iter().any(is)
 }
 
-/// The port of the URL that the client of a trusted proxy has asked for, if the proxy tells it: itself, by the host, or
-/// by the scheme.
+/// The port of the URL that the client of a trusted proxy has requested, if the proxy gives it: as a field, in the
+/// host, or by the scheme.
 fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
     let single = |wanted: &'static [u8]| {
         let is_it = move |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(wanted);
@@ -250,7 +250,7 @@ fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
     }
 }
 
-/// Splits the value of `Host`. The brackets of an IPv6 address stay (RFC 3875 §4.1.14).
+/// Splits the value of `Host` into host and port. The brackets of an IPv6 address stay (RFC 3875 §4.1.14).
 fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
     match host.iter().rposition(|&byte| byte == b':') {
         Some(colon) if !host.ends_with(b"]") => {

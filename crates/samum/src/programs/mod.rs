@@ -1,14 +1,13 @@
-//! Directories of programs, and the threads that start programs: to find a file, to open it and to execute
-//! it may wait for a disk.
+//! Directories of programs, and the threads that start programs. The threads find, open and execute files, and may wait
+//! for a disk.
 //!
-//! All workers share a directory, so that its limits hold for all of them together. An [`Order`] of a worker
-//! stands in line until fewer than `processes_max` programs run and a thread has taken it; the result comes
-//! back into the worker's [`Mailbox`].
+//! All workers share a directory, so that its limits hold for all of them together. An [`Order`] of a worker waits in a
+//! queue until fewer than `processes_max` programs run and a thread has taken it. The result comes back into the
+//! worker's [`Mailbox`].
 //!
-//! Programs are started by `posix_spawn(3)` (that is how [`Command`] starts them as long as nothing else is
-//! to be done in the child), which copies no page tables and suspends only the thread that calls it. The
-//! directory of the program is opened beneath the root, and the program is executed relative to it, so what
-//! was checked is what runs.
+//! Programs are started by `posix_spawn(3)`, which copies no page tables and suspends only the thread that calls it.
+//! ([`Command`] uses it if nothing else is to be done in the child.) The directory of the program is opened beneath the
+//! root, and the program is executed relative to it. So the program that runs is the one that was checked.
 
 pub(crate) mod descendants;
 pub(crate) mod environment;
@@ -38,16 +37,16 @@ use environment::{Environment, Script, candidates};
 use process::Process;
 use supervisor::Start;
 
-/// Orders that wait for a program to end or for a thread; at it further ones are refused.
+/// Orders that wait for a program to end or for a thread; at this limit further orders are refused.
 const ORDERS_MAX: usize = 256;
 /// Threads that find and start programs. More would wait for the same disk.
 const THREADS_MAX: usize = 4;
-/// A thread without an order ends after this.
+/// The time after which a thread without an order ends.
 const IDLE: Duration = Duration::from_secs(10);
-/// The times that a file is opened again after a rename or a mount elsewhere (`EAGAIN`, openat2(2)).
+/// The number of times that a file is opened again after a rename or a mount elsewhere (`EAGAIN`, openat2(2)).
 const OPENS_MAX: usize = 64;
-/// The pauses before a program is tried again that is open for writing. A process that was forked while
-/// it was written may have it open for an instant longer.
+/// The pauses before a program that is open for writing is tried again. A process that was forked during the write may
+/// have it open for an instant longer.
 const BUSY_PAUSES: [Duration; 3] =
     [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
 
@@ -60,14 +59,14 @@ pub(crate) struct Directory {
     /// The directory of the files of its site, if it has some.
     documents: Option<PathBuf>,
     state: Mutex<State>,
-    /// Notified when an order can perhaps be taken.
+    /// Notified when an order may be taken.
     work: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     orders: VecDeque<Order>,
-    /// Programs that run or are being started.
+    /// The number of programs that run or are being started.
     running: u32,
     threads: usize,
     idle: usize,
@@ -76,16 +75,16 @@ struct State {
 /// A program to be started.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// Its name at the worker.
+    /// The key of the program at its worker.
     pub(crate) key: Key,
     /// The path of the request below the directory, without a slash at its end.
     pub(crate) path: Vec<u8>,
     /// True if the path of the request ends with a slash.
     pub(crate) directory: bool,
     pub(crate) environment: Environment,
-    /// True if it is given content.
+    /// True if the program gets content.
     pub(crate) has_input: bool,
-    /// False once the program is not wanted any more.
+    /// False once the program is no longer wanted.
     pub(crate) wanted: Arc<AtomicBool>,
     pub(crate) mailbox: Arc<Mailbox>,
 }
@@ -94,7 +93,7 @@ pub(crate) struct Order {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
-    /// A fragment of a sentence for the operator, if it is of interest.
+    /// A fragment of a sentence for the operator, if the reason matters to the operator.
     pub(crate) reason: Option<String>,
 }
 
@@ -105,20 +104,20 @@ pub(crate) struct Mailbox {
     waker: Waker,
 }
 
-/// The permission to run one program. Dropping it lets another one run.
+/// The permission to run one program. When it is dropped, another program may run.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Directory>);
 
 /// A program that was found.
 struct Found {
-    /// The directory that has it.
+    /// The directory that contains the program.
     parent: OwnedFd,
-    /// The length of its path.
+    /// The length of the program's path.
     len: usize,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics while it holds a lock, and a queue is true after each statement.
+    // No code here panics while it holds a lock, and a queue is valid after each statement.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -139,15 +138,15 @@ impl Directory {
         &self.mount
     }
 
-    /// Returns whether the other one has the same programs and the same limits.
+    /// Returns true if the other directory has the same programs and the same limits.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.config == other.config
             && self.mount == other.mount
             && self.documents == other.documents
     }
 
-    /// Queues an order, with a thread for it unless there are enough. Returns false if the line is full, or
-    /// no thread can be started.
+    /// Queues an order, and starts a thread for it unless there are enough. Returns false if the queue is full, or no
+    /// thread can be started.
     pub(crate) fn submit(self: &Arc<Self>, order: Order) -> bool {
         let key = order.key;
         let mut state = lock(&self.state);
@@ -175,7 +174,7 @@ impl Directory {
         true
     }
 
-    /// Takes an order back. Returns false if a thread has begun with it: its result will come.
+    /// Takes an order back. Returns false if a thread has begun with it; then its result will come.
     pub(crate) fn withdraw(&self, wanted: &Arc<AtomicBool>) -> bool {
         let mut state = lock(&self.state);
         let before = state.orders.len();
@@ -227,7 +226,7 @@ impl Directory {
         command
             .env_clear()
             .envs(environment.iter())
-            // The kernel resolves it in the child, before it closes the descriptor there.
+            // The kernel resolves this path in the child, before it closes the descriptor there.
             .current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()))
             .process_group(0)
             .stdin(if has_input { Stdio::piped() } else { Stdio::null() })
@@ -241,7 +240,7 @@ impl Directory {
         };
         let mut pauses = BUSY_PAUSES.iter();
         let (child, mark) = loop {
-            // The kernel reads it to execute it. A disk that does not answer keeps only this thread waiting.
+            // The kernel reads the head to execute the program. If the disk does not answer, only this thread waits.
             read_head(parent.as_fd(), name);
             let (child, mark) = descendants::mark(|| command.spawn());
             match child {
@@ -258,7 +257,7 @@ impl Directory {
         Process::new(child, mark, &start, place).map_err(|error| Refusal::busy(&error))
     }
 
-    /// Opens the directory as it is now: it may have been replaced.
+    /// Opens the current directory at the path, which may have been replaced.
     fn open_root(&self) -> Result<OwnedFd, Refusal> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         open(&self.config.root, flags, Mode::empty()).map_err(|errno| Refusal {
@@ -268,7 +267,7 @@ impl Directory {
     }
 }
 
-/// Finds the program that a path begins with.
+/// Finds the program with whose name a path begins.
 fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Refusal> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut parent = open_beneath(root, b".", directory)?;
@@ -286,9 +285,9 @@ fn find(root: BorrowedFd<'_>, path: &[u8]) -> Result<Found, Refusal> {
     Err(Refusal::quiet(Status::NotFound))
 }
 
-/// Has the kernel read the head of a program. One that may only be executed is not read.
+/// Has the kernel read the head of a program. A program that may be executed but not read is left out.
 fn read_head(parent: BorrowedFd<'_>, name: &[u8]) {
-    // It may have been replaced by a pipe meanwhile.
+    // The file may have been replaced by a pipe meanwhile.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if let Ok(file) = openat(parent, name, flags, Mode::empty()) {
         let _ = read(&file, &mut [0; 256]);
@@ -335,7 +334,7 @@ impl Refusal {
         }
     }
 
-    /// The program was found, and could not be executed.
+    /// The refusal for a program that was found, but could not be executed.
     fn of_spawn(error: &io::Error) -> Self {
         let (status, reason) = match error.kind() {
             io::ErrorKind::PermissionDenied => {
@@ -352,7 +351,7 @@ impl Refusal {
             _ if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) => {
                 return Self::busy(error);
             }
-            // ENOEXEC, for instance.
+            // Other errors, for instance ENOEXEC.
             _ => (Status::BadGateway, format!("it cannot be executed: {error}")),
         };
         Self { status, reason: Some(reason) }

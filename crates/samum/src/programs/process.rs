@@ -1,4 +1,5 @@
-//! The processes of one program: a group with a leader, which the server has started, and what has left the group.
+//! The processes of one program: a group with a leader, which the server has started, and processes that have left the
+//! group.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -16,17 +17,17 @@ use super::Place;
 use super::descendants::{Scope, Traces};
 use super::supervisor::{self, Start};
 
-/// A program that was started. Dropping it kills its processes.
+/// A program that was started. When it is dropped, its processes are killed.
 ///
-/// The leader is waited for by [`reap`](Self::reap) and not before, so that its number, which is that of the
-/// group, stays its own.
+/// Only [`reap`](Self::reap) waits for the leader, so that the leader's number, which is that of the group, stays its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: Pid,
     traces: Arc<Traces>,
     pipes: Pipes,
     is_reaped: bool,
-    /// Given up when the process is dropped.
+    /// The permission to run, which ends when the process is dropped.
     #[expect(dead_code, reason = "kept for its drop")]
     place: Place,
 }
@@ -34,7 +35,7 @@ pub(crate) struct Process {
 /// The server's ends of the pipes of a program, which are nonblocking.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
-    /// Not a pipe: readable when the leader has ended (`pidfd_open(2)`).
+    /// No pipe: a descriptor that is readable when the leader has ended (`pidfd_open(2)`).
     pub(crate) exit: Option<OwnedFd>,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
@@ -42,7 +43,7 @@ pub(crate) struct Pipes {
 }
 
 impl Process {
-    /// Takes a child that leads a group of its own, has this mark, and whose output is piped.
+    /// Takes a child that leads a group of its own, has this mark, and whose output is a pipe.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl Process {
     ) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| {
-            // They fail if the child has ended, which is as good.
+            // The calls fail if the child has ended, which is as good.
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = child.wait();
         })?;
@@ -67,7 +68,7 @@ impl Process {
         };
         let all = || [&pipes.stdin, &pipes.stdout, &pipes.stderr].into_iter().flatten();
         for pipe in all() {
-            // It cannot fail for an open descriptor.
+            // The call cannot fail for an open descriptor.
             let _ = ioctl_fionbio(pipe, true);
         }
         let traces = Arc::new(Traces::new(pid, mark, all()));
@@ -80,26 +81,26 @@ impl Process {
         core::mem::take(&mut self.pipes)
     }
 
-    /// The signal that has ended the leader, if it was one; `None` if the leader has not ended.
+    /// `None` while the leader runs; then the signal that has ended it, if a signal did.
     pub(crate) fn exit(&self) -> Option<Option<i32>> {
         let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid), how) {
             Ok(None) => None,
             Ok(Some(status)) => Some(status.terminating_signal()),
-            // ECHILD, if the process ignores SIGCHLD: the leader has ended.
+            // ECHILD means that the process ignores SIGCHLD and that the leader has ended.
             Err(_) => Some(None),
         }
     }
 
-    /// Sends a signal to the leader and its group at once, and to what has left the group soon. Returns false if the
-    /// leader has taken on another user's rights and cannot be stopped.
+    /// Sends a signal to the leader and its group at once, and soon to processes that have left the group. Returns
+    /// false if the leader has taken on another user's rights and cannot be stopped.
     pub(crate) fn signal(&self, signal: Signal, scope: Scope) -> bool {
         if self.is_reaped {
             return true;
         }
-        // It fails if only the zombie of the leader is left.
+        // The call fails if only the zombie of the leader is left.
         let mut sent = kill_process_group(self.pid, signal);
-        // The leader may have joined another group. Its number is its own until it is waited for.
+        // The leader may have joined another group. Its number stays its own until it is waited for.
         if getpgid(Some(self.pid)) != Ok(self.pid) {
             sent = kill_process(self.pid, signal);
         }
@@ -107,7 +108,7 @@ impl Process {
         sent != Err(Errno::PERM)
     }
 
-    /// Waits for the leader, which has ended. If it has not, it is waited for when it does.
+    /// Waits for the leader, which has ended. If it still runs, it is waited for when it ends.
     pub(crate) fn reap(&mut self) {
         supervisor::reap(self.pid);
         self.is_reaped = true;
@@ -123,7 +124,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns whether no process can write to a pipe any more.
+/// Returns true if no process can write to a pipe any more.
 pub(crate) fn is_hung_up(pipe: BorrowedFd<'_>) -> bool {
     let mut one = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,9 +1,9 @@
-//! The processes of all programs: which there are, and what is to be done with them. To find them takes many system
-//! calls, so a thread of its own does it.
+//! The list of the processes of all programs, and the signals for them. To find the processes takes many system calls,
+//! so a thread of its own does it.
 //!
-//! What gets SIGTERM gets SIGKILL after [`PATIENCE`], also if its program is over by then.
+//! Processes that get SIGTERM get SIGKILL after [`PATIENCE`], also if their program is over by then.
 //!
-//! The thread also waits for orphans that the server has adopted, so that no zombies are left of them. Leaders are left
+//! The thread also waits for orphans that the server has adopted, so that they leave no zombies. It leaves the leaders
 //! to their [`Process`](super::process::Process).
 
 use core::time::Duration;
@@ -18,33 +18,33 @@ use super::descendants::{self, Scope, Traces};
 
 /// The time from SIGTERM to SIGKILL.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Looks for processes that are to be killed: they may start others while they are.
+/// The most passes that look for processes to kill, because processes may start others meanwhile.
 const KILL_PASSES_MAX: usize = 20;
-/// The pause between two of them, in which processes end.
+/// The pause between two passes, in which processes end.
 const KILL_PAUSE: Duration = Duration::from_millis(5);
 /// The time after which orphans are looked for again, while there are some.
 const ORPHANS_PAUSE: Duration = Duration::from_secs(1);
-/// The same while a program is being started, whose process is not known yet.
+/// The same time while a program is being started whose process is not known yet.
 const START_PAUSE: Duration = Duration::from_millis(20);
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(Mutex::default);
-/// Notified when there is something to do.
+/// Notified when there is work.
 static WORK: Condvar = Condvar::new();
 
 #[derive(Debug, Default)]
 struct State {
     /// The programs whose leaders have not been waited for.
     programs: HashMap<Pid, Arc<Traces>>,
-    /// Programs that are being started: there may be children that are no orphans and not known yet.
+    /// Programs that are being started. Their processes may be children that are not known yet, and no orphans.
     starts: usize,
     /// At most two for each program that was started.
     orders: VecDeque<Order>,
     /// The order that is being carried out.
     current: Option<Order>,
-    /// Orders to kill what has got SIGTERM, at these times.
+    /// Orders to kill processes that have got SIGTERM, with their times.
     later: VecDeque<(Instant, Order)>,
     has_thread: bool,
-    /// True if all other children are orphans that were adopted.
+    /// True if all other children are adopted orphans.
     adopts: bool,
     /// True if a child may have ended.
     may_reap: bool,
@@ -69,12 +69,12 @@ impl State {
         self.programs.keys().copied().collect()
     }
 
-    /// Waits for orphans that have ended. Returns the time after which to look again.
+    /// Waits for orphans that have ended. Returns the time after which it is to be called again.
     fn reap_orphans(&self) -> Option<Duration> {
         if !self.adopts {
             return None;
         }
-        // No program is started meanwhile, because of the lock: a child that is not known is an orphan.
+        // While the lock is held, no program is started, so a child that is not known is an orphan.
         if self.starts > 0 {
             return Some(START_PAUSE);
         }
@@ -84,12 +84,12 @@ impl State {
     }
 }
 
-/// A program that is being started. Until it is dropped, no child is taken for an orphan.
+/// A program that is being started. Until this is dropped, no child counts as an orphan.
 #[derive(Debug)]
 pub(super) struct Start(());
 
 impl Start {
-    /// Begins; `None` if the server ends.
+    /// Begins the start of a program; `None` if the server ends.
     pub(super) fn begin() -> Option<Self> {
         let mut state = lock();
         if state.is_closed {
@@ -99,13 +99,13 @@ impl Start {
         Some(Self(()))
     }
 
-    /// A program was started.
+    /// Adds a program that was started.
     pub(super) fn add(&self, traces: Arc<Traces>) {
         let mut state = lock();
         state.programs.insert(traces.leader.0, traces);
         if !state.has_thread {
             let spawned = thread::Builder::new().name("cgi-end".to_owned()).spawn(run);
-            // Without it only groups get signals, until the next program is started.
+            // Without the thread only groups get signals, until the next program is started.
             state.has_thread = spawned.is_ok();
         }
     }
@@ -115,16 +115,16 @@ impl Drop for Start {
     fn drop(&mut self) {
         let mut state = lock();
         state.starts -= 1;
-        // It may have kept the thread from that.
+        // The start may have kept the thread from waiting for orphans.
         state.may_reap = true;
         WORK.notify_all();
     }
 }
 
-/// Waits for the leader of a program, which has ended. One that has not is waited for as an orphan.
+/// Waits for the leader of a program, which has ended. If the leader still runs, it is later waited for as an orphan.
 pub(super) fn reap(leader: Pid) {
     let mut state = lock();
-    // With the lock, so that nothing is sent to the next process with this number.
+    // The lock is held, so that no signal is sent to the next process with this number.
     state.programs.remove(&leader);
     descendants::reap(leader);
     state.may_reap = true;
@@ -137,15 +137,15 @@ pub(super) fn signal(traces: &Arc<Traces>, signal: Signal, scope: Scope) {
     WORK.notify_all();
 }
 
-/// Makes the server the parent of processes whose own parents have ended. It has the process for itself: all its
-/// children are programs, or come from programs.
+/// Makes the server the parent of processes whose own parents have ended. The process has only the server's children:
+/// they are programs, or come from programs.
 pub(crate) fn adopt_orphans() {
-    // Where it fails, what has left its parents is not found.
+    // If the call fails, processes that have lost their parents are not found.
     let _ = set_child_subreaper(Some(getpid()));
     lock().adopts = true;
 }
 
-/// A child may have ended.
+/// Takes note that a child may have ended.
 pub(crate) fn handle_child_end() {
     let mut state = lock();
     state.may_reap = true;
@@ -157,9 +157,9 @@ pub(crate) fn kill_all() {
     let (mut left, leaders) = {
         let mut state = lock();
         state.is_closed = true;
-        // With the lock, so that none of the numbers gets another meaning.
+        // The lock is held, so that none of the numbers changes its meaning.
         for leader in state.programs.keys() {
-            // As for `Process::signal`.
+            // The call fails for the same reason as in `Process::signal`.
             let _ = kill_process_group(*leader, Signal::KILL);
         }
         let whole = |traces: &Arc<Traces>| (Arc::clone(traces), Scope::All);
@@ -204,7 +204,7 @@ fn run() {
         }
         let pause = if core::mem::take(&mut state.may_reap) { state.reap_orphans() } else { None };
         let until_next = state.later.front().map(|(at, _)| *at - now);
-        // It looks for orphans once too often if it wakes for an order.
+        // If an order wakes the thread, it looks for orphans once more than needed.
         let pause = pause.into_iter().chain(until_next).min();
         state = match pause {
             Some(pause) => {
@@ -218,7 +218,7 @@ fn run() {
     }
 }
 
-/// Sends a signal to the processes of a program. Returns what is to be done later.
+/// Sends a signal to the processes of a program. Returns an order for later, if there is one.
 fn carry_out(Order { traces, signal, scope }: &Order, leaders: &HashSet<Pid>) -> Option<Order> {
     if *signal != Signal::KILL {
         let reached = traces.signal(*signal, scope, leaders);

@@ -12,9 +12,9 @@ use crate::redirect::{self, Redirects};
 /// The reason why a file of redirects is not used.
 #[derive(Debug)]
 pub(crate) enum NoRedirects {
-    /// It cannot be read: a sentence for the operator.
+    /// The file cannot be read; the text is a sentence for the operator.
     Unreadable(String),
-    /// There are mistakes in it.
+    /// The file has mistakes.
     Wrong(Vec<Message>),
 }
 

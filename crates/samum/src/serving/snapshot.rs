@@ -35,24 +35,25 @@ pub use succession::Succession;
 use upstream::Upstream;
 use upstream::names::Names;
 
-/// The time for which a start and a reload wait for the names of servers.
+/// The time for which a start and a reload wait for the names of servers to be resolved.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A configuration, prepared for requests.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The listeners with their numbers, in the order of the configuration. A listener keeps its number when the
-    /// configuration is replaced, and no other gets it afterwards: connections name their listener by it.
+    /// The listeners with their numbers, in the order of the configuration. Connections name their listener by its
+    /// number. So a listener keeps its number when the configuration is replaced, and no other listener gets the number
+    /// afterwards.
     listeners: Vec<(u32, Listen)>,
-    /// The same as connections meet them, by their numbers.
+    /// The listeners in the form for connections, by their numbers.
     prepared: Vec<Option<Listener>>,
     proxies: Proxies,
     limiter: Arc<Limiter>,
-    /// The bound of the files in which bodies of requests wait.
+    /// The limit of the files in which bodies of requests wait.
     quota: Arc<Quota>,
     names: Arc<Names>,
     pub(super) sites: Vec<Routes>,
-    /// The routes that answers of gateways lead to, by site: those that are reached by hand-over only, too.
+    /// The routes to which answers of gateways lead, by site, internal routes included.
     pub(super) inner: Vec<Inner>,
     pub(super) routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
@@ -65,45 +66,45 @@ pub struct Snapshot {
     tuning: Tuning,
 }
 
-/// A route as requests meet it.
+/// A route in the form for requests.
 #[derive(Debug)]
 pub(crate) struct RouteEntry {
     pub(crate) route: Route,
     /// Its path with a slash at the end.
     pub(crate) prefix: Box<[u8]>,
-    /// The things that were made for its action.
+    /// The values that were made for its action.
     pub(crate) served: Served,
-    /// The conditions on which it answers a client, if it has some.
+    /// The conditions under which it answers a client, if it has some.
     pub(crate) guard: Option<Box<Guard>>,
     /// The rules for the fields of its responses.
     pub(crate) fields: Rules,
-    /// The paths that it has, beside those of its own path.
+    /// The paths of the route, beside those of its own path.
     pub(crate) matcher: Matcher,
-    /// The file that is served where it has nothing.
+    /// The file that is served if the route has nothing for a path.
     pub(super) fallback: Option<Page>,
     /// The pages for errors.
     pub(super) pages: BTreeMap<u16, Page>,
 }
 
-/// The things that are made for the action of a route.
+/// The values that are made for the action of a route.
 #[derive(Debug)]
 pub(crate) enum Served {
     Files {
         tree: TreeIndex,
-        /// True if files that it leads to may have directives.
+        /// True if files of the route may have directives.
         has_pages: bool,
     },
-    /// Scripts, and perhaps other files beside them in the same tree.
+    /// Scripts, and perhaps other files of the same tree.
     Scripts {
         tree: Option<TreeIndex>,
         upstream: Arc<Upstream>,
     },
     Programs(Arc<Directory>),
     Proxy(Arc<Upstream>),
-    /// One address, or those of a list.
+    /// One redirect, or those of a list.
     Redirect,
     Metrics,
-    /// Always the same.
+    /// A fixed status.
     Status(Status),
 }
 
@@ -115,11 +116,11 @@ pub(crate) struct TreeIndex(pub(super) usize);
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) paths: Option<Routes>,
-    /// Their indices among [`Snapshot::routes`].
+    /// The indices of the routes among [`Snapshot::routes`].
     pub(super) routes: Range<usize>,
-    /// True if some of them are files.
+    /// True if some of the routes serve files.
     pub(super) has_files: bool,
-    /// The pages for errors of requests that none of them has.
+    /// The pages for errors of requests without a route.
     pub(super) pages: BTreeMap<u16, Page>,
 }
 
@@ -177,7 +178,7 @@ impl Snapshot {
         Self::numbered(config, &HashMap::new(), 0)
     }
 
-    /// `numbers` has the listeners that exist; others get numbers from `next` on.
+    /// Prepares a configuration. `numbers` has the existing listeners; others get numbers from `next` on.
     fn numbered(
         config: &Config,
         numbers: &HashMap<Endpoint<'_>, u32>,
@@ -210,7 +211,7 @@ impl Snapshot {
             made.records.push((site.name.clone(), site.log.clone()));
             for route in &site.routes {
                 made.shows_metrics |= route.action == Action::Metrics;
-                // The command line may have another `rate-min` than the file.
+                // The command line may set another `rate-min` than the file.
                 let checked = route.limits.check_rate(&config.server.tuning);
                 checked.map_err(|error| format!("bytes-per-connection: {error}"))?;
                 let entry = made.entry(site, route, &mut common);
@@ -235,7 +236,7 @@ impl Snapshot {
         Ok(made)
     }
 
-    /// Says of each tree which of its files are run, by whatever route.
+    /// Sets for each tree the files that any route runs.
     fn hide_sources(&mut self) {
         let runners = Runners::of(self.routes.iter().map(|entry| &entry.route));
         for entry in &self.routes {
@@ -247,7 +248,7 @@ impl Snapshot {
         }
     }
 
-    /// Prepares a route, but for its conditions and the files to which it hands requests over.
+    /// Prepares a route, without its conditions and without the files to which it hands requests over.
     fn entry(
         &mut self,
         site: &Site,
@@ -259,7 +260,7 @@ impl Snapshot {
             prefix.push(b'/');
         }
         let prefix: Box<[u8]> = prefix.into();
-        // Neighbors mostly have the same rules, which are then shared.
+        // Adjacent routes often have the same rules, which are then shared.
         let fields = match self.routes.last() {
             Some(last) if last.route.headers == route.headers => last.fields.clone(),
             _ => {
@@ -313,7 +314,7 @@ impl Snapshot {
         Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
     }
 
-    /// The paths of the routes from this one on; those of routes that are not open are closed.
+    /// The paths of the routes from `first` on. Paths of routes that are not open are closed.
     fn routes_of(&self, first: usize, is_open: impl Fn(&RouteEntry) -> bool) -> Routes {
         let routes = self.routes[first..].iter().zip(first..);
         Routes::new(routes.map(|(entry, index)| {
@@ -334,7 +335,7 @@ impl Snapshot {
         if root == next {
             self.roots.push(files.root.clone());
         }
-        // Neighbors mostly have the same rules.
+        // Adjacent routes often have the same rules.
         let rules = match rules.last() {
             Some(last) if **last == files.rules => Arc::clone(last),
             _ => {
@@ -346,13 +347,13 @@ impl Snapshot {
         TreeIndex(self.trees.len() - 1)
     }
 
-    /// The servers that the requests of routes are passed on to.
+    /// The upstreams to which the requests of routes are passed on.
     pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.routes.iter().filter_map(|entry| entry.served.upstream())
     }
 
-    /// Has the names of servers resolved, and waits for that a short time. Requests for servers whose names
-    /// are not resolved by then are answered with an error until they are.
+    /// Has the names of servers resolved, and waits a short time for it. If the names of an upstream are not resolved
+    /// by then, requests for it are answered with an error until they are.
     ///
     /// # Errors
     ///
@@ -365,7 +366,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The proxies that are believed.
+    /// The trusted proxies.
     pub(crate) const fn proxies(&self) -> &Proxies {
         &self.proxies
     }
@@ -375,7 +376,7 @@ impl Snapshot {
         &self.limiter
     }
 
-    /// The bound of the files in which bodies of requests wait.
+    /// The limit of the files in which bodies of requests wait.
     pub(crate) const fn quota(&self) -> &Arc<Quota> {
         &self.quota
     }
@@ -399,7 +400,7 @@ impl Snapshot {
         &self.records
     }
 
-    /// Returns whether a route shows the metrics, so that requests are to be counted.
+    /// Returns true if a route shows the metrics, so that requests have to be counted.
     pub(crate) const fn shows_metrics(&self) -> bool {
         self.shows_metrics
     }
@@ -425,7 +426,7 @@ impl Snapshot {
     }
 }
 
-/// The parts that routes of a configuration have in common, while they are prepared.
+/// The parts that routes of a configuration share, while they are prepared.
 #[derive(Default)]
 struct Common {
     /// The indices of the directories.
@@ -436,7 +437,7 @@ struct Common {
     redirects: HashMap<PathBuf, Arc<Redirects>>,
 }
 
-/// Refuses media types and character sets that no response could say.
+/// Refuses media types and character sets that a response could not contain.
 fn check_types(rules: &FileRules) -> Result<(), String> {
     let FileRules { types, default_type, charset, .. } = rules;
     rule::media_value(default_type)?;
@@ -444,7 +445,7 @@ fn check_types(rules: &FileRules) -> Result<(), String> {
     charset.iter().try_for_each(|name| rule::charset(name).map(drop))
 }
 
-/// The directory of the files that a site has at `/`, where programs expect its documents.
+/// The directory of the files that a site serves at `/`, which programs expect as the document root.
 fn documents_of(site: &Site) -> Option<PathBuf> {
     let has_all = |route: &&Route| route.path == "/" && route.pattern.is_none();
     let files = site.routes.iter().filter(has_all).find_map(|route| route.action.files());

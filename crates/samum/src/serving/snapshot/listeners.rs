@@ -1,4 +1,4 @@
-//! The listeners of a configuration: their numbers, their hosts, and what they ask of clients.
+//! The listeners of a configuration: their numbers, their hosts, and their demands on clients.
 
 use core::net::SocketAddr;
 use std::collections::HashMap;
@@ -8,24 +8,24 @@ use super::Snapshot;
 use crate::config::{Access, Action, Address, Config, Listen, Route};
 use crate::site::{Hosts, SiteId};
 
-/// A listener as connections meet it.
+/// A listener in the form for connections.
 #[derive(Debug)]
 pub(in crate::serving) struct Listener {
     pub(in crate::serving) hosts: Hosts,
     admission: Admission,
 }
 
-/// The things that are asked of each client that connects to a listener.
+/// The demands of a listener on each client that connects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admission {
-    /// True if its address is needed.
+    /// True if the client's address is needed.
     pub(crate) asks: bool,
-    /// True if its connections are counted.
+    /// True if the client's connections are counted.
     pub(crate) counts: bool,
-    /// More connections than this are closed at once. Some if all routes have a limit: none of them would
-    /// answer, and clients that send no request must not take the places of others.
+    /// The number of a client's connections beyond which further ones are closed at once. Some if all routes have a
+    /// limit: no route would answer, and clients that send no request must not take the slots of others.
     pub(crate) connections_max: Option<u32>,
-    /// True if clients without an address are on Unix sockets; others have gone.
+    /// True if clients without an address are on Unix sockets; otherwise such clients have gone.
     pub(crate) is_unix: bool,
     /// True if proxies send a header of the PROXY protocol.
     pub(crate) proxy_protocol: bool,
@@ -37,7 +37,7 @@ impl Admission {
         let needs = |route: &Route| {
             let limits = &route.limits;
             let has_limit = limits.connections.is_some() || limits.requests.is_some();
-            // Other servers are told who asks.
+            // An upstream gets the client's address.
             let is_told = matches!(route.action, Action::Proxy(_));
             has_limit || is_told || route.access != Access::default()
         };
@@ -47,7 +47,7 @@ impl Admission {
         Self {
             asks: listen.proxy_protocol || routes.clone().any(needs),
             counts: routes.clone().any(|route| route.limits.connections.is_some()),
-            // Those between are told why.
+            // Connections between the limit and this number get a response with the reason.
             connections_max: most.map(|most| most.saturating_mul(2)),
             is_unix: matches!(listen.address, Address::Unix(_)),
             proxy_protocol: listen.proxy_protocol,
@@ -122,7 +122,7 @@ impl Snapshot {
     }
 }
 
-/// The place of a listener. Two listeners cannot have the same one, whatever the rights of a Unix socket.
+/// The address of a listener. Two listeners cannot have the same one, also if the rights of a Unix socket differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Endpoint<'a> {
     Ip(SocketAddr),

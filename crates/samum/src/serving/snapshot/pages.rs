@@ -8,7 +8,7 @@ use super::{Served, Snapshot, TreeIndex};
 use crate::config::{Action, rule};
 use crate::route::{RouteId, Routes};
 
-/// A file of a route, to which requests are handed over.
+/// A file of a route to which requests are handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) route: RouteId,
@@ -17,14 +17,15 @@ pub(crate) struct Page {
 }
 
 impl Snapshot {
-    /// Finds the files to which the routes of a site hand requests over, and redirects that lead to
-    /// themselves. The first of its routes is `first`. Returns the pages for the errors of the site.
+    /// Finds the files to which the routes of a site hand requests over, and rejects redirects that
+    /// lead to themselves. The first route of the site is `first`. Returns the pages for the site's
+    /// errors.
     pub(super) fn resolve_pages(
         &mut self,
         first: usize,
         errors: &BTreeMap<u16, String>,
     ) -> Result<BTreeMap<u16, Page>, String> {
-        // A route that is reached by hand-over only is reached here, too.
+        // These paths may also lead to internal routes.
         let all = self.routes_of(first, |_| true);
         let page = |path: &str, what: &str| {
             self.page(&all, path).ok_or_else(|| format!("the {what} {path} leads to no files"))
@@ -48,7 +49,7 @@ impl Snapshot {
             if let Action::Redirect(redirect) = &entry.route.action {
                 let to = redirect.to.split(['?', '#']).next().unwrap_or_default();
                 let mut name = Vec::new();
-                // A target with captures is compared with each request.
+                // A target with captures is checked with each request.
                 let is_local =
                     !to.contains('$') && path::normalize(to.as_bytes(), &mut name).is_ok();
                 if is_local && all.find(to.as_bytes()) == Some(RouteId::new(index)) {
@@ -74,7 +75,7 @@ impl Snapshot {
         Ok(of_site)
     }
 
-    /// The file that a path of a site leads to.
+    /// The file to which a path of a site leads.
     fn page(&self, all: &Routes, path: &str) -> Option<Page> {
         let path = rule::path(path).ok()?;
         let route = all.find(path.as_bytes())?;

@@ -1,4 +1,4 @@
-//! Prepares the configuration that replaces another one, which keeps the parts that are the same.
+//! Prepares the configuration that replaces another one and keeps the parts that are the same.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use super::{Served, Snapshot};
 use crate::config::{Action, Config, Route};
 use upstream::Upstream;
 
-/// The maximum number of trees of one directory that are compared with a tree of the next configuration. If
-/// its rules are those of none of them, it is a new tree, whose files are found anew.
+/// The maximum number of trees of one directory that are compared with a tree of the next configuration. If none of
+/// them has the same rules, it is a new tree, whose files are found anew.
 const SAME_ROOT_LOOKS_MAX: usize = 16;
 
 /// The parts of a configuration that are also parts of the next one.
 #[derive(Debug)]
 pub struct Succession {
-    /// For each tree of the next configuration its index in the one before, if it had it.
+    /// For each tree of the next configuration, its index in the earlier one, if that had the tree.
     trees: Vec<Option<usize>>,
-    /// The indices of the trees that the next one does not have.
+    /// The indices of the trees that the next configuration does not have.
     gone: Vec<usize>,
-    /// The numbers of the listeners that the next one does not have, in order.
+    /// The numbers of the listeners that the next configuration does not have, in order.
     removed: Vec<u32>,
 }
 
 impl Snapshot {
-    /// Prepares the configuration that replaces this one. Listeners at the same address keep their numbers,
-    /// what clients have used of their limits stays used, files of bodies still count, and programs that run count against the limits of
-    /// their directories, unless these were changed.
+    /// Prepares the configuration that replaces this one. Listeners at the same address keep their numbers. Used parts
+    /// of the limits of clients stay used, and files of bodies still count. Running programs count against the limits
+    /// of their directories, unless these limits were changed.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Snapshot {
         Ok(Self { limiter, quota, names, ..next })
     }
 
-    /// Takes over the directories of programs that are the same as before.
+    /// Takes over the directories of programs that are unchanged.
     fn keep_programs(&mut self, before: &Self) {
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
         for programs in before.routes.iter().filter_map(|entry| entry.served.programs()) {
@@ -60,10 +60,10 @@ impl Snapshot {
         }
     }
 
-    /// Takes over the upstreams that are the same as before, and the servers of others that stay.
+    /// Takes over unchanged upstreams, and of other upstreams the servers that stay.
     fn keep_upstreams(&mut self, before: &Self) {
         fn key(route: &Route) -> (&str, bool) {
-            // A connection is kept for another request in the same protocol.
+            // A connection can only be kept for requests in the same protocol.
             (&route.path, matches!(route.action, Action::Fastcgi(_)))
         }
         let mut kept: HashMap<_, Vec<_>> = HashMap::new();
@@ -81,7 +81,7 @@ impl Snapshot {
                 *made = Arc::clone(candidates.swap_remove(place));
                 continue;
             }
-            // Routes of other sites have the same path.
+            // Routes of different sites may have the same path.
             let named = candidates.iter().find(|candidate| candidate.name == made.name);
             if let Some(before) = named.or_else(|| candidates.first()) {
                 *made = Upstream::new(config, made.name.clone(), Some(before));
@@ -89,8 +89,8 @@ impl Snapshot {
         }
     }
 
-    /// Compares the configuration with the one that replaces it. `same_root` takes the index of a directory
-    /// of `next`, and returns that of the same directory here, if it is open here.
+    /// Compares the configuration with the one that replaces it. `same_root` takes the index of a directory of `next`,
+    /// and returns the index of the same directory here if that is open here.
     #[must_use]
     pub fn succession(
         &self,
@@ -124,7 +124,7 @@ impl Snapshot {
 }
 
 impl Succession {
-    /// For each tree of the next configuration its index in the one before, if it had it.
+    /// For each tree of the next configuration, its index in the earlier one, if that had the tree.
     pub(crate) fn trees(&self) -> &[Option<usize>] {
         &self.trees
     }
@@ -139,7 +139,7 @@ impl Succession {
         &self.removed
     }
 
-    /// Returns whether the next configuration does not have a listener.
+    /// Returns true if the next configuration does not have a listener.
     pub(crate) fn removes(&self, listener: u32) -> bool {
         self.removed.binary_search(&listener).is_ok()
     }
