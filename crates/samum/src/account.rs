@@ -1,6 +1,6 @@
 //! Looks up users and groups by name in `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 //!
-//! Users and groups from other sources (LDAP) can be given by number.
+//! Users and groups from other sources (LDAP) can be named by their numbers.
 
 use std::fs;
 

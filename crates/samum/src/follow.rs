@@ -1,12 +1,12 @@
-//! Opens root directories, and notices what becomes of their paths: a deploy may replace the directory, or
-//! point a symbolic link such as `current` to another one, or there is nothing any more.
+//! Opens root directories, and notices changes at their paths. A deploy may replace the directory or point a symbolic
+//! link such as `current` to another one, or the directory may be missing.
 //!
-//! Looking at a path can sleep for ever (on a dead network file system). So the roots are divided into
-//! groups by their device, and each group has a thread of its own, for which no other thread waits.
+//! A look at a path can sleep for ever (on a dead network file system). So the roots are divided into groups by their
+//! device, and each group has a thread of its own, for which no other thread waits.
 //!
-//! Nothing at a path at two looks, 0.5 s apart, means 503. Workers get a new descriptor as an order and swap it
-//! between two turns. A request under way is finished from the directory in which it began. Directories are compared
-//! by device and inode with the open one, whose inode number cannot be used again.
+//! If nothing is at a path at two looks, 0.5 s apart, its requests get a 503. Workers get a new descriptor as an order
+//! and swap it between two worker turns. A request under way is completed from the directory in which it began. A
+//! directory is compared by device and inode with the open one, whose inode number cannot be used again.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -26,16 +26,16 @@ use crate::control::Workers;
 use crate::errno::words;
 use crate::say::say;
 
-/// The time between two looks at a path, which cost two system calls each. A new directory is served
-/// after this time and one turn of each worker: well under a second. If a group has more than a thousand
-/// roots, the time is longer: half a second for each thousand.
+/// The time between two looks at a path, which cost two system calls each. A new directory is served after this time
+/// and one turn of each worker: well under a second. A group of more than a thousand roots takes half a second for each
+/// thousand.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The maximum number of looks without a pause between them.
 const LOOKS_MAX: usize = 20;
 /// The minimum pause. With [`LOOKS_MAX`] it limits a thread to 2,000 looks in a second.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// The maximum number of groups, and so of threads. Further devices share the last one: if one of them does
-/// not answer, the changes of all of them are not noticed.
+/// The maximum number of groups, and so of threads. Further devices share the last group: if one of them does not
+/// answer, the changes of all of them are missed.
 const GROUPS_MAX: usize = 16;
 
 /// A directory that is served.
@@ -44,7 +44,7 @@ pub(crate) struct Root {
     path: Arc<Path>,
     pub(crate) directory: Arc<OwnedFd>,
     identity: Identity,
-    /// True while there is no directory at the path; requests are answered 503.
+    /// True while there is no directory at the path; the response to requests is a 503.
     pub(crate) is_lost: bool,
 }
 
@@ -56,11 +56,10 @@ struct Identity {
 }
 
 impl Identity {
-    /// On some file systems (overlayfs) the numbers of a directory change while it is in use, so two
-    /// directories are compared by what they are now. As long as a directory is open, no other gets its
-    /// number.
+    /// On some file systems (overlayfs) the numbers of a directory change while it is in use. So two directories are
+    /// compared by their current numbers. While a directory is open, no other directory gets its number.
     fn of(directory: &OwnedFd) -> Result<Self, Errno> {
-        // Without a question to a network server, which may not answer.
+        // The flag avoids a call to a network server, which may not answer.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let stat = statx(directory, c"", flags, StatxFlags::INO)?;
         Ok(Self { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
@@ -72,13 +71,13 @@ impl Root {
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let directory = open(path).map_err(|error| explain(path, &error))?;
         let identity = Identity::of(&directory).map_err(|error| explain(path, &error.into()))?;
-        // A relative path would change its meaning after a `chdir`, and `.` stays the working directory
-        // even if another directory takes its path. It fails only without a working directory.
+        // A relative path would change its meaning after a `chdir`, but `.` stays the working directory even if another
+        // directory takes its path. The call fails only without a working directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(Self { path: path.into(), directory: Arc::new(directory), identity, is_lost: false })
     }
 
-    /// Returns whether another root is the same directory, which is served now.
+    /// Returns true if another root is the same directory as the one that is served now.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let numbers = [&self.directory, &other.directory].map(|directory| Identity::of(directory));
         !self.is_lost && matches!(numbers, [Ok(mine), Ok(other)] if mine == other)
@@ -86,11 +85,11 @@ impl Root {
 }
 
 fn open(path: &Path) -> io::Result<OwnedFd> {
-    // O_NONBLOCK: opening a FIFO must not wait for its writer.
+    // O_NONBLOCK, because an open of a FIFO must not wait for its writer.
     let flags = OFlags::NONBLOCK | OFlags::DIRECTORY;
     let flags = i32::try_from(flags.bits()).expect("bits far below the sign");
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    // Now, because a worker that takes it must not wait for that.
+    // The device is learned here, because a worker that takes the directory must not wait for it.
     learn_device(&directory);
     Ok(directory.into())
 }
@@ -120,7 +119,7 @@ pub(crate) struct Roots {
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order of [`Snapshot::roots`](crate::serving::Snapshot::roots).
+    /// The roots in the order of [`Snapshot::roots`](crate::serving::Snapshot::roots).
     roots: Vec<Root>,
     /// The device of each group; `None` if it has no thread.
     groups: Vec<Option<(u32, u32)>>,
@@ -133,7 +132,7 @@ impl State {
         found.or_else(|| (self.groups.len() == GROUPS_MAX).then_some(GROUPS_MAX - 1))
     }
 
-    /// Gives a device a group, if it has none and one is left. Returns a group that needs a thread.
+    /// Gives a device a group, if it has none and one is free. Returns a group that needs a thread.
     fn add_group(&mut self, device: (u32, u32)) -> Option<usize> {
         if self.groups.contains(&Some(device)) {
             return None;
@@ -162,13 +161,13 @@ impl Roots {
         all
     }
 
-    /// The roots of now.
+    /// The current roots.
     pub(crate) fn list(&self) -> Vec<Root> {
         self.lock().roots.clone()
     }
 
-    /// Replaces all roots. `replace` is given those of now, and returns others after it has given the workers
-    /// the configuration that they belong to. No root changes meanwhile.
+    /// Replaces all roots. `replace` gets the current roots, gives the workers the new configuration, and returns its
+    /// roots. No root changes meanwhile.
     pub(crate) fn replace(
         self: &Arc<Self>,
         replace: impl FnOnce(&[Root]) -> Result<Vec<Root>, String>,
@@ -177,7 +176,7 @@ impl Roots {
         let next = replace(&state.roots)?;
         let before = core::mem::replace(&mut state.roots, next);
         self.start_threads(&mut state);
-        // Without the lock, for to close a directory may sleep.
+        // The lock is not held here, because to close a directory may sleep.
         drop(state);
         drop(before);
         Ok(())
@@ -202,7 +201,7 @@ impl Roots {
         }
     }
 
-    /// The roots of a group with their indices. If there are none, the group has ended.
+    /// The roots of a group with their indices. If there are none, the group ends.
     fn of_group(&self, group: usize) -> Option<Vec<(usize, Root)>> {
         let mut state = self.lock();
         let is_mine = |root: &Root| state.group(root.identity.device) == Some(group);
@@ -215,7 +214,7 @@ impl Roots {
         Some(mine)
     }
 
-    /// Looks at the paths of a group for as long as it has any.
+    /// Looks at the paths of a group as long as it has roots.
     fn follow(self: Arc<Self>, group: usize) {
         let mut followers: HashMap<Arc<Path>, Follower> = HashMap::new();
         while let Some(roots) = self.of_group(group) {
@@ -236,14 +235,14 @@ impl Roots {
         }
     }
 
-    /// Looks at the path of a root, and does what follows from it.
+    /// Looks at the path of a root, and acts on the result.
     fn look(self: &Arc<Self>, index: usize, root: &Root, follower: Follower) -> Follower {
         let (next, step, text) = follower.handle(look(root), &root.path);
         match self.take(index, root, step) {
             Ok(true) => {}
-            // The configuration has another root in its place.
+            // The configuration has replaced the root.
             Ok(false) => return Follower::Content,
-            // The next look finds the same.
+            // The next look will find the same.
             Err(_) => return follower,
         }
         if let Some(text) = text {
@@ -252,7 +251,7 @@ impl Roots {
         next
     }
 
-    /// Takes a step, if the root is still there. Returns whether it is.
+    /// Takes a step, if the root is still in use. Returns true if it is.
     fn take(self: &Arc<Self>, index: usize, root: &Root, step: Step) -> io::Result<bool> {
         let new = match step {
             Step::None => return Ok(true),
@@ -290,7 +289,7 @@ fn look(root: &Root) -> Found {
             return if is_certain { Found::Nothing(reason) } else { Found::Unknown(reason) };
         }
     };
-    // If the directory was removed on a network server (ESTALE), the one at the path is another.
+    // If the directory was removed on a network server (ESTALE), the directory at the path is another one.
     let here = rustix::fs::fstat(&root.directory);
     if here.is_ok_and(|here| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)) {
         return Found::Same;
@@ -311,21 +310,21 @@ fn look(root: &Root) -> Found {
 /// The result of a look at the path.
 #[derive(Debug)]
 enum Found {
-    /// The directory that is being served.
+    /// The directory that is served.
     Same,
     /// Another directory.
     Another(OwnedFd, Identity),
     /// Nothing that can be served, and the reason as a sentence.
     Nothing(String),
-    /// An error that does not tell what is there, as a sentence.
+    /// An error that does not show what is at the path, as a sentence.
     Unknown(String),
 }
 
-/// The result of a look.
+/// The action after a look.
 #[derive(Debug)]
 enum Step {
     None,
-    /// Requests are answered 503.
+    /// The response to requests is a 503.
     Lose,
     /// The directory is served again.
     Restore,
@@ -333,14 +332,13 @@ enum Step {
     Replace(OwnedFd, Identity),
 }
 
-/// What the last looks have found. It decides on the steps, and on what is reported to the operator.
+/// The results of the last looks, which decide on the steps and on reports to the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Follower {
     /// The directory that is served.
     #[default]
     Content,
-    /// Nothing. A symbolic link that is replaced in two steps is missing for a moment, so another look
-    /// decides.
+    /// Nothing. A symbolic link that is replaced in two steps is missing for a moment, so another look decides.
     Doubtful,
     /// Nothing, at several looks. The reason has been reported.
     Lost(String),
@@ -349,8 +347,7 @@ enum Follower {
 }
 
 impl Follower {
-    /// Takes the result of a look; returns what was found, the step, and a message if it is new for the
-    /// operator.
+    /// Takes the result of a look. Returns the next state, the step, and a message if there is news for the operator.
     fn handle(&self, found: Found, path: &Path) -> (Self, Step, Option<String>) {
         let shown = path.display();
         match found {

@@ -1,9 +1,9 @@
-//! The conditions on which a route answers a client: its access rules and limits.
+//! The conditions under which a route answers a client: its access rules and limits.
 //!
-//! A route with conditions has a guard; any other route costs a test. Rules are sorted boundaries. A trusted proxy
-//! names its client in a PROXY header, which is read before the transport sees bytes, or in fields. Two fields that
-//! name different clients are answered 400. The kernel paces TCP (`SO_MAX_PACING_RATE`); other sockets are sent slices
-//! of 100 ms.
+//! A route with conditions has a guard; any other route costs one test. Access rules are sorted boundaries. A trusted
+//! proxy names its client in a PROXY header, which is read before the transport gets bytes, or in fields. The response
+//! to two fields that name different clients is a 400. The kernel paces TCP (`SO_MAX_PACING_RATE`); on other sockets
+//! the server sends slices of 100 ms.
 
 use core::hash::{Hash as _, Hasher as _};
 use core::net::IpAddr;
@@ -21,30 +21,30 @@ use crate::limits::{ClientKey, Counted, Limiter, Refill};
 /// The conditions of a route.
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// The clients that may use it; `None` if all may.
+    /// The clients that may use the route; `None` if all may.
     permitted: Option<Arc<Permitted>>,
-    /// The connections of a client.
+    /// The maximum number of connections of a client.
     connections: Option<u32>,
-    /// The requests of a client: the number of the limit, and its buckets.
+    /// The limit of a client's requests: the number of the limit, and its buckets.
     requests: Option<(u64, Refill)>,
-    /// Bytes that the body of a request may have.
+    /// The most bytes of a request's body.
     body_bytes_max: Option<u64>,
-    /// Bytes per second that a connection is sent.
+    /// The bytes per second at which a connection is sent to.
     pub(crate) rate: Option<NonZeroU64>,
 }
 
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Its client may not use the route.
+    /// The client may not use the route.
     Forbidden,
-    /// Its client has too many connections, of which this one has come late. It is to be closed.
+    /// The client has too many connections, and this one is among the last. It is to be closed.
     Connections,
-    /// Its client asks too often, and may ask again after so many seconds.
+    /// The client asks too often, and may ask again after this number of seconds.
     Requests(NonZeroU64),
     /// The fields of the request name different clients.
     Conflict,
-    /// Its body is too long. The connection is to be closed, because the body will not be read.
+    /// The body is too long. The connection is to be closed, because the body will not be read.
     BodyTooLong,
 }
 
@@ -60,25 +60,25 @@ impl Refusal {
     }
 }
 
-/// Makes guards. Neighbors mostly have the same rules, and share them.
+/// A maker of guards. Adjacent routes often have the same rules, and share them.
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
     last: Option<(Access, Option<Arc<Permitted>>)>,
-    /// The numbers of the limits that routes have set themselves.
+    /// The numbers of the limits that routes have of their own.
     own: HashSet<u64>,
 }
 
 impl Guards {
-    /// The guard of a route of the site with this name; `None` if it has no condition. Routes with the limit of their
-    /// site on requests count them together, others each their own. A limit keeps its number when the configuration
-    /// is replaced, so what was counted for it counts.
+    /// The guard of a route of the site with this name; `None` if it has no condition. Routes that have the request
+    /// limit of their site share its counts, and other routes have their own. A limit keeps its number when the
+    /// configuration is replaced, so earlier requests still count.
     pub(crate) fn of(&mut self, site: &str, route: &Route) -> Option<Guard> {
         let limits = &route.limits;
         let requests = limits.requests.map(|rate| {
             let own = limits.has_own_requests.then_some((&route.path, &route.pattern));
             let mut hasher = DefaultHasher::new();
             (site, rate.per_second.to_bits(), rate.burst, own).hash(&mut hasher);
-            // Several routes may have one path: those with files of redirects.
+            // Several routes may have the same path: routes with files of redirects.
             while own.is_some() && !self.own.insert(hasher.finish()) {
                 hasher.write_u8(0);
             }
@@ -110,8 +110,8 @@ impl Guards {
 }
 
 impl Guard {
-    /// Lets a request pass or refuses it. The client has no address if it is on a Unix socket: it has no limits. A request
-    /// that comes `again` has been counted.
+    /// Lets a request pass or refuses it. A client on a Unix socket has no address, and no limits. A request that comes
+    /// `again` was counted before.
     pub(crate) fn admit(
         &self,
         limiter: &Limiter,
@@ -137,7 +137,7 @@ impl Guard {
         }
     }
 
-    /// Lets the body of a request pass or refuses it, by the length that is announced.
+    /// Lets the body of a request pass or refuses it, by its announced length.
     pub(crate) fn admit_body(&self, framing: Framing) -> Result<(), Refusal> {
         match (framing, self.body_bytes_max) {
             (Framing::Length(length), Some(max)) if length > max => Err(Refusal::BodyTooLong),

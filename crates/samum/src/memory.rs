@@ -1,14 +1,14 @@
 //! Finds the memory that this process may use: the machine's, or less if a control group limits it.
 //!
-//! Read first: cgroups(7), Documentation/admin-guide/cgroup-v2.rst ("Memory Interface Files") and
-//! cgroup-v1/memory.rst. A container and a systemd unit (`MemoryMax=`, `MemoryHigh=`) are both
-//! control groups; the limit of every ancestor counts as well.
+//! Reading list: cgroups(7), Documentation/admin-guide/cgroup-v2.rst ("Memory Interface Files") and
+//! cgroup-v1/memory.rst. A container and a systemd unit (`MemoryMax=`, `MemoryHigh=`) are both control groups; the
+//! limit of every ancestor counts, too.
 
 use std::fs;
 
 /// Returns the bytes of memory that this process may use.
 ///
-/// It reads small files of `/proc` and `/sys`, so call it at the start only.
+/// It reads small files of `/proc` and `/sys`, so call it only at the start.
 pub(crate) fn limit() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = info.totalram.saturating_mul(info.mem_unit.into());
@@ -20,16 +20,16 @@ pub(crate) fn limit() -> u64 {
     limits.filter_map(|text| parse_limit(&text)).fold(machine, u64::min)
 }
 
-/// The files that hold the memory limits of a process, given its `/proc/PID/cgroup` and
-/// `/proc/PID/mountinfo`: those of its groups and of all their visible ancestors.
+/// The files with the memory limits of a process, given its `/proc/PID/cgroup` and `/proc/PID/mountinfo`: of its groups
+/// and of all visible ancestors of these.
 fn limit_files(groups: &str, mounts: &str) -> Vec<String> {
     let mut files = Vec::new();
     for mount in mounts.lines().filter_map(Mount::parse) {
         let Some(group) = groups.lines().find_map(|line| mount.version.path_in(line)) else {
             continue;
         };
-        // In a container the mount shows a part of the hierarchy, whose root is the container's group.
-        // For a group outside this part only the limits at that root are visible.
+        // In a container the mount shows a part of the hierarchy, whose root is the container's group. For a group
+        // outside this part, only the limits at that root are visible.
         let below = strip_directory(group, &mount.root).unwrap_or_default();
         let mut directory = format!("{}{below}", mount.point.trim_end_matches('/'));
         loop {
@@ -43,7 +43,7 @@ fn limit_files(groups: &str, mounts: &str) -> Vec<String> {
     files
 }
 
-/// The rest of a path behind a directory, with the slash before it, or empty.
+/// The rest of a path after a directory, with the slash before it, or empty.
 fn strip_directory<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     let rest = path.strip_prefix(directory.trim_end_matches('/'))?;
     let rest = rest.trim_end_matches('/');
@@ -51,7 +51,7 @@ fn strip_directory<'a>(path: &'a str, directory: &str) -> Option<&'a str> {
     (is_below && !rest.split('/').any(|name| name == "..")).then_some(rest)
 }
 
-/// The number of bytes in a file of limits; `max` is none.
+/// The number of bytes in a file of limits; `max` means no limit.
 fn parse_limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -80,8 +80,8 @@ impl Version {
     const fn files(self) -> &'static [&'static str] {
         match self {
             Self::One => &["memory.limit_in_bytes"],
-            // Beyond `memory.high` the kernel does not kill a process, but slows it down until it has
-            // given memory back, so a cache has to treat it as a limit.
+            // Beyond `memory.high` the kernel does not kill a process, but slows it down until it has given memory
+            // back. So a cache has to treat it as a limit.
             Self::Two => &["memory.max", "memory.high"],
         }
     }
@@ -91,7 +91,7 @@ impl Version {
 #[derive(Debug)]
 struct Mount {
     version: Version,
-    /// The group that is at [`point`](Self::point).
+    /// The group that is visible at [`point`](Self::point).
     root: String,
     point: String,
 }

@@ -1,13 +1,14 @@
 //! Replaces the configuration while the server runs: all of it, or nothing.
 //!
-//! A thread of its own reads the configuration, and opens what is new in it: it may sleep, and no worker
-//! waits for it. Only when everything has succeeded, the workers get their orders. Requests for a reload
-//! that come while one is under way are answered by the next one, all together.
+//! A thread of its own reads the configuration, and opens the parts that are new in it. It may sleep, and no worker
+//! waits for it. The workers get their orders only when everything has succeeded. Requests for a reload that come while
+//! one is under way are all answered by the next one.
 //!
-//! Trees whose directory and rules are the same keep their cache. Numbers of listeners are never used again. At a
-//! removed listener the accept queue is emptied before the close. Its connections end after the response under way, or
-//! after the next one, by the configuration that had the listener. Handshakes that are not complete are still reset.
-//! Old snapshots are dropped by the thread here, because to free 100,000 routes takes milliseconds.
+//! Trees whose directory and rules are the same keep their cache. Numbers of listeners are never used again. The accept
+//! queue of a removed listener is emptied before the listener is closed. Each of its connections ends after the
+//! response under way, or else after its next one, by the configuration that had the listener. Handshakes that are not
+//! complete are still reset. Old snapshots are dropped by this thread, because to free 100,000 routes takes
+//! milliseconds.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +35,7 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Reads the configuration.
 pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
 
-/// Receives the result of a reload: the hash of what was loaded, or an error for the operator.
+/// The receiver of a reload's result: the hash of the loaded configuration, or an error for the operator.
 pub(crate) type Reply = Sender<Result<String, String>>;
 
 /// The descriptors for directories and listeners, beside those of connections and files.
@@ -47,13 +48,13 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The number that so many directories and listeners need.
+    /// The number of descriptors that these directories and listeners need.
     pub(crate) const fn needed(roots: usize, listeners: usize, threads: usize) -> usize {
         roots.saturating_add(listeners.saturating_mul(threads))
     }
 
-    /// Returns an error for the operator if there is no room for the new parts of a configuration, beside
-    /// those of the one that is served: both are open for a moment.
+    /// Returns an error for the operator if there is no room for the new parts of a configuration beside those of the
+    /// served one: both are open for a moment.
     fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
         let Self { threads, max } = self;
         let paths: HashSet<&PathBuf> = served.roots().iter().collect();
@@ -74,33 +75,33 @@ impl Room {
     }
 }
 
-/// Replaces configurations.
+/// The thread's state for replacing configurations.
 pub(crate) struct Reloader {
     pub(crate) source: Source,
     /// The configuration that is served.
     pub(crate) served: Arc<Snapshot>,
-    /// The settings of the process, as it was started with them.
+    /// The settings with which the process was started.
     pub(crate) server: Server,
     pub(crate) workers: Arc<Workers>,
     pub(crate) roots: Arc<Roots>,
     pub(crate) socket_files: Arc<SocketFiles>,
     pub(crate) logs: Arc<OpenLogs>,
     pub(crate) room: Room,
-    /// The interfaces, and the listeners that they serve alone.
+    /// The interfaces, and the listeners that only they serve.
     pub(crate) owners: Owners,
     /// The number of all workers, those of interfaces included.
     pub(crate) count: usize,
-    /// Connections that may wait to be accepted at all listeners of a worker.
+    /// The number of connections that may wait at all listeners of a worker.
     pub(crate) waiting_max: usize,
     pub(crate) metrics: Arc<Metrics>,
-    /// Configurations that were served, and that some requests may still have. The last reference is
-    /// dropped here: to free 100,000 routes takes milliseconds, for which no worker must stop.
+    /// Earlier configurations that some requests may still use. The last reference is dropped here: to free 100,000
+    /// routes takes milliseconds, for which no worker may stop.
     pub(crate) before: Vec<Arc<Snapshot>>,
 }
 
 /// A directory of the next configuration.
 enum Found {
-    /// It is served already, with this index.
+    /// The directory is served already, with this index.
     Served(usize),
     New(Root),
 }
@@ -115,7 +116,7 @@ struct Opened {
 }
 
 impl Reloader {
-    /// Carries out reloads for as long as the process runs. One that was asked for by a signal has no reply.
+    /// Carries out reloads as long as the process runs. A reload for a signal has no reply.
     pub(crate) fn run(mut self, requests: &Receiver<Option<Reply>>) {
         loop {
             let first = if self.before.is_empty() {
@@ -129,7 +130,7 @@ impl Reloader {
                     replies.extend(requests.try_iter().flatten());
                     let result = self.reload();
                     for reply in replies {
-                        // It fails if the client has gone.
+                        // The call fails if the client has gone.
                         let _ = reply.send(result.clone());
                     }
                 }
@@ -148,7 +149,7 @@ impl Reloader {
             Ok((digest, _)) => self.metrics.note_load(Some(digest), SystemTime::now()),
             Err(error) => {
                 self.metrics.note_failed_load();
-                // The text of an error in a file has several lines.
+                // An error in a file has several lines of text.
                 error.lines().for_each(say);
                 say("the configuration is not loaded; the one before is still served");
             }
@@ -156,7 +157,7 @@ impl Reloader {
         result.map(|(digest, notes)| [vec![digest], notes].concat().join("\n"))
     }
 
-    /// Returns the hash of what was loaded, and sentences about it for the operator.
+    /// Returns the hash of the loaded configuration, and sentences about it for the operator.
     fn load(&mut self) -> Result<(String, Vec<String>), String> {
         let loaded = (self.source)().map_err(text_of)?;
         let next = Arc::new(self.served.successor(&loaded.config)?);
@@ -178,7 +179,7 @@ impl Reloader {
         Ok((digest, notes))
     }
 
-    /// Opens the directories. One that is served already is not kept open twice.
+    /// Opens the directories. A directory that is served already is not kept open twice.
     fn open_roots(&self, next: &Snapshot, loaded: &Loaded) -> Result<Vec<Found>, String> {
         let served = self.roots.list();
         let by_path: HashMap<&PathBuf, usize> = self.served.roots().iter().zip(0..).collect();
@@ -243,7 +244,7 @@ impl Reloader {
         Ok(all)
     }
 
-    /// Adds to an error that a listener of this server is in the way, if that is so.
+    /// Adds to an error that a listener of this server is the cause, if so.
     fn explain(&self, address: &Address, error: String) -> String {
         let port = address.port();
         let mut served = self.served.listeners().iter().map(|(_, listen)| &listen.address);
@@ -256,7 +257,7 @@ impl Reloader {
         }
     }
 
-    /// Finds the Unix sockets that have other rights in the next configuration.
+    /// Finds the Unix sockets whose rights differ in the next configuration.
     fn look_up_rights<'s>(&self, next: &'s Snapshot) -> Result<Vec<Rights<'s>>, String> {
         let served: BTreeMap<u32, &Address> = (self.served.listeners().iter())
             .map(|(number, listen)| (*number, &listen.address))
@@ -273,7 +274,7 @@ impl Reloader {
         others.collect()
     }
 
-    /// Gives the workers the next configuration. The last thing that can fail.
+    /// Gives the workers the next configuration. This is the last step that can fail.
     fn replace(
         &mut self,
         next: &Arc<Snapshot>,
@@ -290,7 +291,7 @@ impl Reloader {
             let mut roots = Vec::new();
             for found in found {
                 let (index, root) = match found {
-                    // Another directory may have taken its place by now. One that is lost is told of.
+                    // By now the directory may have been replaced or lost; a loss is reported.
                     Found::Served(index) => (Some(index), served[index].clone()),
                     Found::New(root) => (None, root),
                 };
@@ -319,7 +320,7 @@ impl Reloader {
                 files.extend(file.map(|file| (number, file)));
             }
             removed.extend_from_slice(succession.removed());
-            // Before they are closed, so that no successor takes the names for stale.
+            // The names are removed before the sockets are closed, so that no successor takes the names for stale.
             self.socket_files.remove(&removed);
             let given = self.workers.configure(orders);
             given.map_err(|error| format!("a worker takes no orders: {error}"))?;

@@ -1,15 +1,14 @@
-//! Limits the memory that peers can make a worker hold: bytes that wait to be sent, requests that wait
-//! to be answered, responses that wait to be logged.
+//! Limits the memory that peers can make a worker hold: bytes that wait to be sent, requests that wait for an answer,
+//! and responses that wait to be logged.
 //!
-//! What gateways wait for counts before it is there: a request is charged what its response may come to until its turn, and
-//! gives back what it did not need.
+//! The memory that gateways wait for counts in advance: a request is charged for the most bytes of its response before
+//! its turn, and gives back the bytes that it did not need.
 //!
-//! Each connection has a budget, and all connections of a worker have one together. When a
-//! connection's budget is spent, the worker receives nothing more from it and begins no further
-//! response until the peer has taken some bytes. When the worker's budget is spent, each connection has
-//! one response at a time, and a listing is refused with 503. Memory with limits of its own is not
-//! counted: buffers and pipes of the disk (`sendfile::Disk`), receive buffers (`ring`), lines of logs
-//! (`log`).
+//! Each connection has a budget, and all connections of a worker share one. When a connection's budget is spent, the
+//! worker receives nothing more from it and begins no further response until the peer has taken some bytes. When the
+//! worker's budget is spent, each connection has one response at a time, and the response to a listing is a 503. Memory
+//! with limits of its own does not count: buffers and pipes of the disk (`sendfile::Disk`), receive buffers (`ring`),
+//! lines of logs (`log`).
 
 use sendfile::{Account, Weight};
 

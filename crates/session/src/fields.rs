@@ -10,17 +10,17 @@ use config::HeaderRule;
 /// The rules of a route, or those of them that match a path, in order.
 pub type Rules = Vec<Arc<HeaderRule>>;
 
-/// Fields about content, which a 304 does not have because it has no content (RFC 9110 §15.4.5). Those that
-/// a 200 and a 304 of the server have are members of [`ResponseHead`].
+/// Fields about content, which a 304 does not have because it has no content (RFC 9110 §15.4.5). The content fields
+/// that the server itself writes in a 200 and a 304 are members of [`ResponseHead`].
 const OF_CONTENT: [&[u8]; 3] = [b"Content-Disposition", b"Content-Language", b"Content-Type"];
 
-/// The statuses for which a rule changes the fields about caching, unless it names others: those of `add_header` of
-/// nginx. A failure may be over long before the file that is to be there grows old.
+/// The statuses for which a rule changes the fields about caching, unless it names others: as with `add_header` of
+/// nginx. An error may be over long before a cached response for the missing file expires.
 const LASTING: [u16; 10] = [200, 201, 204, 206, 301, 302, 303, 304, 307, 308];
-/// Fields that say how long caches keep a response, and how long one has kept it, beside [`TARGETED`].
+/// Fields that say how long caches may keep a response, and how long a cache has kept it, beside [`TARGETED`].
 const OF_CACHING: [&str; 5] =
     ["Age", "Edge-Control", "Expires", "Surrogate-Control", "X-Accel-Expires"];
-/// The end of the names of `Cache-Control`, and of the fields in its place for some caches (RFC 9213 §2).
+/// The suffix of `Cache-Control` and of the fields that replace it for some caches (RFC 9213 §2).
 const TARGETED: &[u8] = b"Cache-Control";
 
 /// Returns the rules that match one of these paths.
@@ -32,7 +32,7 @@ pub fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
     rules.iter().filter(is_for).cloned().collect()
 }
 
-/// Applies rules to a head, which has the status with which it is sent.
+/// Applies rules to a head that has its final status.
 pub fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
     let code = head.status.code();
     for rule in rules {
@@ -52,12 +52,12 @@ pub fn apply(rules: &Rules, head: &mut ResponseHead<'_>) {
     }
 }
 
-/// Returns whether a response lasts as long as its path, so that what is said about the path is true for it.
+/// Returns true for responses that are valid as long as their path, so that rules about the path apply to them.
 fn is_lasting(code: u16) -> bool {
     LASTING.contains(&code)
 }
 
-/// Returns whether a field says how long caches keep a response.
+/// Returns true if a field says how long caches may keep a response.
 fn is_of_caching(name: &[u8]) -> bool {
     let end = name.len().checked_sub(TARGETED.len()).map_or(name, |at| &name[at..]);
     end.eq_ignore_ascii_case(TARGETED)

@@ -1,19 +1,18 @@
-//! The client for which proxies have forwarded a request, and the scheme of its URL, by the fields that they add:
+//! The client for which proxies have forwarded a request, and the scheme of its URL. Proxies add them in the fields
 //! `Forwarded` (RFC 7239), `X-Forwarded-For` and `X-Forwarded-Proto`.
 //!
-//! Each proxy adds the address of its own client at the end. So the list is read from its end for as long
-//! as it names proxies that are trusted; the address before them is the client's, and what stands before
-//! that may be forged.
+//! Each proxy adds the address of its own client at the end. So the list is read from its end while it names trusted
+//! proxies. The address before them is the client's, and earlier entries may be forged.
 
 use core::net::{IpAddr, Ipv6Addr};
 
-/// The scheme of the URL that a client has asked for.
+/// The scheme of the URL in a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// `http`, which is spoken with samum itself.
+    /// `http`, the scheme of samum itself.
     #[default]
     Http,
-    /// `https`, as a proxy in front says.
+    /// `https`, as a proxy in front of samum reports.
     Https,
 }
 
@@ -26,7 +25,7 @@ impl Scheme {
         }
     }
 
-    /// The port of URLs that name none.
+    /// The port of URLs that name no port.
     pub const fn port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -47,17 +46,17 @@ impl Scheme {
     }
 }
 
-/// The two fields name different clients. Each proxy adds what is true, so the client has forged the field
-/// that its proxy does not know and hands on.
+/// The two fields name different clients. Each proxy adds the true client. So the client has forged the field that its
+/// proxy does not know and passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict;
 
-/// Returns the address of the client for which a trusted peer forwards a request, by the lines of both
-/// fields; `None` if that is the peer itself, as far as the fields tell.
+/// Returns the address of the client for which a trusted peer forwards a request, from the lines of both fields; `None`
+/// if the client is the peer itself, as far as the fields show.
 ///
-/// A hop without an address (`unknown`, an obfuscated identifier, garbage) ends the list: the client is
-/// the trusted proxy behind it. If only one field leads further than to a trusted proxy, it counts, because
-/// proxies in a row may add different fields.
+/// A hop without an address (`unknown`, an obfuscated identifier, garbage) ends the list: then the client is the
+/// trusted proxy behind it. If only one field leads further than to a trusted proxy, that field counts, because proxies
+/// in a row may add different fields.
 ///
 /// # Errors
 ///
@@ -83,12 +82,12 @@ pub fn client<'a>(
     }
 }
 
-/// Returns the scheme of the URL that the [client](fn@client) has asked for, by the lines of the fields of a trusted
-/// peer; `None` if they do not tell.
+/// Returns the scheme of the URL that the [client](fn@client) has requested, from the lines of the fields of a trusted
+/// peer; `None` if they do not say.
 ///
 /// It is the scheme of the hop that names the client. A list in `X-Forwarded-Proto` has as many proxies behind the
-/// client as that in `X-Forwarded-For`; what stands before may be forged. If both fields tell, and not the same, the
-/// scheme is `http`: one of them may be the client's own, which must not pass for a connection that was secure.
+/// client as the list in `X-Forwarded-For`; earlier entries may be forged. If both fields name a scheme and these
+/// differ, the scheme is `http`: one field may be the client's own, and must not make the connection look secure.
 pub fn scheme<'a>(
     forwarded: impl Iterator<Item = &'a [u8]>,
     x_forwarded_for: impl Iterator<Item = &'a [u8]>,
@@ -113,7 +112,7 @@ pub fn scheme<'a>(
     }
 }
 
-/// Returns whether a line of `Forwarded` has no fault, such as a quote that is opened to hide what follows.
+/// Returns true if a line of `Forwarded` has no fault, such as an open quote that hides later elements.
 pub fn is_sound(mut line: &[u8]) -> bool {
     while let Some((_, behind)) = element(line) {
         match behind {
@@ -126,9 +125,9 @@ pub fn is_sound(mut line: &[u8]) -> bool {
 
 /// The hops of a list, from the first to the last.
 struct Walk<'t, T> {
-    /// The client, if no hop follows; `None` if the hop that follows is it.
+    /// The client, if no hop follows; `None` if the following hop is the client.
     client: Option<IpAddr>,
-    /// The scheme that the hop of the client tells.
+    /// The scheme that the hop of the client names.
     scheme: Option<Scheme>,
     /// The number of hops behind that of the client.
     behind: usize,
@@ -136,7 +135,7 @@ struct Walk<'t, T> {
 }
 
 impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
-    /// The next hop. One without an address ends the list.
+    /// Adds the next hop. A hop without an address ends the list.
     fn add(&mut self, Hop { address, scheme }: Hop) {
         match address {
             Some(address) if (self.trusts)(address) && self.client.is_some() => self.behind += 1,
@@ -157,8 +156,8 @@ impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
         }
     }
 
-    /// Reads `forwarded-element`s. What is behind a fault of the syntax is a hop without an address: the
-    /// fault may be a quote that was opened to hide what a proxy adds.
+    /// Reads `forwarded-element`s. The text after a fault of the syntax is a hop without an address: the fault may be
+    /// an open quote that hides the entries of a proxy.
     fn read_forwarded(&mut self, mut rest: &[u8]) {
         loop {
             match element(rest) {
@@ -177,16 +176,16 @@ impl<T: Fn(IpAddr) -> bool> Walk<'_, T> {
     }
 }
 
-/// A hop of a list: the address of whoever has sent the request, and the scheme that it has sent it for, as far as they
-/// are told.
+/// A hop of a list: the address of the sender of the request, and the scheme of the request, as far as the hop names
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hop {
     address: Option<IpAddr>,
     scheme: Option<Scheme>,
 }
 
-/// Reads one `forwarded-element`: its hop, if it is not empty, and what is behind its comma. `None` if its
-/// syntax is wrong.
+/// Reads one `forwarded-element`: its hop, if it is not empty, and the text after its comma. `None` if its syntax is
+/// wrong.
 fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
     let mut rest = text.trim_ascii_start();
     let mut address = None;
@@ -219,8 +218,8 @@ fn element(text: &[u8]) -> Option<(Option<Hop>, Option<&[u8]>)> {
     }
 }
 
-/// Splits a token or a quoted string from what is behind it. Tokens may have brackets and colons, which are
-/// often not quoted. Escapes are left as they are: no address needs one.
+/// Splits a token or a quoted string from the text after it. Tokens may have brackets and colons, which are often not
+/// quoted. Escapes are left as they are, because no address needs one.
 fn value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let is_end = |byte: &u8| b",;\" \t".contains(byte);

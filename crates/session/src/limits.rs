@@ -1,8 +1,8 @@
 //! The limits for each client: its requests, as token buckets, and its open connections, as counts.
 //!
-//! All workers share them, because the connections of one client go to any worker. A lock guards a small
-//! part of each table and is held for one step. Buckets have a fixed amount of memory; there are as many
-//! counts as clients with open connections.
+//! All workers share the limits, because the connections of one client go to any worker. A lock guards a small part of
+//! each table and is held for one step. Buckets have a fixed amount of memory. There are as many counts as clients with
+//! open connections.
 
 use core::hash::BuildHasher;
 use core::net::IpAddr;
@@ -15,26 +15,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::Time;
 
-/// Buckets of all workers together: 16 MiB. When more are wanted, the one that would be full again first
-/// goes, of [`WAYS`] that are chosen by a hash.
+/// Buckets of all workers together: 16 MiB. If no bucket is free, a hash chooses [`WAYS`] buckets. Of these, the one
+/// that will be full first is evicted.
 pub const BUCKETS_MAX: usize = 1 << 20;
 /// Parts of the tables with a lock each, so that workers rarely wait for each other.
 const SHARDS: usize = 64;
-/// The number of buckets in which one is looked for.
+/// The number of buckets in which a client's bucket is looked for.
 const WAYS: usize = 8;
 const SETS: usize = BUCKETS_MAX / SHARDS / WAYS;
 /// The longest time in which an empty bucket becomes full.
 const FILL_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A client, as limits count it: an IPv4 address, or the /64 of an IPv6 address, which is what a network
-/// gives to one customer at least.
+/// A client as limits count it: an IPv4 address, or the /64 of an IPv6 address, because a network gives at least a /64
+/// to one customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u64);
 
 /// The rate at which a token bucket is filled, and its size.
 ///
-/// A bucket is kept as the time at which it is full again ("generic cell rate algorithm", ITU-T I.371),
-/// so time fills it, and one that is full needs no memory.
+/// A bucket is kept as the time at which it is full again ("generic cell rate algorithm", ITU-T I.371). So it fills
+/// without work, and a full bucket needs no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refill {
     /// Nanoseconds for one token.
@@ -51,22 +51,22 @@ pub struct Limiter {
     connections: [Mutex<HashMap<ClientKey, Arc<AtomicU32>>>; SHARDS],
 }
 
-/// An open connection of a client. It is counted until this is dropped.
+/// An open connection of a client, which counts until this is dropped.
 #[derive(Debug)]
 pub struct Counted {
     limiter: Arc<Limiter>,
     client: ClientKey,
     count: Arc<AtomicU32>,
-    /// The number of open connections of the client when this one was opened, with this one.
+    /// The number of the client's open connections when this one was opened, itself included.
     rank: u32,
 }
 
 /// Buckets of a part of the clients; no memory is taken before the first one is used.
 #[derive(Debug, Default)]
 struct Buckets {
-    /// Hashes of clients and limits. Two that have the same hash, of 2⁶⁴, share a bucket.
+    /// Hashes of clients and limits. Two that have the same hash of 64 bits share a bucket.
     keys: Box<[[u64; WAYS]]>,
-    /// The times at which they are full again, in nanoseconds of the ring's clock.
+    /// The times at which the buckets are full again, in nanoseconds of the ring's clock.
     full_at: Box<[[u64; WAYS]]>,
 }
 
@@ -75,7 +75,7 @@ impl ClientKey {
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
-            // These are in ::/32, where no client has an address.
+            // The keys of IPv4 addresses are in ::/32, where no client has an address.
             IpAddr::V4(address) => address.to_bits().into(),
             IpAddr::V6(address) => {
                 let [a, b, c, d, e, f, g, h, ..] = address.octets();
@@ -86,8 +86,8 @@ impl ClientKey {
 }
 
 impl Refill {
-    /// The refill of buckets of `burst` tokens, one at least, at `per_second` tokens per second. An empty
-    /// bucket is full after 100 years at the latest, also if `per_second` is not a positive number.
+    /// The refill of buckets of `burst` tokens, at least one, at `per_second` tokens per second. An empty bucket is
+    /// full after 100 years at the latest, also if `per_second` is not a positive number.
     #[must_use]
     pub fn new(per_second: f64, burst: u32) -> Self {
         let burst = burst.max(1);
@@ -96,8 +96,8 @@ impl Refill {
         Self { token, all: token * u64::from(burst) }
     }
 
-    /// Takes a token out of the bucket that is full again at `full_at`. Returns when it will be full then,
-    /// or the time until it has a token.
+    /// Takes a token out of the bucket that is full again at `full_at`. Returns the time at which the bucket is then
+    /// full again, or the time until it has a token.
     fn take(self, full_at: Time, now: Time) -> Result<Time, Duration> {
         let then = full_at.max(now) + Duration::from_nanos(self.token);
         let missing = then.since(now).saturating_sub(Duration::from_nanos(self.all));
@@ -106,7 +106,7 @@ impl Refill {
 }
 
 impl Limiter {
-    /// No client has used anything yet.
+    /// The limits before any client has used them.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -154,7 +154,7 @@ impl Limiter {
 impl Buckets {
     fn take(&mut self, set: usize, key: u64, refill: Refill, now: Time) -> Result<(), Duration> {
         if self.keys.is_empty() {
-            // The kernel gives memory for those parts that are written.
+            // The kernel gives memory only for the parts that are written.
             self.keys = vec![[0; WAYS]; SETS].into();
             self.full_at = vec![[0; WAYS]; SETS].into();
         }
@@ -170,8 +170,8 @@ impl Buckets {
 }
 
 impl Counted {
-    /// Returns whether the client had `max` other connections or more when it opened this one, and
-    /// still has more than `max`. So its first connections go on when it opens too many.
+    /// Returns true if the client had at least `max` other connections when it opened this one, and still has more than
+    /// `max` in all. So if a client opens too many, its first connections continue.
     #[must_use]
     pub fn is_beyond(&self, max: u32) -> bool {
         self.rank > max && self.count.load(Ordering::Relaxed) > max
@@ -180,7 +180,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Relaxed, as in `count`: both are done under the lock, and a look at the count may be late.
+        // Relaxed is enough, as in `count`: both changes are made under the lock, and a reader may see the count late.
         let mut counts = self.limiter.counts(self.client);
         if self.count.fetch_sub(1, Ordering::Relaxed) == 1 {
             counts.remove(&self.client);
@@ -193,7 +193,7 @@ fn part(hash: u64, parts: usize) -> usize {
     usize::try_from(hash % parts as u64).expect("less than a usize")
 }
 
-/// Nothing that is done under a lock can panic and leave a table in between.
+/// No code that holds a lock can panic and leave a table inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Many deadlines: a wheel of coarse ticks that looks lazily.
+//! Many deadlines: a wheel of coarse ticks with lazy entries.
 //!
-//! The deadline of a connection moves with each request, its entry in the wheel does not: when an entry
-//! comes up, its owner says what its deadline is now. An entry is made only for an owner that has
-//! none as early as its deadline, so a busy connection costs nothing here.
+//! The deadline of a connection moves with each request, but its entry in the wheel stays. When an entry expires, its
+//! owner says what its deadline is now. An entry is made only if the owner has none that is as early as its deadline,
+//! so a busy connection costs nothing here.
 
 use core::time::Duration;
 
@@ -10,13 +10,13 @@ use ring::Time;
 
 /// Words with a bit for each tick of a round.
 const WORDS: usize = 16;
-/// Ticks of a round. A deadline that is further off comes up after one round and is put back.
+/// Ticks of a round. An entry for a later deadline expires after one round and is put back.
 const SLOTS: u64 = 64 * WORDS as u64;
 
-/// A moment in ticks: those of 250 ms last for 34 years.
+/// A time in ticks. Ticks of 250 ms suffice for 34 years.
 pub type Tick = u32;
 
-/// Entries by tick, each the name of its owner.
+/// Entries by tick, each with the name of its owner.
 #[derive(Debug)]
 pub struct Wheel<Id = u64> {
     /// The nanoseconds of a tick.
@@ -24,7 +24,7 @@ pub struct Wheel<Id = u64> {
     slots: Vec<Vec<Id>>,
     /// A bit for each slot that is not empty.
     taken: [u64; WORDS],
-    /// Everything up to this tick has come up.
+    /// All entries up to this tick have expired.
     current: u64,
     entries: usize,
     /// The tick of the first entry; `u64::MAX` if there is none.
@@ -32,11 +32,7 @@ pub struct Wheel<Id = u64> {
 }
 
 impl<Id> Wheel<Id> {
-    /// A wheel without entries, of ticks that last so long.
-    ///
-    /// # Panics
-    ///
-    /// If a tick has 2⁶⁴ nanoseconds or more.
+    /// A wheel without entries, whose ticks have this length.
     pub fn new(now: Time, tick: Duration) -> Self {
         let tick_nanos = u64::try_from(tick.as_nanos()).expect("a tick is short");
         Self {
@@ -53,7 +49,7 @@ impl<Id> Wheel<Id> {
         time.as_nanos() / self.tick_nanos
     }
 
-    /// Whether an entry at `tick` comes up too late for `deadline`.
+    /// Returns true if an entry at `tick` expires too late for `deadline`.
     pub const fn is_later(&self, tick: Tick, deadline: Time) -> bool {
         tick as u64 > self.tick_of(deadline) + 1
     }
@@ -68,13 +64,13 @@ impl<Id> Wheel<Id> {
         short(tick)
     }
 
-    /// When the next entry comes up.
+    /// The time at which the next entry expires.
     pub fn next(&self) -> Option<Time> {
         (self.entries > 0)
             .then(|| Time::default() + Duration::from_nanos(self.soonest * self.tick_nanos))
     }
 
-    /// Take the entries that have come up.
+    /// Takes the entries that have expired.
     #[inline]
     pub fn expire(&mut self, now: Time, expired: &mut impl Extend<(Id, Tick)>) {
         // Most calls come within the tick of the last one.
@@ -102,13 +98,13 @@ impl<Id> Wheel<Id> {
         self.soonest = self.next_taken(now + 1).unwrap_or(u64::MAX);
     }
 
-    /// The first tick from this one on, within a round, that has entries.
+    /// The first tick with entries from this one on, within a round.
     fn next_taken(&self, from: u64) -> Option<u64> {
         if self.entries == 0 {
             return None;
         }
         let (first, before) = (slot(from) / 64, slot(from) % 64);
-        // The word of this tick is looked at twice: for the ticks from it on, and last for those before it.
+        // The word of this tick is examined twice: first for the ticks from it on, and last for earlier ticks.
         (0..=WORDS).find_map(|n| {
             let word = self.taken[(first + n) % WORDS];
             let word = match n {

@@ -137,8 +137,8 @@ pub(super) fn signal(traces: &Arc<Traces>, signal: Signal, scope: Scope) {
     WORK.notify_all();
 }
 
-/// Makes the server the parent of processes whose own parents have ended. The process has only the server's children:
-/// they are programs, or come from programs.
+/// Makes the server the parent of processes whose own parents have ended. All children of the server's process are then
+/// programs, or come from programs.
 pub(crate) fn adopt_orphans() {
     // If the call fails, processes that have lost their parents are not found.
     let _ = set_child_subreaper(Some(getpid()));
