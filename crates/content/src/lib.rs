@@ -1,12 +1,12 @@
 //! Finds the resource of a path, and never waits for the disk.
 //!
-//! A cached path is answered from the cache ([`Library`]). Any other path begins a *load* ([`Loader`]). The load
-//! watches its directories ([`Watches`]), opens and examines the file, looks for precompressed siblings, and reads the
+//! A cached path is answered from the cache (`Library`). Any other path begins a *load* (`Loader`). The load
+//! watches its directories (`Watches`), opens and examines the file, looks for precompressed siblings, and reads the
 //! bytes of a small file. What the kernel has in memory is taken at once; the rest goes through the ring. Requests for
 //! the same path join the load.
 //!
 //! A cached resource is believed until an inode event contradicts it. Some files have no such events: on network file
-//! systems and FUSE, behind symbolic links, and with several names. They are believed for [`AGE_MAX`]. From half of
+//! systems and FUSE, behind symbolic links, and with several names. They are believed for `AGE_MAX`. From half of
 //! that age on, a request for such a file begins another load in the background.
 //!
 //! A file is found beneath its root by `openat2(2)` with `RESOLVE_BENEATH`, or name by name where links may lead

@@ -38,7 +38,7 @@ impl Operator for Desk {
         self.notes.line(ring, &message(text));
     }
 
-    /// Writes a message, at most once in [`COMPLAINT_INTERVAL`].
+    /// Writes a message, at most once in `COMPLAINT_INTERVAL`.
     fn complain(&mut self, ring: &mut Ring, now: Time, about: Complaint, text: &str) {
         let last = self.complained.get(&about);
         if last.is_none_or(|then| now.since(*then) >= COMPLAINT_INTERVAL) {
