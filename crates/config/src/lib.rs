@@ -63,6 +63,9 @@ pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
 };
 
+/// The name of the server in responses and messages.
+pub const NAME: &str = "samum";
+
 /// The configuration of `samum serve`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {

@@ -47,8 +47,8 @@ pub mod worker;
 
 pub use ::{config, metrics, session};
 pub(crate) use ::includes;
-pub(crate) use ::session::{NAME, fields, wheel};
 pub use ::session::{client, context, forwarded, limits, other_protocol, shell};
+pub(crate) use ::session::{fields, wheel};
 pub use config::LogFormat;
 pub use config::site;
 pub(crate) use config::{errno, redirect, route, text};

@@ -29,7 +29,7 @@ pub fn lines(about: &config::Message) -> Vec<u8> {
 #[must_use]
 pub fn message(text: &str) -> Vec<u8> {
     if !IS_JSON.load(Ordering::Relaxed) {
-        return format!("{}: {}\n", crate::NAME, crate::text::plain(text)).into_bytes();
+        return format!("{}: {}\n", config::NAME, crate::text::plain(text)).into_bytes();
     }
     // A clock before 1970 is not set.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -304,7 +304,7 @@ pub fn head<'a>(
     vary: Option<&'static [u8]>,
 ) -> ResponseHead<'a> {
     ResponseHead {
-        server: Some(crate::NAME.into()),
+        server: Some(config::NAME.into()),
         content_type: Some(content_type.as_bytes().into()),
         content_encoding: coding.map(|coding| coding.name().as_bytes().into()),
         last_modified: last_modified(stat),

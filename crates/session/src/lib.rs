@@ -24,6 +24,3 @@ pub mod shell;
 pub mod wheel;
 
 pub use session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
-
-/// The server's name in responses and messages.
-pub const NAME: &str = "samum";

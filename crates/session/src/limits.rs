@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::Time;
 
-/// Buckets of all workers together: 16 MiB. If no bucket is free, a hash chooses [`WAYS`] buckets. Of these, the one
+/// Buckets of all workers together: 16 MiB. If no bucket is free, a hash chooses `WAYS` buckets. Of these, the one
 /// that will be full first is evicted.
 pub const BUCKETS_MAX: usize = 1 << 20;
 /// Parts of the tables with a lock each, so that workers rarely wait for each other.

@@ -1,7 +1,7 @@
 //! A worker's checks, which find out whether servers are up.
 //!
 //! Each check has a link of its own, which is closed after the head of the response. When a check is due,
-//! the worker that takes it first ([`Health::take_check`](super::health::Health::take_check)) makes it for
+//! the worker that takes it first (`Health::take_check`) makes it for
 //! all workers.
 
 use std::sync::Arc;

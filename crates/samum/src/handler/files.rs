@@ -16,6 +16,7 @@ use sendfile::{Piece, Policy, Window};
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
+use crate::config;
 use crate::context::Context;
 use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
@@ -206,7 +207,7 @@ pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Resp
 }
 
 pub(super) fn bare(status: Status) -> ResponseHead<'static> {
-    ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(status) }
+    ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(status) }
 }
 
 #[inline]

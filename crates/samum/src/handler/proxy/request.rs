@@ -28,7 +28,7 @@ use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::client::Sender;
-use crate::config::{Piece, RequestHeader, Variable};
+use crate::config::{self, Piece, RequestHeader, Variable};
 use crate::forwarded;
 use crate::handler::gateway::names::imitates_framing;
 
@@ -109,7 +109,7 @@ pub(crate) fn is_for_include(head: &Head<'_>) -> bool {
 fn comment_of_own(hop: &[u8]) -> Option<&[u8]> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let mut words = hop.split(is_space).filter(|word| !word.is_empty());
-    let own = words.nth(1)? == crate::NAME.as_bytes();
+    let own = words.nth(1)? == config::NAME.as_bytes();
     own.then(|| words.next().unwrap_or_default())
 }
 

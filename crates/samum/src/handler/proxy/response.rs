@@ -22,6 +22,7 @@ use http::{
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
+use crate::config;
 use crate::handler::cgi::response::{Document, Reply, TOO_LONG, UPGRADE_REQUIRED};
 use crate::handler::gateway::names;
 use crate::handler::{BODY_BYTES_END, Interim};
@@ -238,7 +239,7 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     let Document { status, content_type, content_length, location, fields } = document;
     let own = [(&b"Content-Type"[..], content_type), (b"Location", location)];
     let mut all = FieldSection::EMPTY;
-    all.push(b"Server", crate::NAME.as_bytes());
+    all.push(b"Server", config::NAME.as_bytes());
     for (name, value) in own {
         value.into_iter().for_each(|value| all.push(name, &value));
     }

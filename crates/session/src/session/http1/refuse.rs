@@ -64,7 +64,7 @@ impl Http1 {
         request: Option<(HeadBuf, Asked)>,
     ) {
         let bare =
-            ResponseHead { server: Some(crate::NAME.into()), ..ResponseHead::new(reject.status) };
+            ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(reject.status) };
         let mut response = page::refused(reject, bare);
         let Some((head, asked)) = request else {
             response.terms.recording = cx.recorder.recording(work.listener, None);
