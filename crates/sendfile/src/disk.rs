@@ -27,13 +27,16 @@
 //! another from sending. A read ends where a block is known to be resident. A stream that reads from the disk anyway
 //! does not ask for residency: the next splice shows it exactly, and costs less.
 
+mod counts;
+mod file_systems;
 mod holders;
 mod read;
 mod silence;
 mod turns;
+mod upkeep;
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,21 +48,26 @@ use ring::{
 };
 
 use crate::devices::{Devices, Silence, since_start};
-use crate::direct::{DescriptorSlot, DescriptorSlots};
+use crate::direct::DescriptorSlots;
 use crate::file::{BLOCK, File, Inodes, Readahead};
 use crate::line::Line;
 pub use crate::line::Owner;
-use crate::page_cache::{Dropping, PageCache};
+use crate::page_cache::PageCache;
 use crate::policy::Caching;
-use crate::trail::{self, Left, Trail, Trails};
+use crate::trail::Trail;
 use crate::transport::Takes;
 use crate::way::{EXT4, Unusual};
+use counts::Counts;
+pub use counts::{DeviceStats, DiskStats};
+use file_systems::{FileSystems, Name};
 use holders::Holders;
 pub(crate) use holders::Holding;
 pub use read::ReadDone;
 pub(crate) use read::{Begun, Data, ReadRequest};
 use read::{How, Read};
+use silence::Late;
 pub use silence::Tries;
+use upkeep::{Sweeps, Upkeep};
 
 /// The size of a [`Disk`].
 #[derive(Clone, Copy, Debug)]
@@ -113,88 +121,19 @@ pub struct Disk {
     line: Line,
     /// The stream that was first in the queue and has not begun a read since.
     turn: Option<Owner>,
-    /// Reads that have failed because they took too long, for their owners.
-    late: VecDeque<ReadDone>,
-    /// The number of operations that are [`Operation::Late`].
-    lates: usize,
-    /// News for the operator.
-    silences: VecDeque<Silence>,
-    /// When reads are looked at for such ones: the time of the earliest timer.
-    look_at: Option<Time>,
+    late: Late,
     holders: Rc<Holders>,
     inodes: Inodes,
     page_cache: Arc<PageCache>,
-    /// The ranges that streams leave in the page cache and that are not to stay there.
-    trails: Rc<Trails>,
+    sweeps: Sweeps,
     /// Places for second descriptors of files.
     direct: DescriptorSlots,
-    /// True if a timer is set for the trails.
-    sweeps: bool,
-    /// By file system.
-    abilities: HashMap<u64, Abilities>,
+    file_systems: FileSystems,
     paces: HashMap<Device, Pace>,
     devices: Arc<Devices>,
     /// The time of the earliest timer: then a stream may read again that waits for its device's pause.
     opens_at: Option<Time>,
-    /// The number of file systems whose names were asked for.
-    asked: usize,
-    /// File systems that are to be reported to the operator.
-    unusual: Vec<Unusual>,
-    stats: DiskStats,
-    by_device: HashMap<Device, DeviceStats>,
-}
-
-/// The number of ranges that streams have sent from the page cache, and of those that had to be read, since the
-/// [`Disk`] was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiskStats {
-    /// Ranges that were resident when they were sent: each is at most the rest of a turn.
-    pub hits: u64,
-    /// Their bytes.
-    pub hit_bytes: u64,
-    /// Reads that have begun.
-    pub misses: u64,
-    /// The bytes that reads have brought.
-    pub miss_bytes: u64,
-    /// Reads that have ended.
-    pub ended: u64,
-}
-
-/// The reads of a device since the [`Disk`] was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceStats {
-    /// Reads that have begun.
-    pub begun: u64,
-    /// Reads that have ended.
-    pub ended: u64,
-    /// The time from the beginning to the end of each of these, added up.
-    pub time: Duration,
-}
-
-/// The abilities of a file system, as far as they have been tried.
-#[derive(Clone, Copy, Debug)]
-struct Abilities {
-    /// `RWF_DONTCACHE`.
-    drop: bool,
-    /// `splice(2)` from a file.
-    splice: bool,
-    /// Its name, if it is known.
-    name: Name,
-}
-
-/// Knowledge of a file system's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    NotAsked,
-    Asked,
-    /// Its magic number; `None` if it could not be had.
-    Known(Option<u64>),
-}
-
-impl Default for Abilities {
-    fn default() -> Self {
-        Self { drop: true, splice: true, name: Name::NotAsked }
-    }
+    counts: Counts,
 }
 
 /// An operation in flight. Its token carries its key.
@@ -203,33 +142,8 @@ enum Operation {
     Read(Read),
     /// A read whose failure was reported to its owner. It cannot be cancelled, and keeps its slot.
     Late(Read),
-    /// Reads that take too long are looked for at this time.
-    Look(Time),
-    /// The pause of a device ends at this time.
-    Pause(Time),
-    /// Pages that a read left in the page cache are dropped from it.
-    Discard {
-        _dropping: Option<Dropping>,
-    },
-    /// Ranges that streams have left in the page cache are discarded.
-    Sweep,
-    /// Pages of such a range are dropped.
-    Leave {
-        left: Left,
-        _dropping: Vec<Dropping>,
-    },
-    /// A file is opened for reads past the page cache.
-    Direct {
-        file: Rc<File>,
-        place: DescriptorSlot,
-    },
-    /// A file system is asked for its name.
-    Name {
-        dev: u64,
-        file: Fd,
-    },
-    /// The positions of a file's blocks are brought into memory.
-    Extents,
+    /// Something that no stream waits for.
+    Upkeep(Upkeep),
 }
 
 impl Disk {
@@ -267,24 +181,17 @@ impl Disk {
             now: Time::default(),
             line: Line::default(),
             turn: None,
-            late: VecDeque::new(),
-            lates: 0,
-            silences: VecDeque::new(),
-            look_at: None,
+            late: Late::default(),
             holders: Rc::default(),
             inodes: Inodes::default(),
-            trails: Rc::new(Trails::new(config.lingering_files, Arc::clone(&page_cache))),
+            sweeps: Sweeps::new(config.lingering_files, &page_cache),
             page_cache,
             direct: DescriptorSlots::new(config.lingering_files),
-            sweeps: false,
-            abilities: HashMap::new(),
+            file_systems: FileSystems::default(),
             paces: HashMap::new(),
             devices,
             opens_at: None,
-            asked: 0,
-            unusual: Vec::new(),
-            stats: DiskStats::default(),
-            by_device: HashMap::new(),
+            counts: Counts::default(),
         })
     }
 
@@ -302,18 +209,18 @@ impl Disk {
     /// The counts of resident ranges and of ranges that had to be read.
     #[must_use]
     pub const fn stats(&self) -> DiskStats {
-        self.stats
+        self.counts.all
     }
 
     /// Counts of the reads of each device that was read from.
     pub fn devices(&self) -> impl Iterator<Item = (Device, DeviceStats)> {
-        self.by_device.iter().map(|(device, stats)| (*device, *stats))
+        self.counts.by_device.iter().map(|(device, stats)| (*device, *stats))
     }
 
     /// Notes that a resident range of so many bytes was sent.
     pub(crate) const fn note_hit(&mut self, bytes: u64) {
-        self.stats.hits += 1;
-        self.stats.hit_bytes += bytes;
+        self.counts.all.hits += 1;
+        self.counts.all.hit_bytes += bytes;
     }
 
     /// Buffers that reads in flight and streams hold.
@@ -345,7 +252,7 @@ impl Disk {
     /// The next file system whose files leave in an unusual way, for a report to the operator. Disks with the same
     /// [`Devices`] name it once. Call it after [`handle`](Self::handle).
     pub fn next_unusual(&mut self) -> Option<Unusual> {
-        self.unusual.pop()
+        self.file_systems.next_unusual()
     }
 
     /// Gives a file what it needs to know its residency: the knowledge of other open files and other workers, and its
@@ -356,21 +263,17 @@ impl Disk {
         if file.is_introduced() {
             return;
         }
-        let abilities = self.abilities.entry(file.dev()).or_default();
-        match abilities.name {
+        match self.file_systems.name(file.dev()) {
             Name::Known(magic) => {
                 file.introduce(magic);
                 if magic == Some(EXT4) && file.size() >= SCATTERED_BYTES_MIN {
-                    self.submit(ring, Op::Extents(file.fd().clone()), Operation::Extents);
+                    self.keep_up(ring, Op::Extents(file.fd().clone()), Upkeep::Extents);
                 }
             }
             Name::Asked => {}
-            Name::NotAsked if self.asked == FILE_SYSTEMS_MAX => file.introduce(None),
             Name::NotAsked => {
-                abilities.name = Name::Asked;
-                self.asked += 1;
-                let operation = Operation::Name { dev: file.dev(), file: file.fd().clone() };
-                self.submit(ring, Op::FileSystem(file.fd().clone()), operation);
+                let upkeep = Upkeep::Name { dev: file.dev(), file: file.fd().clone() };
+                self.keep_up(ring, Op::FileSystem(file.fd().clone()), upkeep);
             }
         }
     }
@@ -383,7 +286,7 @@ impl Disk {
 
     /// Returns whether a read can leave its pages in the page cache to be dropped later, as a splice can.
     pub(crate) fn may_leave(&self, file: &File, takes: Takes) -> bool {
-        takes == Takes::Files && self.abilities.get(&file.dev()).is_some_and(|one| one.splice)
+        takes == Takes::Files && self.file_systems.splices(file.dev())
     }
 
     /// A stream begins to read the file from `offset` on. Up to `absent_to` nothing of it is in the page cache, and
@@ -397,7 +300,7 @@ impl Disk {
     ) -> Rc<Trail> {
         self.now = ring.now();
         self.begin_sweeps(ring);
-        self.trails.begin(file, offset, absent_to)
+        self.sweeps.trails.begin(file, offset, absent_to)
     }
 
     /// Begins a read, or returns `None` if there is no room. Bytes that stay in the page cache go through a
@@ -429,7 +332,7 @@ impl Disk {
             began,
         };
         if self.refuses(device) {
-            self.late.push_back(read.late());
+            self.late.push(read.late());
             self.look_at(ring, began);
             return Some(Begun { len, alone: false, turn: request.turn });
         }
@@ -443,7 +346,7 @@ impl Disk {
             read.turn = self.now;
         }
         let keep = policy.caching != Caching::Never;
-        let abilities = *self.abilities.entry(read.file.dev()).or_default();
+        let abilities = self.file_systems.abilities(read.file.dev());
         read.file.advise(ring, readahead);
         let file = read.file.fd().clone();
         let may_splice = request.takes == Takes::Files && (keep || request.trail.is_some());
@@ -506,7 +409,7 @@ impl Disk {
         let follows = read.file.size().saturating_sub(read.offset + read.len) >= BLOCK;
         if follows && let Some((op, place)) = direct.open(read.file.fd(), &self.direct) {
             let file = Rc::clone(&read.file);
-            self.submit(ring, op, Operation::Direct { file, place });
+            self.keep_up(ring, op, Upkeep::Direct { file, place });
             return None;
         }
         let found = direct.read(read.offset, read.len)?;
@@ -520,7 +423,7 @@ impl Disk {
         read.file.begin_read(&read.range(), read.readahead);
         match read.how {
             How::Splice if read.trail.is_some() => {
-                let surplus = self.trails.surplus();
+                let surplus = self.sweeps.trails.surplus();
                 self.discard(ring, surplus);
             }
             How::Splice | How::Keep => {
@@ -538,8 +441,7 @@ impl Disk {
         }
         let device = read.file.device();
         self.reads.begin(device, self.now);
-        self.stats.misses += 1;
-        self.by_device.entry(device).or_default().begun += 1;
+        self.counts.begin(device);
         self.devices.begin(device, read.len, read.wait, self.now);
         let pace = self.paces.entry(device).or_default();
         pace.begin(read.len, since_start(self.now));
@@ -556,36 +458,6 @@ impl Disk {
         begun
     }
 
-    /// Begins to drop the pages that streams have left in the page cache.
-    fn begin_sweeps(&mut self, ring: &mut Ring) {
-        if !core::mem::replace(&mut self.sweeps, true) {
-            self.submit(ring, Op::Timer(self.now + trail::PAUSE), Operation::Sweep);
-        }
-    }
-
-    fn sweep(&mut self, ring: &mut Ring) {
-        let due = self.trails.due(self.now);
-        self.discard(ring, due);
-        self.sweeps = false;
-        if self.trails.are_any() {
-            self.begin_sweeps(ring);
-        }
-    }
-
-    fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
-        for left in ranges {
-            // When the stream began, the name of the file system may not have been known.
-            self.introduce(ring, &left.file);
-            if !left.file.counts_pages() {
-                continue;
-            }
-            let (offset, len) = (left.range.start, left.range.end - left.range.start);
-            let op = Op::Discard { file: left.file.fd().clone(), offset, len };
-            let _dropping = left.file.begin_drops(&left.range);
-            self.submit(ring, op, Operation::Leave { left, _dropping });
-        }
-    }
-
     fn submit(&mut self, ring: &mut Ring, op: Op, operation: Operation) {
         let key = self.operations.insert(operation);
         ring.submit(op, self.config.token_base + key.to_bits());
@@ -600,70 +472,29 @@ impl Disk {
         assert!(self.owns(completion.token), "an operation of this disk");
         let key = Key::from_bits(completion.token - self.config.token_base);
         let operation = self.operations.remove(key).expect("each operation ends once");
-        let mut read = match operation {
-            Operation::Read(read) => read,
-            Operation::Discard { .. } => return None,
-            Operation::Sweep => {
-                self.now = ring.now();
-                self.sweep(ring);
-                return None;
-            }
-            Operation::Leave { left, .. } => {
-                if left.file.known_pages(ring, &left.range) > 0 {
-                    self.now = ring.now();
-                    self.trails.try_again(left, self.now);
-                    self.begin_sweeps(ring);
-                }
-                return None;
-            }
+        match operation {
+            Operation::Read(read) => Some(self.end_read(ring, read, completion.result)),
             Operation::Late(read) => {
-                self.lates -= 1;
+                self.late.ended();
                 self.end(ring, &read, 0);
-                return None;
+                None
             }
-            Operation::Look(at) => {
-                // Another time belongs to a timer that an earlier one has replaced.
-                if self.look_at == Some(at) {
-                    self.now = ring.now();
-                    self.look(ring);
-                }
-                return None;
+            Operation::Upkeep(upkeep) => {
+                self.handle_upkeep(ring, upkeep, completion.result);
+                None
             }
-            Operation::Pause(at) => {
-                self.now = ring.now();
-                if self.opens_at == Some(at) {
-                    self.opens_at = None;
-                    self.await_pauses(ring);
-                }
-                return None;
-            }
-            Operation::Direct { file, place } => {
-                let fd = match completion.result {
-                    Ok(Event::Opened(fd)) => Some(fd),
-                    _ => None,
-                };
-                file.direct().opened(fd, place);
-                return None;
-            }
-            Operation::Extents => return None,
-            Operation::Name { dev, file } => {
-                let magic = match completion.result {
-                    Ok(Event::FileSystem(magic)) => Some(magic),
-                    _ => None,
-                };
-                let unusual = magic.and_then(|magic| Unusual::find(ring, &file, magic));
-                self.unusual.extend(unusual.filter(|one| self.devices.tells(one)));
-                self.abilities.entry(dev).or_default().name = Name::Known(magic);
-                return None;
-            }
-        };
-        let brought = match &completion.result {
+        }
+    }
+
+    /// The result of a read for its owner.
+    fn end_read(&mut self, ring: &mut Ring, mut read: Read, result: io::Result<Event>) -> ReadDone {
+        let brought = match &result {
             Ok(Event::Read(buf)) => buf.len() as u64,
             Ok(Event::Spliced(pipe)) => pipe.len() as u64,
             _ => 0,
         };
         self.end(ring, &read, brought);
-        let result = match completion.result {
+        let result = match result {
             Ok(Event::Read(buf)) => Ok(Data::Buffer(buf)),
             Ok(Event::Spliced(pipe)) => Ok(Data::Pipe(pipe)),
             Ok(event) => unreachable!("a read ended with {event:?}"),
@@ -673,7 +504,7 @@ impl Disk {
         if let Ok(data) = &result {
             self.after(ring, &mut read, data.len());
         }
-        Some(ReadDone {
+        ReadDone {
             owner: read.owner,
             at: read.at,
             file: read.file,
@@ -682,7 +513,7 @@ impl Disk {
             policy: read.policy,
             result,
             trail: read.trail,
-        })
+        }
     }
 
     /// Takes account of a read that has ended and brought so much.
@@ -691,7 +522,7 @@ impl Disk {
         let device = read.file.device();
         self.reads.end(device, self.now);
         if self.devices.end_silence(device, self.now) {
-            self.silences.push_back(Silence::Ended(device));
+            self.late.silences.push_back(Silence::Ended(device));
         }
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
@@ -700,11 +531,7 @@ impl Disk {
             pace.set_spaced(self.devices.end(device, brought, took, is_idle, self.now));
         }
         pace.end(read.len, brought, since_start(self.now));
-        self.stats.miss_bytes += brought;
-        self.stats.ended += 1;
-        let device = self.by_device.entry(device).or_default();
-        device.ended += 1;
-        device.time += took;
+        self.counts.end(device, brought, took);
         read.file.end_read(&read.range(), read.readahead);
     }
 
@@ -715,14 +542,11 @@ impl Disk {
         if !cannot {
             return false;
         }
-        let abilities = self.abilities.entry(read.file.dev()).or_default();
-        match read.how {
-            How::Drop => abilities.drop = false,
-            How::Splice => abilities.splice = false,
-            How::Direct => read.file.direct().refuse(),
-            How::Keep | How::Discard => return false,
+        if read.how == How::Direct {
+            read.file.direct().refuse();
+            return true;
         }
-        true
+        self.file_systems.refuse(read.file.dev(), read.how)
     }
 
     fn after(&mut self, ring: &mut Ring, read: &mut Read, len: u64) {
@@ -738,8 +562,8 @@ impl Disk {
             How::Discard if read.file.is_kept_since(read.watch) => {}
             How::Discard => {
                 let (file, offset, len) = (read.file.fd().clone(), read.offset, read.len);
-                let operation = Operation::Discard { _dropping: read.dropping.take() };
-                self.submit(ring, Op::Discard { file, offset, len }, operation);
+                let upkeep = Upkeep::Discard { _dropping: read.dropping.take() };
+                self.keep_up(ring, Op::Discard { file, offset, len }, upkeep);
             }
             How::Direct | How::Drop => {}
         }
@@ -763,9 +587,6 @@ const KEYS: Token = 1 << 56;
 /// without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small windows a thousand streams take 8 %
 /// longer without it.
 const URGENT_SHARE: usize = 4;
-/// File systems whose names are asked for; files on others are read. A worker that serves a tree
-/// meets the file systems mounted in it, and overlayfs has one for each of its layers.
-const FILE_SYSTEMS_MAX: usize = 1024;
 /// Smaller files are taken to have their extents in one block of ext4's tree, which has room for 340: they would have to
 /// lie in pieces of less than 48 KiB on average. The first read of a file brings that block.
 const SCATTERED_BYTES_MIN: u64 = 16 << 20;

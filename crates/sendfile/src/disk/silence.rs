@@ -2,9 +2,11 @@
 
 use core::ops::Range;
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use ring::{Device, Op, Ring, Time};
 
+use super::upkeep::Upkeep;
 use super::{Disk, Operation, ReadDone};
 use crate::devices::Silence;
 use crate::file::{BLOCK, File};
@@ -17,6 +19,31 @@ pub enum Tries {
     InTurn,
     /// This stream never tries the device.
     Never,
+}
+
+/// Reads that have taken too long.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// Those that have failed for that, for their owners.
+    done: VecDeque<ReadDone>,
+    /// The number of operations that are [`Operation::Late`].
+    in_flight: usize,
+    /// News for the operator.
+    pub(super) silences: VecDeque<Silence>,
+    /// When reads are looked at for such ones: the time of the earliest timer.
+    pub(super) look_at: Option<Time>,
+}
+
+impl Late {
+    /// Adds a read that has failed, for its owner.
+    pub(super) fn push(&mut self, read: ReadDone) {
+        self.done.push_back(read);
+    }
+
+    /// An operation that is [`Operation::Late`] has ended.
+    pub(super) const fn ended(&mut self) {
+        self.in_flight -= 1;
+    }
 }
 
 impl Disk {
@@ -38,7 +65,7 @@ impl Disk {
     #[must_use]
     #[inline]
     pub fn may_refuse(&self) -> bool {
-        self.lates > 0 || self.devices.any_is_silent()
+        self.late.in_flight > 0 || self.devices.any_is_silent()
     }
 
     /// Returns whether a stream that began with this range of a file would fail before its first byte. It would if the
@@ -75,26 +102,26 @@ impl Disk {
     /// The next device whose reads have stopped ending, or end again, for a report to the operator. Call it after
     /// [`handle`](Self::handle).
     pub fn next_silence(&mut self) -> Option<Silence> {
-        self.silences.pop_front()
+        self.late.silences.pop_front()
     }
 
     /// The next read that has failed because it took too long, for its owner like those that
     /// [`handle`](Self::handle) returns. Call it after each of these.
     pub fn next_late(&mut self) -> Option<ReadDone> {
-        self.late.pop_front()
+        self.late.done.pop_front()
     }
 
     /// Has reads looked at for late ones at a time.
     pub(super) fn look_at(&mut self, ring: &mut Ring, at: Time) {
-        if self.look_at.is_none_or(|earlier| at < earlier) {
-            self.look_at = Some(at);
-            self.submit(ring, Op::Timer(at), Operation::Look(at));
+        if self.late.look_at.is_none_or(|earlier| at < earlier) {
+            self.late.look_at = Some(at);
+            self.keep_up(ring, Op::Timer(at), Upkeep::Look(at));
         }
     }
 
     /// Fails reads that take too long.
     pub(super) fn look(&mut self, ring: &mut Ring) {
-        self.look_at = None;
+        self.late.look_at = None;
         let Some(patience) = self.config.patience else { return };
         let mut next = None;
         for key in self.operations.keys().collect::<Vec<_>>() {
@@ -105,18 +132,17 @@ impl Disk {
                 next = Some(next.map_or(due, |next: Time| next.min(due)));
                 continue;
             }
-            let Operation::Read(read) =
-                core::mem::replace(operation, Operation::Discard { _dropping: None })
-            else {
+            let place = Operation::Upkeep(Upkeep::Extents);
+            let Operation::Read(read) = core::mem::replace(operation, place) else {
                 unreachable!("it has just been looked at")
             };
-            self.late.push_back(read.late());
-            self.lates += 1;
+            self.late.push(read.late());
+            self.late.in_flight += 1;
             let device = read.file.device();
             *operation = Operation::Late(read);
             let silence = self.reads.silence(device, self.now);
             if silence >= patience && self.devices.begin_silence(device, silence, self.now) {
-                self.silences.push_back(Silence::Begun(device));
+                self.late.silences.push_back(Silence::Begun(device));
             }
         }
         if !self.line.is_empty() {

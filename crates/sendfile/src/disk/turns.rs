@@ -3,7 +3,8 @@
 use pace::Pace;
 use ring::{Device, Op, Ring};
 
-use super::{Disk, Operation};
+use super::Disk;
+use super::upkeep::Upkeep;
 use crate::devices::since_start;
 use crate::file::File;
 use crate::line::{Owner, Wait};
@@ -77,7 +78,7 @@ impl Disk {
         let Some(at) = self.line.going_on().filter_map(opens_at).min() else { return };
         if self.opens_at.is_none_or(|earlier| at < earlier) {
             self.opens_at = Some(at);
-            self.submit(ring, Op::Timer(at), Operation::Pause(at));
+            self.keep_up(ring, Op::Timer(at), Upkeep::Pause(at));
         }
     }
 }

@@ -1,0 +1,139 @@
+//! The operations of a disk that no stream waits for: timers, pages that are dropped from the page cache, second
+//! descriptors of files, and the names of file systems.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ring::{Event, Fd, Op, Ring, Time};
+
+use super::{Disk, Operation};
+use crate::direct::DescriptorSlot;
+use crate::file::File;
+use crate::page_cache::{Dropping, PageCache};
+use crate::trail::{self, Left, Trails};
+use crate::way::Unusual;
+
+/// An operation that no stream waits for.
+#[derive(Debug)]
+pub(super) enum Upkeep {
+    /// Reads that take too long are looked for at this time.
+    Look(Time),
+    /// The pause of a device ends at this time.
+    Pause(Time),
+    /// Pages that a read left in the page cache are dropped from it.
+    Discard { _dropping: Option<Dropping> },
+    /// Ranges that streams have left in the page cache are discarded.
+    Sweep,
+    /// Pages of such a range are dropped.
+    Leave { left: Left, _dropping: Vec<Dropping> },
+    /// A file is opened for reads past the page cache.
+    Direct { file: Rc<File>, place: DescriptorSlot },
+    /// A file system is asked for its name.
+    Name { dev: u64, file: Fd },
+    /// The places of a file's blocks are brought into memory.
+    Extents,
+}
+
+/// The ranges that streams leave in the page cache and that are not to stay there.
+#[derive(Debug)]
+pub(super) struct Sweeps {
+    pub(super) trails: Rc<Trails>,
+    /// True if a timer is set for them.
+    is_due: bool,
+}
+
+impl Sweeps {
+    pub(super) fn new(files: usize, page_cache: &Arc<PageCache>) -> Self {
+        Self { trails: Rc::new(Trails::new(files, Arc::clone(page_cache))), is_due: false }
+    }
+}
+
+impl Disk {
+    pub(super) fn keep_up(&mut self, ring: &mut Ring, op: Op, upkeep: Upkeep) {
+        self.submit(ring, op, Operation::Upkeep(upkeep));
+    }
+
+    /// Takes the result of an operation that no stream waits for.
+    pub(super) fn handle_upkeep(
+        &mut self,
+        ring: &mut Ring,
+        upkeep: Upkeep,
+        result: io::Result<Event>,
+    ) {
+        match upkeep {
+            Upkeep::Discard { .. } | Upkeep::Extents => {}
+            Upkeep::Sweep => {
+                self.now = ring.now();
+                self.sweep(ring);
+            }
+            Upkeep::Leave { left, .. } => {
+                if left.file.known_pages(ring, &left.range) > 0 {
+                    self.now = ring.now();
+                    self.sweeps.trails.try_again(left, self.now);
+                    self.begin_sweeps(ring);
+                }
+            }
+            Upkeep::Look(at) => {
+                // Another time is that of a timer in whose place an earlier one was set.
+                if self.late.look_at == Some(at) {
+                    self.now = ring.now();
+                    self.look(ring);
+                }
+            }
+            Upkeep::Pause(at) => {
+                self.now = ring.now();
+                if self.opens_at == Some(at) {
+                    self.opens_at = None;
+                    self.await_pauses(ring);
+                }
+            }
+            Upkeep::Direct { file, place } => {
+                let fd = match result {
+                    Ok(Event::Opened(fd)) => Some(fd),
+                    _ => None,
+                };
+                file.direct().opened(fd, place);
+            }
+            Upkeep::Name { dev, file } => {
+                let magic = match result {
+                    Ok(Event::FileSystem(magic)) => Some(magic),
+                    _ => None,
+                };
+                let unusual = magic.and_then(|magic| Unusual::find(ring, &file, magic));
+                let unusual = unusual.filter(|one| self.devices.tells(one));
+                self.file_systems.learn(dev, magic, unusual);
+            }
+        }
+    }
+
+    /// Sees to it that what streams leave in the page cache is dropped from it.
+    pub(super) fn begin_sweeps(&mut self, ring: &mut Ring) {
+        if !core::mem::replace(&mut self.sweeps.is_due, true) {
+            self.keep_up(ring, Op::Timer(self.now + trail::PAUSE), Upkeep::Sweep);
+        }
+    }
+
+    fn sweep(&mut self, ring: &mut Ring) {
+        let due = self.sweeps.trails.due(self.now);
+        self.discard(ring, due);
+        self.sweeps.is_due = false;
+        if self.sweeps.trails.are_any() {
+            self.begin_sweeps(ring);
+        }
+    }
+
+    pub(super) fn discard(&mut self, ring: &mut Ring, ranges: Vec<Left>) {
+        for left in ranges {
+            // When the stream began, the name of the file system may not have been known.
+            self.introduce(ring, &left.file);
+            if !left.file.counts_pages() {
+                continue;
+            }
+            let (offset, len) = (left.range.start, left.range.end - left.range.start);
+            let op = Op::Discard { file: left.file.fd().clone(), offset, len };
+            let _dropping = left.file.begin_drops(&left.range);
+            self.keep_up(ring, op, Upkeep::Leave { left, _dropping });
+        }
+    }
+}
