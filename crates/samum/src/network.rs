@@ -75,7 +75,15 @@ impl Listeners {
     /// Takes listening sockets, whose numbers are their indices. Their connections use the kernel's TCP as it is.
     #[must_use]
     pub fn new(sockets: Vec<Fd>) -> Self {
-        Self::with(sockets, |tcp, _| tcp)
+        Self::numbered((0..).zip(sockets))
+    }
+
+    /// Takes sockets that listen, with their numbers; their connections have no transport but the kernel's.
+    #[must_use]
+    pub fn numbered(sockets: impl IntoIterator<Item = (u32, Fd)>) -> Self {
+        let mut listeners = Self::with(Vec::new(), |tcp, _| tcp);
+        sockets.into_iter().for_each(|(number, socket)| listeners.insert(number, socket));
+        listeners
     }
 }
 

@@ -176,7 +176,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let connections = server.tuning.connections_max;
     grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
     let logs = open_logs(snapshot)?;
-    let mut sockets: Vec<Vec<OwnedFd>> = (0..server.threads).map(|_| Vec::new()).collect();
+    let mut sockets: Vec<Vec<(u32, OwnedFd)>> = (0..server.threads).map(|_| Vec::new()).collect();
     let mut texts = Vec::new();
     let socket_files = Arc::new(SocketFiles::default());
     let backlog = listen::backlog(shares.waiting_max(), snapshot.listeners().len());
@@ -185,7 +185,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
         texts.push(format!("listening on {}", listen::name(&opened[0], address)));
         socket_files.add(file.map(|file| (*number, file)));
         for (worker, socket) in sockets.iter_mut().zip(opened) {
-            worker.push(socket);
+            worker.push((*number, socket));
         }
     }
     texts.extend(said);

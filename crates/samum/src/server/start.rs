@@ -48,8 +48,8 @@ pub(super) struct Started {
 
 /// The way of a worker's connections.
 pub(super) enum Way {
-    /// Listening sockets of the kernel.
-    Listeners(Vec<OwnedFd>),
+    /// Listening sockets of the kernel, with the numbers of their listeners.
+    Listeners(Vec<(u32, OwnedFd)>),
     /// A receive queue of an interface.
     Interface(Box<interface::Seed>),
 }
@@ -149,8 +149,8 @@ impl Seed {
     fn run(mut self, inbox: Inbox, started: &StartReport) -> Result<usize, String> {
         match core::mem::replace(&mut self.way, Way::Listeners(Vec::new())) {
             Way::Listeners(sockets) => self.serve(inbox, started, |ring| {
-                let adopted = sockets.into_iter().map(|fd| ring.adopt_socket(fd));
-                Ok(Listeners::new(adopted.collect()))
+                let sockets = sockets.into_iter();
+                Ok(Listeners::numbered(sockets.map(|(number, fd)| (number, ring.adopt_socket(fd)))))
             }),
             Way::Interface(seed) => self.serve(inbox, started, |ring| seed.start(ring)),
         }

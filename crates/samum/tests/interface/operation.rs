@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use rustix::process::Signal;
-use testkit::{Content, Server, Tree, or_skip};
+use testkit::{Address, Client, Content, Server, Tree, or_skip};
 
 use crate::common::{SAMUM, SOON, request, wait_until};
 use crate::net::{Frames, Net, V4, V6};
@@ -121,6 +121,35 @@ fn a_reload_says_what_takes_effect_after_a_restart() {
         client.send(request("GET /f")).unwrap();
         assert_eq!(client.response().unwrap().status, 200);
     });
+}
+
+/// The first listener is the interface's alone, so those of the kernel do not begin with the number 0.
+#[test]
+fn listeners_of_the_kernel_keep_their_sites_beside_those_of_an_interface() {
+    let names = ["frames", "first", "second"];
+    let tree = names.iter().fold(Tree::new(), |tree, name| tree.file(format!("{name}/f"), *name));
+    let net = or_skip!(Net::new(Frames::Packet));
+    let (dir, config) = (path(&tree), format!("{}/samum.toml", path(&tree)));
+    let site = |name: &str, listen: String| {
+        format!("[[site]]\nlisten = ['{listen}']\n[[site.route]]\nfiles = '{name}'\n")
+    };
+    let unix = |name: &str| format!("unix:{dir}/{name}.sock");
+    let text = "[server]\nthreads = 1\ninterface = ['eth1']\nframes = 'packet'\n".to_owned()
+        + &site(names[0], format!("{V4}:80"))
+        + &site(names[1], unix(names[1]))
+        + &site(names[2], unix(names[2]));
+    fs::write(&config, text).unwrap();
+    let mut command = net.at_server(SAMUM);
+    let _server = Server::spawn(command.args(["serve", "--config", &config])).unwrap();
+    let ask = |mut client: Client| {
+        client.send(request("GET /f")).unwrap();
+        client.response().unwrap().body
+    };
+    assert_eq!(net.as_client(|| ask(connect(addresses()[0]))), b"frames");
+    for name in &names[1..] {
+        let address = Address::Unix(format!("{dir}/{name}.sock").into());
+        assert_eq!(ask(Client::connect(&address).unwrap()), name.as_bytes());
+    }
 }
 
 /// Of the address twice, and of a listener of all addresses beside, no two sockets are in each other's way.

@@ -62,10 +62,12 @@ fn a_handler_knows_the_listener_and_the_peer() {
     let mut parts = parts(&world, Tuning::default());
     parts.listeners.push(parts.ring.sim_listener(&world));
     let numbers: Vec<i32> = parts.listeners.iter().map(ring::Fd::raw).collect();
-    let network = Listeners::new(parts.listeners.clone());
+    // As where an interface has the others.
+    let names = [4, 2];
+    let network = Listeners::numbered(names.into_iter().zip(parts.listeners.clone()));
     let mut worker = Worker::<Http1, _, _>::with(parts, network, |_| Ok(WhoAmI)).expect("memory");
     let mut bodies = Vec::new();
-    for (listener, number) in numbers.iter().enumerate() {
+    for (listener, number) in names.iter().zip(&numbers) {
         let peer = Rc::new(world.connect_to(*number));
         peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         let mut received = None;
@@ -74,9 +76,10 @@ fn a_handler_knows_the_listener_and_the_peer() {
             received.is_some()
         }));
         let (response, _) = received.expect("it came");
-        bodies.push(String::from_utf8(response.body).expect("text"));
+        let body = String::from_utf8(response.body).expect("text");
         // The simulation gives each peer an address of its own in 10.0.0.0/8.
-        assert!(bodies[listener].starts_with(&format!("{listener} Some(10.0.0.")), "{bodies:?}");
+        assert!(body.starts_with(&format!("{listener} Some(10.0.0.")), "{body:?}");
+        bodies.push(body);
     }
     assert_ne!(bodies[0][1..], bodies[1][1..]);
 }
