@@ -16,10 +16,12 @@
 //! of a dead server refuses. Rights are dropped before threads start.
 
 mod capture;
+mod listening;
 mod network;
 mod news;
 mod places;
 mod plan;
+mod polls;
 mod rate;
 mod report;
 mod rights;
