@@ -62,13 +62,13 @@ pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
 #[inline(always)]
 pub fn skip_value(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let controls = controls(u64::from_le_bytes(*word));
-        if controls == 0 {
+        let marks = marks_of_controls(u64::from_le_bytes(*word));
+        if marks == 0 {
             at += 8;
             continue;
         }
-        at += (controls.trailing_zeros() / 8) as usize;
-        if bytes.get(at) != Some(&b'\t') {
+        at += (marks.trailing_zeros() / 8) as usize;
+        if bytes.get(at).is_none_or(|&byte| !is(byte, VALUE)) {
             return at;
         }
         at += 1;
@@ -78,16 +78,33 @@ pub fn skip_value(bytes: &[u8], mut at: usize) -> usize {
 
 /// Marks the high bit of bytes of `word` below 0x20 or equal to 0x7f.
 ///
-/// Only the lowest mark is exact: the subtractions borrow, so a mark above a true one may be false.
+/// A byte may be marked that is neither, above one that is, or above 0xff: the sums carry. The lowest of those that are
+/// is always marked.
 #[inline(always)]
-fn controls(word: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-    let delete = word ^ (ONES * 0x7f);
-    let delete = delete.wrapping_sub(ONES) & !delete;
-    (below_space | delete) & HIGHS
+const fn marks_of_controls(word: u64) -> u64 {
+    (word.wrapping_sub(ONES * 0x20) | word.wrapping_add(ONES)) & !word & HIGHS
 }
+
+/// The first position of a byte, or the length of `bytes`.
+#[inline(always)]
+pub fn find(bytes: &[u8], byte: u8) -> usize {
+    let mut at = 0;
+    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        // The lowest mark is at the first byte that is zero here.
+        let others = u64::from_le_bytes(*word) ^ (ONES * byte as u64);
+        let marks = others.wrapping_sub(ONES) & !others & HIGHS;
+        if marks != 0 {
+            return at + (marks.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let rest = &bytes[at..];
+    at + rest.iter().position(|&other| other == byte).unwrap_or(rest.len())
+}
+
+/// A word of eight bytes, each of which is 1, and one of those that have their high bit only.
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// `value` without the optional whitespace (SP, HTAB) at both ends.
 #[inline]
@@ -336,11 +353,23 @@ mod tests {
         #[test]
         fn skipping_by_words_is_skipping_by_bytes(
             bytes in proptest::collection::vec(
-                prop_oneof![Just(b'\t'), Just(0x7f), Just(b'a'), Just(0x80), any::<u8>()], 0..40),
+                prop_oneof![Just(b'\t'), Just(0x7e), Just(0x7f), Just(b'a'), Just(0x80), Just(0xff), any::<u8>()],
+                0..40),
             at in 0usize..40,
         ) {
             let at = at.min(bytes.len());
             prop_assert_eq!(skip_value(&bytes, at), skip(&bytes, at, VALUE));
+        }
+
+        #[test]
+        fn finding_by_words_is_finding_by_bytes(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b':'), Just(b';'), Just(0xba), Just(0xff), any::<u8>()], 0..40),
+        ) {
+            for byte in [b':', 0, 0xff] {
+                let first = bytes.iter().position(|&other| other == byte);
+                prop_assert_eq!(find(&bytes, byte), first.unwrap_or(bytes.len()));
+            }
         }
 
         #[test]

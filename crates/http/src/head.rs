@@ -351,7 +351,7 @@ impl<'a> Iterator for Fields<'a> {
         let lines = self.rest;
         // The lines were checked before they came here, so that only the end has no colon, and no name has
         // a character that is not one of names.
-        let name_end = lines.iter().position(|&byte| byte == b':')?;
+        let name_end = bytes::find(lines, b':');
         let end = bytes::skip_value(lines, name_end);
         let rest = lines.get(end + 2..)?;
         self.rest = rest;
