@@ -136,11 +136,15 @@ fn push_status_line(status: Status, out: &mut Vec<u8>) {
 }
 
 /// Appends a line, if there is a value. `name` comes with its colon and space.
-#[inline]
+#[inline(always)]
 fn push_optional(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
-    let Some(value) = value else {
-        return;
-    };
+    // Most heads lack most of them.
+    if let Some(value) = value {
+        push_named(out, name, value);
+    }
+}
+
+fn push_named(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     bytes::push_value(out, value);
     out.extend_from_slice(b"\r\n");
