@@ -16,9 +16,7 @@ use core::fmt;
 use std::borrow::Cow;
 
 use http::date::{self, DATE_LEN};
-use http::{
-    ConnectionOptions, Field, FieldSection, Head, ResponseHead, Status, Version, bytes, path,
-};
+use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, path};
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
@@ -186,34 +184,35 @@ pub(crate) fn read(
 ) -> Result<Meaning, Fault> {
     let status = response.status;
     let lines = &response.fields[..];
-    let imitates = lines.iter().any(|(name, _)| names::imitates_framing(name));
-    asked.may_keep &= !imitates;
+    let marked = Marked::among(lines);
+    asked.may_keep &= !marked.imitates_framing;
     let length = match (response.content_length, response.framing) {
         (Some(BODY_BYTES_END..), Framing::Length(_)) => return Err(Fault { reason: TOO_LONG }),
         // Otherwise no content of this length follows.
         (length, _) => length.filter(|length| *length < BODY_BYTES_END),
     };
     if status != Status::SwitchingProtocols
-        && let Some(hand_over) = hand_over(lines)?
+        && let Some(hand_over) = hand_over(lines, &marked)?
     {
         return Ok(Meaning::HandOver(hand_over));
     }
     let mut passed = Passed {
         status,
-        date: date_of(lines, now),
+        date: marked.date.one().and_then(|date| time_of(date, now)),
         content_length: match response.framing {
             Framing::Chunked | Framing::UntilClose => None,
             Framing::None | Framing::Length(_) => length,
         },
-        fields: if imitates { passed_on(&usual(lines)) } else { passed_on(lines) },
+        fields: if marked.imitates_framing { passed_on(&usual(lines)) } else { passed_on(lines) },
     };
     if status != Status::SwitchingProtocols {
         push_upgrade(lines, status, &mut passed.fields);
         return Ok(Meaning::Response(passed));
     }
     let wanted = asked.upgrade.as_deref().unwrap_or_default();
-    let protocol =
-        single(lines, b"Upgrade")?.ok_or(Fault { reason: "a 101 without a protocol" })?;
+    let protocol = Lines::of(lines, b"Upgrade")
+        .single()?
+        .ok_or(Fault { reason: "a 101 without a protocol" })?;
     let is_wanted = |asked: &[u8]| asked.eq_ignore_ascii_case(protocol);
     if !bytes::list(wanted).any(is_wanted) {
         return Err(Fault { reason: "a 101 that the request has not asked for" });
@@ -246,7 +245,7 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     fields.fields().for_each(|(name, value)| all.push(name, value));
     let lines: Vec<_> = all.fields().map(|(name, value)| (name, Cow::Borrowed(value))).collect();
     let lines = &lines[..];
-    if let Some(hand_over) = hand_over(lines)? {
+    if let Some(hand_over) = hand_over(lines, &Marked::among(lines))? {
         return Ok((Meaning::HandOver(hand_over), false));
     }
     let content_length = content_length.filter(|_| has_content);
@@ -255,27 +254,99 @@ pub(crate) fn of_script(reply: Reply) -> Result<(Meaning, bool), Fault> {
     Ok((Meaning::Response(Passed { status, date: None, content_length, fields }), has_content))
 }
 
-/// The lines whose names are not nearly framing fields.
+/// The fields of a response on which its meaning depends.
+#[derive(Debug, Default)]
+struct Marked<'a> {
+    date: Lines<'a>,
+    accel_redirect: Lines<'a>,
+    sendfile: Lines<'a>,
+    /// True if one is nearly of the framing.
+    imitates_framing: bool,
+}
+
+/// The lines of one field.
+#[derive(Debug, Default)]
+enum Lines<'a> {
+    #[default]
+    None,
+    One(&'a [u8]),
+    Several,
+}
+
+impl<'a> Marked<'a> {
+    /// Looks at all lines once. Already the first letter tells of most that they are none of these.
+    fn among(lines: &'a [Line<'_>]) -> Self {
+        let mut marked = Self::default();
+        for (name, value) in lines {
+            let of_field = match name.first() {
+                Some(b'D' | b'd') if name.eq_ignore_ascii_case(b"Date") => &mut marked.date,
+                Some(b'X' | b'x') if name.eq_ignore_ascii_case(ACCEL_REDIRECT) => {
+                    &mut marked.accel_redirect
+                }
+                Some(b'X' | b'x') if name.eq_ignore_ascii_case(SENDFILE) => &mut marked.sendfile,
+                Some(b'C' | b'c' | b'T' | b't') => {
+                    marked.imitates_framing |= names::imitates_framing(name);
+                    continue;
+                }
+                Some(byte) if !byte.is_ascii_alphabetic() => {
+                    marked.imitates_framing |= names::imitates_framing(name);
+                    continue;
+                }
+                _ => continue,
+            };
+            of_field.add(value);
+        }
+        marked
+    }
+}
+
+impl<'a> Lines<'a> {
+    fn of(lines: &'a [Line<'_>], name: &[u8]) -> Self {
+        let mut all = Self::None;
+        values(lines, name).for_each(|value| all.add(value));
+        all
+    }
+
+    fn add(&mut self, value: &'a [u8]) {
+        *self = if matches!(self, Self::None) { Self::One(value) } else { Self::Several };
+    }
+
+    /// The value, if there is one line.
+    const fn one(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::One(value) => Some(value),
+            Self::None | Self::Several => None,
+        }
+    }
+
+    /// The value of a field on which it depends where the response comes from. There may be one.
+    const fn single(&self) -> Result<Option<&'a [u8]>, Fault> {
+        match self {
+            Self::Several => Err(Fault { reason: "a field twice that may be sent once" }),
+            Self::None | Self::One(_) => Ok(self.one()),
+        }
+    }
+}
+
+/// The lines without those that are nearly of the framing.
 #[cold]
 fn usual<'a>(lines: &'a [Line<'a>]) -> Vec<Line<'a>> {
     lines.iter().filter(|(name, _)| !names::imitates_framing(name)).cloned().collect()
 }
 
-/// The file to which a response with these fields hands its request over, if it does. As with nginx, the status of the
-/// response does not matter, because the file has its own.
-fn hand_over(lines: &[Line<'_>]) -> Result<Option<HandOver>, Fault> {
-    let Some(to) = target(lines)? else { return Ok(None) };
+/// The file to which a response with these fields hands its request over, if it does. Like with nginx, its status does
+/// not matter: the file has one of its own.
+fn hand_over(lines: &[Line<'_>], marked: &Marked<'_>) -> Result<Option<HandOver>, Fault> {
+    let Some(to) = target(marked)? else { return Ok(None) };
     let is_kept =
         |(name, _): &(&[u8], &[u8])| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name));
     let fields = collected(end_to_end(lines).filter(is_kept));
     Ok(Some(HandOver { to, fields }))
 }
 
-/// The file that the fields of a response name, if they name one.
-fn target(lines: &[Line<'_>]) -> Result<Option<Target>, Fault> {
-    let path = single(lines, ACCEL_REDIRECT)?;
-    let file = single(lines, SENDFILE)?;
-    match (path, file) {
+/// The file that the fields of a response name, if they do.
+fn target(marked: &Marked<'_>) -> Result<Option<Target>, Fault> {
+    match (marked.accel_redirect.single()?, marked.sendfile.single()?) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Fault { reason: "both X-Accel-Redirect and X-Sendfile" }),
         (Some(path), None) => {
@@ -304,33 +375,19 @@ fn values<'a>(lines: &'a [Line<'_>], name: &[u8]) -> impl Iterator<Item = &'a [u
     lines.iter().filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
 }
 
-/// The time at which the upstream says that it made the response, if it says so.
-fn date_of(lines: &[Line<'_>], (now, date): Now<'_>) -> Option<i64> {
-    let mut lines = values(lines, b"Date");
-    let value = lines.next().filter(|_| lines.next().is_none())?;
+/// The time that a `Date` says.
+fn time_of(value: &[u8], (now, date): Now<'_>) -> Option<i64> {
     if value == date { Some(now) } else { date::parse(value, now) }
 }
 
-/// The value of a field that names the source of the response, and that may occur only once.
-fn single<'a>(lines: &'a [Line<'_>], name: &[u8]) -> Result<Option<&'a [u8]>, Fault> {
-    let mut lines = values(lines, name);
-    let value = lines.next();
-    match lines.next() {
-        None => Ok(value),
-        Some(_) => Err(Fault { reason: "a field twice that may be sent once" }),
-    }
-}
-
-/// The fields that are passed on to the client unchanged.
+/// The fields that are passed on to the client as they are.
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
-    collected(end_to_end(lines).filter(|(name, _)| {
-        // Most fields are passed on, and their first letter is enough to know.
-        if !matches!(name.first(), Some(b'C' | b'c' | b'D' | b'd' | b'X' | b'x')) {
-            return true;
-        }
-        let is_written = Field::of_name(name) == Some(Field::ContentLength)
-            || name.eq_ignore_ascii_case(b"Date");
-        !is_written && !names::is_for_proxy(name)
+    // Most are, and already their first letter tells.
+    collected(end_to_end(lines).filter(|(name, _)| match name.first() {
+        Some(b'C' | b'c') => !name.eq_ignore_ascii_case(b"Content-Length"),
+        Some(b'D' | b'd') => !name.eq_ignore_ascii_case(b"Date"),
+        Some(b'X' | b'x') => !names::is_for_proxy(name),
+        _ => true,
     }))
 }
 
