@@ -23,7 +23,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use http::bytes;
-use http::{ConnectionOptions, Field, Fields, Framing, Head, Method, Status, Target};
+use http::{ConnectionOptions, Field, Framing, Head, Method, Status, Target};
 use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
@@ -331,25 +331,28 @@ fn prefix_len(sent: &[u8], prefix: &[u8]) -> usize {
 
 /// Returns true if a field that does not belong to a connection is passed on unchanged.
 fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
-    const WRITTEN: [&[u8]; 9] = [
-        b"Content-Length",
-        b"Expect",
-        b"Forwarded",
-        b"Host",
-        b"Max-Forwards",
-        b"Proxy",
-        b"X-Forwarded-For",
-        b"X-Forwarded-Host",
-        b"X-Forwarded-Proto",
-    ];
-    const BY_PROXIES: &[u8] = b"X-Forwarded-";
     let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let is_by_proxies = name.eq_ignore_ascii_case(b"X-Real-IP")
-        || name.get(..BY_PROXIES.len()).is_some_and(|start| start.eq_ignore_ascii_case(BY_PROXIES));
-    is_plain
-        && (how.sender.is_trusted || !is_by_proxies)
-        && !WRITTEN.iter().any(|written| written.eq_ignore_ascii_case(name))
-        && !how.replaces(name)
+    is_plain && !is_written(name, how) && !how.replaces(name)
+}
+
+/// Returns whether a field is written anew, or left out because only a trusted proxy may send it.
+fn is_written(name: &[u8], how: &Forwarding<'_>) -> bool {
+    const WRITTEN: [&[u8]; 6] =
+        [b"Content-Length", b"Expect", b"Forwarded", b"Host", b"Max-Forwards", b"Proxy"];
+    const CONTINUED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto"];
+    const BY_PROXIES: &[u8] = b"X-Forwarded-";
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|other| other.eq_ignore_ascii_case(name));
+    // Already the first letter tells of most that they are not.
+    match name.first().map(u8::to_ascii_lowercase) {
+        Some(b'c' | b'e' | b'f' | b'h' | b'm' | b'p') => is_one_of(&WRITTEN),
+        Some(b'x') if how.sender.is_trusted => is_one_of(&CONTINUED),
+        Some(b'x') => {
+            let start = name.get(..BY_PROXIES.len());
+            name.eq_ignore_ascii_case(b"X-Real-IP")
+                || start.is_some_and(|start| start.eq_ignore_ascii_case(BY_PROXIES))
+        }
+        _ => false,
+    }
 }
 
 /// Adds the fields that say where a request comes from.
@@ -358,11 +361,9 @@ fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
 /// begins with the client that the first one names, so that both lists agree.
 fn push_origin(head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec<u8>) {
     // Only these lines of a trusted proxy are looked for.
-    let lines = if how.sender.is_trusted { head.fields() } else { Fields::new(b"") };
-    let lines_of = |name: &'static [u8]| {
-        let named = lines.clone().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
-        named.map(|(_, value)| value)
-    };
+    let trusted = how.sender.is_trusted.then_some(head);
+    let lines_of =
+        |name: &'static [u8]| trusted.into_iter().flat_map(move |head| values(head, name));
     let of_proxy = |name| {
         let mut lines = lines_of(name);
         lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
@@ -443,18 +444,24 @@ fn push_address(address: IpAddr, to: &mut Vec<u8>) {
     match address {
         // A formatter would take ten times as long.
         IpAddr::V4(address) => {
-            for (place, octet) in address.octets().into_iter().enumerate() {
-                if place > 0 {
-                    to.push(b'.');
-                }
+            // Three digits and a dot for each number.
+            let mut text = [0; 16];
+            let mut len = 0;
+            let mut push = |byte| {
+                text[len] = byte;
+                len += 1;
+            };
+            for octet in address.octets() {
                 if octet >= 100 {
-                    to.push(b'0' + octet / 100);
+                    push(b'0' + octet / 100);
                 }
                 if octet >= 10 {
-                    to.push(b'0' + octet / 10 % 10);
+                    push(b'0' + octet / 10 % 10);
                 }
-                to.push(b'0' + octet % 10);
+                push(b'0' + octet % 10);
+                push(b'.');
             }
+            to.extend_from_slice(&text[..len - 1]);
         }
         IpAddr::V6(address) => to.extend_from_slice(address.to_string().as_bytes()),
     }
