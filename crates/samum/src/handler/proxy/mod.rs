@@ -102,9 +102,9 @@ pub(super) struct Proxy {
     pull_until: Option<Time>,
     /// Entries of the wheel that have come up and were not looked at yet.
     expired: VecDeque<(u64, Tick)>,
-    /// True while the timer of the next tick is in flight.
-    ticks: bool,
-    /// The time of the last look at the kept links.
+    /// The time of the next tick, for which a timer is in flight.
+    tick_at: Option<Time>,
+    /// When the links were last looked at.
     tidied: Time,
     bodies: Bodies,
     lines: Lines,
@@ -189,7 +189,7 @@ impl Proxy {
             turn: 0,
             pull_until: None,
             expired: VecDeque::new(),
-            ticks: false,
+            tick_at: None,
             tidied: Time::default(),
             bodies: Bodies::new(kind::SCRIPT_BODY, quota),
             lines: Lines::default(),
@@ -446,9 +446,12 @@ impl Proxy {
         !self.is_idle() || !self.woken.is_empty() || !self.interims.is_empty()
     }
 
+    /// Has a tick come, soon if there are exchanges. Links that are kept need not wake the worker as often.
     fn tick_later(&mut self, shell: &mut Shell) {
-        if !core::mem::replace(&mut self.ticks, true) {
-            let at = shell.cx.now + TICK;
+        let wait = if self.exchanges.is_empty() { TIDY_TIME } else { TICK };
+        let at = shell.cx.now + wait;
+        if self.tick_at.is_none_or(|tick| at < tick) {
+            self.tick_at = Some(at);
             shell.ring.submit(Op::Timer(at), kind::LINK | Key::NONE.to_bits());
         }
     }
@@ -465,9 +468,12 @@ impl Proxy {
     }
 
     fn handle_tick(&mut self, shell: &mut Shell) {
-        self.ticks = false;
-        self.bodies.handle_tick(shell, &mut self.woken);
         let now = shell.cx.now;
+        // Another tick has come before the one for the links, whose timer goes on.
+        if self.tick_at.take_if(|tick| *tick <= now).is_none() {
+            return;
+        }
+        self.bodies.handle_tick(shell, &mut self.woken);
         // The next look at news acts on them.
         self.wheel.expire(now, &mut self.expired);
         if now.since(self.tidied) >= TIDY_TIME {
