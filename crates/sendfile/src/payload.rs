@@ -58,6 +58,7 @@ impl Piece {
     ///
     /// For pipes and ranges of files, which are in no memory of this program.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Static(bytes) => bytes,
@@ -100,6 +101,7 @@ impl Payload for Piece {
         match self {
             Self::File(range) => range.len,
             Self::Pipe(pages) => pages.len,
+            Self::Bytes(bytes) => bytes.len() as u64,
             memory => memory.bytes().len() as u64,
         }
     }
