@@ -168,7 +168,7 @@ fn parse_view<'a>(
         at = match line::line(section, at) {
             Ok(Some(Line::Field { name_end, value, next })) => {
                 let name = &section[at..name_end];
-                match Field::of_name(name) {
+                match of_framing(name) {
                     // Nearly all servers send one length that is a number.
                     Some(Field::ContentLength) if length.is_none() && !has_framing => {
                         length = bytes::decimal(&section[value.clone()]);
@@ -245,6 +245,14 @@ fn parse_view<'a>(
     let keep_alive = persists && framing != Framing::UntilClose && !is_odd && !is_tunnel;
     let content_length = announced.length;
     Ok(Some((Response { status, version, framing, content_length, keep_alive, fields }, len)))
+}
+
+/// The field of the framing or the connection that has this name. Already the first letter tells of most names that they
+/// are others.
+#[inline]
+fn of_framing(name: &[u8]) -> Option<Field> {
+    let may_be = matches!(name.first(), Some(b'C' | b'c' | b'T' | b't'));
+    if may_be { Field::of_name(name) } else { None }
 }
 
 /// Returns whether the bytes behind the head belong to a tunnel (RFC 9110 §9.3.6).
