@@ -27,3 +27,17 @@ pub(in crate::handler) fn imitates_framing(name: &[u8]) -> bool {
         && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
         && (is_nearly(b"Content-Length", 7) || is_nearly(b"Transfer-Encoding", 8))
 }
+
+/// Returns whether a name has letters, digits and hyphens only. To many programs `X_Real_IP` is the same as `X-Real-IP`.
+pub(in crate::handler) fn is_plain(name: &[u8]) -> bool {
+    const PLAIN: [bool; 256] = {
+        let mut plain = [false; 256];
+        let mut byte = 0;
+        while byte < 128 {
+            plain[byte as usize] = byte == b'-' || byte.is_ascii_alphanumeric();
+            byte += 1;
+        }
+        plain
+    };
+    name.iter().all(|&byte| PLAIN[usize::from(byte)])
+}

@@ -30,7 +30,7 @@ use http1::write::{self, ConnectionOption, RequestStart};
 use crate::client::Sender;
 use crate::config::{self, Piece, RequestHeader, Variable};
 use crate::forwarded;
-use crate::handler::gateway::names::imitates_framing;
+use crate::handler::gateway::names::{imitates_framing, is_plain};
 
 /// Bytes of the head of a request as it is sent, without the path of the server's URL. The limit is larger if the
 /// client's fields and half of these bytes are more. Most servers take fewer bytes: 8 KiB in a line (nginx, Apache
@@ -331,8 +331,7 @@ fn prefix_len(sent: &[u8], prefix: &[u8]) -> usize {
 
 /// Returns true if a field that does not belong to a connection is passed on unchanged.
 fn is_passed_on(name: &[u8], how: &Forwarding<'_>) -> bool {
-    let is_plain = name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    is_plain && !is_written(name, how) && !how.replaces(name)
+    !is_written(name, how) && is_plain(name) && !how.replaces(name)
 }
 
 /// Returns whether a field is written anew, or left out because only a trusted proxy may send it.

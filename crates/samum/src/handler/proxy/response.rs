@@ -16,7 +16,9 @@ use core::fmt;
 use std::borrow::Cow;
 
 use http::date::{self, DATE_LEN};
-use http::{ConnectionOptions, FieldSection, Head, ResponseHead, Status, Version, bytes, path};
+use http::{
+    ConnectionOptions, Field, FieldSection, Head, ResponseHead, Status, Version, bytes, path,
+};
 use http1::response::{Fault, Framing, Response};
 
 use super::request;
@@ -384,7 +386,7 @@ fn time_of(value: &[u8], (now, date): Now<'_>) -> Option<i64> {
 fn passed_on(lines: &[Line<'_>]) -> FieldSection<'static> {
     // Most are, and already their first letter tells.
     collected(end_to_end(lines).filter(|(name, _)| match name.first() {
-        Some(b'C' | b'c') => !name.eq_ignore_ascii_case(b"Content-Length"),
+        Some(b'C' | b'c') => Field::of_name(name) != Some(Field::ContentLength),
         Some(b'D' | b'd') => !name.eq_ignore_ascii_case(b"Date"),
         Some(b'X' | b'x') => !names::is_for_proxy(name),
         _ => true,

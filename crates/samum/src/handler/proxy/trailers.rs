@@ -5,6 +5,7 @@
 use http::{ConnectionOptions, FieldSection};
 
 use crate::config::RequestHeader;
+use crate::handler::gateway::names::is_plain;
 
 /// The trailers of a request that are passed on. `own` are the fields that the route sets in the head of the request: a
 /// client's trailer cannot replace them.
@@ -61,8 +62,7 @@ pub(super) fn passes(name: &[u8]) -> bool {
     let begins = |start: &&[u8]| {
         name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
     };
-    // To many programs `X_Real_IP` is the same as `X-Real-IP`.
-    name.iter().all(|&byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    is_plain(name)
         && ConnectionOptions::NONE.is_end_to_end(name)
         && !HEAD_ONLY.iter().any(is)
         && !HEAD_ONLY_STARTS.iter().any(begins)
