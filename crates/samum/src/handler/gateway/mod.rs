@@ -15,6 +15,7 @@ pub(in crate::handler) mod interest;
 pub(in crate::handler) mod lines;
 pub(in crate::handler) mod names;
 pub(in crate::handler) mod output;
+mod row;
 
 /// Hand-overs of one request to a path, one after the other, by programs or scripts.
 pub(super) const HAND_OVERS_MAX: u32 = 10;

@@ -8,7 +8,6 @@
 
 use core::cell::RefCell;
 use core::ops::Range;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use http::FieldSection;
@@ -16,6 +15,7 @@ use outq::Payload as _;
 use sendfile::{Account, Caching, Charge, File, Piece, Policy, Takes, Window};
 
 use super::interest::Interest;
+use super::row::Row;
 use crate::handler::{BodySink, Produced, Producer};
 
 /// Shorter pieces of a response are joined with the piece in front of them, up to this many bytes, while they wait for
@@ -33,8 +33,8 @@ const FILE_POLICY: Policy = Policy { caching: Caching::Always, window: Window::o
 /// The content of a response.
 #[derive(Debug)]
 pub(in crate::handler) struct Output {
-    waiting: VecDeque<Waiting>,
-    /// Bytes that may wait in the heap while more comes; they are charged in advance.
+    waiting: Row<Waiting>,
+    /// Bytes that may wait in the heap, as long as more comes, and that are charged before they are there.
     allowance: u64,
     /// Bytes that wait in the heap. Cyclic buffers are charged as a whole.
     in_heap: u64,
@@ -76,7 +76,7 @@ impl Output {
     /// A content without bytes. The bytes that it may take before its turn are charged to `account`.
     pub(in crate::handler) fn new(account: &Account) -> Self {
         Self {
-            waiting: VecDeque::new(),
+            waiting: Row::new(),
             allowance: EARLY_BYTES_MAX,
             in_heap: 0,
             charge: account.charge(EARLY_BYTES_MAX),
@@ -176,7 +176,7 @@ impl Output {
         let is_memory =
             |waiting: &&Waiting| matches!(waiting, Waiting::Piece(piece) if piece.is_memory());
         let count = self.waiting.iter().rev().take_while(is_memory).count();
-        let lent = self.waiting.split_off(self.waiting.len() - count);
+        let lent = self.waiting.split_last(count);
         let bytes: u64 = lent.iter().map(Waiting::len).sum();
         self.bytes -= bytes;
         self.lent += bytes;
@@ -240,7 +240,7 @@ impl Output {
     /// Drops the rest: the client wants no more of the content.
     pub(in crate::handler) fn drop_rest(&mut self) {
         self.is_unwanted = true;
-        self.waiting = VecDeque::new();
+        self.waiting = Row::new();
         (self.bytes, self.in_file, self.in_heap) = (0, 0, 0);
         self.recharge();
     }
