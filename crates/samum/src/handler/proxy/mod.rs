@@ -256,7 +256,8 @@ impl Proxy {
             || has_no_room
             || (wire.has_body() && input.is_none());
         let is_too_long = input.as_ref().is_some_and(|input| input.borrow().is_too_long());
-        let refusal = request::refusal(request.head)
+        let refusal = wire
+            .refusal
             .or_else(|| is_too_long.then_some(Status::ContentTooLarge))
             .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
         let (None, Some(interest)) = (refusal, interest) else {

@@ -78,22 +78,39 @@ impl<'a> Forwarding<'a> {
 
 /// Returns the status for a request that may be passed on to no upstream.
 pub(crate) fn refusal(head: &Head<'_>) -> Option<Status> {
-    match head.method {
-        // A gateway makes no tunnels to other servers, and the response to a TRACE would show the fields that it adds.
-        Method::Connect | Method::Trace => return Some(Status::MethodNotAllowed),
-        Method::Options if hops_left(head) == Some(0) => return Some(Status::NoContent),
-        _ => {}
-    }
-    let mut hops = 0;
-    for (name, value) in head.fields() {
-        if imitates_framing(name) {
-            return Some(Status::BadRequest);
-        }
+    let mut objections = Objections::default();
+    head.fields().for_each(|(name, value)| objections.note(name, value));
+    objections.refusal(head)
+}
+
+/// The things that fields of a request say against passing it on.
+#[derive(Debug, Default)]
+struct Objections {
+    /// True if some server may take one for a field of the framing.
+    imitates_framing: bool,
+    /// Servers of this kind that have passed it on.
+    hops: usize,
+}
+
+impl Objections {
+    fn note(&mut self, name: &[u8], value: &[u8]) {
+        self.imitates_framing |= imitates_framing(name);
         if name.eq_ignore_ascii_case(b"Via") {
-            hops += bytes::list(value).filter(|hop| comment_of_own(hop).is_some()).count();
+            self.hops += bytes::list(value).filter(|hop| comment_of_own(hop).is_some()).count();
         }
     }
-    if hops >= HOPS_MAX { Status::from_code(LOOP_DETECTED) } else { None }
+
+    /// The status, once all fields were noted.
+    fn refusal(&self, head: &Head<'_>) -> Option<Status> {
+        match head.method {
+            // A gateway makes no tunnels to other servers, and the response to a TRACE would show the fields that it adds.
+            Method::Connect | Method::Trace => Some(Status::MethodNotAllowed),
+            Method::Options if hops_left(head) == Some(0) => Some(Status::NoContent),
+            _ if self.imitates_framing => Some(Status::BadRequest),
+            _ if self.hops >= HOPS_MAX => Status::from_code(LOOP_DETECTED),
+            _ => None,
+        }
+    }
 }
 
 /// Returns true if a samum server has passed a request on for an include of a page. Includes of the answer are then not
@@ -145,8 +162,16 @@ pub(crate) fn upgrade(head: &Head<'_>) -> Option<Vec<u8>> {
     (!protocols.is_empty()).then(|| protocols.join(&b", "[..]))
 }
 
-/// Appends the head of the request to an upstream, for a request with the target of a resource. Returns the range of
-/// the route's path in it, which [`with_base`] replaces.
+/// A head that was [written](fn@write).
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// The place of the path of the route in it, which [`with_base`] replaces.
+    pub(crate) prefix: Range<usize>,
+    /// Its [`refusal`].
+    pub(crate) refusal: Option<Status>,
+}
+
+/// Appends the head of the request to an upstream, for a request with the target of a resource.
 ///
 /// # Errors
 ///
@@ -155,7 +180,7 @@ pub(crate) fn write<'a>(
     head: &Head<'_>,
     to: &mut Vec<u8>,
     how: &Forwarding<'a>,
-) -> Result<Range<usize>, TooLong<'a>> {
+) -> Result<Written, TooLong<'a>> {
     let head_at = to.len();
     let (path, query) = match head.target {
         Target::Origin { path, query } => (path, query),
@@ -177,7 +202,9 @@ pub(crate) fn write<'a>(
     write::request_start(&start, to);
     let options = ConnectionOptions::of(head.lines(Field::Connection));
     let mut has_trailers = false;
+    let mut objections = Objections::default();
     for (name, value) in head.fields() {
+        objections.note(name, value);
         has_trailers |= name.eq_ignore_ascii_case(b"TE") && accepts_trailers(value);
         if options.is_end_to_end(name) && is_passed_on(name, how) {
             push_line(to, name, value);
@@ -206,7 +233,7 @@ pub(crate) fn write<'a>(
     if to.len() - head_at > bytes_max {
         return Err(TooLong { field: None });
     }
-    Ok(prefix)
+    Ok(Written { prefix, refusal: objections.refusal(head) })
 }
 
 /// The host in the request to the upstream.

@@ -4,13 +4,13 @@ use core::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{FieldSection, Framing, Head, Method};
+use http::{FieldSection, Framing, Head, Method, Status};
 use http1::client::{self, Event};
 use http1::{Limits, write};
 use sendfile::Piece;
 
 use super::location::Way;
-use super::request::{self, Forwarding, TooLong};
+use super::request::{self, Forwarding, TooLong, Written};
 use super::response::{self, Asked, Meaning, Now, Passed};
 use super::trailers;
 use crate::config::{RequestHeader, ServerUrl};
@@ -24,6 +24,8 @@ use upstream::Link;
 #[derive(Debug)]
 pub(in crate::handler) struct Wire {
     framing: Framing,
+    /// The status with which the request is answered if it is sent to no server.
+    pub(super) refusal: Option<Status>,
     protocol: Protocol,
 }
 
@@ -89,7 +91,7 @@ impl Wire {
     ) -> Result<Self, TooLong<'a>> {
         let written = Rc::get_mut(&mut text).expect("nothing else refers to it");
         written.clear();
-        let prefix = request::write(head, written, how)?;
+        let Written { prefix, refusal } = request::write(head, written, how)?;
         let protocol = Protocol::Http(Box::new(Http {
             head: text,
             prefix,
@@ -98,7 +100,7 @@ impl Wire {
             asked: Asked::of(head),
             client: client::Connection::new(),
         }));
-        Ok(Self { framing: head.framing, protocol })
+        Ok(Self { framing: head.framing, refusal, protocol })
     }
 
     /// A request for a script of a FastCGI application. If `keeps`, the application leaves the connection open.
@@ -111,7 +113,8 @@ impl Wire {
         let framing = head.framing;
         let parser = Parser::within(limits);
         let script = Script::new(environment, framing.has_content(), keeps, parser);
-        Self { framing, protocol: Protocol::Fastcgi(Box::new(script)) }
+        let refusal = request::refusal(head);
+        Self { framing, refusal, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
     /// The memory of the head, for another request, unless the head still has to be sent.

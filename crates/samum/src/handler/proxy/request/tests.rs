@@ -32,7 +32,7 @@ fn sent_to(received: &str, how: &Forwarding<'_>, base: Option<&[u8]>) -> String 
     let parsed = http1::parse(received.as_bytes(), &Limits::DEFAULT);
     let (request, _) = parsed.expect("accepted").expect("complete");
     let mut out = Vec::new();
-    let prefix = write(&request.head, &mut out, how).expect("not too long");
+    let Written { prefix, .. } = write(&request.head, &mut out, how).expect("not too long");
     let out = base.map_or_else(|| out.clone(), |base| with_base(&out, prefix, base));
     String::from_utf8(out).expect("UTF-8")
 }
