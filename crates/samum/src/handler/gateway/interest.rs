@@ -17,8 +17,15 @@ pub(in crate::handler) struct News {
     pub(in crate::handler) left: Vec<Key>,
 }
 
-/// The interest of a client in the response of a gateway: the client waits for the response or takes it. When the
-/// interest is dropped, the gateway [learns](News::left) that the response is no longer wanted.
+impl News {
+    /// Returns whether there are none.
+    pub(in crate::handler) const fn is_empty(&self) -> bool {
+        self.touched.is_empty() && self.left.is_empty()
+    }
+}
+
+/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
+/// the gateway [learns](News::left) that the response is not wanted any more.
 #[derive(Debug)]
 pub(in crate::handler) struct Interest {
     key: Cell<Key>,

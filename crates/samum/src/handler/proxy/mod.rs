@@ -301,10 +301,15 @@ impl Proxy {
             self.expire(shell);
         }
         loop {
+            let has_acted = self.bodies.go_on(shell, &mut self.woken);
+            if self.news.borrow().is_empty() {
+                if has_acted {
+                    continue;
+                }
+                return;
+            }
             let spare = core::mem::take(&mut self.spare_news);
             let mut news = self.news.replace(spare);
-            let has_acted = self.bodies.go_on(shell, &mut self.woken);
-            let has_some = has_acted || !news.touched.is_empty() || !news.left.is_empty();
             for key in news.left.drain(..) {
                 self.step(shell, key, Exchange::handle_left);
             }
@@ -312,9 +317,6 @@ impl Proxy {
                 self.step(shell, key, Exchange::handle_touched);
             }
             self.spare_news = news;
-            if !has_some {
-                return;
-            }
         }
     }
 
