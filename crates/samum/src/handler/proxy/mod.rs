@@ -541,7 +541,8 @@ impl Proxy {
                 && texts.len() < TEXTS_MAX
             {
                 let text = exchange.into_text();
-                texts.extend(text.filter(|text| text.capacity() <= TEXT_BYTES_MAX));
+                let is_kept = |text: &Rc<Vec<u8>>| (1..=TEXT_BYTES_MAX).contains(&text.capacity());
+                texts.extend(text.filter(is_kept));
             }
             return;
         }

@@ -117,7 +117,16 @@ impl Wire {
         Self { framing, refusal, protocol: Protocol::Fastcgi(Box::new(script)) }
     }
 
-    /// The memory of the head, for another request, unless the head still has to be sent.
+    /// The response has begun and may last: the memory of the head goes, unless it still has to be sent.
+    pub(super) fn let_go(&mut self) {
+        if let Protocol::Http(http) = &mut self.protocol
+            && let Some(head) = Rc::get_mut(&mut http.head)
+        {
+            *head = Vec::new();
+        }
+    }
+
+    /// The memory of the head for another request, unless it still has to be sent.
     pub(super) fn into_text(self) -> Option<Rc<Vec<u8>>> {
         match self.protocol {
             Protocol::Http(http) => Some(http.head).filter(|head| Rc::strong_count(head) == 1),
@@ -355,5 +364,26 @@ impl<'a> From<fastcgi::Heard<'a>> for Heard<'a> {
             fastcgi::Heard::Overloaded => Self::Overloaded,
             fastcgi::Heard::Faulty(reason) => Self::Faulty(reason),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::tests::HOW;
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_head_goes_unless_it_still_has_to_be_sent() {
+        let received = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let (request, _) = http1::parse(received, &Limits::DEFAULT).unwrap().unwrap();
+        let mut wire = Wire::http(&request.head, &HOW, Rc::default()).unwrap();
+        let before = wire.memory();
+        let unsent = wire.begin(None, 0);
+        wire.let_go();
+        assert_eq!(wire.memory(), before, "the link has it");
+        let length = unsent.bytes().len();
+        drop(unsent);
+        wire.let_go();
+        assert!(length > received.len() && wire.memory() <= before - length);
     }
 }

@@ -119,6 +119,7 @@ impl Exchange {
             link.set_pulling(&mut tools.shell.ring);
             // From now on bytes are charged when they take memory.
             self.delivery.output.borrow_mut().allow(0);
+            self.wire.let_go();
         }
     }
 
