@@ -307,12 +307,8 @@ mod tests {
     #[test]
     fn any_rules_permit_what_the_most_specific_range_says() {
         for seed in 0..2000_u64 {
-            let mut state = seed;
-            let mut below = |bound: u32| {
-                state =
-                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                u32::try_from(state >> 33).unwrap() % bound
-            };
+            let mut random = testkit::Random::new(seed);
+            let mut below = |bound: u32| random.below(bound);
             // Ranges at both ends of all addresses and in the middle, often one within another.
             let mut address = |edge: bool| {
                 let ends = [0, u128::MAX, 0xffff << 32, (0xffff << 32) | 0xffff_ffff];

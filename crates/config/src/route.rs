@@ -358,12 +358,8 @@ mod tests {
     #[test]
     fn any_routes_are_found_as_the_rule_says() {
         for seed in 0..3000_u64 {
-            let mut state = seed;
-            let mut below = |bound: usize| {
-                state =
-                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                usize::try_from(state >> 33).unwrap() % bound
-            };
+            let mut random = testkit::Random::new(seed);
+            let mut below = |bound: usize| random.below(bound);
             let mut text = |pieces: usize| -> String {
                 (0..pieces).map(|_| ["/a", "/b", "-", "a", "/ab", "/"][below(6)]).collect()
             };

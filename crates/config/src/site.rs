@@ -282,12 +282,8 @@ mod tests {
     fn any_bytes_may_be_a_host() {
         let sites = sites();
         for seed in 0..5000_u64 {
-            let mut state = seed;
-            let mut below = |bound: usize| {
-                state =
-                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                usize::try_from(state >> 33).unwrap() % bound
-            };
+            let mut random = testkit::Random::new(seed);
+            let mut below = |bound: usize| random.below(bound);
             let pieces =
                 ["", ".", "example", "org", "a", "[", "]", ":", "80", "\u{ff}", "DEEP", "www."];
             let host: String = (0..below(9)).map(|_| pieces[below(pieces.len())]).collect();

@@ -356,13 +356,8 @@ mod tests {
     #[test]
     fn no_byte_is_lent_twice_and_none_is_lost() {
         let pool = BufferPool::new(SIZE, 3).unwrap();
-        // SplitMix64 (Steele, Lea, Flood 2014).
-        let mut state = 1_u64;
-        let mut random = |end: usize| {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            usize::try_from((z ^ (z >> 27)) % end as u64).unwrap()
-        };
+        let mut chance = testkit::Random::new(1);
+        let mut random = |end: usize| chance.below(end);
         let mut lent: Vec<Buffer> = Vec::new();
         for _ in 0..20_000 {
             if random(2) == 0 && !lent.is_empty() {

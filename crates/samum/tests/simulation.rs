@@ -23,6 +23,7 @@ use samum::config::{FileRules, Tags, Tuning};
 use samum::crowd::Crowd;
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, PageCache, Policy, Window};
+use testkit::Random;
 
 use crate::options::Options;
 
@@ -34,33 +35,11 @@ const FILM: usize = 65_537;
 const CLIENTS: usize = 12;
 const REQUESTS: usize = 10;
 
-/// Random numbers of the test, so that the requests of a run do not depend on those of the simulation.
-struct Chance(u64);
-
-impl Chance {
-    /// splitmix64
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).unwrap()
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend_from_slice(&chance.next().to_le_bytes());
+        bytes.extend_from_slice(&chance.bits().to_le_bytes());
     }
     bytes.truncate(len);
     bytes
@@ -127,7 +106,7 @@ struct Request {
 }
 
 impl Request {
-    fn random(chance: &mut Chance) -> Self {
+    fn random(chance: &mut Random) -> Self {
         let size = SIZES[chance.below(SIZES.len())];
         let range = (chance.one_in(4) && size > 0).then(|| {
             let first = chance.below(size);
@@ -303,7 +282,7 @@ impl Client {
 struct Run {
     world: World,
     worker: Worker,
-    chance: Chance,
+    chance: Random,
     files: Files,
     contents: Contents,
     clients: Vec<Client>,
@@ -359,7 +338,7 @@ impl Run {
             ring,
         };
         let worker = Worker::new(parts).unwrap();
-        let (chance, contents) = (Chance(seed), Contents::default());
+        let (chance, contents) = (Random::new(seed), Contents::default());
         Self { world, worker, chance, files, contents, clients: Vec::new(), limits }
     }
 
@@ -368,7 +347,7 @@ impl Run {
         let input = requests.iter().flat_map(Request::bytes).collect();
         let peer = self.world.connect();
         if manner == Manner::Slow {
-            peer.set_read_rate(Some(200_000 + self.chance.next() % 2_000_000));
+            peer.set_read_rate(Some(200_000 + self.chance.bits() % 2_000_000));
         }
         self.clients.push(Client { peer, requests, input, manner, answered: 0, vanished: false });
     }
@@ -401,7 +380,7 @@ impl Run {
     fn replace(&mut self) {
         let size = SIZES[self.chance.below(SIZES.len())];
         let name = name(size);
-        let bytes = file(self.chance.next(), size);
+        let bytes = file(self.chance.bits(), size);
         self.world.replace_file(&name, &bytes);
         self.files.0.get_mut(&name).unwrap().push(bytes);
     }
@@ -819,7 +798,7 @@ fn a_change_is_seen_by_the_next_request_within_100_ms() {
         for _ in 0..20 {
             let size = SIZES[run.chance.below(SIZES.len())];
             let name = name(size);
-            let bytes = file(run.chance.next(), size);
+            let bytes = file(run.chance.bits(), size);
             run.world.replace_file(&name, &bytes);
             let until = run.worker.ring().now() + Duration::from_millis(100);
             while run.worker.ring().now() < until {
@@ -1150,7 +1129,7 @@ fn a_tag_never_stands_for_two_contents() {
             let mut turns_left = if round % 2 == 1 { run.chance.below(turns) } else { usize::MAX };
             let all = loop {
                 if turns_left == 0 {
-                    let bytes = content(run.chance.next(), 1000);
+                    let bytes = content(run.chance.bits(), 1000);
                     run.world.write_file("f1000", &bytes);
                 }
                 turns_left = turns_left.wrapping_sub(1);
@@ -1199,11 +1178,11 @@ const SCENARIO_REQUESTS: usize = 4;
 const PADDING_MAX: usize = 6000;
 
 /// A random machine, kernel and file system, as users may have them.
-fn any_config(seed: u64, chance: &mut Chance) -> (Config, Options) {
+fn any_config(seed: u64, chance: &mut Random) -> (Config, Options) {
     let faults = chance.one_in(3);
     let mut config = if faults { Config::nasty(seed) } else { Config::new(seed) };
     let sometimes =
-        |errno: Errno, chance: &mut Chance| chance.one_in(6).then_some(errno.raw_os_error());
+        |errno: Errno, chance: &mut Random| chance.one_in(6).then_some(errno.raw_os_error());
     config.cachestat_errno = match chance.below(6) {
         0 => Some(Errno::PERM.raw_os_error()),
         1 => Some(Errno::NOSYS.raw_os_error()),
@@ -1269,7 +1248,7 @@ impl Run {
         let input = requests.iter().flat_map(Request::bytes).collect();
         let peer = self.world.connect();
         if manner == Manner::Slow {
-            peer.set_read_rate(Some(500_000 + self.chance.next() % 2_000_000));
+            peer.set_read_rate(Some(500_000 + self.chance.bits() % 2_000_000));
         }
         self.clients.push(Client { peer, requests, input, manner, answered: 0, vanished: false });
     }
@@ -1309,13 +1288,13 @@ impl Run {
             }
             if script && self.chance.one_in(30) {
                 let (name, size) = SCENARIO_FILES[self.chance.below(SCENARIO_FILES.len())];
-                let bytes = content(self.chance.next(), size);
+                let bytes = content(self.chance.bits(), size);
                 self.world.replace_file(name, &bytes);
                 self.files.0.get_mut(name).unwrap().push(bytes);
             }
             if script && hangs_until.is_none() && self.chance.one_in(60) {
                 self.world.hang(device);
-                hangs_until = Some(now + Duration::from_millis(1 + self.chance.next() % 3000));
+                hangs_until = Some(now + Duration::from_millis(1 + self.chance.bits() % 3000));
             }
             if hangs_until.is_some_and(|until| until <= now) {
                 hangs_until = None;
@@ -1472,7 +1451,7 @@ impl AddAssign for Tally {
 }
 
 fn scenario(seed: u64) -> Tally {
-    let mut chance = Chance(seed ^ 0x5eed);
+    let mut chance = Random::new(seed ^ 0x5eed);
     let (config, options) = any_config(seed, &mut chance);
     let (memory_bytes_max, tags) = (options.tuning.memory_bytes_max, options.rules.tags);
     let faults = config.faults.read_error > 0.0;

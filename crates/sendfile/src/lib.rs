@@ -121,8 +121,6 @@ mod page_cache;
 mod payload;
 mod policy;
 mod popularity;
-#[cfg(test)]
-mod random;
 mod shared;
 mod slice;
 mod source;

@@ -104,12 +104,8 @@ mod tests {
     #[test]
     fn the_rate_is_exact_also_with_late_timers() {
         for rate in [10_u64, 1000, 65_537, 1 << 20, 20 << 20, 1 << 30] {
-            let mut state = rate;
-            let mut jitter = || {
-                state =
-                    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-                (state >> 33) % 60
-            };
+            let mut random = testkit::Random::new(rate);
+            let mut jitter = || random.below(60);
             for (sent, sleeps) in
                 [run(rate, 60_000, || 0), run(rate, 60_000, || 7), run(rate, 60_000, &mut jitter)]
             {

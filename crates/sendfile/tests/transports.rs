@@ -14,6 +14,7 @@ use sendfile::{
     Account, Caching, Disk, DiskConfig, Drained, Failure, File, KernelTcp, Owner, Piece, Policy,
     Progress, Shared, Stream, Takes, Transport, Window,
 };
+use testkit::Random;
 
 const DISK: u64 = 1 << 40;
 const RECV: u64 = 1;
@@ -25,28 +26,6 @@ const BUFFER_BYTES: u64 = 256 * 1024;
 /// Windows are smaller.
 const WINDOW_MAX: u64 = 3 << 20;
 const STATIC: &[u8] = b"bytes of the program";
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to `end`, which is left out.
-    fn below(&mut self, end: u64) -> u64 {
-        self.bits() % end
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
@@ -64,7 +43,7 @@ struct Toy {
 
 impl Toy {
     fn new(seed: u64) -> Self {
-        Self { random: Random(seed), wire: Vec::new(), blocked: false, window: u64::MAX }
+        Self { random: Random::new(seed), wire: Vec::new(), blocked: false, window: u64::MAX }
     }
 
     /// Reads again the bytes that were sent and are not acknowledged: they must be unchanged.
@@ -162,7 +141,7 @@ struct Setup {
 
 impl Setup {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut config = Config::new(seed);
         config.send_buffer = 1000 + index(random.below(400_000));
         config.can_drop = random.one_in(2);
@@ -205,7 +184,7 @@ impl Setup {
             }
             1 => {
                 let bytes: Vec<u8> =
-                    (0..random.below(3000)).map(|at| at.to_be_bytes()[7]).collect();
+                    (0..random.below(3000_u64)).map(|at| at.to_be_bytes()[7]).collect();
                 expected.extend(&bytes);
                 stream.push(Piece::Bytes(bytes));
             }
@@ -492,7 +471,7 @@ fn what_is_lent_and_not_taken_comes_back_and_no_sendfile_sleeps() {
         setup.world.configure(|config| config.faults.eviction = 0.0);
         let (socket, peer) = connect(&setup.world, &mut setup.ring);
         let mut transport =
-            Choppy { socket: KernelTcp::new(socket, RECV, WRITABLE), random: Random(seed) };
+            Choppy { socket: KernelTcp::new(socket, RECV, WRITABLE), random: Random::new(seed) };
         let mut stream = Stream::new();
         let mut expected = Vec::new();
         for _ in 0..6 {

@@ -18,6 +18,7 @@
 //! | [`MiddleBox`], [`Tap`] | a path that loses, delays and reorders frames between two interfaces |
 //! | [`ip()`], [`within`] | network namespaces, and code that runs in one |
 //! | [`forbid_io_uring`], [`forbid_use_of_io_uring`], [`kill_at`] | a child process without io_uring, or killed for some system calls |
+//! | [`Random`], [`Seed`] | numbers that a seed determines |
 //! | [`tether`] | a child process that does not outlive the test |
 //! | [`skip!`], [`or_skip!`] | skip a test that this machine cannot run, except in CI |
 
@@ -33,6 +34,7 @@ mod fuse;
 pub mod metrics;
 mod middle_box;
 mod namespace;
+mod random;
 mod response;
 mod seccomp;
 mod server;
@@ -50,6 +52,7 @@ pub use evict::{evict, evict_unused};
 pub use fuse::{Op, SlowFs, SlowFsBuilder};
 pub use middle_box::{MiddleBox, Tap};
 pub use namespace::{ip, within};
+pub use random::{Random, Seed};
 pub use response::{Framing, Response};
 /// A signal for [`Server::signal`].
 pub use rustix::process::Signal;

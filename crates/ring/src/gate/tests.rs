@@ -1,5 +1,7 @@
 //! The shares of devices, as a table; and devices that die at any moment, at random.
 
+use testkit::Random;
+
 use super::*;
 
 const PLACES: usize = 16;
@@ -172,19 +174,6 @@ fn devices_take_turns() {
     assert_eq!(order, [1, 3, 5, 2, 4]);
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) >> 32).expect("32 bits") % end
-    }
-}
-
 fn device_of(number: usize) -> Device {
     Device::of(number as u64)
 }
@@ -194,13 +183,13 @@ fn device_of(number: usize) -> Device {
 #[test]
 fn at_random_dead_devices_do_not_hold_up_live_ones() {
     for seed in 0..300 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let places = 4 + random.below(40);
         let mut gate = Gate::new(places);
         let (mut running, mut waiting) = (Vec::new(), Vec::new());
         let mut millis = 0_u64;
         for call in 0..600 {
-            millis += random.below(200) as u64;
+            millis += random.below(200_u64);
             let is_dead = |device: usize| device < 2 && call > 50 && call < 550;
             let device = random.below(5);
             if gate.enter(device_of(device), (device, call), at(millis)) {

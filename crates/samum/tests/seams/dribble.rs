@@ -17,8 +17,9 @@ use samum::handler::{
 };
 use samum::shell::{Shell, kind};
 use sendfile::Piece;
+use testkit::Random;
 
-use crate::seams::stage::{Chance, content};
+use crate::seams::stage::content;
 
 /// How the body of a response goes wrong, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ const MISSED_BY: usize = 100;
 #[derive(Debug)]
 struct Spring {
     ticket: Ticket,
-    chance: Chance,
+    chance: Random,
     /// The bytes still to be made.
     left: VecDeque<u8>,
     made: Vec<u8>,
@@ -90,14 +91,14 @@ impl Producer for DribbleProducer {
 
 impl Dribble {
     /// Has the next piece made at some time.
-    fn schedule(&mut self, shell: &mut Shell, number: u64, chance: &mut Chance) {
-        let at = shell.ring.now() + Duration::from_micros(chance.next() % 30_000);
+    fn schedule(&mut self, shell: &mut Shell, number: u64, chance: &mut Random) {
+        let at = shell.ring.now() + Duration::from_micros(chance.bits() % 30_000);
         shell.ring.submit(Op::Timer(at), kind::HANDLER | number);
     }
 
     fn begin(&mut self, shell: &mut Shell, path: &str, ticket: Ticket) -> Answer {
         let asked = Asked::parse(path);
-        let mut chance = Chance(asked.seed);
+        let mut chance = Random::new(asked.seed);
         self.next += 1;
         let number = self.next;
         self.schedule(shell, number, &mut chance);
@@ -195,11 +196,11 @@ struct Asked {
 }
 
 impl Asked {
-    fn random(chance: &mut Chance) -> Self {
+    fn random(chance: &mut Random) -> Self {
         let length = [1, 1000, 30_000, 300_000][chance.below(4)];
         // Most are right, so that others follow them.
         let kind = KINDS[if chance.one_in(6) { chance.below(5) } else { chance.below(2) }];
-        Self { seed: chance.next(), length: length + chance.below(length), kind }
+        Self { seed: chance.bits(), length: length + chance.below(length), kind }
     }
 
     fn path(self) -> String {

@@ -17,8 +17,7 @@ use samum::handler::{
 };
 use samum::shell::{Shell, kind};
 use sendfile::Piece;
-
-use crate::seams::stage::Chance;
+use testkit::Random;
 
 /// Bytes that are kept on their way back.
 const ROOM: usize = 64 * 1024;
@@ -44,7 +43,7 @@ enum Kind {
 struct Loop {
     kind: Kind,
     ticket: Ticket,
-    chance: Chance,
+    chance: Random,
     /// On the detour.
     detour: VecDeque<u8>,
     /// Ready to be sent.
@@ -153,7 +152,7 @@ impl Producer for EchoProducer {
 }
 
 fn schedule(shell: &mut Shell, this: &mut Loop) {
-    let at = shell.ring.now() + Duration::from_micros(this.chance.next() % 20_000);
+    let at = shell.ring.now() + Duration::from_micros(this.chance.bits() % 20_000);
     let Ticket { connection, request } = this.ticket;
     assert!(connection < 1 << 48, "it fits into the token with a few requests");
     shell.ring.submit(Op::Timer(at), kind::HANDLER | connection << 8 | u64::from(request));
@@ -176,7 +175,7 @@ impl Handler for Echo {
         let shared = Rc::new(RefCell::new(Loop {
             kind,
             ticket,
-            chance: Chance(ticket.connection),
+            chance: Random::new(ticket.connection),
             detour: VecDeque::new(),
             ready: VecDeque::new(),
             ended: false,

@@ -9,15 +9,14 @@ use std::rc::Rc;
 use ring::sim::{Config, End, Faults, Peer};
 use samum::session::Http1;
 use sendfile::Transport;
-use testkit::{Content, Response};
+use testkit::{Content, Random, Response};
 
 use crate::cases::Site;
 use crate::seams::below::Layered;
 use crate::seams::lossy::{Lossy, LossyClient};
 use crate::seams::record::{RecordClient, Records, SECRET};
 use crate::seams::world::{
-    self, Chance, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, options,
-    serve_over,
+    self, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, options, serve_over,
 };
 
 const SEEDS: u64 = 200;
@@ -47,7 +46,7 @@ fn over_a_lossy_network() {
     });
 }
 
-fn faulty(seed: u64, chance: &mut Chance) -> Config {
+fn faulty(seed: u64, chance: &mut Random) -> Config {
     Config {
         send_buffer: 1000 + chance.below(60_000),
         disk: Duration::from_micros(100)..=Duration::from_millis(1 + chance.bits() % 200),
@@ -81,7 +80,7 @@ struct Asker<C> {
 }
 
 impl<C: Client> Asker<C> {
-    fn new(peer: Rc<Peer>, dial: Dial<C>, chance: &mut Chance) -> Self {
+    fn new(peer: Rc<Peer>, dial: Dial<C>, chance: &mut Random) -> Self {
         let client = dial(Rc::clone(&peer), chance.bits());
         let sizes: Vec<_> = (0..REQUESTS).map(|_| SIZES[chance.below(SIZES.len())]).collect();
         let breaks = chance.one_in(4);
@@ -127,7 +126,7 @@ impl<C: Client> Asker<C> {
 }
 
 fn run<T: Transport, C: Client>(seed: u64, make: Make<T>, dial: Dial<C>) {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let names = SIZES.map(|size| (format!("f{size}"), content(size)));
     let site = names
         .into_iter()

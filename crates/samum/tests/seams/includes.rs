@@ -7,8 +7,9 @@ use ring::sim::World;
 use samum::config::FileRules;
 use samum::session::Http1;
 use samum::worker::Worker;
+use testkit::Random;
 
-use crate::seams::stage::{Chance, content, parse};
+use crate::seams::stage::{content, parse};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
@@ -16,7 +17,7 @@ const ERRMSG: &[u8] = b"[an error occurred while processing the directive]";
 const PAGES: usize = 6;
 
 /// Writes the pages, and returns what each comes to.
-fn write_pages(world: &World, chance: &mut Chance) -> Vec<Vec<u8>> {
+fn write_pages(world: &World, chance: &mut Random) -> Vec<Vec<u8>> {
     world.make_device("slow");
     let mut shown: Vec<Vec<u8>> = vec![Vec::new(); PAGES];
     for page in (0..PAGES).rev() {
@@ -24,7 +25,7 @@ fn write_pages(world: &World, chance: &mut Chance) -> Vec<Vec<u8>> {
         for hole in 0..chance.below(8) {
             // In memory, of one read, of several.
             let length = [10, 3000, 40_000, 150_000][chance.below(4)];
-            let bytes = content(chance.next(), length);
+            let bytes = content(chance.bits(), length);
             text.extend_from_slice(&bytes);
             expected.extend_from_slice(&bytes);
             let (path, body) = match chance.below(5) {
@@ -38,7 +39,7 @@ fn write_pages(world: &World, chance: &mut Chance) -> Vec<Vec<u8>> {
                     let directory = ["", "slow/"][chance.below(2)];
                     let path = format!("{directory}{page}-{hole}.txt");
                     let length = [0, 100, 35_000, 300_000][chance.below(4)];
-                    let body = content(chance.next(), length);
+                    let body = content(chance.bits(), length);
                     world.write_file(&path, &body);
                     (path, Some(body))
                 }
@@ -75,14 +76,14 @@ fn check_nothing_is_left(world: &World, mut worker: Worker<Http1>) {
 #[test]
 fn pages_are_what_they_say_whatever_the_disk_does() {
     for_seeds(100, |seed| {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let world = World::new(config(seed));
         let shown = write_pages(&world, &mut chance);
         world.evict_all();
         let mut worker = serve(&world);
         let mut clients: Vec<(Plain, usize, Vec<usize>)> = Vec::new();
         for _ in 0..3 {
-            let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+            let mut client = Plain::new(Rc::new(world.connect()), chance.bits());
             let pages: Vec<usize> = (0..3).map(|_| chance.below(PAGES)).collect();
             let requests: String = pages.iter().map(|page| request(*page)).collect();
             client.send(requests.as_bytes());
@@ -113,15 +114,15 @@ fn pages_are_what_they_say_whatever_the_disk_does() {
 #[test]
 fn clients_that_leave_in_the_middle_leave_nothing() {
     for_seeds(100, |seed| {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let world = World::new(config(seed));
         write_pages(&world, &mut chance);
         world.evict_all();
         let mut worker = serve(&world);
         for _ in 0..5 {
-            let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+            let mut client = Plain::new(Rc::new(world.connect()), chance.bits());
             client.send(request(chance.below(PAGES)).repeat(1 + chance.below(3)).as_bytes());
-            let time = Duration::from_micros(chance.below(20_000) as u64);
+            let time = Duration::from_micros(chance.below(20_000));
             pass(&mut worker, time);
             client.look();
             drop(client);
@@ -245,7 +246,7 @@ fn pages_that_include_one_another_are_made_in_short_turns() {
 }
 
 /// A page of directives that take memory.
-fn greedy(chance: &mut Chance) -> String {
+fn greedy(chance: &mut Random) -> String {
     let mut page = format!("<!--#set var='w' value='{}'-->", "<".repeat(1000));
     for _ in 0..chance.below(60) {
         let number = chance.below(90);
@@ -265,7 +266,7 @@ fn greedy(chance: &mut Chance) -> String {
 #[test]
 fn the_pages_of_a_response_keep_within_its_memory_whatever_clients_do() {
     for_seeds(60, |seed| {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let world = World::new(config(seed));
         world.make_device("slow");
         for page in 0..PAGES {
@@ -276,7 +277,7 @@ fn the_pages_of_a_response_keep_within_its_memory_whatever_clients_do() {
         let mut clients: Vec<Plain> = Vec::new();
         for _ in 0..400 {
             if clients.len() < 3 {
-                let mut client = Plain::new(Rc::new(world.connect()), chance.next());
+                let mut client = Plain::new(Rc::new(world.connect()), chance.bits());
                 let requests: String =
                     (0..1 + chance.below(4)).map(|_| request(chance.below(PAGES))).collect();
                 client.send(requests.as_bytes());

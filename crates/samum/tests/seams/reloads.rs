@@ -16,9 +16,10 @@ use samum::network::Listeners;
 use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::{Replacement, Worker};
+use testkit::Random;
 
 use crate::seams::stage::{Response, content, parse};
-use crate::seams::world::{Chance, Client, Plain, config, for_seeds, parts, pass, run_until};
+use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};
 
 const DIRECTORIES: [&str; 4] = ["d0", "d1", "d2", "d3"];
 const INDICES: [&str; 2] = ["index.html", "other.html"];
@@ -43,7 +44,7 @@ impl Choice {
         Self { routes: vec![(0, 0)], ports: Vec::new() }
     }
 
-    fn random(chance: &mut Chance) -> Self {
+    fn random(chance: &mut Random) -> Self {
         let mut routes = Vec::new();
         for _ in 0..=chance.below(3) {
             routes.push((chance.below(4), chance.below(2)));
@@ -206,7 +207,7 @@ struct Asker {
 const AGE: usize = 3;
 
 impl Asker {
-    fn new(stage: &Stage, seed: u64, chance: &mut Chance) -> Self {
+    fn new(stage: &Stage, seed: u64, chance: &mut Random) -> Self {
         let ports: Vec<_> = stage.sockets.iter().collect();
         let (port, (listener, socket)) = ports[chance.below(ports.len())];
         let peer: Peer = stage.world.connect_to(*socket);
@@ -243,7 +244,7 @@ impl Asker {
         }
     }
 
-    fn ask(&mut self, chance: &mut Chance) {
+    fn ask(&mut self, chance: &mut Random) {
         let mut path = PATHS[chance.below(3)].to_owned();
         if chance.one_in(2) {
             path += LARGE[chance.below(2)];
@@ -282,7 +283,7 @@ impl Asker {
 fn each_response_is_of_one_configuration() {
     for_seeds(12, |seed| {
         let mut stage = Stage::new(seed, 1000);
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let mut askers: Vec<Asker> = Vec::new();
         let (mut answered, mut retired) = (0, 0);
         for _ in 0..600 {

@@ -16,41 +16,19 @@ use samum::network::Listeners;
 use samum::session::Http1;
 use samum::shell::Shell;
 use samum::worker::{Parts, Worker};
+use testkit::Random;
 
 use crate::options::Options;
 
 /// Open files that the worker may keep.
 const DESCRIPTORS_MAX: usize = 6;
 
-/// A chance of the script's own.
-#[derive(Debug)]
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    /// splitmix64
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).unwrap()
-    }
-
-    pub(crate) fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// Bytes that differ everywhere.
 pub(crate) fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance(seed);
+    let mut chance = Random::new(seed);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend_from_slice(&chance.next().to_le_bytes());
+        bytes.extend_from_slice(&chance.bits().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

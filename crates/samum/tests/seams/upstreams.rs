@@ -16,10 +16,11 @@ use samum::network::Listeners;
 use samum::serving::Snapshot;
 use samum::session::Http1;
 use samum::worker::Worker;
+use testkit::Random;
 
 use crate::options::Options;
 use crate::seams::stage::parse;
-use crate::seams::world::{Chance, Client as _, Plain, config, for_seeds, parts, pass};
+use crate::seams::world::{Client as _, Plain, config, for_seeds, parts, pass};
 
 const STEP: Duration = Duration::from_millis(20);
 const SERVERS: u8 = 3;
@@ -365,7 +366,7 @@ fn a_server_that_was_down_gets_one_request_to_try() {
 fn nothing_that_changes_something_is_sent_twice() {
     for_seeds(40, |seed| {
         let mut stage = Stage::new(seed, rules());
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let moods = [
             Mood::Well,
             Mood::Closing,
@@ -381,7 +382,7 @@ fn nothing_that_changes_something_is_sent_twice() {
             }
             let method = ["GET", "POST", "PUT"][chance.below(3)];
             stage.ask(method);
-            stage.pass(Duration::from_millis(1 + chance.below(200) as u64));
+            stage.pass(Duration::from_millis(1 + chance.below(200_u64)));
             for origin in &mut stage.origins {
                 for request in core::mem::take(&mut origin.seen) {
                     *counts.entry(request).or_default() += 1;

@@ -220,26 +220,3 @@ impl Client for Plain {
         self.peer.end()
     }
 }
-
-/// A chance of a test's own, so that its script does not depend on the simulation's: SplitMix64
-/// (Steele, Lea, Flood 2014).
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to `end`, which is left out.
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.bits() % end as u64).expect("below a usize")
-    }
-
-    pub(crate) fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-}

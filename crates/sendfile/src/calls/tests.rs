@@ -12,7 +12,7 @@ use ring::sim::{Config, Peer, World};
 use super::*;
 use crate::file::File;
 use crate::policy::{Caching, Policy, Window};
-use crate::random::{Random, Seed};
+use testkit::{Random, Seed};
 
 const SEEDS: u64 = 200;
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -145,7 +145,7 @@ impl Test {
             }
             9 => self.lines[at].peer.stop_reading(),
             10 => {
-                let rate = 1000 + self.random.below(10_000_000) as u64;
+                let rate = 1000 + self.random.below(10_000_000_u64);
                 self.lines[at].peer.set_read_rate(Some(rate));
             }
             11 => self.world.evict(NAMES[self.random.below(NAMES.len())]),
@@ -166,7 +166,7 @@ impl Test {
                 }
             }
             _ => {
-                let pause = Duration::from_micros(self.random.below(20_000) as u64);
+                let pause = Duration::from_micros(self.random.below(20_000));
                 self.wait(Some(self.calls.ring().now() + pause));
             }
         }

@@ -1,7 +1,7 @@
 //! Properties of cyclic buffers against a model, with seeds; and tables of cases.
 
 use super::*;
-use crate::random::{Random, Seed};
+use testkit::{Random, Seed};
 
 const SIZE: usize = 10_000;
 const SEEDS: u64 = 300;

@@ -1,20 +1,13 @@
 use std::collections::{BTreeMap, HashMap};
 
+use testkit::Random;
+
 use super::*;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 /// Names of files that are requested once are greater.
 const CRAWLED: u64 = 1 << 40;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        hash(self.0) % bound
-    }
-}
 
 fn cutoff(popularity: &Popularity) -> usize {
     popularity.set_cutoff();
@@ -77,7 +70,7 @@ fn a_request_for_a_good_part_of_the_memory_is_neither_popular_nor_counted() {
 fn counts_are_near_the_truth() {
     for seed in 0..20 {
         let popularity = Popularity::new(256 * MIB);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut truth: HashMap<u64, usize> = HashMap::new();
         let (mut wrong, mut all) = (0, 0);
         for _ in 0..8000 {
@@ -137,7 +130,7 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
         for thread in 0..4 {
             let popularity = &popularity;
             scope.spawn(move || {
-                let mut random = Random(thread);
+                let mut random = Random::new(thread);
                 for _ in 0..100_000 {
                     popularity.request(random.below(100), MIB);
                 }
@@ -151,7 +144,7 @@ fn counts_stay_bounded_while_threads_count_and_halve() {
     // Two requests counted as one leave the sum too great, by an amount that depends on the timing of the
     // threads. Halving the counts removes it, and removes much more than that.
     popularity.bytes_by_count[COUNT_MAX].fetch_add(1000 * MIB, Relaxed);
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..200_000 {
         popularity.request(random.below(100), MIB);
     }
@@ -255,7 +248,7 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
     let size = |name: u64| (64 * KIB) << (hash(name) % 5);
     [true, false].map(|has_sketch| {
         let popularity = Popularity::new(capacity * 7 / 8);
-        let (mut cache, mut random) = (Kernel::new(capacity), Random(7));
+        let (mut cache, mut random) = (Kernel::new(capacity), Random::new(7));
         let (mut read, mut all) = (0, 0);
         for request in 0..300_000 {
             let name = if random.below(100) < load.crawled {

@@ -5,9 +5,10 @@ use std::collections::{HashMap, VecDeque};
 
 use ring::sim::{Config, End, World};
 use samum::config::Tuning;
+use testkit::Random;
 
 use super::{Asked, Dribble, Kind};
-use crate::seams::stage::{Chance, Stage, content, for_seeds, parse};
+use crate::seams::stage::{Stage, content, for_seeds, parse};
 
 /// A request of a client: a body that dribbles, or a file.
 type Request = Option<Asked>;
@@ -52,7 +53,7 @@ fn check(all: &[u8], end: End, requests: &[Request], is_http10: bool) {
 }
 
 fn run(seed: u64) {
-    let mut chance = Chance(seed ^ 0xd21b);
+    let mut chance = Random::new(seed ^ 0xd21b);
     let config = if chance.one_in(2) {
         Config::new(seed)
     } else {
@@ -80,7 +81,7 @@ fn run(seed: u64) {
             (0..count).map(|_| (!chance.one_in(3)).then(|| Asked::random(&mut chance))).collect();
         let peer = stage.world.connect();
         if chance.one_in(3) {
-            peer.set_read_rate(Some(100_000 + chance.next() % 1_000_000));
+            peer.set_read_rate(Some(100_000 + chance.bits() % 1_000_000));
         }
         for (place, request) in requests.iter().enumerate() {
             let version = if is_http10 { "1.0" } else { "1.1" };

@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use ring::sim::{Config, End, Peer, World};
 use samum::config::Tuning;
+use testkit::Random;
 
 use super::{EARLY, Echo, ROOM, STOP};
-use crate::seams::stage::{Chance, Stage, content, for_seeds, parse};
+use crate::seams::stage::{Stage, content, for_seeds, parse};
 
 /// Memory of one connection, whatever is sent: what is kept, what waits for the socket, and the input,
 /// most of which is in flight when receiving is stopped.
@@ -58,7 +59,7 @@ fn exchange(
     stage: &mut Stage<Echo>,
     peer: &Peer,
     mut bytes: &[u8],
-    chance: &mut Chance,
+    chance: &mut Random,
     taken: &Cell<usize>,
     mut done: impl FnMut() -> bool,
 ) {
@@ -87,7 +88,9 @@ fn bodies_larger_than_all_buffers_come_back() {
             let body = content(seed, 10 * 1024 * 1024);
             let peer = stage.world.connect();
             let bytes = upload(path, &body, chunk, "Connection: close\r\n");
-            exchange(&mut stage, &peer, &bytes, &mut Chance(seed), &taken, || peer.end().is_some());
+            exchange(&mut stage, &peer, &bytes, &mut Random::new(seed), &taken, || {
+                peer.end().is_some()
+            });
             let response = parse(&peer.received()).unwrap();
             assert!(response.whole && response.body == body, "{path} {chunk:?}");
             assert_eq!(taken.get(), body.len());
@@ -257,7 +260,7 @@ fn a_tunnel_takes_bytes_both_ways_until_the_client_ends_it() {
     // It may be quiet for as long as its ends like.
     stage.pass(Duration::from_secs(1000));
     let (len, all) = (head.len, [b"first", &body[..]].concat());
-    exchange(&mut stage, &peer, &body, &mut Chance(8), &taken, || {
+    exchange(&mut stage, &peer, &body, &mut Random::new(8), &taken, || {
         peer.received_bytes() == len + all.len()
     });
     peer.shutdown_write();
@@ -316,7 +319,7 @@ struct Client {
 }
 
 impl Client {
-    fn random(peer: Peer, chance: &mut Chance) -> Self {
+    fn random(peer: Peer, chance: &mut Random) -> Self {
         let (mut input, mut expected) = (Vec::new(), Vec::new());
         let count = 1 + chance.below(6);
         for number in 0..count {
@@ -331,7 +334,7 @@ impl Client {
             // What is answered late has to fit.
             let most = if path == "/late" { ROOM - 4096 } else { 300_000 };
             let most = [10, 5000, most][chance.below(3)];
-            let body = content(chance.next(), 1 + chance.below(most));
+            let body = content(chance.bits(), 1 + chance.below(most));
             let chunk = chance.one_in(2).then(|| 1 + chance.below(body.len()));
             // A response without the body of a client that waits to be invited would be the last.
             let expects = chance.one_in(5) && path != "/early";
@@ -340,14 +343,14 @@ impl Client {
             expected.push(if path == "/early" { EARLY.to_vec() } else { body });
         }
         if chance.one_in(3) {
-            peer.set_read_rate(Some(200_000 + chance.next() % 1_000_000));
+            peer.set_read_rate(Some(200_000 + chance.bits() % 1_000_000));
         }
         let stalls_at = if chance.one_in(4) { 1 + chance.below(input.len()) } else { 0 };
         let resets = stalls_at > 0 && chance.one_in(2);
         Self { peer, input, expected, stalls_at, resets }
     }
 
-    fn poke(&mut self, chance: &mut Chance) {
+    fn poke(&mut self, chance: &mut Random) {
         let most = if chance.one_in(3) { 1 + chance.below(50) } else { 1 + chance.below(30_000) };
         let count = most.min(self.input.len() - self.stalls_at.min(self.input.len()));
         let piece: Vec<u8> = self.input.drain(..count).collect();
@@ -382,7 +385,7 @@ impl Client {
 }
 
 fn run(seed: u64) {
-    let mut chance = Chance(seed ^ 0xec40);
+    let mut chance = Random::new(seed ^ 0xec40);
     let mut config = if chance.one_in(2) { Config::new(seed) } else { Config::nasty(seed) };
     config.faults.read_error = 0.0;
     config.faults.accept_error = 0.0;

@@ -10,11 +10,11 @@ use samum::network::Network;
 use samum::session::Session;
 use samum::worker::Worker;
 use sendfile::{Caching, Policy, Window};
-use testkit::Response;
+use testkit::{Random, Response};
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};
 use crate::seams::either::Either;
-use crate::seams::world::{Chance, assert_nothing_is_left, for_seeds, pass, run_until, serve};
+use crate::seams::world::{assert_nothing_is_left, for_seeds, pass, run_until, serve};
 
 /// Files of the root, and of a device that may hang.
 const FILES: [(&str, usize); 8] = [
@@ -30,7 +30,7 @@ const FILES: [(&str, usize); 8] = [
 const SLOW: &str = "slow/f700000";
 
 fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut chance = Chance(seed ^ len as u64);
+    let mut chance = Random::new(seed ^ len as u64);
     let mut bytes: Vec<u8> =
         (0..len.div_ceil(8)).flat_map(|_| chance.bits().to_le_bytes()).collect();
     bytes.truncate(len);
@@ -423,7 +423,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    fn new(world: &World, seed: u64, chance: &mut Chance) -> Self {
+    fn new(world: &World, seed: u64, chance: &mut Random) -> Self {
         let mut client = Client::new(world);
         if chance.one_in(3) {
             client.peer.set_read_rate(Some(300_000 + chance.bits() % 3_000_000));
@@ -444,7 +444,7 @@ impl Scripted {
         Self { client, expected, output, withdrawn: Vec::new(), has_reset: false }
     }
 
-    fn poke(&mut self, chance: &mut Chance) {
+    fn poke(&mut self, chance: &mut Random) {
         let count = [self.output.len(), 1 + chance.below(100)][chance.below(2)];
         let rest = self.output.split_off(count.min(self.output.len()));
         self.client.peer.send(&core::mem::replace(&mut self.output, rest));
@@ -485,7 +485,7 @@ impl Scripted {
 fn every_byte_is_right_in_random_worlds() {
     let all = Cell::new((Counts::default(), 0, 0));
     for_seeds(200, |seed| {
-        let mut chance = Chance(seed ^ 0x5eed);
+        let mut chance = Random::new(seed ^ 0x5eed);
         let faults = chance.one_in(3);
         let mut config = if faults { Config::nasty(seed) } else { Config::new(seed) };
         config.faults.short_send = 0.2;

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ring::sim::{End, Peer};
+use testkit::Random;
 
 use super::{ACKNOWLEDGED, AGAIN, DATA, END, Lossy, frame, unframe};
 use crate::seams::below::{Layered, assert_a_part_is_counted};
-use crate::seams::world::{Chance, Client};
+use crate::seams::world::Client;
 
 /// The client's end, and the network in front of it.
 pub(crate) struct LossyClient {
     peer: Rc<Peer>,
-    chance: Chance,
+    chance: Random,
     input: Vec<u8>,
     /// Segments that are late, in any order.
     late: Vec<(u64, Vec<u8>)>,
@@ -50,7 +51,7 @@ impl LossyClient {
     pub(crate) const fn new(peer: Rc<Peer>, seed: u64) -> Self {
         Self {
             peer,
-            chance: Chance(seed),
+            chance: Random::new(seed),
             input: Vec::new(),
             late: Vec::new(),
             segments: BTreeMap::new(),

@@ -3,10 +3,10 @@
 use core::ops::Range;
 
 use samum::config::{Fastcgi, FileRules, Files};
+use testkit::Random;
 
 use super::turns::record;
 use super::*;
-use crate::seams::stage::Chance;
 use crate::seams::world::for_seeds_of;
 
 /// The budget of the worker.
@@ -78,7 +78,7 @@ impl Giver {
     }
 
     /// Answers the next request, if there is one, in one of the forms that contents have.
-    fn answer(&mut self, chance: &mut Chance) {
+    fn answer(&mut self, chance: &mut Random) {
         if !self.left.is_empty() || !self.take_request() {
             return;
         }
@@ -137,7 +137,7 @@ fn add_routes(site: &mut Site) {
 }
 
 /// Writes pages that set long variables, and include other pages, a long file, and what servers and the application make.
-fn write_pages(world: &World, chance: &mut Chance) {
+fn write_pages(world: &World, chance: &mut Random) {
     world.make_dir("srv");
     world.write_file("srv/long.txt", &[b'y'; LONG]);
     for page in 0..PAGES {
@@ -162,7 +162,7 @@ fn write_pages(world: &World, chance: &mut Chance) {
 }
 
 /// A request of a kind: for a server, the application, or a page.
-fn request(chance: &mut Chance, kinds: usize) -> Vec<u8> {
+fn request(chance: &mut Random, kinds: usize) -> Vec<u8> {
     let rest = "HTTP/1.1\r\nHost: a.example\r\n";
     match chance.below(kinds) {
         0 => GET.to_vec(),
@@ -178,7 +178,7 @@ fn request(chance: &mut Chance, kinds: usize) -> Vec<u8> {
 #[test]
 fn a_budget_is_not_exceeded_whatever_clients_servers_and_pages_do() {
     for_seeds_of(seeds(), |seed| {
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let network = Duration::ZERO..=Duration::ZERO;
         let sim = SimConfig { network, send_buffer: SOCKET, wide_receives: true, ..config(seed) };
         let change = |rules: &mut GatewayRules| {

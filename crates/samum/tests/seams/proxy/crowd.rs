@@ -1,8 +1,9 @@
 //! Hundreds of downloads at once, by clients of every speed, from servers with every fault: each byte that
 //! arrives is right, no response that was cut off looks whole, and everything is given back.
 
+use testkit::Random;
+
 use super::*;
-use crate::seams::world::Chance;
 
 const DOWNLOADS: usize = 500;
 
@@ -27,7 +28,7 @@ struct Download {
 
 impl Sending {
     /// Answers requests: `/SEED/LENGTH` by a response of that content, perhaps with a fault.
-    fn step(&mut self, chance: &mut Chance) -> bool {
+    fn step(&mut self, chance: &mut Random) -> bool {
         self.unread.extend(self.peer.take());
         if let Some((head, body)) = split(&self.unread).filter(|_| self.left.is_empty()) {
             self.unread.drain(..head.len() + body.len());
@@ -87,7 +88,7 @@ impl Sending {
 }
 
 impl Download {
-    fn begin(stage: &Stage, chance: &mut Chance) -> Self {
+    fn begin(stage: &Stage, chance: &mut Random) -> Self {
         let (seed, len) = (chance.bits() % 1_000_000, chance.below(200_000));
         let client = stage.client();
         match chance.below(4) {
@@ -142,7 +143,7 @@ impl Download {
 fn hundreds_of_downloads_end_right_or_visibly_wrong() {
     for_seeds(3, |seed| {
         let mut stage = Stage::with_rules(config(seed), |rules| rules.buffer = 32 * 1024);
-        let mut chance = Chance(seed);
+        let mut chance = Random::new(seed);
         let mut downloads: Vec<Download> =
             (0..DOWNLOADS).map(|_| Download::begin(&stage, &mut chance)).collect();
         let (mut sendings, mut whole) = (Vec::new(), 0);
