@@ -771,7 +771,9 @@ impl<S: Session, N: Network, H: Handler> Worker<S, N, H> {
             let until = *until.get_or_insert_with(|| self.part_end());
             let now = self.shell.cx.now;
             let idle_since = self.connections.get_mut(id).and_then(|it| it.idle_since());
-            if !is_late && idle_since.is_some_and(|since| since + IDLE_MIN > now) {
+            // It may have been idle for long because this thread was not run: its request waits with the completions.
+            let may_have_asked = |since| !is_quiet || since + IDLE_MIN > now;
+            if !is_late && idle_since.is_some_and(may_have_asked) {
                 self.end_later(id);
             } else {
                 self.act(id, Connection::handle_shutdown);
