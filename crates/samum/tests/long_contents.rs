@@ -15,6 +15,9 @@ use testkit::{Client, Content, Disk, Server, Tree, or_skip, request};
 
 use crate::common::{SAMUM, SOON, descriptors, on_both_drivers, resident_bytes, wait_until};
 
+/// The longest that tens of megabytes take on a busy machine, through two processes and a disk.
+const LATE: Duration = Duration::from_secs(120);
+
 /// Sizes below, at and above what is pulled, what a pipe takes, and what a buffer takes.
 const SIZES: [u64; 9] = [1, 2048, 65_535, 65_537, 200_000, 262_144, 262_145, 1_048_577, 5_000_000];
 
@@ -195,7 +198,7 @@ fn check_a_server_waits(driver: &str) {
         });
         let (server, _tree) = serve_from(driver, address, "");
         let mut client = Client::connect(&server.address()).unwrap();
-        client.set_limit(6 * SOON);
+        client.set_limit(LATE);
         client.send(request("GET /")).unwrap();
         let early = has_sent.recv_timeout(Duration::from_secs(1));
         assert!(early.is_err(), "chunks of {chunk}: all of it waits for the client somewhere");
@@ -275,7 +278,7 @@ fn check_a_server_goes_early_through_a_file(driver: &str) {
     let (server, _tree) = serve_from(driver, address, &keys);
     let before = resident_bytes(&server);
     let mut client = Client::connect(&server.address()).unwrap();
-    client.set_limit(6 * SOON);
+    client.set_limit(LATE);
     client.send(request("GET /")).unwrap();
     let (mut received, mut on_disk_max, mut memory_max) = (Vec::new(), 0, 0);
     let mut received_early = None;
@@ -326,13 +329,13 @@ fn check_clients_that_go_leave_nothing(driver: &str) {
     };
     let clients = ["length", "chunks", "end", "length", "cut"].map(ask);
     let has_files = || bytes_in(&server, dir.path()).len() == clients.len();
-    assert!(wait_until(3 * SOON, has_files), "{:?}", bytes_in(&server, dir.path()));
+    assert!(wait_until(LATE, has_files), "{:?}", bytes_in(&server, dir.path()));
     let is_full = || bytes_in(&server, dir.path()).iter().any(|bytes| *bytes > 12_000_000);
-    assert!(wait_until(3 * SOON, is_full), "{:?}", bytes_in(&server, dir.path()));
+    assert!(wait_until(LATE, is_full), "{:?}", bytes_in(&server, dir.path()));
     drop(clients);
-    assert!(wait_until(3 * SOON, || bytes_in(&server, dir.path()).is_empty()), "files are left");
+    assert!(wait_until(LATE, || bytes_in(&server, dir.path()).is_empty()), "files are left");
     // The log, and links that are kept.
-    assert!(wait_until(3 * SOON, || descriptors(&server) <= before + 2), "descriptors are left");
+    assert!(wait_until(LATE, || descriptors(&server) <= before + 2), "descriptors are left");
 }
 
 #[test]
@@ -346,9 +349,9 @@ fn check_every_form_goes_through_a_file(driver: &str) {
     let (server, _tree) = serve(driver, &keys);
     for form in ["length", "chunks", "end", "short", "cut"] {
         let mut client = Client::connect(&server.address()).unwrap();
-        client.set_limit(3 * SOON);
+        client.set_limit(LATE);
         client.send(request(&format!("GET /{form}/24000000"))).unwrap();
-        assert!(wait_until(3 * SOON, || !bytes_in(&server, dir.path()).is_empty()), "{form}");
+        assert!(wait_until(LATE, || !bytes_in(&server, dir.path()).is_empty()), "{form}");
         let response = client.response();
         if matches!(form, "short" | "cut") {
             assert!(response.is_err(), "{form}");
@@ -379,7 +382,7 @@ fn check_a_full_disk_makes_the_server_wait(driver: &str) {
     let (server, _tree) = serve(driver, &keys);
     for form in ["length", "chunks"] {
         let mut client = Client::connect(&server.address()).unwrap();
-        client.set_limit(3 * SOON);
+        client.set_limit(LATE);
         client.send(request(&format!("GET /{form}/{SIZE}"))).unwrap();
         let failed = |nth: u32| {
             let metrics = Client::connect(&server.address()).and_then(|mut client| {
@@ -390,7 +393,7 @@ fn check_a_full_disk_makes_the_server_wait(driver: &str) {
             text.contains(&format!("samum_proxy_buffer_files_total{{event=\"failed\"}} {nth}\n"))
         };
         let nth = if form == "length" { 1 } else { 2 };
-        assert!(wait_until(3 * SOON, || failed(nth)), "{form}: no failure");
+        assert!(wait_until(LATE, || failed(nth)), "{form}: no failure");
         assert!(client.response().unwrap().body == content(SIZE), "{form}");
     }
     let notes = server.stderr();

@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use testkit::{Address, Server, Tree, tether};
+
+use crate::common::set_modified;
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/garden/programs");
 
@@ -254,6 +256,11 @@ fn with_files() -> Tree {
     tree.write("files/empty.bin", "");
     let script = tree.path().join("echo.sh");
     fs::copy(Path::new(PROGRAMS).join("echo.sh"), &script).expect("the program is there");
+    // A tag is weak while a file has changed in the second of the request (Apache): then two requests have two tags.
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    for name in ["files/data.bin", "files/empty.bin"] {
+        set_modified(&tree.path().join(name), old);
+    }
     // Servers leave their rights.
     for path in [tree.path(), &tree.path().join("files"), &script] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("own files");
