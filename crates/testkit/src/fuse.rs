@@ -360,26 +360,15 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
 /// Unmounts even if files are open, and leaves those usable. The daemon's thread ends when the last of them is
 /// closed, so it is not joined.
 fn unmount_lazily(mountpoint: &Path) -> bool {
-    // The session of a device that was removed unmounts it when it ends. Who does that at the same time may fail, and
-    // has to look again.
-    for _ in 0..ATTEMPTS_TO_UNMOUNT {
-        match unmount(mountpoint, UnmountFlags::DETACH) {
-            // Nothing is mounted there any more.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => return true,
-            Err(_) => {}
-        }
-        // Without the privilege, FUSE's set-user-id helper has to do it.
-        let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
-        if helper.is_ok_and(|status| status.success()) {
-            return true;
-        }
-        thread::sleep(Duration::from_millis(20));
+    match unmount(mountpoint, UnmountFlags::DETACH) {
+        // The session of a device that was removed ends, and unmounts it. The guard sees that and removes the directory.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return true,
+        Err(_) => {}
     }
-    false
+    // Without the privilege, FUSE's set-user-id helper has to do it.
+    let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
+    helper.is_ok_and(|status| status.success())
 }
-
-/// Enough for a session that ends on a busy machine.
-const ATTEMPTS_TO_UNMOUNT: u32 = 50;
 
 fn mount_config() -> Config {
     let mut config = Config::default();
