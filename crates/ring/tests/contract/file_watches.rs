@@ -5,6 +5,7 @@ use std::fs::File;
 
 use ring::{Change, Event, Key, Op};
 
+use super::changes::{begun, change, ends_with};
 use super::stage::Stage;
 
 on_every_driver!(
@@ -48,22 +49,7 @@ fn submit(s: &mut Stage, path: &str) -> Key {
 #[track_caller]
 fn watch(s: &mut Stage, path: &str) -> Key {
     let key = submit(s, path);
-    let completion = s.next(key);
-    assert!(
-        matches!(completion.result, Ok(Event::Watching { .. })) && completion.more,
-        "{completion:?}"
-    );
-    key
-}
-
-#[track_caller]
-fn change(s: &mut Stage, key: Key) -> Change {
-    let completion = s.next(key);
-    assert!(completion.more);
-    match completion.result.unwrap() {
-        Event::Changed(change) => change,
-        other => panic!("{other:?}"),
-    }
+    begun(s, key)
 }
 
 /// The file is reported to have changed, once or more often, and nothing else.
@@ -76,17 +62,6 @@ fn expect(s: &mut Stage, key: Key, name: &str) {
         match completion.result.unwrap() {
             Event::Changed(change) => assert_eq!(change, expected),
             other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[track_caller]
-fn ends_with(s: &mut Stage, key: Key, errno: i32) {
-    loop {
-        let completion = s.next(key);
-        if !completion.more {
-            assert_eq!(completion.result.unwrap_err().raw_os_error(), Some(errno));
-            return;
         }
     }
 }

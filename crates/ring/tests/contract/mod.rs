@@ -7,6 +7,7 @@
 #[macro_use]
 pub(crate) mod stage;
 mod cancel;
+mod changes;
 mod children;
 mod connect;
 mod file_watches;

@@ -5,6 +5,7 @@ use std::ffi::CString;
 
 use ring::{Change, Event, Key, Op};
 
+use super::changes::{begun, change, ends_with};
 use super::stage::Stage;
 
 on_every_driver!(
@@ -39,22 +40,7 @@ fn submit(s: &mut Stage, path: &str) -> Key {
 #[track_caller]
 fn watch(s: &mut Stage, path: &str) -> Key {
     let key = submit(s, path);
-    let completion = s.next(key);
-    assert!(
-        matches!(completion.result, Ok(Event::Watching { .. })) && completion.more,
-        "{completion:?}"
-    );
-    key
-}
-
-#[track_caller]
-fn change(s: &mut Stage, key: Key) -> Change {
-    let completion = s.next(key);
-    assert!(completion.more);
-    match completion.result.unwrap() {
-        Event::Changed(change) => change,
-        other => panic!("{other:?}"),
-    }
+    begun(s, key)
 }
 
 /// The next changes are of this entry, however many there are.
@@ -72,17 +58,6 @@ fn expect(s: &mut Stage, key: Key, names: &[&str]) {
                 assert!(names.iter().any(|one| one.as_bytes() == name));
             }
             other => panic!("{other:?}"),
-        }
-    }
-}
-
-#[track_caller]
-fn ends_cancelled(s: &mut Stage, key: Key) {
-    loop {
-        let completion = s.next(key);
-        if !completion.more {
-            assert_eq!(completion.result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
-            return;
         }
     }
 }
@@ -127,7 +102,7 @@ fn symbolic_links_are_refused(s: &mut Stage) {
 fn a_cancelled_watch_ends(s: &mut Stage) {
     let key = watch(s, "");
     s.ring.cancel(key);
-    ends_cancelled(s, key);
+    ends_with(s, key, libc::ECANCELED);
     s.write_file("file", b"");
     assert!(s.rest().is_empty());
     assert_eq!(s.ring.in_flight(), 0);
@@ -140,7 +115,7 @@ fn two_watches_of_one_directory(s: &mut Stage) {
     assert_eq!(change(s, two).name.unwrap(), b"file");
     s.rest();
     s.ring.cancel(one);
-    ends_cancelled(s, one);
+    ends_with(s, one, libc::ECANCELED);
     s.write_file("other", b"");
     expect(s, two, &["other"]);
 }
@@ -157,7 +132,7 @@ fn a_watch_begun_while_another_ends(s: &mut Stage) {
             assert!(matches!(s.event(new), Event::Watching { .. }));
             s.ring.cancel(old);
         }
-        ends_cancelled(s, old);
+        ends_with(s, old, libc::ECANCELED);
         if round % 2 == 0 {
             assert!(matches!(s.event(new), Event::Watching { .. }));
         }
@@ -166,7 +141,7 @@ fn a_watch_begun_while_another_ends(s: &mut Stage) {
         expect(s, new, &[&name]);
         s.ring.cancel(new);
         old = watch(s, "dir");
-        ends_cancelled(s, new);
+        ends_with(s, new, libc::ECANCELED);
     }
     s.write_file("dir/last", b"");
     expect(s, old, &["last"]);
@@ -176,7 +151,7 @@ fn a_watch_cancelled_while_it_begins(s: &mut Stage) {
     for _ in 0..20 {
         let key = submit(s, "");
         s.ring.cancel(key);
-        ends_cancelled(s, key);
+        ends_with(s, key, libc::ECANCELED);
     }
     s.write_file("file", b"");
     assert!(s.rest().is_empty());
@@ -188,7 +163,7 @@ fn a_removed_directory_changes(s: &mut Stage) {
     s.remove_dir("dir");
     assert_eq!(change(s, key).name, None, "assume everything");
     s.ring.cancel(key);
-    ends_cancelled(s, key);
+    ends_with(s, key, libc::ECANCELED);
 }
 
 fn a_burst_of_changes_comes_in_portions_and_whole(s: &mut Stage) {
