@@ -166,8 +166,9 @@ log = "none"
 const FILES: [(&str, u64); 5] =
     [("128", 128), ("1k", 1 << 10), ("8k", 8 << 10), ("64k", 64 << 10), ("1m", 1 << 20)];
 
-/// Counts the lines whose names contain `wanted` with both drivers, and reports each count on standard error.
-pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop> {
+/// Counts the lines whose names contain `wanted` with both drivers, and reports each count on standard error. A line is
+/// counted until it is what one of the `kept` tables says.
+pub(super) fn count_all(root: Option<&Path>, wanted: &str, kept: &[Table]) -> Result<Table, Stop> {
     interrupt::catch()?;
     Ring::new(8, 16).map_err(|error| Stop::Skip(format!("no io_uring here: {error}")))?;
     let site = Site::new(root).and_then(|site| site.needs_a_disk().map(|()| site));
@@ -203,9 +204,15 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str) -> Result<Table, Stop
             if table.made_with.is_empty() {
                 table.made_with = made_with(&server)?;
             }
-            let counts = count(line, &server, &site)?;
+            let requests = line.pipelined * line.connections;
+            let kept = table::comparable(kept, &table);
+            let is_known = |count: &Count| {
+                let cost = cost_of(count, requests);
+                kept.is_some_and(|kept| table::agrees(kept, line.name, driver, &cost))
+            };
+            let counts = count(line, &server, &site, is_known)?;
             tell(line, driver, &counts);
-            *cost = least(counts, line.pipelined * line.connections);
+            *cost = least(&counts, requests);
         }
         table.rows.push(Row { line: line.name.to_owned(), percent: line.percent, costs });
     }
@@ -258,8 +265,13 @@ fn host(site: &Site, cpu: Option<usize>) -> Host<'_> {
     Host { root: site.root(), files: &[], cpu, throttle: None, origin: None, network: None }
 }
 
-/// Counts each of [`REQUESTS`] requests, or groups of requests that are sent together.
-fn count(line: &RequestKind, server: &Server, site: &Site) -> Result<Vec<Count>, Stop> {
+/// Counts each of [`REQUESTS`] requests, or groups of requests that are sent together, until one `is_known`.
+fn count(
+    line: &RequestKind,
+    server: &Server,
+    site: &Site,
+    is_known: impl Fn(&Count) -> bool,
+) -> Result<Vec<Count>, Stop> {
     let mut clients = Vec::new();
     let mut etag = String::new();
     for _ in 0..line.connections {
@@ -286,7 +298,7 @@ fn count(line: &RequestKind, server: &Server, site: &Site) -> Result<Vec<Count>,
     let quiet = if line.is_logged { LOG_DELAY } else { QUIET };
     let mut counts = Vec::new();
     // The first request also executes what stopping the threads left behind, so it does not count.
-    for _ in 0..=line.requests() {
+    for number in 0..=line.requests() {
         interrupt::check()?;
         if line.is_cold {
             site.evict([&line.path[1..].to_owned()])?;
@@ -311,14 +323,25 @@ fn count(line: &RequestKind, server: &Server, site: &Site) -> Result<Vec<Count>,
             let turn = began.elapsed().saturating_sub(quiet);
             count += tracer.run_until_idle(turn, deadline).map_err(failed)?;
         }
+        if number == 0 {
+            continue;
+        }
         counts.push(count);
+        if counts.last().is_some_and(&is_known) {
+            break;
+        }
     }
-    Ok(counts.split_off(1))
+    Ok(counts)
 }
 
 /// The cost of the cheapest request: other work of the server can only add instructions.
-fn least(counts: Vec<Count>, requests: usize) -> Cost {
-    let count = counts.into_iter().min_by_key(|count| count.instructions).unwrap_or_default();
+fn least(counts: &[Count], requests: usize) -> Cost {
+    let least = counts.iter().min_by_key(|count| count.instructions);
+    least.map(|count| cost_of(count, requests)).unwrap_or_default()
+}
+
+/// The cost of one of the requests that were sent together.
+fn cost_of(count: &Count, requests: usize) -> Cost {
     let requests = requests as u64;
     let hundredths = |n: u64| (n * 100 + requests / 2) / requests;
     Cost {

@@ -167,6 +167,20 @@ pub(super) fn made_otherwise(kept: &Table, counted: &Table) -> Option<String> {
     })
 }
 
+/// The first of these tables that can be compared.
+pub(super) fn comparable<'a>(kept: &'a [Table], counted: &Table) -> Option<&'a Table> {
+    kept.iter().find(|kept| made_otherwise(kept, counted).is_none())
+}
+
+/// Whether a table has this cost for a line and a driver, or one that differs by no more than it may.
+pub(super) fn agrees(kept: &Table, line: &str, driver: &str, new: &Cost) -> bool {
+    let Some(row) = kept.rows.iter().find(|row| row.line == line) else { return false };
+    DRIVERS.iter().zip(&row.costs).any(|(name, old)| {
+        let is_counted = *name == driver && old.instructions != 0;
+        is_counted && difference(line, driver, row.percent, (old, new)).is_none()
+    })
+}
+
 /// Lines that say what differs by more than it may; none if nothing does.
 pub(super) fn compare(kept: &Table, counted: &Table) -> Vec<String> {
     let mut differences = Vec::new();
@@ -249,6 +263,23 @@ mod tests {
         for wrong in ["", "# only: this\n", "line | a\nhot 1 KiB | 3 % | x | 1 | | \n"] {
             assert!(wrong.parse::<Table>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_cost_agrees_with_the_one_of_its_line_and_driver_if_that_was_counted() {
+        let kept = table(cost(1000, &[]), 3);
+        let calls = [("epoll_pwait2", 100), ("recvfrom", 6), ("sendto", 1250)];
+        for (line, driver, new, want) in [
+            ("hot 1 KiB", DRIVERS[0], cost(1060, &[]), true),
+            ("hot 1 KiB", DRIVERS[0], cost(1061, &[]), false),
+            ("hot 1 KiB", DRIVERS[0], cost(1000, &[("sendto", 100)]), false),
+            ("hot 1 KiB", DRIVERS[1], cost(900, &calls), true),
+            ("hot 1 KiB", DRIVERS[1], cost(1000, &[]), false),
+            ("another", DRIVERS[0], cost(1000, &[]), false),
+        ] {
+            assert_eq!(agrees(&kept, line, driver, &new), want, "{line}, {driver}: {new:?}");
+        }
+        assert!(!agrees(&table(cost(0, &[]), 3), "hot 1 KiB", DRIVERS[0], &cost(0, &[])));
     }
 
     #[test]
