@@ -5,7 +5,7 @@
 
 // A program's output is read by one module that needs nothing of its crate.
 #[allow(dead_code, reason = "the server uses the rest")]
-#[path = "../../crates/samum/src/handler/cgi/response.rs"]
+#[path = "../../crates/gateways/src/cgi/response.rs"]
 mod response;
 
 use libfuzzer_sys::fuzz_target;

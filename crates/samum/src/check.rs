@@ -17,7 +17,8 @@ use crate::log::files::cannot_log;
 use crate::machine::Machine;
 use crate::place::Place;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{control_socket, follow, interface, quota, server};
+use crate::{control_socket, follow, interface, server};
+use gateways::quota;
 
 /// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];

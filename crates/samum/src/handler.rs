@@ -4,14 +4,10 @@
 //! handler and its callers is that of [`session::handler`].
 
 pub mod attach;
-pub(crate) mod cgi;
-mod fastcgi;
 pub(crate) mod files;
-mod gateway;
 mod includes;
 pub(crate) mod listing;
 pub(crate) mod metrics;
-mod proxy;
 pub mod router;
 
 pub(crate) use session::handler::whole_body;

@@ -16,6 +16,11 @@ pub const ALLOW_MOST: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// with 405.
 pub const ALLOW_NONE: &[u8] = b"";
 
+/// The head of a response with this status, and nothing but the name of the server.
+pub fn bare(status: Status) -> ResponseHead<'static> {
+    ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(status) }
+}
+
 /// Makes the response to a refused request.
 pub fn refused(reject: Reject, bare: ResponseHead<'static>) -> Response<'static> {
     page(&format!("The request was refused: {}.", reject.reason), true, bare)

@@ -16,7 +16,6 @@ use sendfile::{Piece, Policy, Window};
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
-use crate::config;
 use crate::context::Context;
 use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
@@ -24,6 +23,7 @@ use crate::shell::{Shell, kind};
 use content::{
     Answer, Content, Entries, FileSet, Found, InMemory, Kind, Resource, Tree, Whole, last_modified,
 };
+use session::page::bare;
 
 /// The files of all routes.
 #[derive(Debug)]
@@ -204,10 +204,6 @@ pub(super) fn dress<'a>(head: &Head<'_>, files: &'a FileSet, response: &mut Resp
         ..made.head.clone()
     };
     made.body = whole_body(whole);
-}
-
-pub(super) fn bare(status: Status) -> ResponseHead<'static> {
-    ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(status) }
 }
 
 #[inline]

@@ -13,9 +13,9 @@ use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
 use crate::listen::SocketFiles;
 use crate::log::files;
-use crate::programs::supervisor;
 use crate::reload::Reply;
 use crate::say::say;
+use gateways::programs::supervisor;
 
 /// The time for removing the names of Unix sockets at the end: their file system may not respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);

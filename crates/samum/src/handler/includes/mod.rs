@@ -41,12 +41,12 @@ pub(super) use self::page::{Advance, Ask, Context, Page, Problem, Trouble};
 pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
-use super::gateway::interest::{Interest, News};
-use super::gateway::lines::Lines;
 use super::{AnswerSize, Body, Part, Response, Ticket};
 use crate::fields;
 use crate::shell::{Shell, id_of, kind};
 use content::{self, FileSet, Kind, Resource};
+use gateways::interest::{Interest, News};
+use gateways::lines::Lines;
 
 /// Pages of a worker that are made at once, included pages too. Pages that only wait to be sent do not count.
 const PAGES_MAX: usize = 4096;

@@ -12,13 +12,13 @@ use ring::Key;
 use sendfile::{Piece, Policy};
 
 use super::budget::{Budget, INCLUDES_MAX};
-use crate::handler::gateway::interest::{Interest, News};
 use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
 use crate::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
 use crate::network::Origin;
 use crate::serving::Serving;
 use crate::site::SiteId;
 use content::{Kind, Resource, Variant};
+use gateways::interest::{Interest, News};
 
 /// Holes of a page that are looked for, or whose programs or upstreams are still at work, at once.
 const SIDE_BY_SIDE_MAX: usize = 8;

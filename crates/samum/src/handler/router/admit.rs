@@ -14,14 +14,14 @@ use crate::config::{Action, Address};
 use crate::forwarded::{Conflict, Scheme};
 use crate::guard::{Guard, Refusal};
 use crate::handler::Request;
-use crate::handler::gateway::input::COLLECTED_BYTES_MAX;
-use crate::handler::gateway::input::collected::Terms;
 use crate::limits::ClientKey;
-use crate::programs::environment::Circumstances;
-use crate::quota;
 use crate::route::RouteId;
 use crate::serving::Serving;
 use crate::shell::Shell;
+use gateways::input::COLLECTED_BYTES_MAX;
+use gateways::input::collected::Terms;
+use gateways::programs::environment::Circumstances;
+use gateways::quota;
 
 impl Router {
     /// Lets a request pass or refuses it, by the conditions of its route. The conditions are asked once for a request,

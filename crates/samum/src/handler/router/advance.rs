@@ -15,11 +15,11 @@ use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Scri
 use super::steps::{Further, Slash, Step, further};
 use crate::config::{FileRules, Files};
 use crate::handler::page::{ALLOW, ALLOW_MOST};
-use crate::handler::proxy::response::HandOver;
-use crate::handler::{cgi, proxy};
 use crate::route::RouteId;
 use crate::serving::{Served, Serving};
 use content::{self, Kind, Resource};
+use gateways::proxy::response::HandOver;
+use gateways::{cgi, proxy};
 
 /// The first step of a request that the guard of its route has let pass.
 pub(super) fn begin<'a>(

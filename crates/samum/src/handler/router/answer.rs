@@ -12,14 +12,15 @@ use crate::context::Context;
 use crate::fields;
 use crate::guard::Refusal;
 use crate::handler::attach::Recalled;
-use crate::handler::cgi::{self, Programs};
-use crate::handler::files::{self, bare};
+use crate::handler::files;
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
-use crate::handler::proxy::{self, Proxy};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
 use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Served, Serving};
 use content::{self, Kind};
+use gateways::cgi::{self, Programs};
+use gateways::proxy::{self, Proxy};
+use session::page::bare;
 
 /// The answer to a request: its place, and the outcome there.
 #[derive(Debug)]

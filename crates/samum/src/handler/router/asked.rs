@@ -3,9 +3,9 @@
 use http::{HeadBuf, Method, Target};
 
 use crate::config::Route;
-use crate::handler::gateway::interest::Waiter;
 use crate::handler::{Request, Ticket};
 use crate::network::Origin;
+use gateways::interest::Waiter;
 
 /// A request whose answer may be more than a file.
 #[derive(Debug)]

@@ -18,16 +18,17 @@ use super::script::is_source;
 use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State};
 use super::steps::Step;
 use crate::guard::Refusal;
-use crate::handler::gateway::HAND_OVERS_MAX;
-use crate::handler::gateway::interest::{Interest, Waiter};
-use crate::handler::proxy::Passing;
-use crate::handler::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
-use crate::handler::proxy::response::HandOver;
-use crate::handler::proxy::wire::Wire;
-use crate::handler::{Found, Request, Ticket, cgi, includes};
+use crate::handler::{Found, Request, Ticket, includes};
 use crate::route::RouteId;
 use crate::serving::{Place, Serving};
 use crate::shell::Shell;
+use gateways::HAND_OVERS_MAX;
+use gateways::cgi;
+use gateways::interest::{Interest, Waiter};
+use gateways::proxy::Passing;
+use gateways::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
+use gateways::proxy::response::HandOver;
+use gateways::proxy::wire::Wire;
 use upstream::Server;
 
 impl Router {

@@ -12,10 +12,10 @@ use super::place::Ground;
 use super::state::{Arrived, Event, Lookup, Named, Next, Purpose, State};
 use super::steps::Step;
 use crate::handler::attach::{Admission, Deferred};
-use crate::handler::proxy::Held;
 use crate::handler::{Found, Search, Ticket};
 use crate::serving::{Place, Serving};
 use crate::shell::{Complaint, Shell};
+use gateways::proxy::Held;
 
 /// A request that waits.
 #[derive(Debug)]

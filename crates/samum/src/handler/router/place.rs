@@ -3,10 +3,10 @@
 use http::path::{self, PathError};
 
 use super::script::script_len;
-use crate::handler::proxy;
 use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
 use crate::site::SiteId;
+use gateways::proxy;
 
 /// The ground of a request, which does not change while it goes on: the served sites, and its place among them.
 #[derive(Clone, Copy, Debug)]

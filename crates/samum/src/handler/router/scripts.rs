@@ -21,11 +21,11 @@ use super::perform::Reply;
 use super::place::{Ground, normalize};
 use super::state::{Script, State};
 use crate::config::Fastcgi;
-use crate::handler::proxy::Passing;
-use crate::handler::proxy::wire::Wire;
-use crate::programs::environment::{self, Environment};
 use crate::route::RouteId;
 use crate::shell::Shell;
+use gateways::programs::environment::{self, Environment};
+use gateways::proxy::Passing;
+use gateways::proxy::wire::Wire;
 
 impl Router {
     /// Runs a script of a route. Its name is a path below the directory of the scripts.

@@ -56,15 +56,15 @@ use super::place::Ground;
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::attach::{Deferred, Recalled};
-use crate::handler::cgi;
-use crate::handler::gateway::HAND_OVERS_MAX;
-use crate::handler::gateway::interest::Interest;
-use crate::handler::proxy::response::HandOver;
-use crate::handler::proxy::{self, Held};
 use crate::includes::Template;
 use crate::route::RouteId;
 use crate::serving::{Served, TreeId};
 use content::{self, Kind, Resource};
+use gateways::HAND_OVERS_MAX;
+use gateways::cgi;
+use gateways::interest::Interest;
+use gateways::proxy::response::HandOver;
+use gateways::proxy::{self, Held};
 use upstream::Server;
 
 /// The event for which a request waits, with the data that is valid meanwhile.

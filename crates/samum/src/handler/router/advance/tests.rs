@@ -13,13 +13,13 @@ use super::super::state::{Arrived, Named};
 use super::*;
 use crate::config::Route;
 use crate::handler::attach::Recalled;
-use crate::handler::gateway::HAND_OVERS_MAX;
-use crate::handler::gateway::interest::Interest;
-use crate::handler::proxy::Held;
 use crate::handler::{AnswerSize, Request, Response, Ticket};
 use crate::includes::{Parser, Template};
 use crate::network::{Origin, Peer};
 use content::FileSet;
+use gateways::HAND_OVERS_MAX;
+use gateways::interest::Interest;
+use gateways::proxy::Held;
 
 /// The paths that are asked for, and those to which requests are handed over. The last has no route.
 const PATHS: [&str; 12] = [

@@ -1,0 +1,486 @@
+//! Bodies of which all has to come before anything is taken: in memory first, and beyond that in a file without a name.
+//!
+//! ```text
+//!   push ──► waiting ──write──► file ──read──► ready ──► server, program
+//!               └──────── (once the file is empty) ─────────┘
+//! ```
+//!
+//! It decides which operation of the file is next; [`bodies`](super::super::bodies) has it done.
+
+use core::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use ring::{Buffer, BufferPool, Caching, Device, Event, Fd, Op, OpenHow};
+use rustix::fs::OFlags;
+
+use super::{COLLECTED_BYTES_MAX, Charge, Input, Rest, Stage};
+use crate::quota::{self, Holder, Quota, Room};
+use session::handler::{CONSUMER_ROOM_MIN, Ticket};
+
+/// Bytes of a body that are written at once at most; the client goes on meanwhile.
+const WRITE_BYTES: u64 = 256 * 1024;
+/// Fewer bytes are written only if their memory is needed for others.
+const WRITE_BYTES_MIN: u64 = 64 * 1024;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes of all bodies in memory, for the gateways of one kind of a worker. Beyond it clients wait.
+pub(crate) const POOL_BYTES_MAX: u64 = 16 * COLLECTED_BYTES_MAX;
+
+/// The memory of the bodies that are collected, and those that have something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    pub(crate) bytes: Rc<Cell<u64>>,
+    /// Those that an operation of a file may be needed for.
+    pub(crate) wanting: RefCell<Vec<Weak<RefCell<Input>>>>,
+    /// True once a client has found no room because of others.
+    pub(crate) starves: Cell<bool>,
+}
+
+impl Pool {
+    /// Returns whether no body has bytes, wants anything or waits for room.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.bytes.get() == 0 && !self.starves.get() && self.wanting.borrow().is_empty()
+    }
+}
+
+/// The terms on which a body is collected.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Bytes of it that may wait in memory, but [`COLLECTED_BYTES_MAX`] at most.
+    pub memory_max: u64,
+    /// The client whose share of memory and files it takes.
+    pub client: Holder,
+    /// The directory of its file.
+    pub dir: Box<Path>,
+    /// The device of that directory, as long as nothing is open there.
+    pub device: Device,
+}
+
+/// The part of a body that is collected which is not that of any body.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    this: Weak<RefCell<Input>>,
+    ticket: Ticket,
+    pool: Rc<Pool>,
+    pub(super) charge: Charge,
+    terms: Terms,
+    file: Option<BodyFile>,
+    /// True while its memory is needed for others.
+    is_pressed: bool,
+    /// True while it is among those that may want something.
+    is_listed: bool,
+    /// True if its client has found no room because of others.
+    starves: Cell<bool>,
+}
+
+/// The file of a body: first all that is in it is written, then all is read.
+#[derive(Debug)]
+struct BodyFile {
+    place: Rc<quota::Place>,
+    /// None until it is open.
+    fd: Option<Fd>,
+    /// True while an operation is in flight.
+    is_busy: bool,
+    /// Bytes that are on their way into it.
+    writing: u64,
+    written: u64,
+    /// Bytes that were read, or are in `ready`.
+    read: u64,
+    /// Bytes that were read, and how many of them were taken.
+    ready: Option<(Buffer, usize)>,
+    buffers: Option<BufferPool>,
+}
+
+/// The next operation of a file.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    pub(crate) device: Device,
+    /// It counts as long as the operation is in flight.
+    pub(crate) place: Rc<quota::Place>,
+}
+
+/// The event that a body waits for.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Nothing of a file.
+    Nothing,
+    /// This operation.
+    Step(Step),
+    /// Room among all files: others give way.
+    Room,
+}
+
+/// The reason why a body is given up.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// All files have as many bytes as they may have, and its client has most of them.
+    NoRoom,
+    /// The disk has failed.
+    Disk(io::Error),
+}
+
+impl Collected {
+    pub(crate) fn new(
+        this: Weak<RefCell<Input>>,
+        ticket: Ticket,
+        pool: &Rc<Pool>,
+        terms: Terms,
+    ) -> Self {
+        let memory_max = terms.memory_max.min(COLLECTED_BYTES_MAX);
+        Self {
+            this,
+            ticket,
+            pool: Rc::clone(pool),
+            charge: Charge::new(Rc::clone(&pool.bytes)),
+            terms: Terms { memory_max, ..terms },
+            file: None,
+            is_pressed: false,
+            is_listed: false,
+            starves: Cell::new(false),
+        }
+    }
+
+    /// Bytes that there is room for beside those that wait in memory.
+    pub(super) fn room(&self, waiting: u64) -> u64 {
+        // The session needs room for the framing of the last bytes, too.
+        let most = match self.file {
+            None => self.terms.memory_max,
+            Some(_) => self.terms.memory_max.min(WRITE_BYTES),
+        };
+        let own = (most + CONSUMER_ROOM_MIN).saturating_sub(waiting);
+        let of_all = POOL_BYTES_MAX.saturating_sub(self.pool.bytes.get());
+        if own >= CONSUMER_ROOM_MIN && of_all < CONSUMER_ROOM_MIN {
+            self.starves.set(true);
+            self.pool.starves.set(true);
+        }
+        own.min(of_all)
+    }
+
+    /// Bytes of memory that are on their way to the file or from it.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.writing + file.ready_bytes().len() as u64)
+    }
+
+    /// Bytes that were read and not taken.
+    pub(super) fn ready(&self) -> &[u8] {
+        self.file.as_ref().map_or(&[], |file| file.ready_bytes())
+    }
+
+    pub(super) fn drop_file(&mut self) {
+        self.file = None;
+    }
+
+    /// An operation may be needed.
+    fn want(&mut self) {
+        if !core::mem::replace(&mut self.is_listed, true) {
+            self.pool.wanting.borrow_mut().push(Weak::clone(&self.this));
+        }
+    }
+}
+
+impl BodyFile {
+    fn ready_bytes(&self) -> &[u8] {
+        self.ready.as_ref().map_or(&[], |(buffer, taken)| &buffer[*taken..])
+    }
+
+    /// Bytes of the body that are in it or on the way, and were not taken.
+    fn left(&self) -> u64 {
+        self.written - self.read + self.writing + self.ready_bytes().len() as u64
+    }
+}
+
+impl Input {
+    fn collected(&mut self) -> Option<&mut Collected> {
+        match &mut self.stage {
+            Stage::Whole(collected) => Some(collected),
+            _ => None,
+        }
+    }
+
+    /// Bytes that are in a file, or on the way there or back.
+    pub(super) fn in_file(&self) -> u64 {
+        match &self.stage {
+            Stage::Whole(collected) => collected.file.as_ref().map_or(0, BodyFile::left),
+            _ => 0,
+        }
+    }
+
+    /// Counts the memory that it takes.
+    pub(super) fn account(&mut self) {
+        let waiting = self.waiting.len() as u64;
+        if let Some(collected) = self.collected() {
+            let in_flight = collected.in_flight();
+            collected.charge.set(waiting + in_flight);
+        }
+    }
+
+    /// More of a body that is collected has come.
+    pub(super) fn handle_more(&mut self) {
+        self.account();
+        let waiting = self.waiting.len() as u64;
+        if let Some(collected) = self.collected()
+            && (collected.file.is_some() || waiting > collected.terms.memory_max)
+        {
+            collected.want();
+        }
+    }
+
+    /// All of it has come: what is in a file is read.
+    pub(super) fn handle_end(&mut self) {
+        if let Some(collected) = self.collected()
+            && let Some(file) = &collected.file
+        {
+            file.place.stay();
+            collected.want();
+        }
+    }
+
+    /// Takes bytes that were read from the file.
+    pub(super) fn consume_ready(&mut self, count: usize) {
+        let Some(collected) = self.collected() else { return };
+        let Some(file) = &mut collected.file else { return };
+        if let Some((_, taken)) = &mut file.ready {
+            *taken += count;
+        }
+        if file.ready_bytes().is_empty() {
+            file.ready = None;
+            if file.left() > 0 {
+                collected.want();
+            } else {
+                // Its place is free for others.
+                collected.file = None;
+            }
+        }
+        self.account();
+    }
+
+    /// Bytes of memory that it takes.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> u64 {
+        match &self.stage {
+            Stage::Whole(collected) => self.waiting.len() as u64 + collected.in_flight(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of memory that others could have if it went to a file; 0 if it is on its way there already.
+    pub(crate) fn spillable(&self) -> u64 {
+        match &self.stage {
+            Stage::Whole(collected) if !collected.is_pressed => self.waiting.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// The client that has it, if it is collected.
+    pub(crate) const fn client(&self) -> Holder {
+        match &self.stage {
+            Stage::Whole(collected) => collected.terms.client,
+            _ => None,
+        }
+    }
+
+    /// The directory of its file, if it is collected.
+    pub(crate) fn dir(&self) -> &Path {
+        match &self.stage {
+            Stage::Whole(collected) => &collected.terms.dir,
+            _ => Path::new(""),
+        }
+    }
+
+    /// Its request, if it is collected.
+    pub(crate) const fn ticket(&self) -> Option<Ticket> {
+        match &self.stage {
+            Stage::Whole(collected) => Some(collected.ticket),
+            _ => None,
+        }
+    }
+
+    /// Its memory is needed for others.
+    pub(crate) fn press(&mut self) {
+        if let Some(collected) = self.collected() {
+            collected.is_pressed = true;
+            collected.want();
+        }
+    }
+
+    /// Returns whether its client has found no room because of others, and forgets that.
+    pub(crate) fn take_starving(&mut self) -> bool {
+        self.collected().is_some_and(|collected| collected.starves.take())
+    }
+
+    /// Returns whether it has a file, or is about to get one.
+    pub(crate) const fn has_file(&self) -> bool {
+        matches!(&self.stage, Stage::Whole(collected) if collected.file.is_some())
+    }
+
+    /// Returns whether it has to make room for other files.
+    pub(crate) fn gives_way(&self) -> bool {
+        let Stage::Whole(collected) = &self.stage else { return false };
+        self.rest == Rest::Coming
+            && collected.file.as_ref().is_some_and(|file| file.place.gives_way())
+    }
+
+    /// It is given up: nothing takes it.
+    pub(crate) fn give_up(&mut self) {
+        self.rest = Rest::NoRoom;
+        self.release();
+        self.touch();
+    }
+
+    /// The next operation, which is in flight then.
+    pub(crate) fn next_step(&mut self, quota: &Arc<Quota>) -> Result<Next, Fault> {
+        let next = self.decide(quota)?;
+        if self.waiting.is_empty()
+            && let Some(collected) = self.collected()
+        {
+            collected.is_pressed = false;
+        }
+        self.account();
+        Ok(next)
+    }
+
+    fn decide(&mut self, quota: &Arc<Quota>) -> Result<Next, Fault> {
+        let Self { waiting, stage: Stage::Whole(collected), rest, .. } = self else {
+            return Ok(Next::Nothing);
+        };
+        let Collected { file, terms, is_pressed, is_listed, .. } = &mut **collected;
+        *is_listed = false;
+        if !matches!(rest, Rest::Coming | Rest::None) {
+            return Ok(Next::Nothing);
+        }
+        let (is_coming, waits) = (*rest == Rest::Coming, waiting.len() as u64);
+        if file.is_none() && (waits > terms.memory_max || *is_pressed && waits > 0) {
+            let place = Rc::new(quota.add(terms.client));
+            if !is_coming {
+                place.stay();
+            }
+            *file = Some(BodyFile::new(place));
+        }
+        let Some(file) = file.as_mut().filter(|file| !file.is_busy) else {
+            return Ok(Next::Nothing);
+        };
+        let Some(fd) = &file.fd else {
+            return match file.place.reserve(waits.min(WRITE_BYTES)) {
+                Room::Granted => {
+                    file.is_busy = true;
+                    Ok(Next::Step(Step {
+                        op: open(&terms.dir),
+                        device: terms.device,
+                        place: Rc::clone(&file.place),
+                    }))
+                }
+                Room::Soon => Ok(Next::Room),
+                Room::None => Err(Fault::NoRoom),
+            };
+        };
+        let (fd, device, place) = (fd.clone(), fd.device(), Rc::clone(&file.place));
+        if !is_coming && file.ready.is_none() && file.read < file.written {
+            let left = usize::try_from(file.written - file.read).unwrap_or(READ_BYTES);
+            let buf = file.buffer(left.min(READ_BYTES)).map_err(Fault::Disk)?;
+            file.is_busy = true;
+            let op = Op::Read { file: fd, offset: file.read, buf, caching: Caching::Keep };
+            return Ok(Next::Step(Step { op, device, place }));
+        }
+        let least = match (*is_pressed, is_coming) {
+            (true, _) => 1,
+            (false, true) => WRITE_BYTES_MIN.min(terms.memory_max),
+            // It is read soon, and need not go to the disk before.
+            (false, false) => return Ok(Next::Nothing),
+        };
+        if waits < least {
+            return Ok(Next::Nothing);
+        }
+        let count = waits.min(WRITE_BYTES);
+        match file.place.reserve(file.written + count) {
+            Room::Granted => {}
+            Room::Soon => return Ok(Next::Room),
+            Room::None => return Err(Fault::NoRoom),
+        }
+        file.is_busy = true;
+        file.writing = count;
+        let bytes = waiting.drain(..usize::try_from(count).unwrap_or(usize::MAX)).collect();
+        if waiting.is_empty() {
+            // The bytes that were collected before there was a file needed more.
+            *waiting = VecDeque::new();
+        }
+        Ok(Next::Step(Step { op: Op::Write { file: fd, bytes }, device, place }))
+    }
+
+    /// Takes the result of an operation. Returns the next one if it is to go on with the same bytes.
+    pub(crate) fn handle_step(&mut self, result: io::Result<Event>) -> Result<Option<Step>, Fault> {
+        let Some(collected) = self.collected() else { return Ok(None) };
+        let Some(file) = &mut collected.file else { return Ok(None) };
+        file.is_busy = false;
+        let mut again = None;
+        match result.map_err(Fault::Disk)? {
+            Event::Opened(fd) => file.fd = Some(fd),
+            Event::Written(_, 0) => return Err(Fault::Disk(io::ErrorKind::WriteZero.into())),
+            Event::Written(mut bytes, count) => {
+                file.written += count as u64;
+                file.writing -= count as u64;
+                bytes.drain(..count);
+                if let Some(fd) = file.fd.clone().filter(|_| !bytes.is_empty()) {
+                    file.is_busy = true;
+                    let (device, place) = (fd.device(), Rc::clone(&file.place));
+                    again = Some(Step { op: Op::Write { file: fd, bytes }, device, place });
+                }
+            }
+            Event::Read(buffer) if buffer.is_empty() => {
+                return Err(Fault::Disk(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Event::Read(buffer) => {
+                file.read += buffer.len() as u64;
+                file.ready = Some((buffer, 0));
+            }
+            other => unreachable!("no operation of a body: {other:?}"),
+        }
+        if again.is_none() {
+            collected.want();
+        }
+        self.account();
+        // Its program or application can perhaps go on.
+        self.touch();
+        Ok(again)
+    }
+}
+
+impl BodyFile {
+    const fn new(place: Rc<quota::Place>) -> Self {
+        Self {
+            place,
+            fd: None,
+            is_busy: false,
+            writing: 0,
+            written: 0,
+            read: 0,
+            ready: None,
+            buffers: None,
+        }
+    }
+
+    /// A buffer of its own: that of a file whose disk hangs is nobody else's.
+    fn buffer(&mut self, bytes: usize) -> io::Result<Buffer> {
+        let buffers = match self.buffers.take() {
+            Some(buffers) => buffers,
+            None => BufferPool::new(READ_BYTES, 1)?,
+        };
+        let buffer = self.buffers.insert(buffers).take(bytes);
+        buffer.ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+/// Makes a file without a name.
+fn open(dir: &Path) -> Op {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::APPEND;
+    let how = OpenHow { flags: flags.bits().cast_signed(), mode: 0o600, resolve: 0 };
+    // A path of a configuration has no NUL.
+    let path = CString::new(dir.as_os_str().as_bytes()).unwrap_or_default();
+    Op::Open { dir: None, path, how }
+}

@@ -1,0 +1,100 @@
+//! The request that waits for a response, and the events that a gateway must look at.
+
+use core::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use ring::Key;
+use sendfile::Weight;
+
+use session::handler::Search;
+
+/// The events of bodies and clients since the gateway last looked.
+#[derive(Debug, Default)]
+pub struct News {
+    /// Requests that may go on: more of their bodies has come, or there is room for their output.
+    pub touched: Vec<Key>,
+    /// Requests whose clients no longer wait.
+    pub left: Vec<Key>,
+}
+
+impl News {
+    /// Returns whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.touched.is_empty() && self.left.is_empty()
+    }
+}
+
+/// The interest of a client in the response of a gateway: the client waits for it, or takes it. When this is dropped,
+/// the gateway [learns](News::left) that the response is not wanted any more.
+#[derive(Debug)]
+pub struct Interest {
+    key: Cell<Key>,
+    /// Bytes of memory that are kept for the client until the response has come.
+    memory: Cell<u64>,
+    /// Bytes of memory that an incomplete response head takes meanwhile.
+    head: Cell<u64>,
+    /// Bytes that the content of the response may take before its turn.
+    reserved: Cell<u64>,
+    /// True if the client may have ended its side of the connection.
+    half_close: bool,
+    news: Rc<RefCell<News>>,
+}
+
+/// The client of a request for a gateway, as the router knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiter {
+    /// Bytes of memory that the router keeps of the request until it is answered.
+    pub memory: usize,
+    /// True if the client may end its side of the connection.
+    pub half_close: bool,
+}
+
+impl Interest {
+    /// The interest in an exchange or a program; what becomes of it is told in `news`.
+    pub const fn new(key: Key, half_close: bool, news: Rc<RefCell<News>>) -> Self {
+        let (memory, head, reserved) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        Self { key: Cell::new(key), memory, head, reserved, half_close, news }
+    }
+
+    /// Sets the bytes that are kept for the client until the response has come: its request, in all forms.
+    pub(crate) fn set_memory(&self, bytes: u64) {
+        self.memory.set(bytes);
+    }
+
+    /// Sets the number of bytes that are kept of a response head that is not complete.
+    pub(crate) fn set_head(&self, bytes: u64) {
+        self.head.set(bytes);
+    }
+
+    /// Sets the bytes that the content of the response may take before its turn. The output charges them to the worker.
+    pub(crate) fn reserve(&self, bytes: u64) {
+        self.reserved.set(bytes);
+    }
+
+    /// Has the gateway look at the request for which the client waits.
+    pub(super) fn touch(&self) {
+        self.news.borrow_mut().touched.push(self.key.get());
+    }
+
+    /// Makes the client wait for another answer.
+    pub(crate) fn pass_to(&self, key: Key) {
+        self.key.set(key);
+        self.head.set(0);
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        self.news.borrow_mut().left.push(self.key.get());
+    }
+}
+
+impl Search for Interest {
+    fn weight(&self) -> Weight {
+        Weight { own: self.memory.get() + self.head.get(), shared: self.reserved.get() }
+    }
+
+    fn ends_with_client(&self) -> bool {
+        !self.half_close
+    }
+}

@@ -1,0 +1,28 @@
+//! Parts that all gateways share: routes whose answers come from a program, an application or an upstream.
+//!
+//! An `Input` takes the body of a request, an `Output` holds the content of a response, and an `Interest` lives as
+//! long as the client waits or takes. Each of them is bounded.
+//!
+//! If a client ends its side before the head of the response has left, the gateway takes the client for gone, as nginx
+//! and Caddy do. TCP does not tell a client that ended its side from a client that closed its socket, and a client that
+//! is gone should occupy no upstream and no process. With `half-close = true`, and for files, such a client gets its
+//! response. If the response has begun, the client gets the rest, because a client that is gone answers its bytes with
+//! a reset.
+
+#![forbid(unsafe_code)]
+
+pub mod bodies;
+pub mod cgi;
+pub mod fastcgi;
+pub mod input;
+pub mod interest;
+pub mod lines;
+mod names;
+mod output;
+pub mod programs;
+pub mod proxy;
+pub mod quota;
+mod row;
+
+/// Hand-overs of one request to a path, one after the other, by programs or scripts.
+pub const HAND_OVERS_MAX: u32 = 10;

@@ -1,0 +1,43 @@
+//! The names of fields that all gateways treat alike.
+
+/// Fields by which an upstream hands a request over to a file, or says how its response is to be sent. None of them is
+/// for the client.
+const TO_PROXY: [&[u8]; 2] = [b"X-Accel-", b"X-Sendfile"];
+
+/// Returns true if a field is for a proxy in front of the upstream, and not for the client.
+pub(crate) fn is_for_proxy(name: &[u8]) -> bool {
+    TO_PROXY
+        .iter()
+        .any(|start| name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start)))
+}
+
+/// Returns true if a field is nearly one of those that frame a message, so that some server may take it for the real
+/// field: `Transfer_Encoding`.
+pub(crate) fn imitates_framing(name: &[u8]) -> bool {
+    let letters = || name.iter().filter(|byte| byte.is_ascii_alphabetic());
+    // A name of the same length with a hyphen at this position is the real field, or has other letters.
+    let is_nearly = |known: &[u8], hyphen: usize| {
+        (name.len() != known.len() || name[hyphen] != b'-') && {
+            let known = known.iter().filter(|byte| byte.is_ascii_alphabetic());
+            letters().map(u8::to_ascii_lowercase).eq(known.map(u8::to_ascii_lowercase))
+        }
+    };
+    // The length or the first letter excludes most fields.
+    name.len() >= b"ContentLength".len()
+        && matches!(letters().next(), Some(b'C' | b'c' | b'T' | b't'))
+        && (is_nearly(b"Content-Length", 7) || is_nearly(b"Transfer-Encoding", 8))
+}
+
+/// Returns whether a name has letters, digits and hyphens only. To many programs `X_Real_IP` is the same as `X-Real-IP`.
+pub(crate) fn is_plain(name: &[u8]) -> bool {
+    const PLAIN: [bool; 256] = {
+        let mut plain = [false; 256];
+        let mut byte = 0;
+        while byte < 128 {
+            plain[byte as usize] = byte == b'-' || byte.is_ascii_alphanumeric();
+            byte += 1;
+        }
+        plain
+    };
+    name.iter().all(|&byte| PLAIN[usize::from(byte)])
+}

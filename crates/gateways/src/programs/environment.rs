@@ -1,0 +1,265 @@
+//! The environment of a program: the request in the variables of RFC 3875 §4.
+//!
+//! It has the meta-variables of the RFC, and others that programs expect from every server: `REQUEST_URI`,
+//! `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx, the path with
+//! the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run.
+//!
+//! Left out on purpose:
+//!
+//! - `HTTP_PROXY`, because programs take it for the proxy that they are to use ("httpoxy"),
+//! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP` would be one
+//!   variable,
+//! - fields that concern only the connection, and `Expect`,
+//! - fields by which a proxy describes its client's request (`Forwarded`, `X-Forwarded-Proto`), unless the peer is a
+//!   trusted proxy, because an application would believe them,
+//! - arguments made of the query (§4.4), because programs take those that begin with `-` for options.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+
+use http::{Head, Target, path};
+
+use session::client::Sender;
+use session::forwarded::Scheme;
+
+/// The search path of programs, unless the configuration has another one.
+pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Fields without a variable, beside fields that concern only the connection.
+const HIDDEN_FIELDS: [&[u8]; 5] =
+    [b"Content-Length", b"Content-Type", b"Expect", b"Host", b"Proxy"];
+
+/// The variables of one program. Each name occurs once.
+#[derive(Debug, Default)]
+pub struct Environment(Vec<(OsString, OsString)>);
+
+/// The facts about a request that are not in its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances<'a> {
+    /// The sender of the request.
+    pub sender: Sender,
+    /// The port of the client, if it is known.
+    pub client_port: Option<u16>,
+    /// The name of the server, for requests that name no host.
+    pub server_name: &'a str,
+    /// The port of the listener, if it has one.
+    pub port: Option<u16>,
+}
+
+/// The way from the path of a request to a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Script<'a> {
+    /// The path of the route, which ends with a slash.
+    pub mount: &'a [u8],
+    /// The path below the route, as [`http::path::normalize_opaque`] makes it.
+    pub path: &'a [u8],
+    /// True if the request names a directory: its path ends with a slash.
+    pub directory: bool,
+    /// The length of the part of `path` that is the name of the program.
+    pub len: usize,
+}
+
+impl Environment {
+    /// Bytes of memory of all variables.
+    pub(crate) fn memory(&self) -> usize {
+        let texts = self.0.iter().map(|(name, value)| name.capacity() + value.capacity());
+        texts.sum::<usize>() + self.0.capacity() * size_of::<(OsString, OsString)>()
+    }
+
+    /// The variables that are known before the program is found, and before all of the body has come.
+    pub fn new(head: &Head<'_>, circumstances: &Circumstances<'_>) -> Self {
+        let mut all = Self::default();
+        let (path, query) = match head.target {
+            Target::Origin { path, query } => (path, query),
+            Target::Asterisk | Target::Authority => (&b"*"[..], None),
+        };
+        let (name, port) = split_host(head.host().unwrap_or_default());
+        let name = if name.is_empty() { circumstances.server_name.as_bytes() } else { name };
+        let sender = circumstances.sender;
+        let scheme = sender.scheme();
+        let outer = if sender.is_trusted { outer_port(head, sender.told_scheme) } else { None };
+        let port = outer.or(circumstances.port).or(port).unwrap_or_else(|| scheme.port());
+        let mut uri = path.to_vec();
+        if let Some(query) = query {
+            uri.push(b'?');
+            uri.extend_from_slice(query);
+        }
+        // Of a Unix socket nginx says the same.
+        let client = sender.client.map(|client| client.to_canonical().to_string());
+        let client = client.as_deref().unwrap_or("unix:").as_bytes();
+        all.set("AUTH_TYPE", b"");
+        all.set("GATEWAY_INTERFACE", b"CGI/1.1");
+        if scheme == Scheme::Https {
+            all.set("HTTPS", b"on");
+        }
+        all.set("QUERY_STRING", query.unwrap_or_default());
+        all.set("REDIRECT_STATUS", b"200");
+        all.set("REMOTE_ADDR", client);
+        all.set("REMOTE_HOST", client);
+        if let Some(port) = circumstances.client_port {
+            all.set("REMOTE_PORT", port.to_string().as_bytes());
+        }
+        all.set("REQUEST_METHOD", head.method.as_bytes());
+        all.set("REQUEST_SCHEME", scheme.name().as_bytes());
+        all.set("REQUEST_URI", &uri);
+        all.set("SERVER_NAME", name);
+        all.set("SERVER_PORT", port.to_string().as_bytes());
+        all.set("SERVER_PROTOCOL", head.version.name().as_bytes());
+        all.set("SERVER_SOFTWARE", concat!("samum/", env!("CARGO_PKG_VERSION")).as_bytes());
+        if let Some(host) = head.host() {
+            all.set("HTTP_HOST", host);
+        }
+        for (name, value) in head.fields().end_to_end() {
+            if !sender.is_trusted && is_by_proxies(name) {
+                continue;
+            }
+            if name.eq_ignore_ascii_case(b"Content-Type") {
+                all.set("CONTENT_TYPE", value);
+            } else if let Some(name) = variable(name) {
+                all.append(&name, value);
+            }
+        }
+        all
+    }
+
+    /// Removes the variables about content, for a request that was handed over: it has no content (RFC 3875 §6.2.2).
+    #[must_use]
+    pub(crate) fn without_content(mut self) -> Self {
+        self.0.retain(|(name, _)| name != "CONTENT_TYPE");
+        self
+    }
+
+    /// Sets the length of the content that the program will read.
+    pub fn set_content_length(&mut self, length: u64) {
+        self.set("CONTENT_LENGTH", length.to_string().as_bytes());
+    }
+
+    /// Adds the variables that are known once the program is found. `root` is the directory of the programs, and
+    /// `documents` the directory of the site's files.
+    pub fn set_script(&mut self, script: Script<'_>, root: &Path, documents: Option<&Path>) {
+        let Script { mount, path, directory, len } = script;
+        let (name, rest) = path.split_at(len);
+        // No file has a slash in its name. The path info is decoded (RFC 3875 §4.1.5).
+        let (name, rest) = (&path::with_slashes(name, b"%2F"), &path::with_slashes(rest, b"/"));
+        self.set("SCRIPT_NAME", &[mount, name].concat());
+        self.set("SCRIPT_FILENAME", root.join(OsStr::from_bytes(name)).as_os_str().as_bytes());
+        let info = [&**rest, if directory { b"/" } else { b"" }].concat();
+        self.set("DOCUMENT_URI", &[mount, name, &info].concat());
+        if let Some(documents) = documents {
+            self.set("DOCUMENT_ROOT", documents.as_os_str().as_bytes());
+        }
+        if info.is_empty() {
+            return;
+        }
+        self.set("PATH_INFO", &info);
+        if let Some(documents) = documents {
+            self.set("PATH_TRANSLATED", &[documents.as_os_str().as_bytes(), &info].concat());
+        }
+    }
+
+    /// Sets a variable, and replaces an earlier value.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        let value = OsString::from_vec(value.to_vec());
+        match self.0.iter_mut().find(|(other, _)| other == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.into(), value)),
+        }
+    }
+
+    /// Sets the variable of a field, or appends the value of a further line of the field.
+    fn append(&mut self, name: &str, value: &[u8]) {
+        let Some((_, old)) = self.0.iter_mut().find(|(other, _)| other == name) else {
+            return self.set(name, value);
+        };
+        // RFC 6265 §5.4 has cookies in one list; browsers split it into several fields only in HTTP/2.
+        old.push(if name == "HTTP_COOKIE" { "; " } else { ", " });
+        old.push(OsStr::from_bytes(value));
+    }
+
+    /// The value of a variable.
+    pub(crate) fn value(&self, name: &str) -> Option<&OsStr> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, value)| value)
+    }
+
+    /// All variables.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0.iter().map(|(name, value)| (&name[..], &value[..]))
+    }
+}
+
+/// The lengths of the parts of a path that may be the name of a program: one name, two names, and so on. They end
+/// before a name that no file can have, or that begins with a dot, because such files are not meant for clients.
+///
+/// In the file system nothing is below a program, so the first part that is no directory decides.
+pub(crate) fn candidates(path: &[u8]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    path.split(|&byte| byte == b'/').take_while(|name| is_candidate(name)).map(move |name| {
+        let start = if end == 0 { 0 } else { end + 1 };
+        end = start + name.len();
+        end
+    })
+}
+
+fn is_candidate(name: &[u8]) -> bool {
+    !matches!(name, [] | [b'.', ..]) && path::check_file(name).is_ok()
+}
+
+/// The variable of a field; `None` if the field has none.
+fn variable(name: &[u8]) -> Option<String> {
+    let is_plain = name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+    if !is_plain || HIDDEN_FIELDS.iter().any(|hidden| hidden.eq_ignore_ascii_case(name)) {
+        return None;
+    }
+    let name = name.iter().map(|byte| match byte {
+        b'-' => '_',
+        byte => char::from(byte.to_ascii_uppercase()),
+    });
+    Some("HTTP_".chars().chain(name).collect())
+}
+
+/// Returns true for fields by which a proxy describes its client's request. `X-Forwarded-For` is none of them, because
+/// it has only addresses, and no scheme or host.
+fn is_by_proxies(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 4] = [b"Forwarded", b"Front-End-Https", b"X-Scheme", b"X-Url-Scheme"];
+    const START: &[u8] = b"X-Forwarded-";
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let start = name.get(..START.len());
+    let is_forwarded = start.is_some_and(|start| start.eq_ignore_ascii_case(START));
+    is_forwarded && !is(b"X-Forwarded-For") || NAMES.into_iter().any(is)
+}
+
+/// The port of the URL that the client of a trusted proxy has requested, if the proxy gives it: as a field, in the
+/// host, or by the scheme.
+fn outer_port(head: &Head<'_>, scheme: Option<Scheme>) -> Option<u16> {
+    let single = |wanted: &'static [u8]| {
+        let is_it = move |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(wanted);
+        let mut lines = head.fields().filter(is_it).map(|(_, value)| value);
+        lines.next().filter(|value| !value.is_empty() && lines.next().is_none())
+    };
+    let port = single(b"X-Forwarded-Port").and_then(http::bytes::decimal);
+    if let Some(port @ 1..) = port.and_then(|port| u16::try_from(port).ok()) {
+        return Some(port);
+    }
+    let default = scheme.map(Scheme::port);
+    match single(b"X-Forwarded-Host") {
+        Some(host) => split_host(host).1.or(default),
+        None => {
+            default.map(|default| split_host(head.host().unwrap_or_default()).1.unwrap_or(default))
+        }
+    }
+}
+
+/// Splits the value of `Host` into host and port. The brackets of an IPv6 address stay (RFC 3875 §4.1.14).
+fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
+    match host.iter().rposition(|&byte| byte == b':') {
+        Some(colon) if !host.ends_with(b"]") => {
+            let port = http::bytes::decimal(&host[colon + 1..]);
+            (&host[..colon], port.and_then(|port| u16::try_from(port).ok()))
+        }
+        _ => (host, None),
+    }
+}
+
+#[cfg(test)]
+mod tests;

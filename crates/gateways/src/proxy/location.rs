@@ -1,0 +1,182 @@
+//! The `Location` of a response as the client gets it: an upstream knows its own address and paths, and the client
+//! knows those of this server.
+//!
+//! | `Location` | as the client gets it |
+//! |---|---|
+//! | a URL with the address of the server as it is configured | its path, query and fragment, the path below that of the route |
+//! | a path below that of the server's URL, if that has one | the path below that of the route |
+//! | a URL with the host that the client has asked for | the same, if the server's URL has a path |
+//! | anything else | as it is |
+//!
+//! The first row is the behaviour of nginx (`proxy_redirect default`) and Apache httpd (`ProxyPassReverse`), too.
+
+use std::borrow::Cow;
+
+use http::path;
+
+use config::{ServerUrl, server_address};
+
+/// The URL of a request at this server, and its URL at the upstream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way<'a> {
+    /// The `Host` of the request to the upstream, most often that of the client's request.
+    pub(super) host: &'a [u8],
+    /// The path of the route as in the request, without a slash at its end.
+    pub(super) route: &'a [u8],
+    /// The URL of the upstream.
+    pub(super) server: &'a ServerUrl,
+}
+
+impl Way<'_> {
+    /// The `Location` for the client; `None` if it stays the same.
+    pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
+        let (start, path) = split(location);
+        let authority = start.strip_prefix(b"http://");
+        if authority.is_some_and(|authority| self.is_server(authority)) {
+            let path =
+                if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
+            let back = self.path_back(&path).unwrap_or_else(|| path.into_owned());
+            // A browser takes the name after two slashes for a host.
+            return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
+        }
+        let is_of_client = authority
+            .or_else(|| start.strip_prefix(b"https://"))
+            .is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
+        let is_path = start.is_empty() && !matches!(path.get(1), Some(b'/' | b'\\'));
+        if !is_of_client && !is_path {
+            return None;
+        }
+        let back = self.path_back(path)?;
+        let is_host = start.is_empty() && matches!(back.get(1), Some(b'/' | b'\\'));
+        (!is_host).then(|| [start, &back].concat())
+    }
+
+    fn is_server(&self, authority: &[u8]) -> bool {
+        let address = core::str::from_utf8(authority).ok().and_then(server_address);
+        address.is_some_and(|address| address == self.server.address)
+    }
+
+    /// A path of the upstream, with the rest of its URL, as a path of the route; `None` if it stays the same or does
+    /// not exist.
+    fn path_back(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mut base = Vec::new();
+        path::resolve(self.server.path.as_ref()?.as_bytes(), &mut base);
+        let base = base.strip_suffix(b"/").unwrap_or(&base);
+        let rest = path.strip_prefix(base)?;
+        match rest.first() {
+            Some(b'/') => Some([self.route, rest].concat()),
+            // The path of the route gets a slash at its end.
+            None | Some(b'?' | b'#') if !base.is_empty() => Some([self.route, b"/", rest].concat()),
+            _ => None,
+        }
+    }
+}
+
+/// A URL in two parts: scheme and authority, if it has both, and the rest.
+fn split(url: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = url.windows(3).position(|three| three == b"://") else { return (b"", url) };
+    let is_scheme = url[..colon].iter().all(u8::is_ascii_alphanumeric);
+    if !is_scheme {
+        return (b"", url);
+    }
+    let end = url[colon + 3..].iter().position(|byte| b"/?#\\".contains(byte));
+    url.split_at(end.map_or(url.len(), |end| colon + 3 + end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Protocol, ServerAddress};
+
+    #[track_caller]
+    fn check(server: &str, route: &str, pairs: &[(&str, Option<&str>)]) {
+        let (protocol, rest) = (Protocol::Http, server.strip_prefix("http://"));
+        let url = match rest.map(|rest| rest.find('/').map_or((rest, ""), |at| rest.split_at(at))) {
+            Some((authority, path)) => {
+                let address = server_address(authority).unwrap();
+                ServerUrl { protocol, address, path: (!path.is_empty()).then(|| path.to_owned()) }
+            }
+            None => ServerUrl { protocol, address: ServerAddress::Unix(server.into()), path: None },
+        };
+        let way = Way { host: b"example.org:8080", route: route.as_bytes(), server: &url };
+        for &(location, back) in pairs {
+            let found = way.back(location.as_bytes());
+            let found = found.as_deref().map(|text| core::str::from_utf8(text).unwrap());
+            assert_eq!(found, back, "{location} of {server} below {route}/");
+        }
+    }
+
+    const SERVER: &str = "http://10.0.0.1:9000";
+
+    #[test]
+    fn the_address_of_the_server_is_not_for_the_client() {
+        let pairs = [
+            ("http://10.0.0.1:9000/", Some("/")),
+            ("http://10.0.0.1:9000", Some("/")),
+            ("http://10.0.0.1:9000?q", Some("/?q")),
+            ("http://10.0.0.1:9000/a/b?c=http://d#e", Some("/a/b?c=http://d#e")),
+            ("http://10.0.0.1:9001/", None),
+            ("http://10.0.0.1/", None),
+            ("https://10.0.0.1:9000/", None),
+            ("http://10.0.0.1:9000.example.org/", None),
+            ("http://user@10.0.0.1:9000/", None),
+            ("", None),
+            ("/a", None),
+            ("a", None),
+            ("http://example.org:8080/a", None),
+        ];
+        // The path is kept, whatever the route is.
+        for route in ["", "/api"] {
+            check(SERVER, route, &pairs);
+        }
+        let names = [("http://APP.local/x", Some("/x")), ("http://app.local:80/x", Some("/x"))];
+        check("http://App.local", "", &names);
+        check("http://[::1]:81", "", &[("http://[0::1]:81/x", Some("/x"))]);
+        check("/run/a.sock", "", &[("http://localhost/x", None), ("/x", None)]);
+    }
+
+    #[test]
+    fn a_path_of_the_server_is_one_of_the_route() {
+        let pairs = [
+            ("/v1/a?b#c", Some("/api/a?b#c")),
+            ("/v1/", Some("/api/")),
+            ("/v1", Some("/api/")),
+            ("/v1?q", Some("/api/?q")),
+            ("/v1//a", Some("/api//a")),
+            ("/v10/a", None),
+            ("/", None),
+            ("a", None),
+            ("?q", None),
+            ("http://10.0.0.1:9000/v1/a", Some("/api/a")),
+            ("http://10.0.0.1:9000/other", Some("/other")),
+            ("http://Example.org:8080/v1/a", Some("http://Example.org:8080/api/a")),
+            ("https://example.org:8080/v1/a", Some("https://example.org:8080/api/a")),
+            ("http://example.org/v1/a", None),
+            ("http://example.org:8080", None),
+            ("ftp://example.org:8080/v1/a", None),
+        ];
+        for base in ["/v1/", "/v1"] {
+            check(&format!("{SERVER}{base}"), "/api", &pairs);
+        }
+        check(&format!("{SERVER}/"), "/api", &[("/a", Some("/api/a")), ("/", Some("/api/"))]);
+        check(&format!("{SERVER}/v1/"), "", &[("/v1/a", Some("/a")), ("/v1", Some("/"))]);
+    }
+
+    /// Browsers take what follows two slashes, or a slash and a backslash, for a host.
+    #[test]
+    fn no_path_becomes_a_host() {
+        let pairs = [
+            "http://10.0.0.1:9000//evil.example",
+            "http://10.0.0.1:9000/\\evil.example",
+            "http://10.0.0.1:9000\\evil.example",
+            "http://10.0.0.1:9000/v1//evil.example",
+            "/v1//evil.example",
+            "/v1/\\evil.example",
+            "//evil.example/v1/",
+            "/\\evil.example/v1/",
+        ];
+        check(&format!("{SERVER}/v1/"), "", &pairs.map(|location| (location, None)));
+        // It was a host before.
+        check(&format!("{SERVER}/"), "/api", &[("//other.example/a", None)]);
+    }
+}

@@ -1,0 +1,594 @@
+//! Requests that are passed on to upstreams.
+//!
+//! ```text
+//!   consumer ──► Input ──┐                        ┌ head ──► Answer
+//!                        ├─► Exchange ──► Link ───┤
+//!   request::write ──────┘   (upstream)           └ content ─► Output ──► producer
+//! ```
+//!
+//! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it. [`request`]
+//! writes the head of the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows
+//! the upstream's protocol, and [`exchange`] moves the bytes.
+//!
+//! No head is copied from the peer: each is written anew from the parsed head. The corpus of `http_desync_guardian`, a
+//! property test and a garden of origins and proxies (`tests/garden`) check that. A response that is not complete is a
+//! 502 or a 504 before its head, and is cut off after it. If the end of the connection would mean the end of the
+//! response (HTTP/1.0), the cut is a reset.
+//!
+//! An upstream has one duty at a time: to accept the connection, to take bytes of the request that wait, or to send.
+//! Other activity gives the upstream no more time. It has no duty while its client has to act first.
+
+mod exchange;
+mod location;
+pub mod request;
+pub mod response;
+mod spool;
+mod trailers;
+pub mod wire;
+
+use core::cell::RefCell;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use http::{ResponseHead, Status};
+use ring::{Completion, Key, Op, Slab, Time};
+use sendfile::Account;
+
+use self::exchange::pull::Places;
+use self::exchange::{Exchange, SURPLUS, Tools};
+use self::request::{HEAD_BYTES_MAX, TooLong};
+use self::response::{HandOver, Passed, Target};
+use self::wire::Wire;
+use crate::bodies::{Bodies, Needs};
+use crate::input::Input;
+use crate::interest::{Interest, News, Waiter};
+use crate::lines::Lines;
+use crate::output::{EARLY_BYTES_MAX, Output, OutputProducer};
+use crate::quota::Quota;
+use session::handler::{
+    AnswerSize, Body, Consumer, Found, Interim, Part, Request, Response, Search, Ticket,
+};
+use session::page;
+use session::page::bare;
+use session::shell::{Shell, id_of, kind};
+use session::wheel::{Tick, Wheel};
+use upstream::checks::Checks;
+use upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
+
+/// The precision of the deadlines of exchanges.
+const TICK: Duration = Duration::from_millis(100);
+/// The time between two looks at the kept links.
+const TIDY_TIME: Duration = Duration::from_secs(1);
+/// Texts of heads that are kept for further requests, and the most bytes that each may have. A worker turn passes on
+/// about as many requests.
+const TEXTS_MAX: usize = 64;
+const TEXT_BYTES_MAX: usize = 4 * 1024;
+/// Bytes that most heads of requests have.
+const TEXT_BYTES: usize = 1024;
+/// Exchanges of one worker; further requests are refused (503).
+const EXCHANGES_MAX: usize = 16_384;
+/// Deadlines of exchanges that are looked at in one worker turn: an upstream that dies can leave thousands in one tick.
+/// Each costs 3 µs, with its answer.
+const EXPIRIES_MAX: usize = 128;
+
+/// The time in a worker turn for pulling: for exchanges that get another quantum, and for exchanges whose clients have
+/// made room. Events of bytes that have come have as much time before. It is as long as other parts of a worker turn.
+const PULL_TIME: Duration = Duration::from_micros(400);
+
+const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
+
+/// The exchanges of a worker with upstreams.
+#[derive(Debug)]
+pub struct Proxy {
+    exchanges: Slab<Exchange>,
+    wheel: Wheel,
+    links: Links,
+    checks: Checks,
+    news: Rc<RefCell<News>>,
+    /// The memory of earlier news.
+    spare_news: News,
+    /// The memory of heads that were sent.
+    texts: Vec<Rc<Vec<u8>>>,
+    answers: VecDeque<(Ticket, Answer)>,
+    interims: VecDeque<(Ticket, Interim)>,
+    /// Requests whose producers or consumers can go on.
+    woken: VecDeque<Ticket>,
+    /// Exchanges whose quantum was over before they were done. Some may have ended since.
+    again: VecDeque<Key>,
+    /// The worker turn in which these exchanges last had a quantum.
+    turn: u64,
+    /// When the time for what is pulled ends in that turn; known once something is pulled.
+    pull_until: Option<Time>,
+    /// Entries of the wheel that have come up and were not looked at yet.
+    expired: VecDeque<(u64, Tick)>,
+    /// The time of the next tick, for which a timer is in flight.
+    tick_at: Option<Time>,
+    /// When the links were last looked at.
+    tidied: Time,
+    bodies: Bodies,
+    lines: Lines,
+    places: Places,
+}
+
+/// The answer to a request that was passed on.
+#[derive(Debug)]
+pub enum Answer {
+    /// The status of an error; there is no response of an upstream.
+    Error(Status),
+    /// The response of an upstream.
+    Response(Box<Reached>),
+    /// The upstream has handed the request over. The request is held back until its destination is known.
+    HandOver(Box<HandOver>, Arc<Server>, Held),
+}
+
+/// A request on its way to an upstream.
+#[derive(Debug)]
+pub struct Passing<'a> {
+    /// The upstream that the route names.
+    pub upstream: &'a Arc<Upstream>,
+    /// The [key](Upstream::key) of the request.
+    pub affinity: u64,
+    /// The request in the protocol of the upstream.
+    pub wire: Wire,
+    /// Some if the request was held back.
+    pub held: Option<Held>,
+}
+
+/// A request that is held back until it is known what answers it.
+#[derive(Debug)]
+pub struct Held {
+    interest: Weak<Interest>,
+    input: Option<Rc<RefCell<Input>>>,
+}
+
+impl Held {
+    /// A held request with this body, for which no upstream was chosen.
+    pub const fn of_body(input: Option<Rc<RefCell<Input>>>) -> Self {
+        Self { interest: Weak::new(), input }
+    }
+
+    /// Its body, which continues.
+    pub fn into_body(mut self) -> Option<Rc<RefCell<Input>>> {
+        self.input.take()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(input) = self.input.take() {
+            input.borrow_mut().drop_rest();
+        }
+    }
+}
+
+/// A response that has begun.
+#[derive(Debug)]
+pub struct Reached {
+    passed: Passed,
+    /// True if content follows, or a tunnel.
+    has_content: bool,
+    output: Rc<RefCell<Output>>,
+    interest: Rc<Interest>,
+}
+
+impl Proxy {
+    /// Without exchanges. Their cyclic buffers have so many bytes together, and are charged to `account`; `quota` bounds the
+    /// files of bodies.
+    pub fn new(account: &Account, buffers_bytes_max: u64, quota: Arc<Quota>) -> Self {
+        Self {
+            exchanges: Slab::new(),
+            wheel: Wheel::new(Time::default(), TICK),
+            links: Links::new(kind::LINK, kind::LINK_WRITABLE),
+            checks: Checks::new(kind::CHECK, kind::CHECK_WRITABLE),
+            news: Rc::default(),
+            spare_news: News::default(),
+            texts: Vec::new(),
+            answers: VecDeque::new(),
+            interims: VecDeque::new(),
+            woken: VecDeque::new(),
+            again: VecDeque::new(),
+            turn: 0,
+            pull_until: None,
+            expired: VecDeque::new(),
+            tick_at: None,
+            tidied: Time::default(),
+            bodies: Bodies::new(kind::SCRIPT_BODY, quota),
+            lines: Lines::default(),
+            places: Places::new(account, buffers_bytes_max),
+        }
+    }
+
+    /// Takes the body of a request, of `bytes_max` bytes at most, or the bytes after a request for another protocol.
+    /// The session asks for the request's answer next.
+    pub fn consumer(
+        &mut self,
+        request: &Request<'_>,
+        needs: Needs,
+        bytes_max: u64,
+    ) -> Option<Box<dyn Consumer>> {
+        let framing = request.head.framing;
+        let is_tunnel =
+            || matches!(needs, Needs::Nothing) && request::upgrade(request.head).is_some();
+        if !framing.has_content() && !is_tunnel() {
+            return None;
+        }
+        Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
+    }
+
+    /// Takes the body of a request whose answer was not looked for yet, if a body was offered.
+    pub fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
+        self.bodies.take(ticket)
+    }
+
+    /// Takes such a body back. The answer of its request is looked for next.
+    pub fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
+        self.bodies.give_back(ticket, body);
+    }
+
+    /// Holds back a request that may be passed on, with its body. Returns the held request, and the search for its
+    /// client.
+    pub fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Rc<dyn Search>) {
+        let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
+        interest.set_memory(waiter.memory as u64);
+        let input = self.bodies.take(ticket);
+        let held = Held { interest: Rc::downgrade(&interest), input };
+        (held, interest)
+    }
+
+    /// Passes a request on.
+    pub fn find(
+        &mut self,
+        shell: &mut Shell,
+        request: &Request<'_>,
+        Passing { upstream, affinity, wire, held }: Passing<'_>,
+        waiter: Waiter,
+    ) -> Found<Answer> {
+        let ticket = request.ticket;
+        let (interest, input) = match held {
+            Some(mut held) => (held.interest.upgrade(), held.input.take()),
+            None => {
+                let input = self.bodies.take(ticket);
+                let interest = Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news));
+                (Some(Rc::new(interest)), input)
+            }
+        };
+        let has_no_room = input.as_ref().is_some_and(|input| input.borrow().has_no_room());
+        let is_too_much = self.exchanges.len() >= EXCHANGES_MAX
+            || has_no_room
+            || (wire.has_body() && input.is_none());
+        let is_too_long = input.as_ref().is_some_and(|input| input.borrow().is_too_long());
+        let refusal = wire
+            .refusal
+            .or_else(|| is_too_long.then_some(Status::ContentTooLarge))
+            .or_else(|| is_too_much.then_some(Status::ServiceUnavailable));
+        let (None, Some(interest)) = (refusal, interest) else {
+            if let Some(input) = input {
+                input.borrow_mut().drop_rest();
+            }
+            return Found::Now(Answer::Error(refusal.unwrap_or(Status::ServiceUnavailable)));
+        };
+        shell.cx.stats.proxied += 1;
+        let exchange =
+            Exchange::new(request, &shell.cx.budget.shared, upstream, affinity, input, wire);
+        interest.set_memory((waiter.memory + exchange.memory()) as u64);
+        interest.reserve(EARLY_BYTES_MAX);
+        let key = self.exchanges.insert(exchange);
+        interest.pass_to(key);
+        self.look_soon(shell, key);
+        self.step(shell, key, |exchange, tools| exchange.begin(tools, key, &interest));
+        self.tick_later(shell);
+        Found::Later(Some(interest))
+    }
+
+    /// The memory that an answer keeps. The response of an upstream cannot be found again.
+    pub fn size(answer: &Answer) -> AnswerSize {
+        let Answer::Response(reached) = answer else { return AnswerSize::default() };
+        let shared = reached.output.borrow().reserved();
+        AnswerSize { shared, holds_files: false, unique: true }
+    }
+
+    /// Continues all exchanges for which clients and upstreams have left work.
+    pub fn act(&mut self, shell: &mut Shell) {
+        if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
+            self.pull_until = None;
+            // Those for which no time is left are the first in the next turn.
+            for nth in 0..self.again.len() {
+                if is_pull_over(&mut self.pull_until, shell) && nth > 0 {
+                    break;
+                }
+                let Some(key) = self.again.pop_front() else { break };
+                self.step(shell, key, Exchange::handle_turn);
+            }
+            self.expire(shell);
+        }
+        loop {
+            let has_acted = self.bodies.go_on(shell, &mut self.woken);
+            if self.news.borrow().is_empty() {
+                if has_acted {
+                    continue;
+                }
+                return;
+            }
+            let spare = core::mem::take(&mut self.spare_news);
+            let mut news = self.news.replace(spare);
+            for key in news.left.drain(..) {
+                self.step(shell, key, Exchange::handle_left);
+            }
+            for key in news.touched.drain(..) {
+                self.step(shell, key, Exchange::handle_touched);
+            }
+            self.spare_news = news;
+        }
+    }
+
+    /// A text for the head of a request, to which nothing else refers.
+    pub fn text(&mut self) -> Rc<Vec<u8>> {
+        self.texts.pop().unwrap_or_else(|| Rc::new(Vec::with_capacity(TEXT_BYTES)))
+    }
+
+    /// Checks the servers of these upstreams from now on, if their rules say so.
+    pub fn watch<'a>(
+        &mut self,
+        shell: &mut Shell,
+        upstreams: impl Iterator<Item = &'a Arc<Upstream>>,
+    ) {
+        self.checks.watch(&mut shell.ring, upstreams, shell.cx.now);
+    }
+
+    /// Takes a completion of one of the checks' operations.
+    pub fn handle_check(&mut self, shell: &mut Shell, completion: Completion) {
+        let notes = self.checks.handle(&mut shell.ring, completion, shell.cx.now);
+        for note in notes.iter().flat_map(|notes| notes.lines()) {
+            shell.note(note);
+        }
+    }
+
+    /// Takes a completion of one of the exchanges' operations.
+    pub fn handle(&mut self, shell: &mut Shell, completion: Completion) {
+        let link = Key::from_bits(id_of(completion.token));
+        if link == Key::NONE {
+            return self.handle_tick(shell);
+        }
+        let (key, event) = match self.links.handle(&mut shell.ring, link, completion) {
+            None => return,
+            Some(LinkNews::Event(key, event)) => (key, event),
+            Some(LinkNews::Surplus(server)) => {
+                shell.cx.stats.proxy_surplus += 1;
+                return self.lines.note(shell, &server.name, SURPLUS);
+            }
+        };
+        self.step(shell, key, |exchange, tools| match event {
+            LinkEvent::Connected => exchange.handle_connected(tools),
+            LinkEvent::Received(bytes) => exchange.handle_received(tools, &bytes),
+            LinkEvent::Pullable => exchange.pull(tools),
+            LinkEvent::Ended => exchange.handle_ended(tools),
+            LinkEvent::Failed(error) => exchange.handle_failed(tools, &error),
+            LinkEvent::Writable => exchange.handle_touched(tools),
+        });
+        if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
+            // Each exchange may bring a piece soon.
+            shell.ring.gather(self.exchanges.len());
+        }
+    }
+
+    /// Takes a completion of an operation on a file in which content waits.
+    pub fn handle_spool(&mut self, shell: &mut Shell, completion: Completion) {
+        let key = Key::from_bits(id_of(completion.token));
+        self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
+    }
+
+    /// Takes a completion of an operation on the file of a body.
+    pub fn handle_body(&mut self, shell: &mut Shell, completion: Completion) {
+        self.bodies.handle(shell, completion, &mut self.woken);
+    }
+
+    /// Reports that an upstream has handed a request over to something that it may not use.
+    pub fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
+        shell.cx.stats.proxy_failed += 1;
+        let text = format!("{to} leads to no file of a route of the site");
+        self.lines.note(shell, &server.name, &text);
+    }
+
+    /// Reports that an upstream has handed a request over to a path of a route with files, and that there is no file.
+    pub fn note_missing(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
+        shell.cx.stats.proxy_failed += 1;
+        let text = format!("{to} leads to a path without a file; its client gets a 404");
+        self.lines.note(shell, &server.name, &text);
+    }
+
+    /// Reports that scripts have handed a request over too often, and the last path.
+    pub fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
+        shell.cx.stats.proxy_failed += 1;
+        self.lines.note_hand_overs(shell, path);
+    }
+
+    /// Refuses a request whose head would be too long for an upstream.
+    pub fn refuse_head(
+        &mut self,
+        shell: &mut Shell,
+        ticket: Ticket,
+        upstream: &Upstream,
+        TooLong { field }: TooLong<'_>,
+    ) {
+        if let Some(input) = self.bodies.take(ticket) {
+            input.borrow_mut().drop_rest();
+        }
+        let field = field.map(|name| format!("; `{name}` of `request-headers` does not fit"));
+        let field = field.unwrap_or_default();
+        let text = format!("the head of a request would have more than 64 KiB{field}");
+        self.lines.note_client(shell, &upstream.name, &text);
+    }
+
+    /// The next interim response that has come.
+    pub fn next_interim(&mut self) -> Option<(Ticket, Interim)> {
+        self.interims.pop_front()
+    }
+
+    /// The next answer that was found.
+    pub fn next_answer(&mut self) -> Option<(Ticket, Answer)> {
+        self.answers.pop_front()
+    }
+
+    /// The next request whose producer or consumer can go on.
+    pub fn next_woken(&mut self) -> Option<Ticket> {
+        self.woken.pop_front()
+    }
+
+    /// Returns true if no request is being passed on, and all answers have been taken.
+    pub fn is_idle(&self) -> bool {
+        self.exchanges.is_empty() && self.answers.is_empty()
+    }
+
+    /// Returns true if an exchange waits for another quantum; then the worker does not wait.
+    pub fn has_turn(&self) -> bool {
+        let has_some = !self.again.is_empty() || !self.expired.is_empty();
+        has_some && !self.is_idle()
+    }
+
+    /// Returns true if there may be work, or news for a request, also for one whose exchange has ended.
+    pub fn may_have_news(&self) -> bool {
+        !self.is_idle() || !self.woken.is_empty() || !self.interims.is_empty()
+    }
+
+    /// Has a tick come, soon if there are exchanges. Links that are kept need not wake the worker as often.
+    fn tick_later(&mut self, shell: &mut Shell) {
+        let wait = if self.exchanges.is_empty() { TIDY_TIME } else { TICK };
+        let at = shell.cx.now + wait;
+        if self.tick_at.is_none_or(|tick| at < tick) {
+            self.tick_at = Some(at);
+            shell.ring.submit(Op::Timer(at), kind::LINK | Key::NONE.to_bits());
+        }
+    }
+
+    /// Has a new exchange looked at after a tick. Most exchanges have ended by then, and need no entry in the wheel for
+    /// the time that an upstream may take.
+    fn look_soon(&mut self, shell: &Shell, key: Key) {
+        if self.exchanges.len() == 1 {
+            // The wheel does not turn while there are no exchanges.
+            self.wheel.expire(shell.cx.now, &mut Vec::new());
+        }
+        let exchange = self.exchanges.get_mut(key).expect("just inserted");
+        exchange.clock.wheel_tick = self.wheel.insert(key.to_bits(), shell.cx.now);
+    }
+
+    fn handle_tick(&mut self, shell: &mut Shell) {
+        let now = shell.cx.now;
+        // Another tick has come before the one for the links, whose timer goes on.
+        if self.tick_at.take_if(|tick| *tick <= now).is_none() {
+            return;
+        }
+        self.bodies.handle_tick(shell, &mut self.woken);
+        // The next look at news acts on them.
+        self.wheel.expire(now, &mut self.expired);
+        if now.since(self.tidied) >= TIDY_TIME {
+            self.tidied = now;
+            self.links.tidy(&mut shell.ring, now);
+        }
+        if self.exchanges.is_empty() {
+            self.places.shrink();
+        }
+        if !self.exchanges.is_empty() || !self.links.is_empty() {
+            self.tick_later(shell);
+        }
+    }
+
+    /// Acts on deadlines that have passed, within the limit of one worker turn.
+    fn expire(&mut self, shell: &mut Shell) {
+        for _ in 0..self.expired.len().min(EXPIRIES_MAX) {
+            let Some((id, tick)) = self.expired.pop_front() else { return };
+            let key = Key::from_bits(id);
+            if let Some(exchange) = self.exchanges.get_mut(key)
+                && exchange.clock.wheel_tick == tick
+            {
+                exchange.clock.wheel_tick = Tick::MAX;
+                self.step(shell, key, Exchange::handle_deadline);
+            }
+        }
+    }
+
+    /// Lets an exchange make a step, and removes the exchange if that was its last step.
+    fn step(
+        &mut self,
+        shell: &mut Shell,
+        key: Key,
+        step: impl FnOnce(&mut Exchange, &mut Tools<'_>),
+    ) {
+        let Self {
+            exchanges,
+            wheel,
+            links,
+            texts,
+            answers,
+            interims,
+            woken,
+            again,
+            lines,
+            places,
+            turn,
+            pull_until,
+            ..
+        } = self;
+        // The exchange may have ended since.
+        let Some(exchange) = exchanges.get_mut(key) else { return };
+        let now = shell.cx.now;
+        let has_acted = *turn == shell.cx.turn;
+        let pull_until = if has_acted { pull_until } else { &mut Some(now + PULL_TIME) };
+        let tools =
+            &mut Tools { shell, links, answers, interims, woken, again, lines, places, pull_until };
+        step(exchange, tools);
+        if exchange.is_over() {
+            exchange.leave(links);
+            if let Some(exchange) = exchanges.remove(key)
+                && texts.len() < TEXTS_MAX
+            {
+                let text = exchange.into_text();
+                let is_kept = |text: &Rc<Vec<u8>>| (1..=TEXT_BYTES_MAX).contains(&text.capacity());
+                texts.extend(text.filter(is_kept));
+            }
+            return;
+        }
+        exchange.note_duty(tools);
+        exchange.charge_head(tools);
+        if let Some(deadline) = exchange.deadline(now)
+            && wheel.is_later(exchange.clock.wheel_tick, deadline)
+        {
+            exchange.clock.wheel_tick = wheel.insert(key.to_bits(), deadline);
+        }
+    }
+}
+
+/// Returns whether the time for what is pulled has ended. It begins when this is first asked in a turn: most turns pull
+/// nothing, and read no clock.
+fn is_pull_over(until: &mut Option<Time>, shell: &Shell) -> bool {
+    let now = shell.ring.now();
+    now >= *until.get_or_insert(now + PULL_TIME)
+}
+
+/// The response that an answer comes to, which is sent `now`, in Unix seconds.
+pub fn response(answer: &Answer, now: i64) -> Response<'_> {
+    let reached = match answer {
+        Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
+        Answer::Error(status) => return page::error(bare(*status)),
+        Answer::Response(reached) => reached,
+        Answer::HandOver(..) => unreachable!("the router has followed it"),
+    };
+    let Reached { passed, has_content, output, interest } = &**reached;
+    let fields = ResponseHead { server: None, ..passed.head(now) };
+    // Also the client of a HEAD request has to learn that the length is not known.
+    let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
+    if !has_content && !has_unknown_length {
+        return Response::bare(fields);
+    }
+    if let Some(whole) = output.borrow_mut().take_whole() {
+        return Response::new(fields, Body::from(Part::Piece(whole)));
+    }
+    let producer = OutputProducer { output: Rc::clone(output), interest: Rc::clone(interest) };
+    Response::new(fields, Body::from(Part::Producer(Box::new(producer))))
+}
+
+#[cfg(test)]
+mod tests {
+    mod desync;
+}
