@@ -6,7 +6,7 @@ use core::net::IpAddr;
 
 use crate::hash::spread;
 
-/// A table with one place for each hash. The hash is keyed, so that a peer cannot choose its neighbours.
+/// A table with one slot for each hash. The hash is keyed, so a peer cannot choose whose value it replaces.
 #[derive(Debug)]
 pub(crate) struct Cache<V> {
     key: u64,
@@ -14,12 +14,12 @@ pub(crate) struct Cache<V> {
 }
 
 impl<V: Copy> Cache<V> {
-    /// Has so many places, at least one.
+    /// Makes a cache with `places` slots, at least one.
     pub(crate) fn new(places: usize, key: u64) -> Self {
         Self { key, places: vec![None; places] }
     }
 
-    /// The value of the address, unless it was never set or another one has replaced it.
+    /// The value of the address; `None` if it was never set, or another value has replaced it.
     pub(crate) fn get(&self, addr: IpAddr) -> Option<V> {
         match self.places[self.place(addr)] {
             Some((found, value)) if found == addr => Some(value),

@@ -6,41 +6,41 @@ use core::net::IpAddr;
 use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 
-/// The settings of a stack. They stay as they are while it lives.
+/// The settings of a stack. They do not change while the stack lives.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The link address (MAC) of the interface: the source of every frame.
     pub mac: [u8; 6],
-    /// The addresses that are served.
+    /// The addresses that the stack serves.
     pub addresses: Vec<Address>,
-    /// The routers, one for each version of IP at most. Peers outside of the prefixes are answered through
-    /// them; without a router, an answer goes to the link address that the segment came from. They need an
-    /// address that is ours.
+    /// The routers, at most one for each version of IP. Packets to peers outside of the prefixes go through them.
+    /// Without a router, a reply goes to the MAC address that the segment came from. A router needs an address with
+    /// [`is_ours`](Address::is_ours).
     pub gateways: Vec<Gateway>,
-    /// The ports where connections are accepted, on each address.
+    /// The ports at which connections are accepted, on each address.
     pub tcp_ports: Vec<u16>,
-    /// The ports whose datagrams the application gets, on each address.
+    /// The ports whose datagrams go to the application, on each address.
     pub udp_ports: Vec<u16>,
-    /// The most connections at once; at most 2²⁴ − 1. A handshake that makes one more ends the oldest of those that their
-    /// applications have closed, and is reset if there is none.
+    /// The maximum concurrent connections; at most 2²⁴ − 1. At the limit, a completed handshake ends the oldest
+    /// connection that its application has closed. If there is no such connection, the handshake is reset.
     pub connections_max: u32,
-    /// The most handshakes under way. Further ones get SYN cookies, which need no memory.
+    /// The maximum concurrent handshakes. Further handshakes get SYN cookies, which need no memory.
     pub half_open_max: u32,
-    /// The most connections in TIME-WAIT. One more ends the oldest early.
+    /// The maximum connections in TIME-WAIT. A further connection ends the oldest early.
     pub time_wait_max: u32,
-    /// The number of resets and other replies to segments of no connection within a second, on average. Further
-    /// segments are dropped. The same for each kind of answers of ARP, neighbour discovery and ICMP.
+    /// The mean maximum per second of resets and other replies to segments without a connection. Further segments
+    /// are dropped. The same limit applies to each kind of replies of ARP, neighbour discovery and ICMP.
     pub replies_per_second_max: u32,
-    /// The receive window: the most bytes that a peer may have under way to a connection.
+    /// The receive window: the maximum bytes that a peer may have in flight to a connection.
     pub receive_bytes_max: u32,
-    /// The time without an acknowledgement after which a connection is lost (RFC 9293, 3.8.3: R2). Some
+    /// The time without an acknowledgement after which a connection is lost (RFC 9293, 3.8.3: R2). The first few
     /// retransmissions happen in any case.
     pub patience: Duration,
-    /// The time that a connection whose side we have closed waits for the peer's FIN (FIN-WAIT-2).
+    /// The time for which a closed connection waits for the peer's FIN (FIN-WAIT-2).
     pub fin_wait: Duration,
-    /// Whether idle connections are tried for a peer that has gone.
+    /// The keepalive probes of idle connections, which detect peers that have gone; `None` for no probes.
     pub keepalive: Option<Keepalive>,
-    /// Whether congestion is marked instead of told by loss, with peers that can (RFC 3168).
+    /// True to use ECN with peers that support it (RFC 3168): routers mark congestion instead of dropping packets.
     pub ecn: bool,
     /// The algorithm that sizes the congestion window.
     pub congestion: Algorithm,
@@ -58,40 +58,40 @@ pub enum Algorithm {
     NewReno,
 }
 
-/// An address that is served.
+/// An address that the stack serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
     /// The address.
     pub ip: IpAddr,
-    /// The bits of the prefix that the link's hosts have in common.
+    /// The length, in bits, of the prefix that the link's hosts share.
     pub prefix: u8,
-    /// Whether the address is ours alone. If the kernel owns it, the stack serves its ports there and is
-    /// silent about all else: no ARP, no ND, no echo, no reset for a port that is not served.
+    /// True if only the stack owns the address. If the kernel owns it, the stack only serves its ports there: no
+    /// ARP, no ND, no echo, no reset for other ports.
     pub is_ours: bool,
 }
 
-/// A router. Its clones share what it has answered: ARP has no ports, so that its answers to all stacks of an
-/// interface come by one of the receive queues.
+/// A router. Its clones share the router's reply. ARP has no ports, so the replies to all stacks of an interface
+/// come by one receive queue.
 #[derive(Clone, Debug)]
 pub struct Gateway {
     pub(crate) ip: IpAddr,
-    /// The bits of its next hop; 0 as long as it is not known.
+    /// The bits of the router's next hop; 0 while it is unknown.
     pub(crate) hop: Arc<AtomicU64>,
 }
 
-/// When an idle connection is probed (RFC 9293, 3.8.4).
+/// The times of keepalive probes (RFC 9293, 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// The idle time before the first probe.
     pub idle: Duration,
     /// The time between two probes.
     pub interval: Duration,
-    /// The number of probes without an answer after which the connection is lost.
+    /// The number of unanswered probes after which the connection is lost.
     pub probes: u8,
 }
 
 impl Address {
-    /// Returns whether an address has the same prefix: it is one of the hosts of the link.
+    /// True if `ip` has the same prefix, so it is a host of the link.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let prefix = u32::from(self.prefix);
@@ -116,7 +116,8 @@ impl Gateway {
 }
 
 impl Config {
-    /// Serves nothing yet, from an interface with this link address; the limits have their defaults.
+    /// A configuration without addresses and ports, for an interface with this MAC address. The limits have their
+    /// defaults.
     #[must_use]
     pub const fn new(mac: [u8; 6]) -> Self {
         Self {
@@ -137,7 +138,7 @@ impl Config {
             congestion: Algorithm::Cubic,
         }
     }
-    /// The index of an address that is served.
+    /// The index of an address in `addresses`.
     pub(crate) fn place_of(&self, ip: IpAddr) -> Option<u16> {
         let place = self.addresses.iter().position(|address| address.ip == ip)?;
         u16::try_from(place).ok()

@@ -1,7 +1,7 @@
 //! A keyed hash that costs two multiplications, for uses in which a collision costs little.
 
-/// A number that is the same for the same input, and spread evenly otherwise. It is no secret: a peer that
-/// sees many of them may learn the key.
+/// Hashes the input to an evenly spread number. The hash is not secret: a peer that sees many numbers may learn the
+/// key.
 pub(crate) fn spread(key: u64, wide: u128, narrow: u32) -> u64 {
     let (high, low) = halves(wide);
     let once = folded(low ^ key ^ FRACTIONS[0], u64::from(narrow) ^ FRACTIONS[1]);
@@ -11,7 +11,7 @@ pub(crate) fn spread(key: u64, wide: u128, narrow: u32) -> u64 {
 /// Constants without a pattern: the fractions of the roots of 2, 3 and 5.
 const FRACTIONS: [u64; 3] = [0x6a09_e667_f3bc_c908, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b];
 
-/// Both halves of a product, which each depend on all bits of both factors.
+/// The XOR of both halves of a product. Each half depends on all bits of both factors.
 fn folded(a: u64, b: u64) -> u64 {
     let (high, low) = halves(u128::from(a) * u128::from(b));
     high ^ low

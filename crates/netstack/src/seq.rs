@@ -6,20 +6,20 @@ use core::ops::{Add, AddAssign, Sub};
 
 /// A sequence number.
 ///
-/// It is compared on the circle: a number is before another one if it is less than 2³¹ bytes in front of it.
-/// That is an order only among numbers that are near each other, as those of one window are; so it is not
-/// `Ord`.
+/// Numbers are compared on the circle: a number is before another if it is less than 2³¹ bytes in front of the
+/// other. This is an order only among numbers near each other, such as the numbers of one window, so the type is
+/// not `Ord`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SeqNumber(pub u32);
 
 impl SeqNumber {
-    /// Returns whether `self` stands before `other`.
+    /// True if `self` is before `other`, by less than 2³¹.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0).cast_signed()) < 0
     }
 
-    /// Returns whether `self` stands behind `other`.
+    /// True if `self` is behind `other`, by less than 2³¹.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         other.is_before(self)
@@ -37,7 +37,7 @@ impl SeqNumber {
         if other.is_before(self) { other } else { self }
     }
 
-    /// Returns whether the number is in the range that begins with `from` and has `len` numbers.
+    /// True if the number is in the range of `len` numbers that begins with `from`.
     #[must_use]
     pub const fn is_within(self, from: Self, len: u32) -> bool {
         self.0.wrapping_sub(from.0) < len
@@ -61,7 +61,7 @@ impl AddAssign<u32> for SeqNumber {
 impl Sub for SeqNumber {
     type Output = u32;
 
-    /// How many numbers `self` stands behind `other`, counted on the circle.
+    /// The distance from `other` forward to `self`, on the circle.
     fn sub(self, other: Self) -> u32 {
         self.0.wrapping_sub(other.0)
     }

@@ -1,7 +1,7 @@
 //! SipHash (Aumasson, Bernstein 2012): a keyed hash of short inputs. Without the key its values look random, so a
 //! peer can neither predict a number nor fill one chain of a table.
 
-/// A key of one purpose.
+/// A key for one purpose.
 #[derive(Clone, Copy)]
 pub(crate) struct Key([u64; 2]);
 
@@ -11,17 +11,17 @@ impl Key {
         Self([word(low), word(high)])
     }
 
-    /// The key of another purpose, from which this one cannot be computed.
+    /// Derives a key for another purpose. `self` cannot be computed from the derived key.
     pub(crate) fn derive(self, purpose: u8) -> Self {
         Self([self.keyed(&[purpose, 0]), self.keyed(&[purpose, 1])])
     }
 
-    /// SipHash-2-4: for numbers that a peer gets to see.
+    /// SipHash-2-4, for numbers that peers see.
     pub(crate) fn keyed(self, bytes: &[u8]) -> u64 {
         hash::<2, 4>(self.0, bytes)
     }
 
-    /// SipHash-1-3: for tables.
+    /// SipHash-1-3, for tables.
     pub(crate) fn spread(self, bytes: &[u8]) -> u64 {
         hash::<1, 3>(self.0, bytes)
     }

@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Names one value for ever: the slot is used again, the key is not.
+/// Names one value for ever: the slot may be used again, but the key never names another value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Below [`VALUES_MAX`].
@@ -17,7 +17,7 @@ pub struct Key {
 
 /// Bits of an index in [`Key::to_bits`], as in `ring::Slab`.
 const INDEX_BITS: u32 = 24;
-/// The most values at once.
+/// The maximum number of values at once.
 pub const VALUES_MAX: u32 = (1 << INDEX_BITS) - 1;
 /// The link of the last slot in a list.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -35,7 +35,7 @@ impl Key {
         (self.generation as u64) << INDEX_BITS | self.index as u64
     }
 
-    /// The key that [`to_bits`](Self::to_bits) made this number of.
+    /// The key of a number from [`to_bits`](Self::to_bits).
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "takes the two parts out")]
     pub const fn from_bits(bits: u64) -> Self {
@@ -43,8 +43,8 @@ impl Key {
     }
 }
 
-/// Values in chunks of `CHUNK` slots: a value costs its size and 8 bytes. A chunk should be smaller than what the
-/// allocator asks the kernel for directly, 128 KiB for glibc: of each such piece it wastes up to a page.
+/// Values in chunks of `CHUNK` slots: a value costs its size and 8 bytes. A chunk should be smaller than the pieces
+/// that the allocator maps directly, 128 KiB for glibc: each such piece wastes up to a page.
 ///
 /// ```
 /// let mut slots: netstack::slots::Slots<_> = netstack::slots::Slots::new(10);
@@ -57,22 +57,22 @@ impl Key {
 pub struct Slots<T, const CHUNK: u32 = 256> {
     chunks: Vec<Chunk<T>>,
     len: u32,
-    /// The most values.
+    /// The maximum number of values.
     max: u32,
     /// No chunk before this one has a free slot.
     lowest: usize,
-    /// Chunks that have memory and no value: one at most.
+    /// The chunk that has memory and no value; there is at most one.
     spare: Option<usize>,
 }
 
 #[derive(Debug)]
 struct Chunk<T> {
-    /// Empty if the chunk's memory was given back.
+    /// The slots; empty if the chunk's memory was freed.
     slots: Box<[Slot<T>]>,
     used: u32,
-    /// The first free slot of the chunk; the others follow by their links.
+    /// The first free slot of the chunk; the links lead to the others.
     free: u32,
-    /// The generation of new slots: above those of the slots that were given back.
+    /// The generation of new slots, above the generations of the freed slots.
     generation: u32,
 }
 
@@ -85,7 +85,7 @@ struct Slot<T> {
 }
 
 impl<T, const CHUNK: u32> Slots<T, CHUNK> {
-    /// Takes at most `max` values, and at most [`VALUES_MAX`]. There is no memory yet.
+    /// Makes an empty collection for at most `max` values, and at most [`VALUES_MAX`]. Allocates no memory.
     #[must_use]
     pub const fn new(max: u32) -> Self {
         let max = if max < VALUES_MAX { max } else { VALUES_MAX };
@@ -98,24 +98,24 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         self.len
     }
 
-    /// Returns whether there is no value.
+    /// True if there is no value.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns whether there are as many values as there may be.
+    /// True if the number of values is at its maximum.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.len >= self.max
     }
 
-    /// Keeps a value, unless there are as many as there may be.
+    /// Inserts a value; `None` at the maximum.
     pub fn insert(&mut self, value: T) -> Option<Key> {
         self.insert_with(|_| value)
     }
 
-    /// Keeps a value that knows its key, unless there are as many as there may be.
+    /// Inserts a value that `make` builds from its key; `None` at the maximum.
     pub fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Option<Key> {
         if self.is_full() {
             return None;
@@ -138,7 +138,7 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         Some(key)
     }
 
-    /// The first chunk that has a free slot; gives it memory.
+    /// The first chunk with a free slot. Allocates the chunk's memory if needed.
     fn chunk_with_room(&mut self) -> usize {
         let full = |chunk: &&Chunk<T>| chunk.free == NONE && !chunk.slots.is_empty();
         self.lowest += self.chunks[self.lowest..].iter().take_while(full).count();
@@ -188,7 +188,7 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         self.slot(index)?.value.as_ref()
     }
 
-    /// Takes a value out. Its key names nothing from then on.
+    /// Removes a value. Its key names no value from then on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let at = (key.index / CHUNK) as usize;
         let slot = self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)?;
@@ -212,13 +212,14 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         Some(value)
     }
 
-    /// A chunk has no value any more. The first such chunk keeps its memory for the next value.
+    /// Handles a chunk that has become empty. The first empty chunk keeps its memory for the next value; the others
+    /// are freed.
     fn give_back(&mut self, at: usize) {
         let Some(other) = self.spare else {
             self.spare = Some(at);
             return;
         };
-        // The one that is used first is kept.
+        // The chunk that will be used first is kept.
         let (kept, freed) = (at.min(other), at.max(other));
         self.spare = Some(kept);
         self.chunks[freed].slots = Box::default();
@@ -248,7 +249,7 @@ impl<T, const CHUNK: u32> Slots<T, CHUNK> {
         }
     }
 
-    /// Bytes of memory.
+    /// The bytes of memory in use.
     pub(crate) fn memory(&self) -> usize {
         let slots: usize = self.chunks.iter().map(|chunk| chunk.slots.len()).sum();
         slots * size_of::<Slot<T>>() + self.chunks.capacity() * size_of::<Chunk<T>>()

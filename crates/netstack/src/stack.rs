@@ -39,40 +39,40 @@ use opening::Opening;
 
 /// A TCP/IP stack.
 ///
-/// The owner of the interface passes on what happens: a frame ([`handle_frame`](Self::handle_frame)), the time
-/// ([`handle_timers`](Self::handle_timers)), room on the interface ([`handle_room`](Self::handle_room)). The
-/// stack tells the [`Application`] meanwhile. Afterwards the application says what it wants:
-/// [`drain`](Self::drain) for the connections with room or new bytes, [`shutdown`](Self::shutdown),
-/// [`close`](Self::close). At the end of the batch, and before the owner sleeps,
-/// [`flush`](Self::flush) sends the acknowledgements that no data has carried and arms the timers of the
-/// connections that something happened to.
+/// The owner of the interface passes on events: a frame ([`handle_frame`](Self::handle_frame)), the time
+/// ([`handle_timers`](Self::handle_timers)), room on the interface ([`handle_room`](Self::handle_room)). Meanwhile
+/// the stack reports to the [`Application`]. Afterwards the application acts: [`drain`](Self::drain) for the
+/// connections with room or new bytes, [`shutdown`](Self::shutdown), [`close`](Self::close). At the end of the
+/// batch, and before the owner sleeps, [`flush`](Self::flush) sends the acknowledgements that no data has carried
+/// and arms the timers of the connections that changed.
 ///
-/// A name that is gone may be used: nothing happens.
+/// A call with the identifier of a connection that is gone has no effect.
 pub struct Stack {
     config: Config,
     counters: Counters,
     /// Frames, addresses, next hops.
     layer: ip::Layer,
-    /// What all connections share.
+    /// The state that all connections share.
     shared: Shared,
     connections: Connections,
-    /// The connections that their applications have closed, in that order. Some may be over.
+    /// The connections that their applications have closed, in the order of closing. Some may be over.
     orphans: VecDeque<Key>,
     /// Handshakes.
     opening: Opening,
     time_wait: TimeWait,
-    /// Whether the wheel has an entry for `time_wait`.
+    /// True if the wheel has an entry for `time_wait`.
     has_time_wait_tick: bool,
-    /// For segments of no connection.
+    /// The limit of replies to segments without a connection.
     replies: ip::Limit,
     wheel: Wheel,
-    /// The connections that something happened to since the last flush, each once.
+    /// The connections that changed since the last flush, each once.
     touched: Vec<Key>,
-    /// The connections that the interface had no room for, each once.
+    /// The connections that wait for room at the interface, each once.
     blocked: Vec<Key>,
 }
 
-/// The owner of an entry in the wheel: the highest 8 bits of its id; the others are its key.
+/// The kinds of owners of entries in the wheel. The highest 8 bits of an entry's id are the kind, the others the
+/// key.
 mod kind {
     pub(super) const MASK: u64 = 0xff << 56;
     pub(super) const CONNECTION: u64 = 0;
@@ -80,7 +80,7 @@ mod kind {
     pub(super) const TIME_WAIT: u64 = 2 << 56;
 }
 
-/// A connection, for people: `samum stack`.
+/// A connection, as `samum stack` shows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
     /// Both ends.
@@ -91,41 +91,41 @@ pub struct Status {
     pub flight: Option<tcp::Status>,
 }
 
-/// The number of connections by what they need memory for.
+/// The number of connections by their kind of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// SYN-SENT and SYN-RECEIVED.
+    /// Connections in SYN-SENT and SYN-RECEIVED.
     pub half_open: usize,
-    /// ESTABLISHED to LAST-ACK.
+    /// Connections from ESTABLISHED to LAST-ACK.
     pub connections: usize,
     /// TIME-WAIT.
     pub time_wait: usize,
 }
 
-/// The sequence numbers of a connection: an attacker has to guess them.
+/// The sequence numbers of a connection, which an attacker has to guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// `SND.NXT`: the number of the next byte that is sent for the first time.
+    /// `SND.NXT`: the number of the next new byte.
     pub snd_nxt: u32,
-    /// `RCV.NXT`: the next number that is expected.
+    /// `RCV.NXT`: the next expected number.
     pub rcv_nxt: u32,
-    /// Numbers from `rcv_nxt` on that the peer may send.
+    /// The quantity of numbers from `rcv_nxt` on that the peer may send.
     pub receive_window: u32,
 }
 
-/// The things of a stack that its connections and handshakes use. They give back all of them before they end.
+/// The resources of a stack that its connections and handshakes hold. Each gives back its resources before it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Borrowed {
-    /// Places for data in flight. A connection gives its own back when nothing is in flight.
+    /// Flights, the memory for data in flight. A connection gives back its flight when nothing is in flight.
     pub flights: usize,
-    /// Received bytes that are held for applications.
+    /// Received bytes that wait for applications.
     pub held_bytes: usize,
-    /// Uses of next hops: one for each connection and each handshake.
+    /// Uses of next hops: one use for each connection and each handshake.
     pub next_hops: usize,
 }
 
 impl Stack {
-    /// A stack that has done nothing. The secret makes its numbers unforeseeable; it has to be random.
+    /// A new stack. The secret makes the stack's numbers unpredictable, so it has to be random.
     #[must_use]
     pub fn new(config: Config, secret: [u8; 16], now: Time) -> Self {
         let secret = siphash::Key::new(secret);
@@ -207,7 +207,7 @@ impl Stack {
         let mut cx = Context { config: &self.config, shared: &mut self.shared };
         let &Segment { ref header, payload, ecn, hop, .. } = segment;
         let outcome = connection.handle_segment(now, &mut cx, header, payload, ecn);
-        // Only a segment that counted can divert the connection to another next hop.
+        // Only a segment with accepted data or a new acknowledgement can divert the connection to another next hop.
         if outcome.acknowledged || !outcome.received.is_empty() {
             let neighbour = self.layer.neighbours.relearn(connection.neighbour(), hop);
             connection.set_neighbour(neighbour);
@@ -226,8 +226,8 @@ impl Stack {
         self.time_wait.handle_segment(now, local, endpoints, offset, header, seg_len)
     }
 
-    /// Handles what the network says about a segment of ours: a report that was [stray](Application::stray) at another
-    /// stack of the interface. Returns false if this one has no such connection either.
+    /// Handles a report that was [stray](Application::stray) at another stack of the interface. Returns false if this
+    /// stack does not have the connection either.
     pub fn handle_report(
         &mut self,
         now: Time,
@@ -249,7 +249,7 @@ impl Stack {
         true
     }
 
-    /// Does what a connection's step has led to.
+    /// Carries out the outcome of a connection's step.
     #[inline]
     fn conclude(
         &mut self,
@@ -309,7 +309,7 @@ impl Stack {
             Fate::Reset => connection.reset(now, &mut cx, &mut emitter),
             Fate::TimeWait => {
                 if connection.is_ack_due(now) {
-                    // If the interface has no room, the peer repeats its FIN, which is acknowledged then.
+                    // If the interface has no room, the peer repeats its FIN, and the repeated FIN is acknowledged.
                     let _ = connection.acknowledge(now, &mut cx, &mut emitter);
                 }
                 let endpoints = connection.endpoints(&self.config);
@@ -329,13 +329,13 @@ impl Stack {
         connection.release(&mut self.shared);
     }
 
-    /// Sends what a connection's windows allow, lost bytes first, and takes off `budget` what it sent. First
-    /// the queue releases what the peer has acknowledged. `Empty` if the connection is gone, `Blocked` if it
-    /// is not open yet.
+    /// Sends the bytes that a connection's windows allow, lost bytes first, and subtracts the sent bytes from
+    /// `budget`. First the queue releases the acknowledged bytes. `Empty` if the connection is gone, `Blocked` if
+    /// it is not open yet.
     ///
     /// # Panics
     ///
-    /// If bytes are in flight and it is not the queue that they are from.
+    /// If bytes are in flight, and `queue` is not their queue.
     pub fn drain<P: Memory>(
         &mut self,
         now: Time,
@@ -359,29 +359,29 @@ impl Stack {
         })
     }
 
-    /// Sends the FIN of a connection whose application has closed it, as often as needed.
+    /// Sends the FIN of a connection that its application has closed, or retransmits it.
     fn drain_orphan(&mut self, now: Time, key: Key, out: &mut impl Transmit) {
         let mut queue = OutQ::<&[u8]>::new();
         self.drain(now, id_of(key), &mut queue, &mut u64::MAX.clone(), out);
     }
 
-    /// Bytes that a connection may have in flight now: the smaller of its congestion window and the peer's. 0 if it
-    /// is not open.
+    /// The bytes that a connection may have in flight now: the smaller of its congestion window and the peer's
+    /// window. 0 if the connection is not open.
     #[must_use]
     pub fn window(&self, id: ConnectionId) -> u32 {
         self.connections.get(key_of(id)).map_or(0, |place| place.connection.window())
     }
 
-    /// Ends our side: the peer sees the end of the stream behind all that was promised. Drain afterwards.
+    /// Ends this side: the peer sees the end of the stream behind all promised bytes. Drain afterwards.
     pub fn shutdown(&mut self, id: ConnectionId) {
         if let Some(place) = self.connections.get_mut(key_of(id)) {
             place.connection.shutdown();
         }
     }
 
-    /// Gives a connection up. If our side was shut down and everything was sent, acknowledged and received,
-    /// the stack ends the connection in order; otherwise the peer is told that it was reset. The name is
-    /// gone: the application hears of the connection no more.
+    /// Closes a connection. If this side was shut down and all bytes were sent, acknowledged and received, the
+    /// stack ends the connection in order. Otherwise the stack resets it. The identifier is gone: the application
+    /// gets no more events of the connection.
     pub fn close(&mut self, now: Time, id: ConnectionId, out: &mut impl Transmit) {
         let key = key_of(id);
         if let Some(handshake) = self.connections.handshake_of(key) {
@@ -389,7 +389,7 @@ impl Stack {
             self.remove_handshake(handshake);
             return;
         }
-        // An orphan's name is gone for the application.
+        // The identifier of an orphan is already gone for the application.
         let is_open = |place: &&mut connections::TableEntry| !place.connection.is_orphan();
         let Some(place) = self.connections.get_mut(key).filter(is_open) else { return };
         match place.connection.close() {
@@ -402,7 +402,7 @@ impl Stack {
     }
 
     fn note_orphan(&mut self, key: Key) {
-        // At least half of so many names are of connections that are over.
+        // At least half of the orphans are over.
         if self.orphans.len() >= 2 * self.connections.len() {
             let Self { orphans, connections, .. } = self;
             orphans.retain(|key| is_orphan(connections, *key));
@@ -410,8 +410,8 @@ impl Stack {
         self.orphans.push_back(key);
     }
 
-    /// Resets the connection that its application has closed before all others, to make room. A peer that does not end
-    /// its side, or does not acknowledge the end of ours, would keep places for a minute and more.
+    /// Resets the connection that was closed first, to make room. A peer that does not end its side, or does not
+    /// acknowledge our FIN, would otherwise keep the slot for a minute or more.
     fn end_oldest_orphan(&mut self, now: Time, out: &mut impl Transmit) {
         while let Some(key) = self.orphans.pop_front() {
             if is_orphan(&self.connections, key) {
@@ -421,8 +421,8 @@ impl Stack {
         }
     }
 
-    /// Hands received bytes to the application from now on, or holds them back; when the receive window is
-    /// full, the peer stops.
+    /// Delivers received bytes to the application from now on, or holds them back (back-pressure): the peer stops
+    /// when the receive window is full.
     pub fn set_receiving(
         &mut self,
         now: Time,
@@ -437,11 +437,11 @@ impl Stack {
         self.conclude(now, key, outcome, &[], app, out);
     }
 
-    /// Sends a datagram from a served address to a peer that has sent one lately. Nothing is sent again.
+    /// Sends a datagram from a served address to a peer that has sent one lately. The stack does not retransmit.
     ///
     /// # Errors
     ///
-    /// If it cannot be sent.
+    /// If the datagram cannot be sent.
     pub fn send_datagram(
         &mut self,
         local: SocketAddr,
@@ -452,7 +452,7 @@ impl Stack {
         self.layer.send_datagram(local, peer, parts, &mut self.counters, out)
     }
 
-    /// Ends a batch: sends the acknowledgements that are due, and arms timers.
+    /// Ends a batch: sends due acknowledgements, and arms timers.
     pub fn flush(&mut self, now: Time, out: &mut impl Transmit) {
         self.layer.tend_gateways(now, &mut self.counters, out);
         let mut touched = mem::take(&mut self.touched);
@@ -477,7 +477,7 @@ impl Stack {
         self.touched = touched;
     }
 
-    /// The interface has room again after it was full.
+    /// Handles new room at an interface that was full.
     pub fn handle_room(&mut self, now: Time, app: &mut impl Application, out: &mut impl Transmit) {
         for key in mem::take(&mut self.blocked) {
             let Some(place) = self.connections.get_mut(key) else { continue };
@@ -487,14 +487,14 @@ impl Stack {
         }
     }
 
-    /// The moment at which [`handle_timers`](Self::handle_timers) is to be called. It may be earlier than
-    /// anything happens.
+    /// The time at which the owner has to call [`handle_timers`](Self::handle_timers). The call may find no due
+    /// deadline.
     #[must_use]
     pub fn next_timer(&self) -> Option<Time> {
         self.wheel.next()
     }
 
-    /// Handles the time.
+    /// Handles all deadlines up to `now`.
     pub fn handle_timers(
         &mut self,
         now: Time,
@@ -553,13 +553,13 @@ impl Stack {
         &self.config
     }
 
-    /// What the stack has done since it began.
+    /// The counters since the stack began.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         Counters { connections: self.shared.counters, ..self.counters }
     }
 
-    /// How many connections there are.
+    /// The number of connections of each kind.
     #[must_use]
     pub const fn census(&self) -> Census {
         Census {
@@ -597,7 +597,7 @@ impl Stack {
         })
     }
 
-    /// Counts the things that are borrowed now.
+    /// Counts the resources that connections and handshakes hold now.
     #[must_use]
     pub fn borrowed(&self) -> Borrowed {
         Borrowed {
@@ -607,8 +607,8 @@ impl Stack {
         }
     }
 
-    /// Bytes of memory for connections: their places, flights and those in reserve, and bytes that are held for
-    /// applications. The records of transmissions in flight come on top, 56 bytes for a frame.
+    /// Bytes of memory for connections: their slots, flights and spare flights, and received bytes that wait for
+    /// applications. The records of transmissions in flight come on top, 56 bytes for each frame.
     #[must_use]
     pub fn memory(&self) -> usize {
         let places =

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::slots::NONE;
 
-/// The values that a table finds: each has a link and a hash.
+/// The values of a table: each has a link and a hash.
 pub(crate) trait Chained {
     fn link(&self, index: u32) -> u32;
     fn set_link(&mut self, index: u32, link: u32);
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     len: u32,
 }
 
-/// Chains that memory is taken for at once.
+/// The number of chains whose memory is allocated at once.
 const PAGE: usize = 1024;
 const CHAINS_MIN: u32 = 1024;
 
@@ -34,7 +34,7 @@ impl Table {
         Self { heads: [Box::new([NONE; PAGE])].into(), chains: CHAINS_MIN, len: 0 }
     }
 
-    /// The value with this hash for which `is` holds. `link` tells the link of a value.
+    /// The value with this hash that `is` accepts. `link` returns the link of a value.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -73,7 +73,7 @@ impl Table {
             values.set_link(before, next);
         }
         self.len -= 1;
-        // Two for each removal, so that the chains keep up with the values.
+        // Two merges for each removal, so that the chains keep up with the values.
         for _ in 0..2 {
             if self.len < self.chains / 2 && self.chains > CHAINS_MIN {
                 self.merge(values);
@@ -91,7 +91,7 @@ impl Table {
         self.heads.len() * PAGE * size_of::<u32>() + self.heads.capacity() * size_of::<usize>()
     }
 
-    /// Adds a chain: it gets those values of its half that one more bit of their hashes tells apart.
+    /// Adds a chain: splits one chain in two by one more bit of the hashes.
     fn split(&mut self, values: &mut impl Chained) {
         let (new, old) = (self.chains, self.chains ^ top_bit(self.chains));
         if self.heads.len() * PAGE == new as usize {
@@ -129,7 +129,7 @@ impl Table {
         *head = index;
     }
 
-    /// The chain of a hash: as many of its bits as there are chains to tell apart.
+    /// The chain of a hash: the low bits that the number of chains needs.
     const fn chain_of(&self, hash: u32) -> u32 {
         let half = top_bit(self.chains);
         let chain = hash & (2 * half - 1);
@@ -185,7 +185,7 @@ mod tests {
             let hash = links.hash(index);
             table.insert(&mut links, hash, index);
             inside.insert(index);
-            // Every third value leaves again while others come.
+            // Every third value is removed again while others are inserted.
             if index % 3 == 0 {
                 let hash = links.hash(index / 2);
                 if inside.remove(&(index / 2)) {

@@ -4,15 +4,16 @@ use alloc::vec::Vec;
 
 use super::channel::{Captured, Direction};
 
-/// The writer of a file. It appends blocks to a buffer of the caller's, which goes to the file in order.
+/// The writer of a file. The writer appends blocks to the caller's buffer, and the caller writes the buffer to the
+/// file in order.
 ///
-/// A file begins with [`begin`](Self::begin). When [`file_bytes`](Self::file_bytes) is as large as a file may
-/// get, the caller goes on with another one, which begins the same way.
+/// A file begins with [`begin`](Self::begin). When [`file_bytes`](Self::file_bytes) reaches the caller's limit, the
+/// caller continues with another file, which begins the same way.
 #[derive(Clone, Debug)]
 pub struct Capture {
     /// The name of the interface.
     interface: alloc::string::String,
-    /// The moment of the stack's clock at 0, in nanoseconds since 1970.
+    /// The time at which the stack's clock was 0, in nanoseconds since 1970.
     epoch: u64,
     frame_bytes_max: u32,
     file_bytes: u64,
@@ -22,7 +23,7 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Tells readers the byte order: all numbers here are little-endian.
+/// Shows readers the byte order: all numbers of this writer are little-endian.
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const ETHERNET: u16 = 1;
 
@@ -44,7 +45,7 @@ impl Capture {
         let start = into.len();
         block(into, SECTION_HEADER, |into| {
             put_u32(into, BYTE_ORDER_MAGIC);
-            // Version 1.0, and a length of the section that is not known.
+            // Version 1.0, and an unknown length of the section.
             put_u16(into, 1);
             put_u16(into, 0);
             into.extend_from_slice(&[0xff; 8]);
@@ -66,7 +67,7 @@ impl Capture {
         let start = into.len();
         let time = self.epoch.saturating_add(frame.time.as_nanos());
         block(into, ENHANCED_PACKET, |into| {
-            // The interface is the first one.
+            // The index of the interface: the first one.
             put_u32(into, 0);
             let [low, high] = [time, time >> 32].map(|part| part & 0xffff_ffff);
             for number in [high, low, frame.bytes.len() as u64, frame.len as u64] {
@@ -83,7 +84,7 @@ impl Capture {
         self.file_bytes += (into.len() - start) as u64;
     }
 
-    /// Bytes of the file since it began.
+    /// The bytes of the file so far.
     #[must_use]
     pub const fn file_bytes(&self) -> u64 {
         self.file_bytes

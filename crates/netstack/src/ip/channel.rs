@@ -12,27 +12,27 @@ use crate::time::Time;
 use crate::transmit::{Frame, Full, Limits, Transmit};
 use crate::wire::{Protocol, ethernet};
 
-/// Which frames a channel takes: those to which all of its parts apply.
+/// The frames that a channel takes: a frame has to match all parts of the filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// What IP carries.
+    /// The protocol that IP carries.
     pub protocol: Option<Protocol>,
-    /// Where the source or the destination is.
+    /// The network of the source or the destination.
     pub network: Option<Network>,
     /// The source or destination port of TCP or UDP.
     pub port: Option<u16>,
 }
 
-/// Addresses that begin with the same bits.
+/// A set of addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// One of them.
+    /// Any address of the network.
     pub addr: IpAddr,
-    /// The number of bits that count: if there are more than an address has, all.
+    /// The number of bits that count. All bits count if the number exceeds the length of an address.
     pub prefix: u8,
 }
 
-/// The way of a frame.
+/// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the interface to the stack.
@@ -44,18 +44,18 @@ pub enum Direction {
 /// A frame in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
-    /// When the channel saw it.
+    /// The time at which the channel saw the frame.
     pub time: Time,
-    /// Its way.
+    /// The direction of the frame.
     pub direction: Direction,
-    /// How long it was.
+    /// The length of the frame, bytes.
     pub len: usize,
-    /// Its first bytes: all, unless it was longer than the channel copies. A frame that the interface cuts is
-    /// one frame here, and a checksum that the interface fills in is not yet complete.
+    /// The first bytes of the frame, up to the channel's limit. A frame that the interface cuts later is one frame
+    /// here. A checksum that the interface fills in is not yet complete.
     pub bytes: &'a [u8],
 }
 
-/// Frames of a channel, in the order in which they were seen; at least one.
+/// Frames of a channel, in the order in which the channel saw them; at least one.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     bytes: &'a [u8],
@@ -68,7 +68,7 @@ struct FrameSpan {
     time: Time,
     direction: Direction,
     len: usize,
-    /// Where its bytes end; they begin where those of the one before end.
+    /// The end of the frame's bytes. They begin at the end of the frame before.
     end: usize,
 }
 
@@ -81,14 +81,14 @@ pub struct Channel<F> {
     deliver: F,
 }
 
-/// The most frames of a batch, and the most bytes before its last frame: a full batch is delivered before its
-/// time. So many frames fit into a cache of the second level.
+/// The maximum frames of a batch, and the maximum bytes in front of its last frame. A full batch is delivered
+/// early. These frames fit into a second-level cache.
 const BATCH_FRAMES_MAX: usize = 256;
 const BATCH_BYTES_MAX: usize = 256 * 1024;
 
 impl Filter {
-    /// Returns whether the filter applies to a frame, of which it looks only at the headers: they may be wrong
-    /// in any way that does not hide what is asked for.
+    /// True if the filter matches a frame. The filter looks only at the headers. It ignores errors in headers
+    /// unless they hide a field that it needs.
     #[must_use]
     pub fn applies_to(&self, frame: &[u8]) -> bool {
         if *self == Self::default() {
@@ -118,7 +118,7 @@ impl Filter {
 }
 
 impl Network {
-    /// Returns whether the address is one of them.
+    /// True if the address is in the network.
     #[must_use]
     pub fn contains(&self, addr: IpAddr) -> bool {
         match (self.addr, addr) {
@@ -149,13 +149,13 @@ impl<'a> Batch<'a> {
 }
 
 impl<F: FnMut(Batch<'_>)> Channel<F> {
-    /// A channel of the frames to which `filter` applies. It copies at most `frame_bytes_max` bytes of each.
-    /// `deliver` is called by [`flush`](Self::flush), and whenever a batch is full.
+    /// A channel of the frames to which `filter` applies. The channel copies at most `frame_bytes_max` bytes of
+    /// each frame. [`flush`](Self::flush) calls `deliver`, and so does a full batch.
     pub const fn new(filter: Filter, frame_bytes_max: usize, deliver: F) -> Self {
         Self { filter, frame_bytes_max, bytes: Vec::new(), places: Vec::new(), deliver }
     }
 
-    /// Shows the channel a frame that has come.
+    /// Shows the channel a received frame.
     pub fn received(&mut self, now: Time, frame: &[u8]) {
         if self.filter.applies_to(frame) {
             self.add(now, Direction::Received, frame, &[]);
@@ -184,7 +184,7 @@ impl<F: FnMut(Batch<'_>)> Channel<F> {
         }
     }
 
-    /// Hands over the frames that were collected: call it at the end of each batch of the stack's.
+    /// Delivers the collected frames: call it at the end of each of the stack's batches.
     pub fn flush(&mut self) {
         if !self.places.is_empty() {
             (self.deliver)(Batch { bytes: &self.bytes, places: &self.places });

@@ -19,18 +19,18 @@ use crate::transmit::{Checksum, Frame, Full, Limits, Transmit};
 use crate::wire::checksum::Sum;
 use crate::wire::{Ecn, EtherType, Mac, Protocol, arp, ethernet, ipv4, ipv6, tcp, udp};
 
-/// The place of the transport's header in the buffer.
+/// The offset of the transport's header in the buffer.
 const TRANSPORT: usize = ethernet::Header::LEN_MAX + ipv6::Header::LEN;
 /// Bytes of the longest head.
 const HEAD_BYTES_MAX: usize = TRANSPORT + tcp::Header::LEN_MAX;
 
-/// The hop limit of packets: the one that is recommended for IPv4 (RFC 1700), and Linux's for both.
+/// The hop limit of packets: recommended for IPv4 (RFC 1700), and used by Linux for both versions.
 const HOP_LIMIT: u8 = 64;
 
-/// The parts of a stack that frames leave by.
+/// The parts of a stack that send frames.
 #[derive(Debug)]
 pub(crate) struct Emitter<'a, T> {
-    /// Our address of the link.
+    /// The stack's MAC address.
     pub(crate) mac: Mac,
     pub(crate) neighbours: &'a Neighbours,
     /// The key of the labels of IPv6 flows.
@@ -39,7 +39,7 @@ pub(crate) struct Emitter<'a, T> {
     pub(crate) out: &'a mut T,
 }
 
-/// A packet whose transport's header is in the buffer already, with a checksum of zero.
+/// A packet. Its transport header is already in the buffer, with a checksum of zero.
 struct Outgoing<'a> {
     hop: NextHop,
     source: IpAddr,
@@ -49,7 +49,7 @@ struct Outgoing<'a> {
     protocol: Protocol,
     /// The length of the transport's header.
     head_bytes: usize,
-    /// The place of the checksum in that header.
+    /// The offset of the checksum in the transport's header.
     checksum_offset: u16,
     parts: &'a [&'a [u8]],
     segment_bytes: Option<u16>,
@@ -107,7 +107,7 @@ impl<T: Transmit> Emitter<'_, T> {
         self.send(&mut head, &packet)
     }
 
-    /// Sends a datagram. Its payload is not longer than the MTU allows.
+    /// Sends a datagram. The caller keeps its payload within the MTU.
     ///
     /// # Errors
     ///
@@ -137,8 +137,7 @@ impl<T: Transmit> Emitter<'_, T> {
         self.send(&mut head, &packet)
     }
 
-    /// Sends a message of ICMP, whose version is that of the addresses. Its header, at most 60 bytes, has a
-    /// checksum of zero.
+    /// Sends an ICMP message of the addresses' IP version. Its header, at most 60 bytes, has a checksum of zero.
     ///
     /// # Errors
     ///
@@ -204,7 +203,7 @@ impl<T: Transmit> Emitter<'_, T> {
             for part in packet.parts {
                 sum.add(part);
             }
-            // A zero would say that there is none (RFC 768); the other zero is the same number.
+            // A checksum of zero would mean none (RFC 768). The other zero, 0xffff, is the same number.
             let is_none = packet.protocol == Protocol::UDP && sum.checksum() == 0;
             (if is_none { 0xffff } else { sum.checksum() }, None)
         };
@@ -217,7 +216,7 @@ impl<T: Transmit> Emitter<'_, T> {
         })
     }
 
-    /// Writes the header of IP in front of the transport's, and returns its place.
+    /// Writes the IP header in front of the transport's header, and returns its offset.
     #[inline]
     fn put_ip(
         &self,
@@ -237,7 +236,7 @@ impl<T: Transmit> Emitter<'_, T> {
                 let at = TRANSPORT - ipv6::Header::LEN;
                 // The ports of TCP and UDP.
                 let ports = u32::from_be_bytes(*chunk_mut(head, TRANSPORT));
-                // Routers that share load by it keep a flow on one path (RFC 6437).
+                // Routers that share load by the flow label keep a flow on one path (RFC 6437).
                 #[expect(clippy::cast_possible_truncation, reason = "20 bits are wanted")]
                 let flow_label =
                     spread(self.flow_key, destination.to_bits(), ports) as u32 & 0xf_ffff;
@@ -250,7 +249,7 @@ impl<T: Transmit> Emitter<'_, T> {
         }
     }
 
-    /// Writes the header of the link in front of `at`, and returns its place.
+    /// Writes the link header in front of `at`, and returns its offset.
     #[inline]
     fn put_link(
         &self,
@@ -287,7 +286,7 @@ fn total(parts: &[&[u8]]) -> usize {
     parts.iter().map(|part| part.len()).sum()
 }
 
-/// A length of a packet, which the limits of the interface bound.
+/// The length of a packet, which the limits of the interface bound.
 #[inline]
 fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).expect("a frame is no longer than its interface's limits allow")

@@ -17,9 +17,9 @@ use crate::time::Time;
 use crate::transmit::{Full, Transmit};
 use crate::wire::{Mac, arp, ndp};
 
-/// The time between two questions to a router that has not answered yet.
+/// The time between two requests to a router that has not answered yet.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// The time between two questions to a router that has answered.
+/// The time between two requests to a router that has answered.
 const CONFIRM_EVERY: Duration = Duration::from_secs(10);
 
 /// The routers of a stack.
@@ -32,17 +32,17 @@ pub(crate) struct Gateways {
 #[derive(Debug)]
 struct Router {
     gateway: Gateway,
-    /// Our address that asks.
+    /// The stack's address that sends the requests.
     source: IpAddr,
-    /// Where answers go through it.
+    /// The station of the router; `None` until it has answered.
     hop: Option<NextHop>,
-    /// A station of the virtual LAN in which it is asked for.
+    /// A station of the virtual LAN in which the router is asked for.
     lan: NextHop,
     ask_at: Time,
 }
 
 impl Gateways {
-    /// Has no answers yet, but those to other stacks of the interface.
+    /// Begins without replies, except for replies to other stacks of the interface.
     pub(crate) fn new(config: &Config) -> Self {
         let router = |gateway: &Gateway| {
             let is_fit = |own: &&Address| own.ip.is_ipv4() == gateway.ip.is_ipv4() && own.is_ours;
@@ -60,7 +60,7 @@ impl Gateways {
         Self { addresses: config.addresses.clone(), routers }
     }
 
-    /// The station that frames to a peer go to, from which a frame came by `from`.
+    /// The station for frames to a peer. `from` is the station that the peer's frame came from.
     #[inline]
     pub(crate) fn hop_to(&mut self, peer: IpAddr, from: NextHop) -> NextHop {
         if self.routers.is_empty() || is_link_local(peer) {
@@ -77,18 +77,18 @@ impl Gateways {
         })
     }
 
-    /// The station with the address `sender` has told its address of the link. Returns whether it is a router.
+    /// Records the MAC address that the station `sender` has reported. Returns true if the station is a router.
     pub(crate) fn hear(&self, sender: IpAddr, mac: Mac, from: NextHop) -> bool {
         let is_it = |router: &&Router| router.gateway.ip == sender;
         let Some(router) = self.routers.iter().find(is_it) else { return false };
         if !mac.is_multicast() {
-            // Relaxed: the number is all that the stacks of an interface share.
+            // Relaxed: the stacks of an interface share nothing but this number.
             router.gateway.hop.store(from.to(mac).to_bits(), Ordering::Relaxed);
         }
         true
     }
 
-    /// A router that has another address of the link than before: the old one, if it had one, and the new one.
+    /// A router whose MAC address has changed: the old station, if there was one, and the new one.
     pub(crate) fn moved(&mut self) -> Option<(Option<NextHop>, NextHop)> {
         self.routers.iter_mut().find_map(|router| {
             let told = NextHop::from_bits(router.gateway.hop.load(Ordering::Relaxed));
@@ -98,7 +98,7 @@ impl Gateways {
         })
     }
 
-    /// Asks the routers whose time has come. A question for which the interface has no room is lost.
+    /// Sends requests to the routers that are due. A request for which the interface has no room is lost.
     pub(crate) fn ask<T: Transmit>(&mut self, now: Time, emitter: &mut Emitter<'_, T>) {
         for router in self.routers.iter_mut().filter(|router| router.ask_at <= now) {
             router.ask_at = now + if router.hop.is_some() { CONFIRM_EVERY } else { ASK_EVERY };
@@ -110,7 +110,7 @@ impl Gateways {
 }
 
 impl Router {
-    /// Asks for its address of the link (RFC 826; RFC 4861, 7.2.2).
+    /// Asks for the router's MAC address (RFC 826; RFC 4861, 7.2.2).
     fn ask<T: Transmit>(&self, emitter: &mut Emitter<'_, T>) -> Result<(), Full> {
         match (self.source, self.gateway.ip) {
             (IpAddr::V4(sender), IpAddr::V4(target)) => {
@@ -136,7 +136,7 @@ impl Router {
     }
 }
 
-/// Returns whether an address belongs to this link by its form alone, whatever the prefixes are.
+/// True if an address belongs to this link by its form alone, with any prefixes.
 const fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(_) => false,
@@ -144,7 +144,7 @@ const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The group of the stations that may have an address (RFC 4291, 2.7.1), and its address of the link (RFC 2464, 7).
+/// The solicited-node group of an address (RFC 4291, 2.7.1), and the group's MAC address (RFC 2464, 7).
 const fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, Mac) {
     let [.., a, b, c] = target.octets();
     let low = u16::from_be_bytes([b, c]);

@@ -23,7 +23,7 @@ use crate::wire::{
     udp,
 };
 
-/// The layer, and what it knows of others.
+/// The IP layer, with its knowledge of other stations.
 pub(crate) struct Layer {
     mac: Mac,
     addresses: Vec<Address>,
@@ -34,79 +34,79 @@ pub(crate) struct Layer {
     gateways: Gateways,
     /// The next hops of peers that have sent a datagram.
     datagram_hops: Cache<NextHop>,
-    /// For the kinds of answers, by their number. Each has its own, so that a flood of one leaves the others alive: without
-    /// resolutions, we would be unreachable.
+    /// The limits of each kind of reply, by its number. Each kind has its own, so that a flood of one kind does not
+    /// stop the others. Without resolution replies, the stack would be unreachable.
     limits: [Limit; 4],
 }
 
-/// The kinds of answers that have limits of their own (RFC 4443, 2.4(f)).
+/// The kinds of replies that have limits of their own (RFC 4443, 2.4(f)).
 #[derive(Clone, Copy)]
 enum ReplyKind {
-    /// Of ARP and neighbour discovery.
+    /// Replies of ARP and neighbour discovery.
     Resolution,
-    /// To an echo request.
+    /// Replies to echo requests.
     Echo,
-    /// To a datagram for a port that is not served.
+    /// Replies to datagrams for ports that are not served.
     Unreachable,
-    /// To a packet that cannot be processed.
+    /// Replies to packets that cannot be processed.
     Problem,
 }
 
-/// What a frame was.
+/// The content of a received frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received<'a> {
     /// A segment of TCP.
     Segment(Segment<'a>),
     /// A datagram for a port that is served.
     Datagram {
-        /// Where it was sent to.
+        /// The destination of the datagram.
         local: SocketAddr,
-        /// Where it came from.
+        /// The source of the datagram.
         peer: SocketAddr,
         payload: &'a [u8],
     },
-    /// What the network says about a segment that was sent.
+    /// A report from the network about a sent segment.
     Report(Report),
-    /// Nothing for the transports.
+    /// No content for the transports.
     Nothing,
 }
 
-/// A segment for an address that is served; its checksum is right.
+/// A segment for a served address, with a right checksum.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Segment<'a> {
-    /// The addresses and ports: of the receiver, `local`; of the sender, `peer`.
+    /// The addresses and ports: `local` is the receiver, `peer` the sender.
     pub(crate) endpoints: Endpoints,
     pub(crate) header: tcp::Header,
     pub(crate) payload: &'a [u8],
-    /// Whether a router has marked it.
+    /// The ECN field, in which a router may have marked congestion.
     pub(crate) ecn: Ecn,
-    /// The station that it came from, for [`Neighbours`].
+    /// The station that the segment came from, for [`Neighbours`].
     pub(crate) hop: NextHop,
-    /// Whether the address is ours alone; otherwise the kernel owns it, and other ports than those that
-    /// are served are its own.
+    /// True if only the stack owns the address. Otherwise the kernel owns it, with all ports that the stack does
+    /// not serve.
     pub(crate) is_ours: bool,
 }
 
-/// Why a datagram was not sent.
+/// The reason why a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
     /// The interface has no room.
     Full,
-    /// It is longer than a frame, and nothing here makes fragments.
+    /// The datagram is longer than a frame, and the stack does not fragment.
     TooLong,
-    /// No datagram came from the peer lately, so that the way to it is not known.
+    /// No datagram came from the peer lately, so its next hop is unknown.
     NoRoute,
 }
 
-/// Why a frame was dropped.
+/// The reason why a frame was dropped.
 enum Refused {
     Malformed(Malformed),
     NotOurs,
     TooMany,
 }
 
-/// The most peers whose way is known for datagrams. They are answered at once, as a rule; a peer that was
-/// replaced in between has to ask again.
+/// The maximum number of peers with a known next hop for datagrams. As a rule the application replies at once. A
+/// peer that was replaced in between has to ask again.
 const DATAGRAM_PEERS_MAX: usize = 4096;
 
 impl Layer {
@@ -127,7 +127,7 @@ impl Layer {
         }
     }
 
-    /// What frames leave by.
+    /// The emitter, by which frames leave.
     #[inline]
     pub(crate) fn emitter<'a, T: Transmit>(
         &'a self,
@@ -143,7 +143,7 @@ impl Layer {
         }
     }
 
-    /// Looks after the routers: what they have told since the last call, and what is to be asked.
+    /// Updates the routers: handles their replies since the last call, and sends due requests.
     #[inline]
     pub(crate) fn tend_gateways<T: Transmit>(
         &mut self,
@@ -160,7 +160,7 @@ impl Layer {
         self.gateways.ask(now, &mut Emitter { mac, neighbours, flow_key, counters, out });
     }
 
-    /// Takes a frame. What is dropped is counted by reason.
+    /// Handles a frame. Drops are counted by reason.
     #[inline]
     pub(crate) fn handle_frame<'a, T: Transmit>(
         &mut self,
@@ -220,7 +220,7 @@ impl Layer {
         if packet.protocol == Protocol::ICMPV6 && ndp::Header::is_one(packet.payload) {
             return self.handle_discovery(now, &packet, hop, counters, out);
         }
-        // RFC 1122, 4.2.3.10: a segment to all stations is dropped; so is all else.
+        // RFC 1122, 4.2.3.10: a segment to all stations is dropped; so are all other packets to all stations.
         let address = self.address(packet.destination).filter(|_| is_to_us);
         let &Address { is_ours, .. } = address.ok_or(Refused::NotOurs)?;
         if !packet.has_valid_source() {
@@ -263,13 +263,13 @@ impl Layer {
         }
     }
 
-    /// The address if it is served. There are few.
+    /// The served address `ip`. The search is linear, because there are few addresses.
     #[inline]
     fn address(&self, ip: IpAddr) -> Option<&Address> {
         self.addresses.iter().find(|address| address.ip == ip)
     }
 
-    /// Whether the address is served, and ours alone.
+    /// True if the stack serves the address, and only the stack owns it.
     fn is_ours(&self, ip: IpAddr) -> bool {
         self.address(ip).is_some_and(|address| address.is_ours)
     }
@@ -297,7 +297,7 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4), or hears a router.
+    /// Answers a solicitation (RFC 4861, 7.2.3 and 7.2.4), or takes a router's reply.
     fn handle_discovery<T: Transmit>(
         &mut self,
         now: Time,
@@ -324,8 +324,8 @@ impl Layer {
             return Err(Refused::NotOurs);
         }
         self.admit(ReplyKind::Resolution, now)?;
-        // A station that does not know yet whether its address is its own has none to answer to: then all
-        // stations get the answer.
+        // A station that still checks its own address sends from the unspecified address. Then the reply goes to
+        // all stations.
         let is_solicited = !packet.source.is_unspecified();
         let (destination, hop) = if is_solicited {
             (packet.source, hop)
@@ -387,12 +387,12 @@ impl Layer {
         self.reply(ReplyKind::Echo, now, packet, hop, &head, parts, counters, out)
     }
 
-    /// Notes an answer, unless too many of its kind were sent within a second.
+    /// Counts a reply, or refuses it because of the limit of its kind.
     fn admit(&mut self, answer: ReplyKind, now: Time) -> Result<(), Refused> {
         self.limits[answer as usize].allows(now).then_some(()).ok_or(Refused::TooMany)
     }
 
-    /// Answers a packet with a message of ICMP, unless too many of its kind were sent within a second.
+    /// Replies to a packet by ICMP, within the limit of the reply's kind.
     fn reply<T: Transmit>(
         &mut self,
         answer: ReplyKind,
@@ -410,8 +410,8 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    /// Tells the sender of a packet of IPv6 why it is not processed (RFC 8200, 4; RFC 4443, 2.4 and 3.4), if the address is ours alone.
-    /// The kernel answers for its own.
+    /// Reports to the sender of an IPv6 packet why the packet is not processed (RFC 8200, 4; RFC 4443, 2.4 and 3.4).
+    /// The stack reports only for its own addresses; the kernel replies for the kernel's.
     #[cold]
     fn answer_problem<T: Transmit>(
         &mut self,
@@ -441,7 +441,7 @@ impl Layer {
         Ok(answered(sent, counters))
     }
 
-    /// Says that a port is not served (RFC 1122, 4.1.3.1; RFC 4443, 3.1).
+    /// Reports by ICMP that a port is not served (RFC 1122, 4.1.3.1; RFC 4443, 3.1).
     fn refuse_datagram<T: Transmit>(
         &mut self,
         now: Time,
@@ -460,11 +460,11 @@ impl Layer {
         self.reply(ReplyKind::Unreachable, now, packet, hop, &head, &[quoted], counters, out)
     }
 
-    /// Sends a datagram to a peer that has sent one lately. Nothing is sent again.
+    /// Sends a datagram to a peer that has sent one lately. The stack does not retransmit.
     ///
     /// # Errors
     ///
-    /// If it could not be sent.
+    /// If the datagram could not be sent.
     pub(crate) fn send_datagram<T: Transmit>(
         &self,
         local: SocketAddr,
@@ -483,12 +483,12 @@ impl Layer {
     }
 }
 
-/// The address of all stations of a link (RFC 4291, 2.7.1), and that of the link (RFC 2464, 7).
+/// The address of all stations of a link (RFC 4291, 2.7.1), and its MAC address (RFC 2464, 7).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: Mac = Mac([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Returns whether a group of stations contains the station with this address: each is in the group of all and in
-/// that of its address (RFC 4291, 2.8).
+/// True if a multicast group contains the station with this address. Each station is in the group of all stations
+/// and in its solicited-node group (RFC 4291, 2.8).
 fn is_in_group(ip: IpAddr, group: Ipv6Addr) -> bool {
     let IpAddr::V6(ip) = ip else { return false };
     let [.., high, low] = ip.segments();
@@ -527,7 +527,7 @@ fn check_datagram(
     payload: &[u8],
     checksum: ReceivedChecksum,
 ) -> Result<(), Malformed> {
-    // Only with IPv4 a datagram may have none (RFC 8200, 8.1).
+    // Only an IPv4 datagram may have no checksum (RFC 8200, 8.1).
     let has_none = header.checksum == 0 && packet.source.is_ipv4();
     let datagram = &packet.payload[..udp::Header::LEN + payload.len()];
     if has_none || packet.is_right(datagram, header.checksum, checksum) {
@@ -537,7 +537,7 @@ fn check_datagram(
     }
 }
 
-/// Checks the checksum of a message of ICMP, which interfaces do not complete. Only that of IPv6 covers the
+/// Checks the checksum of an ICMP message, which interfaces do not complete. Only the checksum of ICMPv6 covers the
 /// pseudo header.
 fn check_icmp(packet: &Packet<'_>) -> Result<(), Malformed> {
     let mut sum = if packet.source.is_ipv4() {
@@ -553,7 +553,7 @@ fn about_segment(report: Option<Report>) -> Result<Received<'static>, Refused> {
     report.map(Received::Report).ok_or(Refused::NotOurs)
 }
 
-/// An answer for which the interface has no room is lost; the station asks again.
+/// A reply for which the interface has no room is lost; the station asks again.
 fn answered(sent: Result<(), Full>, counters: &mut Counters) -> Received<'static> {
     if sent == Err(Full) {
         counters.drops.no_room += 1;

@@ -11,28 +11,28 @@ use core::time::Duration;
 use crate::siphash;
 use crate::time::Time;
 
-/// Allows about so much in each second, at once or spread over it.
+/// Allows about `per_second_max` uses in each second, at once or spread.
 pub(crate) struct Limit {
     per_second_max: u32,
-    /// Tokens, as of `at`. Never more than `per_second_max`.
+    /// The tokens at the time `at`. Never more than `per_second_max`.
     left: u32,
-    /// The moment up to which `left` has grown.
+    /// The time up to which `left` has grown.
     at: Time,
-    /// The source of chance: a hash of `uses`.
+    /// The key of the random source: a hash of `uses`.
     key: siphash::Key,
     uses: u64,
 }
 
-/// A use takes fewer tokens than this.
+/// A use takes fewer tokens than this number.
 const TOKENS_END: u64 = 3;
 
 impl Limit {
-    /// The key is for this limit alone.
+    /// Makes a full bucket. The key is for this limit alone.
     pub(crate) const fn new(per_second_max: u32, key: siphash::Key, now: Time) -> Self {
         Self { per_second_max, left: per_second_max, at: now, key, uses: 0 }
     }
 
-    /// Returns whether it may be done now, and counts it if so.
+    /// Returns true if a use is allowed now, and counts the use.
     pub(crate) fn allows(&mut self, now: Time) -> bool {
         if self.per_second_max == 0 {
             return false;
@@ -42,7 +42,7 @@ impl Limit {
         let room = self.per_second_max - self.left;
         if let Some(grown) = u32::try_from(grown).ok().filter(|grown| *grown < room) {
             self.left += grown;
-            // The rest of the time since then counts next time.
+            // The remainder of the time counts at the next call.
             self.at = self.at + each * grown;
         } else {
             self.left = self.per_second_max;
@@ -88,7 +88,7 @@ mod tests {
             for step in 1..=1_000_000 {
                 count += allowed(&mut limit, start + second / 1000 * step, 3);
             }
-            // The use that empties the bucket may take less than it asks for.
+            // The use that empties the bucket may take fewer tokens than its number.
             let all = 1000 * per_second_max;
             assert!((all * 9 / 10..all * 2).contains(&count), "{per_second_max}: {count}");
         }

@@ -12,7 +12,7 @@ use core::fmt;
 
 use crate::wire::{EtherType, Mac, ethernet};
 
-/// A station of the link and its virtual LAN. It is packed, so that comparing is one instruction.
+/// A station of the link and its virtual LAN. The value is packed, so that a comparison is one instruction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextHop(u64);
 
@@ -22,7 +22,7 @@ impl NextHop {
         Self(u64::from(vlan.unwrap_or(0)) << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 
-    /// The station with this number; none has 0.
+    /// The station with this number; no station has 0.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         (bits != 0).then_some(Self(bits))
     }
@@ -37,12 +37,12 @@ impl NextHop {
         Self::new(header.source, header.vlan)
     }
 
-    /// Another station of its virtual LAN.
+    /// Another station of the same virtual LAN.
     pub(crate) fn to(self, mac: Mac) -> Self {
         Self(self.0 & 0xffff << 48 | Self::new(mac, None).0)
     }
 
-    /// The header of a frame to it.
+    /// The link header of a frame to the station.
     pub(crate) fn header(self, source: Mac, ethertype: EtherType) -> ethernet::Header {
         let [v0, v1, mac @ ..] = self.0.to_be_bytes();
         let vlan = u16::from_be_bytes([v0, v1]);
@@ -65,42 +65,43 @@ impl fmt::Debug for NextHop {
 /// The next hops of connections.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    /// Apart from the entries, because [`Self::learn`] looks through all.
+    /// The hops of the entries, in an array of their own, because [`Self::learn`] searches all hops.
     hops: Vec<NextHop>,
     entries: Vec<Entry>,
     /// Entries that are in use.
     used: usize,
-    /// The entry that was found last: most segments come from one router.
+    /// The entry that was found last. It is tried first, because most segments come from one router.
     last: usize,
-    /// Where the search for an entry to replace goes on.
+    /// The position at which the search for an entry to replace continues.
     hand: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// How many connections use it.
+    /// The number of connections that use the entry.
     uses: u32,
-    /// Whether it was found since the search for an entry passed it: then it has a second chance.
+    /// True if the entry was found since the search for an entry to replace passed it. Then it has a second chance.
     was_found: bool,
 }
 
 impl Neighbours {
-    /// The most entries. The stations of a link that talk to a server are few: its routers, and the hosts of
-    /// its own prefix. All are looked through if a segment comes from a station that is not the last one,
-    /// and that should take less than the segment itself.
+    /// The maximum number of entries. Few stations of a link talk to a server: its routers, and the hosts of its
+    /// own prefix. If a segment comes from another station than the last one, all entries are searched, which
+    /// should take less time than the segment itself.
     pub(crate) const MAX: usize = 1024;
 
-    /// While so many entries are in use, handshakes use no others. The rest is for stations that complete theirs.
+    /// While this many entries are in use, handshakes take no further entries. The rest is for stations that
+    /// complete their handshakes.
     pub(crate) const HANDSHAKES_MAX: usize = Self::MAX / 4 * 3;
 
-    /// Knows none.
+    /// An empty table.
     pub(crate) const fn new() -> Self {
         Self { hops: Vec::new(), entries: Vec::new(), used: 0, last: 0, hand: 0 }
     }
 
-    /// The index of a next hop, which takes the place of the oldest unused entry if it is new: the one that
-    /// was found least recently, as nearly as a second chance for each tells. `None` if all places are in
-    /// use. It may be replaced unless it is [held](Self::hold).
+    /// The index of a next hop. A new next hop replaces the unused entry that was found least recently
+    /// (approximately, by second chance). `None` if all entries are in use. The entry may be replaced again unless
+    /// it is [held](Self::hold).
     #[inline]
     pub(crate) fn learn(&mut self, hop: NextHop) -> Option<u16> {
         if self.hops.get(self.last) != Some(&hop) {
@@ -135,27 +136,27 @@ impl Neighbours {
         None
     }
 
-    /// Returns whether a handshake may [hold](Self::hold) the entry.
+    /// True if a handshake may [hold](Self::hold) the entry.
     pub(crate) fn is_for_handshakes(&self, index: u16) -> bool {
         self.used < Self::HANDSHAKES_MAX || self.entries[usize::from(index)].uses > 0
     }
 
-    /// A connection uses the entry from now on.
+    /// Records that a connection uses the entry from now on.
     pub(crate) fn hold(&mut self, index: u16) {
         let uses = &mut self.entries[usize::from(index)].uses;
         self.used += usize::from(*uses == 0);
         *uses += 1;
     }
 
-    /// A connection that held the entry uses it no longer.
+    /// Records that a connection no longer uses the entry.
     pub(crate) fn release(&mut self, index: u16) {
         let uses = &mut self.entries[usize::from(index)].uses;
         *uses -= 1;
         self.used -= usize::from(*uses == 0);
     }
 
-    /// A connection that holds `index` has got a valid segment from `hop`: it holds that one from now on,
-    /// and its index is returned. It keeps the old one if all places are in use.
+    /// Moves a connection from the entry `index` to the entry of `hop`, after a valid segment from `hop`. Returns
+    /// the index that the connection holds now. If all entries are in use, the connection keeps the old one.
     #[inline]
     pub(crate) fn relearn(&mut self, index: u16, hop: NextHop) -> u16 {
         if self.get(index) == hop {
@@ -167,7 +168,8 @@ impl Neighbours {
         new
     }
 
-    /// The same for a handshake: it keeps the old one also if the new one [is not for it](Self::is_for_handshakes).
+    /// The same for a handshake, which also keeps the old entry if the new one [is not for
+    /// handshakes](Self::is_for_handshakes).
     pub(crate) fn relearn_in_handshake(&mut self, index: u16, hop: NextHop) -> u16 {
         match self.learn(hop) {
             Some(new) if self.is_for_handshakes(new) => self.relearn(index, hop),
@@ -175,8 +177,8 @@ impl Neighbours {
         }
     }
 
-    /// All connections that use the station `old` use `new` from now on. Those that do not belong there come
-    /// back with their peer's next segment.
+    /// Moves all connections from the station `old` to `new`. A connection that does not belong there moves back
+    /// with its peer's next segment.
     pub(crate) fn replace(&mut self, old: NextHop, new: NextHop) {
         for hop in self.hops.iter_mut().filter(|hop| **hop == old) {
             *hop = new;

@@ -8,7 +8,7 @@ use crate::wire::{Ecn, EtherType, Malformed, Protocol, ipv4, ipv6};
 /// The facts about the checksum of TCP or UDP in a received frame that its interface knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceivedChecksum {
-    /// Nothing: the stack computes it.
+    /// Nothing is known: the stack computes the checksum.
     #[default]
     Unverified,
     /// The frame may come from this machine, and its checksum field may hold only the sum of the pseudo
@@ -40,7 +40,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Reads the packet of this version that an ICMP message quotes. Its end may be cut off.
+    /// Reads the quoted packet of this version in an ICMP message. The quoted packet may be cut off.
     pub(crate) fn parse_quoted(is_v4: bool, bytes: &'a [u8]) -> Result<Self, Malformed> {
         Ok(if is_v4 {
             Self::from_v4(ipv4::Header::parse_quoted(bytes)?)
@@ -71,27 +71,27 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether the sender can be a host that an answer reaches (RFC 1122, 3.2.1.3; RFC 4291, 2.7), and is not
-    /// the receiver itself.
+    /// True if the source can be the address of a single host (RFC 1122, 3.2.1.3; RFC 4291, 2.7), and is not the
+    /// receiver's.
     pub(crate) fn has_valid_source(&self) -> bool {
         can_be_sender(self.source, self.destination)
     }
 
-    /// The sum of the pseudo header for so many bytes of the payload.
+    /// The sum of the pseudo header for `bytes` bytes of payload.
     #[inline]
     pub(crate) fn pseudo_header(&self, bytes: usize) -> Sum {
         #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 65,535 bytes")]
         Sum::pseudo_header(self.source, self.destination, self.protocol, bytes as u32)
     }
 
-    /// Returns whether the checksum in these bytes of the payload is right. `field` is its content.
+    /// True if the checksum over these bytes of the payload is right. `field` is the content of the checksum field.
     #[inline]
     pub(crate) fn is_right(&self, bytes: &[u8], field: u16, known: ReceivedChecksum) -> bool {
         if known == ReceivedChecksum::Verified {
             return true;
         }
         let mut sum = self.pseudo_header(bytes.len());
-        // Asked first, because nothing has to be added up for it, and on a virtual cable all frames are such.
+        // This check is first because it adds up no bytes, and all frames on a virtual cable pass it.
         if known == ReceivedChecksum::MayBePartial && field == sum.partial() {
             return true;
         }

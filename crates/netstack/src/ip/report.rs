@@ -9,10 +9,10 @@ use crate::wire::{Malformed, Protocol, icmpv4, icmpv6, ipv4, ipv6};
 
 use core::net::SocketAddr;
 
-/// What the network says about a segment that we are said to have sent.
+/// A report from the network about a segment that the stack may have sent.
 ///
-/// Anybody can send such a message: a connection believes it only if the segment is in flight (RFC 5927,
-/// 4.1), and even then it is not closed (5.2).
+/// Any host can send such a message. So a connection believes a report only if the segment is in flight (RFC 5927,
+/// 4.1), and even then the connection is not closed (5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The connection.
@@ -26,14 +26,14 @@ pub struct Report {
 pub(crate) enum What {
     /// The packet was longer than a link of the path allows.
     TooBig {
-        /// The MTU of that link, never less than the least MTU that is believed.
+        /// The MTU of the link, never below the minimum MTU that is believed.
         mtu: u16,
     },
     /// The packet could not be delivered.
     Unreachable,
 }
 
-/// The report in a message of IPv4; `None` if it is not about a segment.
+/// The report in an ICMPv4 message; `None` if the message is not about a segment.
 pub(crate) fn of_v4(
     header: icmpv4::Header,
     quoted: &[u8],
@@ -41,7 +41,7 @@ pub(crate) fn of_v4(
 ) -> Result<Option<Report>, Malformed> {
     let what = match header {
         icmpv4::Header::FragmentationNeeded { mtu } => {
-            // The length of the packet, which is not cut off even if the packet is.
+            // The length field of the packet, which is complete even if the packet is cut off.
             let &[_, _, a, b, ..] = quoted else { return Err(Malformed::Header) };
             let mtu = believed(true, mtu.into(), u16::from_be_bytes([a, b]));
             What::TooBig { mtu: mtu.ok_or(Malformed::Header)? }
@@ -52,7 +52,7 @@ pub(crate) fn of_v4(
     about(what, quoted, packet)
 }
 
-/// The report in a message of IPv6; `None` if it is not about a segment.
+/// The report in an ICMPv6 message; `None` if the message is not about a segment.
 pub(crate) fn of_v6(
     header: icmpv6::Header,
     quoted: &[u8],
@@ -68,8 +68,8 @@ pub(crate) fn of_v6(
     about(what, quoted, packet)
 }
 
-/// Finds the connection of a quoted segment, of which at least the ports and the sequence number are there
-/// (RFC 792: 8 bytes).
+/// Finds the connection of a quoted segment. The quote has at least the ports and the sequence number (RFC 792: 8
+/// bytes).
 fn about(what: What, quoted: &[u8], packet: &Packet<'_>) -> Result<Option<Report>, Malformed> {
     let quoted = Packet::parse_quoted(packet.source.is_ipv4(), quoted)?;
     if quoted.protocol != Protocol::TCP || quoted.source != packet.destination {
@@ -85,11 +85,11 @@ fn about(what: What, quoted: &[u8], packet: &Packet<'_>) -> Result<Option<Report
     Ok(Some(Report { endpoints, seq, what }))
 }
 
-/// The longest error of IPv4 (RFC 1812, 4.3.2.3) and of IPv6 (RFC 4443, 2.4 (c)), with the header of IP: every link
-/// takes it.
+/// The longest error of IPv4 (RFC 1812, 4.3.2.3) and of IPv6 (RFC 4443, 2.4 (c)), with the IP header: every link
+/// takes such a packet.
 const ERROR_BYTES_MAX: [usize; 2] = [576, 1280];
 
-/// The begin of a packet that an error about it quotes, without what the link has added behind it.
+/// The first bytes of a packet, which an error about the packet quotes, without the link's padding.
 pub(crate) fn quoted(packet: &[u8]) -> &[u8] {
     let (packet_bytes, quoted_bytes_max) = match *packet {
         [0x40..0x50, _, a, b, ..] => {

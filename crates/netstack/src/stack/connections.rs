@@ -19,30 +19,30 @@ pub(super) struct Connections {
     hash: HashKey,
 }
 
-/// What a name stands for.
+/// The connection of an identifier.
 enum Entry {
-    /// A connection that was asked for and is not open yet: the key of its handshake.
+    /// A connection of [`connect`](crate::Stack::connect) that is not open yet: the key of its handshake.
     Asked(Key),
     Open(TableEntry),
 }
 
-/// A connection, and what the stack's lists know of it.
+/// A connection, and its membership in the stack's lists.
 pub(super) struct TableEntry {
     pub(super) connection: Connection,
-    /// The tick of its entry in the wheel, if `has_tick`.
+    /// The tick of the connection's entry in the wheel, if `has_tick`.
     pub(super) tick: Tick,
     pub(super) has_tick: bool,
-    /// Whether the next flush looks at it.
+    /// True if the connection is in the stack's list `touched`.
     pub(super) is_touched: bool,
-    /// Whether it waits for room on the interface.
+    /// True if the connection waits for room at the interface.
     pub(super) is_blocked: bool,
 }
 
-// Together with 8 bytes of the slot and 4 of the table these are 148.
+// With 8 bytes of the slot and 4 of the table, a connection takes 148 bytes.
 const _: () = assert!(size_of::<Entry>() == 136);
 
 impl TableEntry {
-    /// Has the next flush look at the connection.
+    /// Makes the next flush handle the connection.
     #[inline]
     pub(super) fn touch(&mut self, key: Key, touched: &mut Vec<Key>) {
         if !mem::replace(&mut self.is_touched, true) {
@@ -50,7 +50,7 @@ impl TableEntry {
         }
     }
 
-    /// Notes that the connection waits for room on the interface.
+    /// Records that the connection waits for room at the interface.
     pub(super) fn block(&mut self, key: Key, blocked: &mut Vec<Key>) {
         if !mem::replace(&mut self.is_blocked, true) {
             blocked.push(key);
@@ -58,18 +58,18 @@ impl TableEntry {
     }
 }
 
-/// The name of the connection with this key.
+/// The identifier of the connection with this key.
 pub(super) const fn id_of(key: Key) -> ConnectionId {
     ConnectionId(key.to_bits())
 }
 
-/// The key of the connection with this name.
+/// The key of the connection with this identifier.
 pub(super) const fn key_of(id: ConnectionId) -> Key {
     Key::from_bits(id.0)
 }
 
 impl Connections {
-    /// Takes `max` connections at most.
+    /// An empty collection for at most `max` connections.
     pub(super) fn new(secret: HashKey, max: u32) -> Self {
         Self { slots: Slots::new(max), table: Table::new(), hash: secret.derive(b'n') }
     }
@@ -111,13 +111,13 @@ impl Connections {
         }
     }
 
-    /// Takes a name for a connection that is asked for, unless there are as many as there may be.
+    /// Reserves a key for an active open; `None` at the maximum of connections.
     pub(super) fn ask(&mut self, handshake: Key) -> Option<Key> {
         self.slots.insert(Entry::Asked(handshake))
     }
 
-    /// Gives a connection its name, unless there are as many as there may be: the one that was taken when it
-    /// was asked for, or a new one.
+    /// Adds an open connection, under the reserved key of its active open or under a new key. `None` at the maximum
+    /// of connections.
     pub(super) fn open(
         &mut self,
         config: &Config,
@@ -144,7 +144,7 @@ impl Connections {
         Some(key)
     }
 
-    /// Takes a connection out; `None` if it was not open.
+    /// Removes a connection; `None` if it was not open.
     pub(super) fn remove(&mut self, config: &Config, key: Key) -> Option<Connection> {
         if let Some(place) = self.get(key) {
             let hash = hash_of(self.hash, &place.connection.endpoints(config));
@@ -174,7 +174,7 @@ impl Connections {
         self.table.len()
     }
 
-    /// Bytes of memory, without what moving data needs.
+    /// Bytes of memory, without the memory of data in motion.
     pub(super) fn memory(&self) -> usize {
         self.slots.memory() + self.table.memory()
     }

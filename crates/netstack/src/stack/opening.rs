@@ -16,21 +16,21 @@ use crate::transmit::{Full, Transmit};
 use crate::wire::tcp::Header;
 use crate::wire::{Ecn, Mac};
 
-/// What handshakes need.
+/// The state of all handshakes.
 pub(super) struct Opening {
     pub(super) handshakes: HalfOpens,
     cookies: Cookies,
     pub(super) isn: Isn,
 }
 
-/// The reason why no connection was asked for.
+/// The reason why an active open failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
     /// The local address is not served, or the addresses are of different versions.
     Address,
-    /// There is a connection with these ends.
+    /// Another connection has the same two ends.
     InUse,
-    /// There are as many connections, handshakes or next hops as there may be.
+    /// The number of connections, handshakes or next hops is at its maximum.
     TooMany,
 }
 
@@ -45,12 +45,12 @@ impl Opening {
 }
 
 impl Stack {
-    /// Asks for a connection, through the station with the link address `via`: the peer itself, or a router.
-    /// The application is told of the connection's beginning ([`Application::accepted`]), or of its loss.
+    /// Opens a connection through the station with the MAC address `via`: the peer itself, or a router. The stack
+    /// reports the open connection by [`Application::accepted`], or its loss.
     ///
     /// # Errors
     ///
-    /// If it cannot be tried.
+    /// If the stack cannot begin the handshake.
     pub fn connect(
         &mut self,
         now: Time,
@@ -85,18 +85,19 @@ impl Stack {
         Ok(id_of(key))
     }
 
-    /// What this end wants of a handshake.
+    /// The wishes of this end in a handshake.
     fn wants(&self, endpoints: &Endpoints, out: &impl Transmit) -> Wants {
         let headers = if endpoints.local.is_ipv4() { 40 } else { 60 };
         Wants {
-            // Of the interface, not of the path: it is about the way back (RFC 9293, 3.7.1).
+            // The MSS comes from the interface's MTU, not from the path's, because it is for the direction to this
+            // end (RFC 9293, 3.7.1).
             mss: out.limits().mtu.saturating_sub(headers),
             window: self.config.receive_bytes_max,
             ecn: self.config.ecn,
         }
     }
 
-    /// A segment of a handshake.
+    /// Handles a segment of a handshake.
     pub(super) fn handle_in_handshake(
         &mut self,
         now: Time,
@@ -119,8 +120,8 @@ impl Stack {
             step @ (Step::Acknowledge | Step::Reset) => {
                 let is_asked = one.asked.is_some();
                 let acknowledgement = one.acknowledgement(now, &wants);
-                // The table was full at the peer's first SYN and had room at its second, or at a forged one. The
-                // peer acknowledges the answer to the first: its cookie is as good as the number here.
+                // The table was full at the peer's first SYN and had room at its second, or at a forged SYN. The
+                // peer acknowledges the first SYN,ACK: its cookie is as good as the number of this handshake.
                 let redeemed = if is_asked { None } else { self.redeem(now, segment) };
                 if let Some(handshake) = redeemed {
                     self.remove_handshake(key);
@@ -148,8 +149,8 @@ impl Stack {
         }
     }
 
-    /// A segment that belongs to no connection, no handshake and no record of TIME-WAIT (RFC 9293, 3.10.7.1 and
-    /// 3.10.7.2). If it is a SYN, our initial number is at least `least`.
+    /// Handles a segment without a connection, a handshake or a record of TIME-WAIT (RFC 9293, 3.10.7.1 and
+    /// 3.10.7.2). For a SYN, our initial number is at least `least`.
     pub(super) fn handle_unowned(
         &mut self,
         now: Time,
@@ -162,13 +163,13 @@ impl Stack {
         let flags = header.flags;
         let is_served = self.config.tcp_ports.contains(&endpoints.local.port());
         if !is_served && !segment.is_ours {
-            // The port is the kernel's.
+            // The port belongs to the kernel.
             self.counters.drops.not_ours += 1;
             return;
         }
         match header.ack {
             _ if flags.rst => self.counters.drops.no_connection += 1,
-            // RFC 9293, 3.10.7.2: a listener drops what has neither SYN nor ACK.
+            // RFC 9293, 3.10.7.2: a listener drops a segment without SYN and ACK.
             None if is_served && !flags.syn => self.counters.drops.no_connection += 1,
             None if is_served && flags.syn && !flags.fin => self.listen(now, segment, least, out),
             Some(_) if is_served && !flags.syn => match self.redeem(now, segment) {
@@ -182,10 +183,10 @@ impl Stack {
         }
     }
 
-    /// An acknowledgement that brings back no cookie. The one that does, with the peer's first bytes or without, may
-    /// come later or may have been lost: a reset, which Linux and FreeBSD send, would end the peer's connection. A stray
-    /// acknowledgement cannot be told from these: a cookie that knows later numbers of its peer, too, would have fewer bits to
-    /// refuse them with, or would take those of a connection that is gone.
+    /// Handles an acknowledgement without a cookie. The acknowledgement with the cookie may come later, or may have
+    /// been lost, so a reset would end the peer's connection; Linux and FreeBSD send one. A stray acknowledgement looks
+    /// the same. A cookie that also covered later numbers of its peer would have fewer bits against guesses, or would
+    /// accept numbers of a connection that is gone.
     fn refuse_acknowledgement(
         &mut self,
         now: Time,
@@ -199,8 +200,8 @@ impl Stack {
         }
     }
 
-    /// A SYN for a served port: SYN-RECEIVED, or a cookie if there are too many handshakes under way, or too many next
-    /// hops in use to take another one for a handshake.
+    /// Handles a SYN for a served port: enters SYN-RECEIVED, or sends a cookie. A cookie is for too many handshakes
+    /// under way, or too many next hops in use.
     fn listen(
         &mut self,
         now: Time,
@@ -218,7 +219,7 @@ impl Stack {
         let by_cookie = self.opening.handshakes.is_full()
             || !self.layer.neighbours.is_for_handshakes(neighbour);
         if by_cookie && offer.timestamp.is_none() {
-            // Without a timestamp a cookie keeps the MSS alone: nothing else may be agreed on.
+            // Without a timestamp a cookie holds only the MSS, so no other option may be agreed on.
             offer = cookie::offer(offer.mss, None);
         }
         let offset = self.opening.isn.timestamp_offset(&endpoints);
@@ -247,7 +248,7 @@ impl Stack {
         }
     }
 
-    /// The handshake of which a segment brings back the cookie.
+    /// The handshake of the cookie in a segment; `None` without a valid cookie.
     fn redeem(&self, now: Time, segment: &Segment<'_>) -> Option<Handshake> {
         let &Segment { endpoints, ref header, .. } = segment;
         let ack = header.ack.filter(|_| !header.flags.syn)?;
@@ -262,7 +263,7 @@ impl Stack {
         Some(Handshake { iss, snd_wnd, ..handshake })
     }
 
-    /// A handshake has completed.
+    /// Opens the connection of a completed handshake.
     fn establish(
         &mut self,
         now: Time,
@@ -300,7 +301,7 @@ impl Stack {
         }
     }
 
-    /// Keeps a handshake, unless there are as many as there may be.
+    /// Adds a handshake; `None` at the maximum.
     fn begin_handshake(&mut self, now: Time, one: HalfOpen) -> Option<Key> {
         let (neighbour, deadline) = (one.handshake.neighbour, one.deadline());
         let key = self.opening.handshakes.insert(one)?;
@@ -350,14 +351,14 @@ impl Stack {
         self.synchronize(now, key, out);
     }
 
-    /// Sends our SYN or SYN,ACK. One for which the interface has no room is repeated by the timer.
+    /// Sends our SYN or SYN,ACK. If the interface has no room, the timer repeats the segment.
     fn synchronize(&mut self, now: Time, key: Key, out: &mut impl Transmit) {
         let Some(&one) = self.opening.handshakes.get(key) else { return };
         let wants = self.wants(&one.handshake.endpoints, out);
         let _ = self.send(&one.handshake, &one.syn(now, &wants), out);
     }
 
-    /// Answers a segment of no connection with a reset, unless too many came.
+    /// Answers a segment without a connection by a reset, within the reply limit.
     fn reset_unowned(&mut self, now: Time, segment: &Segment<'_>, out: &mut impl Transmit) {
         let seg_len = listen::seg_len(&segment.header, segment.payload);
         let Some(header) = listen::reset(&segment.header, seg_len) else { return };
@@ -376,8 +377,8 @@ impl Stack {
         emitter.tcp(endpoints, neighbour, header, &[], None, Ecn::NotEct)
     }
 
-    /// Answers a segment, unless too many had to be answered: their source may be forged, and they cost it
-    /// nothing. Nothing repeats the answer.
+    /// Answers a segment, within the reply limit: the sources of segments may be forged, and such segments cost
+    /// their sender nothing. Replies are never repeated.
     pub(super) fn reply(
         &mut self,
         now: Time,

@@ -2,12 +2,12 @@
 
 use crate::time::Time;
 
-/// The moment so many microseconds after another one.
+/// The time `us` microseconds after `at`.
 pub(super) const fn later(at: Time, us: u64) -> Time {
     Time::from_nanos(at.as_nanos().saturating_add(us.saturating_mul(1_000)))
 }
 
-/// Microseconds from `earlier` until now, 71 minutes at most.
+/// Microseconds from `earlier` until now, at most 71 minutes.
 #[expect(clippy::cast_possible_truncation, reason = "it was compared with the limit")]
 pub(super) const fn elapsed_us(now: Time, earlier: Time) -> u32 {
     let us = now.as_nanos().saturating_sub(earlier.as_nanos()) / 1_000;

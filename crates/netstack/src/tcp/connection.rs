@@ -19,46 +19,46 @@ use crate::time::Time;
 
 /// A connection.
 ///
-/// The caller passes on what happens (`handle_…`) and does what the [`Outcome`] says, in the order of its
-/// fields. At the end of a batch it calls [`acknowledge`](Self::acknowledge) if
-/// [`is_ack_due`](Self::is_ack_due), and arms a timer for the [`deadline`](Self::deadline). A connection that is
-/// removed is [released](Self::release) first.
+/// The caller passes on events (`handle_…`) and carries out the [`Outcome`], in the order of its fields. At the end
+/// of a batch the caller calls [`acknowledge`](Self::acknowledge) if [`is_ack_due`](Self::is_ack_due), and arms a
+/// timer for the [`deadline`](Self::deadline). Before a connection is removed, the caller [releases](Self::release)
+/// it.
 ///
-/// What only moving data needs is in two boxes, so that an idle connection is small: `Sending` for data that
-/// was sent and is not acknowledged, `Held` for data that was received and the application does not have.
+/// The state of data in motion is in two boxes, so that an idle connection is small. `Sending` is for data that was
+/// sent and not acknowledged. `Held` is for received data that waits for the application.
 #[derive(Debug)]
 pub struct Connection {
     /// Some exactly while data is in flight, or waits for the peer's window or the congestion window.
     pub(super) sending: Option<Box<Sending>>,
-    /// Some exactly while received bytes are held, or a duplicate is to be reported.
+    /// Some exactly while received bytes are held, or a duplicate has to be reported.
     pub(super) held: Option<Box<Held>>,
-    /// When an acknowledgement leaves if no data carries it; [`Time::MAX`] if none is due.
+    /// The time at which an acknowledgement leaves if no data carries it; [`Time::MAX`] if none is due.
     pub(super) ack_at: Time,
 
-    /// The oldest sequence number that is not acknowledged.
+    /// The oldest unacknowledged sequence number.
     pub(super) snd_una: SeqNumber,
     /// The sequence number of the next new byte.
     pub(super) snd_nxt: SeqNumber,
-    /// The sequence number of the first byte that the application's queue still holds: the one at
-    /// `OutQ::released`. At most `snd_una`; a drain brings it there.
+    /// The sequence number of the first byte that the application's queue still holds: the byte at
+    /// `OutQ::released`. At most `snd_una`; a drain moves it to `snd_una`.
     pub(super) released: SeqNumber,
     /// The window that the peer announced last, scaled.
     pub(super) snd_wnd: u32,
     /// The largest window that the peer has announced.
     pub(super) snd_wnd_max: u32,
-    /// The sequence number of the segment that `snd_wnd` is from. `SND.WL2` is not needed: it is never after
+    /// The sequence number of the segment that announced `snd_wnd`. `SND.WL2` is not needed: it is never after
     /// `snd_una`, and no acknowledgement before `snd_una` updates the window.
     pub(super) snd_wl1: SeqNumber,
 
-    /// The next sequence number that is expected.
+    /// The next expected sequence number.
     pub(super) rcv_nxt: SeqNumber,
-    /// The end of the window that was announced: `RCV.NXT + RCV.WND`. It never goes back.
+    /// The end of the announced window: `RCV.NXT + RCV.WND`. It never goes back.
     pub(super) rcv_edge: SeqNumber,
-    /// The acknowledgement that was sent last: `Last.ACK.sent` of RFC 7323, 4.3.
+    /// The last sent acknowledgement: `Last.ACK.sent` of RFC 7323, 4.3.
     pub(super) last_ack_sent: SeqNumber,
     /// `TS.Recent` of RFC 7323.
     pub(super) ts_recent: u32,
-    /// Added to our clock's milliseconds in timestamps.
+    /// The offset of timestamps from the milliseconds of the stack's clock.
     pub(super) ts_offset: u32,
     /// The second of the stack's clock in which the last acceptable segment came.
     pub(super) heard_s: u32,
@@ -72,24 +72,24 @@ pub struct Connection {
     local: u16,
     /// The index of the next hop.
     pub(super) neighbour: u16,
-    /// Bytes of payload in the longest segment that both ends take, options taken off (RFC 6691). The flight knows what
-    /// the path takes.
+    /// Bytes of payload in the longest segment that both ends take, without options (RFC 6691). The flight knows the
+    /// limit of the path.
     pub(super) mss: u16,
     pub(super) marks: Marks,
     pub(super) state: TcpState,
     pub(super) snd_wind_shift: u8,
     pub(super) rcv_wind_shift: u8,
-    /// Segments that are still to be acknowledged at once because the connection is young.
+    /// The number of further segments that are acknowledged at once because the connection is young.
     pub(super) quick_acks: u8,
-    /// The second (its lowest 8 bits) of the last challenge, and how many there were in it.
+    /// The second of the last challenge (its lowest 8 bits), and the number of challenges in this second.
     pub(super) challenges: (u8, u8),
     keepalive_probes: u8,
 }
 
-// A million of them are to be held, each with its slot and its place in the table in 160 bytes.
+// A stack holds a million connections, each with its slot and its table entry in 160 bytes.
 const _: () = assert!(size_of::<Connection>() == 128);
 
-/// Facts that are true or not, one bit each.
+/// Boolean facts of a connection, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Marks(u16);
 
@@ -100,13 +100,13 @@ impl Marks {
     pub(super) const TIMESTAMPS: Self = Self(1 << 1);
     /// Marks of congestion were agreed on (RFC 3168).
     pub(super) const ECN: Self = Self(1 << 2);
-    /// A mark of congestion came and the peer has not said yet that it knows (RFC 3168, 6.1.3).
+    /// A congestion mark came, and the peer has not confirmed its echo yet (RFC 3168, 6.1.3).
     pub(super) const ECHO: Self = Self(1 << 3);
     /// The application takes bytes.
     pub(super) const RECEIVING: Self = Self(1 << 4);
-    /// The application wants a FIN behind what it has queued.
+    /// The application wants a FIN behind the queued bytes.
     pub(super) const SHUTDOWN: Self = Self(1 << 5);
-    /// The peer's FIN has come and the application does not know yet.
+    /// The peer's FIN has come, and was not reported to the application yet.
     pub(super) const END_UNTOLD: Self = Self(1 << 6);
     /// The application has closed the connection.
     pub(super) const ORPHAN: Self = Self(1 << 7);
@@ -114,10 +114,10 @@ impl Marks {
     pub(super) const UNSENT: Self = Self(1 << 8);
     /// The next acknowledgement is a keepalive probe.
     pub(super) const PROBE: Self = Self(1 << 9);
-    /// The network has said that the peer cannot be reached, and nothing was acknowledged since.
+    /// The network has reported that the peer cannot be reached, and no byte was acknowledged since.
     pub(super) const UNREACHABLE: Self = Self(1 << 10);
-    /// The peer has acknowledged as many bytes at once as the longest segment has: the path takes such segments. Small
-    /// ones that are acknowledged together count, too: then true news of a smaller path waits for a timeout.
+    /// The peer has acknowledged the bytes of a longest segment at once, so the path takes such segments. Several
+    /// small segments in one acknowledgement count, too: then a true report of a smaller path MTU waits for a timeout.
     pub(super) const WHOLE_ARRIVED: Self = Self(1 << 11);
 
     const NONE: Self = Self(0);
@@ -135,38 +135,39 @@ impl Marks {
     }
 }
 
-/// What a step has led to. Tell the application in the order of the fields, and nothing of it if the
-/// connection [is an orphan](Connection::is_orphan).
+/// The outcome of a step. The caller reports the fields to the application in order, unless the connection [is an
+/// orphan](Connection::is_orphan).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
-    /// The bytes of the segment's payload that are the next of the stream.
+    /// The range of the segment's payload that continues the stream.
     pub received: Range<usize>,
-    /// Whether held bytes follow: call [`Connection::receive`].
+    /// True if held bytes follow: call [`Connection::receive`].
     pub more: bool,
-    /// The peer has acknowledged bytes: drain, for there may be room, too.
+    /// The peer has acknowledged bytes: drain, because there may be room, too.
     pub acknowledged: bool,
-    /// Something may be sent, or is to be sent again: drain.
+    /// Bytes may be sent, or must be retransmitted: drain.
     pub room: bool,
     /// The peer has ended its side.
     pub ended: bool,
-    /// What becomes of the connection.
+    /// The fate of the connection.
     pub fate: Fate,
 }
 
-/// What becomes of a connection.
+/// The fate of a connection after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
+    /// The connection continues.
     #[default]
     Keep,
-    /// Both sides have ended: [acknowledge](Connection::acknowledge), then it is for the table of TIME-WAIT.
+    /// Both sides have ended: [acknowledge](Connection::acknowledge), then move the connection to the TIME-WAIT
+    /// table.
     TimeWait,
-    /// Both sides have ended and the peer is in TIME-WAIT: it is gone.
+    /// Both sides have ended, and the peer is in TIME-WAIT: the connection is gone.
     Closed,
-    /// [Reset](Connection::reset) it; then it is gone.
+    /// The caller has to [reset](Connection::reset) the connection; then it is gone.
     Reset,
-    /// It is lost to something that the application did not do.
+    /// The connection is lost, for a reason outside of the application.
     Lost(Lost),
 }
 
@@ -176,18 +177,18 @@ impl Outcome {
     }
 }
 
-/// Window probes before silence counts: the first ones follow each other fast.
+/// The number of window probes before silence counts, because the first probes follow each other fast.
 const PROBES_UNANSWERED_MIN: u32 = 3;
 
-/// The most window probes of a connection that the application has closed (Linux: `tcp_orphan_retries`).
+/// The maximum number of window probes of an orphan (Linux: `tcp_orphan_retries`).
 const ORPHAN_PROBES_MAX: u32 = 8;
 
-/// Segments of a young connection that are acknowledged at once: the peer's slow start needs each
-/// acknowledgement. As many as Linux does (`TCP_MAX_QUICKACKS`).
+/// Segments of a young connection that are acknowledged at once: the peer's slow start needs each acknowledgement.
+/// The number is Linux's (`TCP_MAX_QUICKACKS`).
 const QUICK_ACKS: u8 = 16;
 
 impl Connection {
-    /// The connection that a handshake has made, through an interface that takes IP packets of `mtu` bytes.
+    /// The connection of a completed handshake, through an interface that takes IP packets of `mtu` bytes.
     ///
     /// # Panics
     ///
@@ -239,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Handles the time: call it at the [deadline](Self::deadline) or later.
+    /// Handles a due timer: call it at the [deadline](Self::deadline) or later.
     pub fn handle_timer(&mut self, now: Time, cx: &mut Context<'_>) -> Outcome {
         let window_end = self.window_end();
         let Some(sending) = &mut self.sending else {
@@ -249,7 +250,7 @@ impl Connection {
         match sending.flight.handle_timer(now, window_end) {
             TimerOutcome::TimedOut => self.time_out(cx),
             TimerOutcome::Room if sending.flight.has_timed_out() && sending.doubted.is_some() => {
-                // The segment has not arrived: so it was too long.
+                // The doubted segment has not arrived, so it was too long.
                 let mtu = sending.doubted.map_or(u16::MAX, |doubted| doubted.mtu);
                 self.shorten(now, cx, mtu)
             }
@@ -268,8 +269,8 @@ impl Connection {
         }
     }
 
-    /// A peer that answers may keep its window closed as long as the application waits; but the application
-    /// of an orphan does not.
+    /// A peer that answers probes may keep its window closed as long as the application waits. No application waits
+    /// for an orphan.
     fn handle_persist(&mut self, now: Time, cx: &mut Context<'_>, probes: u32) -> Outcome {
         let silence = Duration::from_secs(seconds(now).wrapping_sub(self.heard_s).into());
         if probes > PROBES_UNANSWERED_MIN && silence >= cx.config.patience {
@@ -289,8 +290,8 @@ impl Connection {
         Outcome::of(Fate::Lost(if is_unreachable { Lost::Unreachable } else { Lost::TimedOut }))
     }
 
-    /// When [`handle_timer`](Self::handle_timer) or, if an acknowledgement is due,
-    /// [`acknowledge`](Self::acknowledge) is to be called.
+    /// The time to call [`handle_timer`](Self::handle_timer) or, if an acknowledgement is due,
+    /// [`acknowledge`](Self::acknowledge).
     #[must_use]
     pub fn deadline(&self, config: &Config) -> Option<Time> {
         let timer = match &self.sending {
@@ -304,10 +305,10 @@ impl Connection {
         (at < Time::MAX).then_some(at)
     }
 
-    /// The end of the patience with a peer that says nothing, while nothing is in flight.
+    /// The time at which patience with a silent peer ends, while nothing is in flight.
     fn idle_deadline(&self, config: &Config) -> Option<Time> {
         let silence = match (self.state, config.keepalive) {
-            // The application has closed: only the stack can tire of waiting.
+            // The application has closed the connection, so the stack limits the wait.
             (TcpState::FinWait2, _) if self.is_orphan() => config.fin_wait,
             (_, Some(keepalive)) => {
                 keepalive.idle + keepalive.interval * u32::from(self.keepalive_probes)
@@ -330,15 +331,15 @@ impl Connection {
         }
     }
 
-    /// Notes that the peer lives.
+    /// Records that the peer is alive.
     pub(super) fn hear(&mut self, now: Time) {
         self.heard_s = seconds(now);
         self.keepalive_probes = 0;
     }
 
-    /// Handles the news that the path takes IP packets of at most `mtu` bytes, told about a segment that
-    /// began with `seq` (RFC 1191, 8201). News of a segment that is not in flight is ignored; where whole segments
-    /// arrive, it is doubted (RFC 5927, 7.2).
+    /// Handles a report that the path takes IP packets of at most `mtu` bytes. The report quotes a segment that
+    /// began with `seq` (RFC 1191, 8201). A report about a segment that is not in flight is ignored. While whole
+    /// segments arrive, the report is doubted (RFC 5927, 7.2).
     pub fn handle_path_mtu(
         &mut self,
         now: Time,
@@ -353,7 +354,8 @@ impl Connection {
             return Outcome::default();
         }
         if self.marks.has(Marks::WHOLE_ARRIVED) {
-            // The first segment that was too long is the first whose acknowledgement is missing: a later one tells less.
+            // The first segment that was too long is the first without an acknowledgement, so a report about a later
+            // segment proves less.
             let is_first = sending.doubted.is_none_or(|known| !seq.is_after(known.seq));
             if is_first {
                 sending.doubted = Some(Doubted { seq, mtu });
@@ -368,7 +370,7 @@ impl Connection {
         outcome
     }
 
-    /// Sends shorter segments from now on, until what a router has said is too old.
+    /// Sends shorter segments from now on, until the router's report is too old.
     fn shorten(&mut self, now: Time, cx: &mut Context<'_>, mtu: u16) -> Outcome {
         let mss = self.mss_of(mtu);
         let Some(sending) = &mut self.sending else { return Outcome::default() };
@@ -379,7 +381,8 @@ impl Connection {
         Outcome { room: true, ..Outcome::default() }
     }
 
-    /// A router's message shortened the segments, and acknowledgements refute it: it was forged, as a rule.
+    /// Drops a router's report that shortened the segments and that acknowledgements refute. As a rule such a
+    /// report was forged.
     #[cold]
     pub(super) fn disbelieve(&mut self, now: Time, cx: &mut Context<'_>) {
         cx.shared.path_mtus.forget(now, self.peer.to_canonical());
@@ -387,7 +390,7 @@ impl Connection {
         self.lengthen();
     }
 
-    /// Sends segments as long as both ends take again: what a router has said is too old, or false.
+    /// Returns to the longest segments that both ends take, because the router's report is too old or false.
     #[cold]
     pub(super) fn lengthen(&mut self) {
         if let Some(sending) = &mut self.sending {
@@ -397,27 +400,28 @@ impl Connection {
         }
     }
 
-    /// Handles the news that the peer cannot be reached, told about a segment that began with `seq`. The
-    /// connection is not given up: the path may heal (RFC 5927, 5.2).
+    /// Handles a report that the peer cannot be reached, about a segment that began with `seq`. The connection is
+    /// not given up, because the path may recover (RFC 5927, 5.2).
     pub fn handle_unreachable(&mut self, seq: SeqNumber) {
         if seq.is_within(self.snd_una, self.snd_nxt - self.snd_una) {
             self.marks.set(Marks::UNREACHABLE, true);
         }
     }
 
-    /// Ends our side: a FIN follows what is queued. Drain afterwards.
+    /// Ends this side: a FIN follows the queued bytes. Drain afterwards.
     pub const fn shutdown(&mut self) {
         self.marks.set(Marks::SHUTDOWN, true);
-        // Until the drain nobody here knows what is queued: a close in between must not take it for sent.
+        // Until the drain the connection does not know the queued bytes. A close before the drain must not treat
+        // them as sent.
         self.marks.set(Marks::UNSENT, true);
     }
 
-    /// Gives the connection up, for the application that needs it no more.
+    /// Closes the connection, which the application needs no more.
     ///
     /// If our side was [shut down](Self::shutdown), all bytes were sent and acknowledged, and all bytes of
-    /// the peer were received, the connection ends in order, and the stack sees to it alone: it is an orphan
-    /// from now on, and drained with an empty queue. Otherwise it is reset, so that the peer cannot take
-    /// the part that it has for the whole (RFC 9293, 3.6.1; RFC 2525, 2.17).
+    /// the peer were received, the connection ends in order. From now on the connection is an orphan: the stack
+    /// alone drains it, with an empty queue. Otherwise the connection is reset, so that the peer cannot take a part
+    /// of the stream for the whole (RFC 9293, 3.6.1; RFC 2525, 2.17).
     pub fn close(&mut self) -> Fate {
         let is_unacknowledged = self.snd_una.is_before(self.data_nxt());
         let is_complete = self.marks.has(Marks::SHUTDOWN)
@@ -433,20 +437,19 @@ impl Connection {
         self.completion()
     }
 
-    /// Whether the application has [closed](Self::close) the connection.
+    /// True if the application has [closed](Self::close) the connection.
     #[must_use]
     pub const fn is_orphan(&self) -> bool {
         self.marks.has(Marks::ORPHAN)
     }
 
-    /// Whether the connection is over but for bytes and an end that the application has not been told.
+    /// True if the connection is over, except for bytes and an end that are not reported to the application yet.
     pub(super) fn is_only_untold(&self) -> bool {
         let has_ended = self.state.is_shut_down() && self.state.has_ended();
         has_ended && self.snd_una == self.snd_nxt && self.marks.has(Marks::END_UNTOLD)
     }
 
-    /// Whether the connection is over: both sides have ended, all is acknowledged, and the
-    /// application knows.
+    /// The fate of a connection after both sides have ended, all bytes are acknowledged, and the application knows.
     pub(super) fn completion(&self) -> Fate {
         let is_complete = self.snd_una == self.snd_nxt && !self.marks.has(Marks::END_UNTOLD);
         match self.state {
@@ -456,7 +459,7 @@ impl Connection {
         }
     }
 
-    /// Gives back what a connection that is removed has borrowed.
+    /// Gives back the resources of a connection that is removed.
     pub fn release(mut self, shared: &mut Shared) {
         shared.end(self.state);
         if let Some(sending) = self.sending.take() {
@@ -472,7 +475,7 @@ impl Connection {
         self.state = state;
     }
 
-    /// Takes what data that is to be sent needs.
+    /// Takes the resources for data to send.
     pub(super) fn begin_sending(&mut self, now: Time, cx: &mut Context<'_>) {
         let mut sending = cx.shared.take_sending();
         let known = cx.shared.path_mtus.known(now, self.peer.to_canonical());
@@ -489,7 +492,7 @@ impl Connection {
         self.sending = Some(sending);
     }
 
-    /// Gives it back if nothing is in flight.
+    /// Gives back the resources for sending if nothing is in flight.
     pub(super) fn end_sending(&mut self, cx: &mut Context<'_>) {
         if let Some(mut sending) = self.sending.take_if(|sending| sending.flight.is_empty()) {
             self.saved = sending.flight.end();
@@ -514,7 +517,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether these are its [ends](Self::endpoints).
+    /// True if the connection has these [ends](Self::endpoints).
     #[inline]
     pub(crate) fn is_between(&self, config: &Config, endpoints: &Endpoints) -> bool {
         let Endpoints { local, peer } = endpoints;
@@ -525,13 +528,13 @@ impl Connection {
             && config.addresses[usize::from(self.local)].ip == local.ip()
     }
 
-    /// The next hop that the peer's frames come from.
+    /// The index of the next hop that the peer's frames come from.
     #[must_use]
     pub const fn neighbour(&self) -> u16 {
         self.neighbour
     }
 
-    /// The peer's frames come from another next hop now.
+    /// Records that the peer's frames come from another next hop now.
     pub const fn set_neighbour(&mut self, neighbour: u16) {
         self.neighbour = neighbour;
     }
@@ -548,7 +551,7 @@ impl Connection {
         self.rcv_nxt
     }
 
-    /// Sequence numbers from `RCV.NXT` on that the peer may send.
+    /// The quantity of sequence numbers from `RCV.NXT` on that the peer may send.
     pub(crate) const fn receive_window(&self) -> u32 {
         self.rcv_edge.0.wrapping_sub(self.rcv_nxt.0)
     }
@@ -561,13 +564,13 @@ impl Connection {
             .then_some(Timestamps { recent: self.ts_recent, offset: self.ts_offset })
     }
 
-    /// The data in flight, for people.
+    /// The data in flight, for `samum stack`.
     #[must_use]
     pub fn flight_status(&self) -> Option<super::Status> {
         self.sending.as_ref().map(|sending| sending.flight.status())
     }
 
-    /// Bytes that may be in flight now: the smaller of the congestion window and the peer's.
+    /// Bytes that may be in flight now: the smaller of the congestion window and the peer's window.
     #[must_use]
     pub fn window(&self) -> u32 {
         let cwnd =
@@ -580,12 +583,12 @@ impl Connection {
         self.snd_una + self.snd_wnd
     }
 
-    /// The number behind the last byte that was sent: `SND.NXT`, or that of our FIN.
+    /// The number behind the last sent byte: `SND.NXT`, or the number of our FIN.
     pub(super) const fn data_nxt(&self) -> SeqNumber {
         SeqNumber(self.snd_nxt.0.wrapping_sub(self.state.is_shut_down() as u32))
     }
 
-    /// Panics unless what must always hold does.
+    /// Panics unless the invariants hold.
     #[cfg(test)]
     pub(super) fn check(&self, config: &Config) {
         assert!(!self.released.is_after(self.snd_una.earlier(self.data_nxt())));
@@ -606,18 +609,18 @@ impl Connection {
         mss.unwrap_or(self.mss)
     }
 
-    /// Bytes of payload in a whole segment over a path with that MTU, at most what both ends take.
+    /// Bytes of payload in a whole segment over a path with this MTU, at most the MSS of both ends.
     fn mss_of(&self, mtu: u16) -> u16 {
         let headers = headers_len(self.peer.to_ipv4_mapped().is_none(), self.timestamps());
         self.mss.min(mtu.max(MTU_MIN) - headers)
     }
 }
 
-/// The least MTU that is believed: every host of IPv4 takes packets of so many bytes (RFC 9293, 3.7.1), and a
-/// smaller one would only serve somebody that forges ICMP messages (RFC 5927, 7.2).
+/// The minimum MTU that is believed: every IPv4 host takes packets of this size (RFC 9293, 3.7.1). A smaller MTU
+/// would only help an attacker that forges ICMP messages (RFC 5927, 7.2).
 const MTU_MIN: u16 = 576;
 
-/// An address of either version as one of IPv6.
+/// An address of either version as an IPv6 address.
 fn mapped(ip: IpAddr) -> Ipv6Addr {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -636,11 +639,11 @@ fn mss(handshake: &Handshake, mtu: u16) -> u16 {
     let timestamps = handshake.timestamps;
     let path = mtu.max(MTU_MIN) - headers_len(handshake.endpoints.peer.is_ipv6(), timestamps);
     let options = if timestamps.is_some() { 12 } else { 0 };
-    // A peer with an MSS below every sensible one would have us send headers only.
+    // With an extremely small MSS, a peer could make the stack send almost only headers.
     path.min(handshake.peer_mss.max(MSS_MIN) - options)
 }
 
-/// The least MSS that a peer gets its way with (Linux: `TCP_MIN_SND_MSS`).
+/// The minimum MSS that the stack accepts from a peer (Linux: `TCP_MIN_SND_MSS`).
 const MSS_MIN: u16 = 48;
 
 #[cfg(test)]

@@ -24,14 +24,14 @@ use crate::time::Time;
 /// Makes and checks cookies.
 pub(crate) struct Cookies {
     key: Key,
-    /// When the last one was made: acknowledgements are checked only while one may come back.
+    /// The time of the last cookie. Acknowledgements are checked only while a cookie may come back.
     last_made: Option<Time>,
 }
 
-/// A cookie is good for its period and the next one.
+/// A cookie is valid in its period and the next period.
 const PERIOD: Duration = Duration::from_secs(64);
-/// The MSS that a peer gets is the greatest one here that is not above its own. The first is the least
-/// that is used at all; the others are frequent (Linux: `msstab`).
+/// A peer gets the greatest MSS of this table that is not above its own. The first is the minimum in use; the
+/// others are frequent (Linux: `msstab`).
 const MSS: [u16; 8] = [88, 536, 1220, 1300, 1360, 1400, 1440, 1460];
 const MSS_BITS: u32 = 0b111;
 
@@ -58,12 +58,12 @@ impl Cookies {
         SeqNumber(self.hash(period(now), ends, irs) & !MSS_BITS | u32::try_from(place).unwrap_or(0))
     }
 
-    /// Whether a cookie may still come back.
+    /// True if a cookie may still come back.
     pub(crate) fn are_out(&self, now: Time) -> bool {
         self.last_made.is_some_and(|made| now.since(made) < 2 * PERIOD)
     }
 
-    /// The MSS of the peer, if `iss` is a cookie that was made in this period or the last one.
+    /// The MSS of the peer, if `iss` is a cookie of this period or the last.
     pub(crate) fn check(
         &self,
         now: Time,
@@ -94,8 +94,8 @@ const fn period(now: Time) -> u64 {
     now.as_nanos() / (PERIOD.as_secs() * 1_000_000_000)
 }
 
-/// The timestamp of a SYN,ACK that keeps what the peer offered. It is at most 64 ms in the past, never in the
-/// future: the next timestamp must not be before it.
+/// The timestamp of a SYN,ACK, with the peer's offer in its low bits. The timestamp is at most 64 ms in the past
+/// and never in the future, because the next timestamp must not be before it.
 pub(crate) fn timestamp(clock: u32, offer: &Offer) -> u32 {
     let shift = offer.window_scale.map_or(SHIFT_BITS, u32::from);
     let sack = if offer.sack { SACK_BIT } else { 0 };
@@ -108,14 +108,14 @@ pub(crate) fn timestamp(clock: u32, offer: &Offer) -> u32 {
     }
 }
 
-/// The offer that [`timestamp`] kept, from the acknowledgement's echo.
+/// The offer that [`timestamp`] stored, from the acknowledgement's echo.
 pub(crate) fn offer(mss: u16, timestamps: Option<(u32, u32)>) -> Offer {
     let Some((value, echo)) = timestamps else {
         return Offer { mss, window_scale: None, sack: false, timestamp: None, ecn: false };
     };
     Offer {
         mss,
-        // 15 bits are no shift (RFC 7323, 2.3), and stand for none here.
+        // A shift of 15 is not valid (RFC 7323, 2.3), and means no window scaling here.
         window_scale: u8::try_from(echo & SHIFT_BITS).ok().filter(|shift| *shift <= 14),
         sack: echo & SACK_BIT != 0,
         timestamp: Some(value),

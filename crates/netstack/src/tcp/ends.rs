@@ -21,7 +21,7 @@ impl EndpointBytes {
         all
     }
 
-    /// The addresses without the ports.
+    /// The bytes of the addresses, without the ports.
     pub(crate) fn of_addresses(endpoints: &Endpoints) -> Self {
         let mut all = Self { bytes: [0; 36], len: 0 };
         all.add_address(endpoints.local.ip());

@@ -30,32 +30,32 @@ use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
-/// Timeouts before the [patience](Path::patience) with the peer counts: R1 of RFC 9293, 3.8.3. When timeouts last a
-/// minute, 100 seconds are two tries.
+/// The timeouts before the [patience](Path::patience) with the peer counts: R1 of RFC 9293, 3.8.3. With timeouts of
+/// a minute, 100 seconds would allow only two attempts.
 const TIMEOUTS_MIN: u32 = 3;
 
-/// What is going on (RFC 5681; the names in Linux are Open, CWR, Recovery and Loss).
+/// The phase of congestion control (RFC 5681; Linux calls the phases Open, CWR, Recovery and Loss).
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Nothing is known to be lost.
+    /// No byte is known to be lost.
     Open,
-    /// The window shrinks although nothing is to be sent again: ECN, or a probe that repaired a loss.
+    /// The window shrinks without retransmissions: because of ECN, or of a probe that repaired a loss.
     Reducing {
-        /// `SND.NXT` when it began: it ends when this is acknowledged.
+        /// `SND.NXT` at the begin. The phase ends when this number is acknowledged.
         until: SeqNumber,
         /// How much may be sent.
         prr: Prr,
     },
-    /// What is lost is sent again (RFC 6675, RFC 6582).
+    /// Lost bytes are retransmitted (RFC 6675, RFC 6582).
     Recovery {
         /// `RecoveryPoint`.
         until: SeqNumber,
         /// How much may be sent.
         prr: Prr,
     },
-    /// The timeout expired: everything is sent again, in slow start (RFC 5681, 3.1).
+    /// The timeout expired: all bytes are retransmitted, in slow start (RFC 5681, 3.1).
     Loss {
-        /// `SND.NXT` when it began.
+        /// `SND.NXT` at the begin.
         until: SeqNumber,
     },
 }
@@ -63,13 +63,13 @@ enum Phase {
 /// The tail loss probe.
 #[derive(Clone, Copy, Debug)]
 enum ProbeState {
-    /// None is wanted.
+    /// No probe is wanted.
     Idle,
-    /// The flight has a tail; the probe is due then.
+    /// The flight has a tail; the probe is due at this time.
     Scheduled(Time),
-    /// To be sent now.
+    /// The probe has to be sent now.
     Due,
-    /// Sent.
+    /// The probe was sent.
     Out(Probe),
 }
 
@@ -86,31 +86,31 @@ pub struct Flight {
     pacing: Pacing,
     phase: Phase,
     probe: ProbeState,
-    /// Some from the beginning of a recovery until it was undone or another one begins.
+    /// Some from the begin of a recovery until it is undone or another recovery begins.
     undo: Option<Undo>,
-    /// When the retransmission timeout expires. It means nothing while nothing is in flight.
+    /// The time at which the retransmission timeout expires. It has no meaning while nothing is in flight.
     rto_at: Time,
-    /// Some exactly if something will be lost at that time: the reordering timer (RFC 8985, 6.3).
+    /// Some exactly if bytes will count as lost at that time: the reordering timer (RFC 8985, 6.3).
     reorder_at: Option<Time>,
-    /// Bytes were sent that the closed window excludes. They are sent again when it opens.
+    /// True if bytes were sent that the closed window excludes. They are retransmitted when the window opens.
     is_window_closed: bool,
-    /// The first timeout since `SND.UNA` advanced.
+    /// The time of the first timeout since `SND.UNA` advanced.
     stalled_since: Time,
-    /// The number of them.
+    /// The number of timeouts since `SND.UNA` advanced.
     timeouts: u32,
-    /// When data was sent last: milliseconds, modulo 2³².
+    /// The time at which data was sent last: milliseconds, modulo 2³².
     sent_ms: u32,
-    /// The window grows for acknowledgements up to here: the window was full when this was `SND.NXT`.
+    /// The window grows for acknowledgements up to this number: the window was full when this was `SND.NXT`.
     limited_until: SeqNumber,
-    /// All new bytes that the connection had when it was last told to send some.
+    /// The new bytes that the connection had at the last step to send new bytes.
     offered: u32,
-    /// Segments that duplicate acknowledgements stand for, without SACK (RFC 5681, 3.2).
+    /// The number of segments that duplicate acknowledgements stand for, without SACK (RFC 5681, 3.2).
     dup_acks: u32,
-    /// `recover` of RFC 6582, 3.2, and one more: duplicates up to here are no sign of a new loss.
+    /// `recover` of RFC 6582, 3.2, plus one: duplicates up to this number are no sign of a new loss.
     recover: SeqNumber,
-    /// An echo of congestion is news behind this only: once in a window (RFC 3168, 6.1.2).
+    /// An echo of congestion counts only behind this number: once in a window (RFC 3168, 6.1.2).
     ece_heeded: SeqNumber,
-    /// The next new segment is to say that the window shrank.
+    /// True if the next new segment has to carry CWR.
     cwr_is_due: bool,
 }
 
@@ -121,7 +121,7 @@ impl Default for Flight {
 }
 
 impl Flight {
-    /// An empty one, to be kept in reserve. [`Flight::begin`] makes it usable.
+    /// An empty flight, for the spares. [`Flight::begin`] makes it usable.
     #[must_use]
     pub fn new() -> Self {
         let zero = SeqNumber(0);
@@ -159,7 +159,7 @@ impl Flight {
         }
     }
 
-    /// Begins in place; no memory is taken or given back. `SND.NXT` is `snd_una`: nothing is in flight.
+    /// Begins in place, without allocating or freeing memory. `SND.NXT` is `snd_una`: nothing is in flight.
     pub fn begin(&mut self, saved: Saved, path: Path, snd_una: SeqNumber) {
         let Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms, cwr_is_due } = saved;
         self.path = path;
@@ -186,7 +186,7 @@ impl Flight {
         self.cwr_is_due = cwr_is_due;
     }
 
-    /// Ends it when nothing is in flight; it can be kept in reserve then.
+    /// Ends the flight when nothing is in flight. Then it can be kept as a spare.
     #[must_use]
     pub fn end(&mut self) -> Saved {
         debug_assert!(self.is_empty(), "nothing is in flight");
@@ -197,7 +197,8 @@ impl Flight {
         Saved { srtt_us, rttvar_us, cwnd, ssthresh, sent_ms, cwr_is_due }
     }
 
-    /// Says what to send. If the interface is full, [`Flight::sent`] is not called, and this says the same again.
+    /// Returns the next step of sending. If the interface is full, the caller does not call [`Flight::sent`], and
+    /// the next call returns the same step.
     pub fn next(&mut self, now: Time, offer: &Offer) -> SendStep {
         if self.is_empty() && offer.new_bytes > 0 {
             self.restart(now);
@@ -211,8 +212,8 @@ impl Flight {
         let pipe = self.pipe();
         let room = self.congestion.cwnd().saturating_sub(pipe);
         if let Some(lost) = self.sent.first_lost() {
-            // Nothing that the peer's window excludes, but the first segment: it makes the peer answer. The peer may have made
-            // its window smaller than what was sent.
+            // No bytes outside of the peer's window are sent, except the first segment, which makes the peer answer.
+            // The peer may have shrunk its window below the sent bytes.
             let mss = self.path.mss;
             let is_in_window = !lost.end().is_after(offer.window_end);
             let is_partly = offer.window_end.is_after(lost.from + mss);
@@ -230,10 +231,10 @@ impl Flight {
                     false => mss,
                 };
                 let wanted = lost.bytes.min(self.frame_bytes(lost.bytes, offer, most));
-                // The first retransmission leaves in any case.
+                // The first retransmission always leaves.
                 let room = if pipe == 0 { room.max(self.path.mss) } else { room };
                 let bytes = self.fitting(wanted, room);
-                // A window shrinks in proportion to what arrives; a model has its rate.
+                // A window shrinks in proportion to the delivered bytes; a model has its rate.
                 if bytes > 0
                     && has_model
                     && let Some(at) = self.pacing.wait(now, rate)
@@ -255,7 +256,7 @@ impl Flight {
             return SendStep::Blocked;
         }
         let rate = self.rate();
-        // A window that begins small may leave in one frame; that of a model may be large already.
+        // The small window of a begin may leave in one frame; the window of a model may already be large.
         let frame_rate = if self.congestion.has_model() {
             self.congestion.rate(self.rtt.srtt_us())
         } else {
@@ -267,8 +268,8 @@ impl Flight {
             frame_rate.frame_bytes(self.path.mss),
         ));
         if wanted > window {
-            // Silly window syndrome (RFC 9293, 3.8.6.2.1): whole segments, or half of the peer's window, or
-            // all that there is. What is in flight may open the window; otherwise the override timeout runs.
+            // Silly window syndrome (RFC 9293, 3.8.6.2.1): whole segments, or half of the peer's window, or all
+            // remaining bytes. Bytes in flight may open the window; otherwise the override timeout runs.
             wanted = window - window % self.path.mss;
             if wanted == 0 {
                 if window < offer.window_max / 2 && !(self.is_empty() && offer.has_waited) {
@@ -289,7 +290,8 @@ impl Flight {
         SendStep::Send { from: self.snd_nxt, bytes, kind: Kind::New, cwr: self.cwr_is_due }
     }
 
-    /// New bytes if there are any and the peer takes them; otherwise the last ones again (RFC 8985, 7.3).
+    /// New bytes if there are any and the peer takes them; otherwise a retransmission of the last bytes (RFC 8985,
+    /// 7.3).
     fn next_probe(&mut self, offer: &Offer) -> SendStep {
         let new_bytes = offer.new_bytes.min(self.path.mss).min(self.usable_window(offer));
         if new_bytes > 0 && self.sent.has_room() {
@@ -309,7 +311,7 @@ impl Flight {
         }
     }
 
-    /// The peer takes again what it had excluded, and has most likely dropped.
+    /// Retransmits bytes that the closed window had excluded, because the peer has most likely dropped them.
     fn handle_open_window(&mut self, now: Time) {
         self.is_window_closed = false;
         self.sent.mark_all_lost();
@@ -317,7 +319,7 @@ impl Flight {
         self.restart_rto(now);
     }
 
-    /// Notes that bytes were sent: those that `next` named, or fewer of them.
+    /// Records sent bytes: the bytes of `next`, or fewer of them.
     pub fn sent(&mut self, now: Time, from: SeqNumber, bytes: u32, kind: Kind) {
         let is_new = from == self.snd_nxt;
         let is_first = self.is_empty();
@@ -353,7 +355,7 @@ impl Flight {
         }
     }
 
-    /// Handles the time: call it at [`Flight::deadline`] or later. `window_end` is that of [`Offer`].
+    /// Handles a due timer: call it at [`Flight::deadline`] or later. `window_end` is as in [`Offer`].
     pub fn handle_timer(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
         let mut outcome = TimerOutcome::Nothing;
         if self.pacing.is_due(now) {
@@ -378,14 +380,14 @@ impl Flight {
         outcome
     }
 
-    /// The retransmission timeout has expired (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
+    /// Handles an expired retransmission timeout (RFC 6298, 5.4 to 5.7; RFC 5681, 3.1).
     fn handle_rto(&mut self, now: Time, window_end: SeqNumber) -> TimerOutcome {
         let is_reneged = self.sent.is_reneged();
         if is_reneged {
             self.sent.forget_sacked();
         }
         if self.sent.pipe() == 0 && self.sent.lost() > 0 {
-            // The interface did not take the retransmission: this is not the network's time.
+            // The interface did not take the retransmission, so this time was not lost in the network.
             self.restart_rto(now);
             return TimerOutcome::Room;
         }
@@ -400,7 +402,7 @@ impl Flight {
         self.rtt.back_off();
         self.restart_rto(now);
         if !window_end.is_after(self.snd_una) {
-            // No congestion: the first bytes are a probe of the closed window.
+            // This is no congestion: the first bytes are a probe of the closed window.
             self.is_window_closed = true;
             self.sent.mark_all_lost();
             return TimerOutcome::Room;
@@ -410,8 +412,8 @@ impl Flight {
             self.congestion.reduce(self.window_in_use());
         }
         if is_reneged {
-            // The peer may have kept some of what it has reported. That it acknowledges this without getting it again says
-            // nothing about what was lost.
+            // The peer may have kept some of the reported bytes. Their acknowledgement without a retransmission does
+            // not show that no byte was lost.
             self.undo = None;
         }
         self.sent.mark_all_lost();
@@ -425,7 +427,7 @@ impl Flight {
         TimerOutcome::Room
     }
 
-    /// When [`Flight::handle_timer`] is to be called.
+    /// The time to call [`Flight::handle_timer`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         if self.is_empty() {
@@ -439,7 +441,7 @@ impl Flight {
         Some(at.min(self.pacing.deadline().unwrap_or(Time::MAX)))
     }
 
-    /// Whether nothing is in flight.
+    /// True if nothing is in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.snd_una == self.snd_nxt
@@ -463,19 +465,19 @@ impl Flight {
         self.path.mss
     }
 
-    /// Whether the retransmission timeout has expired since the peer last acknowledged something.
+    /// True if the retransmission timeout has expired since the last acknowledgement of new bytes.
     pub(super) fn has_timed_out(&self) -> bool {
         self.timeouts > 0
     }
 
-    /// New segments may be longer again.
+    /// Lets new segments be longer again.
     pub fn lengthen_mss(&mut self, mss: u32) {
         self.path.mss = mss;
         self.congestion.set_mss(mss);
     }
 
-    /// The path takes smaller segments only (RFC 1191, RFC 8201): what is in flight is sent again in smaller
-    /// ones. That is no congestion.
+    /// Handles a smaller segment size of the path (RFC 1191, RFC 8201): the bytes in flight are retransmitted in
+    /// smaller segments. The change is no congestion.
     pub fn shrink_mss(&mut self, mss: u32) {
         self.path.mss = mss;
         self.congestion.set_mss(mss);
@@ -489,7 +491,7 @@ impl Flight {
         self.rtt.srtt_us()
     }
 
-    /// For people.
+    /// The status for `samum stack`.
     #[must_use]
     pub fn status(&self) -> Status {
         let srtt_us = self.rtt.srtt_us();
@@ -501,7 +503,7 @@ impl Flight {
         }
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     #[cfg(test)]
     fn check(&self) {
         self.sent.check(self.snd_una, self.snd_nxt);
@@ -518,9 +520,9 @@ impl Flight {
         pipe - pipe.min(self.dup_acks.saturating_mul(self.path.mss))
     }
 
-    /// The window that congestion has told about: all of it if it was full lately, otherwise what is in flight (RFC
-    /// 7661, 4.4.1), but at least the initial window, which needs no proof: a short response that loses a
-    /// segment has not tried more.
+    /// The window that congestion has tested: the whole window if it was full lately, otherwise the bytes in flight
+    /// (RFC 7661, 4.4.1). The minimum is the initial window, which needs no proof: a short response that loses a
+    /// segment has not tested more.
     fn window_in_use(&self) -> u32 {
         let cwnd = self.congestion.cwnd();
         if self.snd_una.is_after(self.limited_until) {
@@ -530,12 +532,12 @@ impl Flight {
         }
     }
 
-    /// Bytes behind `SND.NXT` that the peer takes.
+    /// Bytes behind `SND.NXT` within the peer's window.
     fn usable_window(&self, offer: &Offer) -> u32 {
         if offer.window_end.is_after(self.snd_nxt) { offer.window_end - self.snd_nxt } else { 0 }
     }
 
-    /// The rate that new data leaves at.
+    /// The rate at which new data leaves.
     fn rate(&self) -> Rate {
         if self.pacing.is_bursting() {
             return Rate::UNLIMITED;
@@ -543,7 +545,7 @@ impl Flight {
         self.congestion.rate(self.rtt.srtt_us())
     }
 
-    /// Bytes of a frame for `bytes`: whole segments if there are more.
+    /// The bytes of a frame for `bytes` bytes to send: whole segments if more bytes follow.
     fn frame_bytes(&self, bytes: u32, offer: &Offer, paced: u32) -> u32 {
         let mss = self.path.mss;
         if bytes <= mss {
@@ -553,12 +555,12 @@ impl Flight {
         (most - most % mss).max(mss)
     }
 
-    /// Returns how many of `wanted` bytes fit the room: all, or whole segments.
+    /// Returns the part of `wanted` bytes that fits the room: all bytes, or whole segments.
     fn fitting(&self, wanted: u32, room: u32) -> u32 {
         if wanted <= room { wanted } else { room - room % self.path.mss }
     }
 
-    /// Nothing is in flight, and something will be.
+    /// Restarts the timers and the window before bytes leave again, while nothing is in flight.
     fn restart(&mut self, now: Time) {
         self.pacing.restart(self.path.mss);
         let idle_ms = milliseconds(now).wrapping_sub(self.sent_ms);
@@ -571,7 +573,7 @@ impl Flight {
         self.rto_at = later(now, self.rtt.rto_us());
     }
 
-    /// RFC 8985, 7.2: a probe is for a tail of which nothing is known to be lost or reordered.
+    /// RFC 8985, 7.2: a probe is only for a tail without known losses or reordering.
     fn schedule_probe(&mut self, now: Time) {
         let is_open = matches!(self.phase, Phase::Open | Phase::Reducing { .. });
         let is_out = matches!(self.probe, ProbeState::Out(_) | ProbeState::Due);

@@ -11,20 +11,20 @@ use crate::table::{Chained, Table};
 use crate::time::Time;
 use crate::wire::tcp::{Flags, Header, Options};
 
-/// What a peer's SYN offers.
+/// The offer of a peer's SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The largest payload that it takes.
+    /// The largest payload that the peer takes.
     pub(crate) mss: u16,
     pub(crate) window_scale: Option<u8>,
     pub(crate) sack: bool,
-    /// The value of its timestamp.
+    /// The value of the peer's timestamp.
     pub(crate) timestamp: Option<u32>,
-    /// Whether it can mark congestion (RFC 3168, 6.1.1).
+    /// True if the peer supports ECN (RFC 3168, 6.1.1).
     pub(crate) ecn: bool,
 }
 
-/// What this end wants of a handshake.
+/// The wishes of this end in a handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wants {
     /// The MSS that we announce: the interface's MTU without headers (RFC 9293, 3.7.1).
@@ -38,17 +38,17 @@ pub(crate) struct Wants {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfOpen {
     pub(crate) state: HalfOpenState,
-    /// Some exactly if the application has asked for the connection: the key of its name.
+    /// Some exactly for an active open: the key of the connection.
     pub(crate) asked: Option<slots::Key>,
-    /// The offset of our timestamps, also while they are not agreed on.
+    /// The offset of our timestamps, even if timestamps are not agreed on.
     offset: u32,
-    /// What is agreed as yet. `snd_wnd` and `rtt` are not known.
+    /// The agreed values so far. `snd_wnd` and `rtt` are still unknown.
     pub(crate) handshake: Handshake,
-    /// Whether windows are scaled (RFC 7323, 2).
+    /// True if windows are scaled (RFC 7323, 2).
     is_scaled: bool,
-    /// When our first SYN was sent.
+    /// The time of our first SYN.
     begun: Time,
-    /// How many times it was sent again.
+    /// The number of retransmissions of our SYN.
     repeats: u8,
 }
 
@@ -58,31 +58,31 @@ pub(crate) enum HalfOpenState {
     SynReceived,
 }
 
-/// What a segment does to a handshake.
+/// The reaction of a handshake to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing.
     Drop,
-    /// Our SYN or SYN,ACK is to be sent (again).
+    /// Our SYN or SYN,ACK has to be sent (again).
     Synchronize,
-    /// The segment is answered with an acknowledgement that tells the peer what is expected.
+    /// The reply is an acknowledgement with the number that this end expects.
     Acknowledge,
-    /// The segment is answered with a reset.
+    /// The reply is a reset.
     Reset,
-    /// The connection is established. Our SYN,ACK was acknowledged, or the peer's is to be.
+    /// The connection is established. The peer has acknowledged our SYN,ACK, or we have to acknowledge the peer's.
     Complete(Handshake),
-    /// The peer has refused or reset.
+    /// The peer has refused or reset the connection.
     Refused,
 }
 
-/// Our SYN is sent again after 1, 2, 4, 8 and 16 s (RFC 9293, 3.8.3; RFC 6298, 2.1), and given up after
-/// 32 s more.
+/// Our SYN is retransmitted after 1, 2, 4, 8 and 16 s (RFC 9293, 3.8.3; RFC 6298, 2.1). After 32 s more the
+/// handshake is given up.
 const REPEATS_MAX: u8 = 5;
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
-/// The MSS of a peer that announces none (RFC 9293, 3.7.1).
+/// The MSS of a peer without an MSS option (RFC 9293, 3.7.1).
 const MSS_DEFAULT_V4: u16 = 536;
 const MSS_DEFAULT_V6: u16 = 1220;
-/// No smaller MSS is believed: the headers of tiny segments cost more than they carry (Linux:
+/// The minimum MSS that is believed: the headers of smaller segments cost more than their payload (Linux:
 /// `TCP_MIN_MSS`).
 const MSS_MIN: u16 = 88;
 
@@ -90,7 +90,7 @@ impl Offer {
     /// Reads a SYN.
     pub(crate) fn new(header: &Header, endpoints: &Endpoints) -> Self {
         let default = if endpoints.local.is_ipv4() { MSS_DEFAULT_V4 } else { MSS_DEFAULT_V6 };
-        // A SYN announces ECN with both flags, a SYN,ACK with ECE alone.
+        // A SYN announces ECN by both flags, a SYN,ACK by ECE alone.
         let ecn = header.flags.ece && header.flags.cwr == header.ack.is_none();
         Self {
             mss: header.options.mss.unwrap_or(default).max(MSS_MIN),
@@ -103,7 +103,7 @@ impl Offer {
 }
 
 impl Wants {
-    /// The shift of our windows: the least with which the window fits into 16 bits.
+    /// The shift of our windows: the smallest shift with which the window fits into 16 bits.
     pub(crate) fn shift(&self) -> u8 {
         let bits = (u32::BITS - self.window.leading_zeros()).saturating_sub(u16::BITS);
         u8::try_from(bits).unwrap_or(0).min(14)
@@ -116,7 +116,7 @@ impl Wants {
 }
 
 impl HalfOpen {
-    /// A peer's SYN has come: SYN-RECEIVED.
+    /// Begins a handshake for a peer's SYN: SYN-RECEIVED.
     pub(crate) fn received(now: Time, handshake: Handshake, is_scaled: bool) -> Self {
         Self {
             state: HalfOpenState::SynReceived,
@@ -129,7 +129,7 @@ impl HalfOpen {
         }
     }
 
-    /// The application asks for a connection: SYN-SENT. Everything is offered.
+    /// Begins an active open: SYN-SENT, with all options offered.
     pub(crate) fn asked(
         now: Time,
         endpoints: Endpoints,
@@ -150,7 +150,7 @@ impl HalfOpen {
         }
     }
 
-    /// Decides on a segment. `seg_len` counts its payload and FIN.
+    /// Returns the reaction to a segment. `seg_len` counts its payload and FIN.
     pub(crate) fn handle_segment(
         &mut self,
         now: Time,
@@ -177,7 +177,7 @@ impl HalfOpen {
                 // The window of a SYN is not scaled.
                 Step::Complete(self.complete(now, u32::from(header.window)))
             }
-            // Both sides have asked at once (RFC 9293, 3.5, figure 7).
+            // A simultaneous open (RFC 9293, 3.5, figure 7).
             (None, _, true) => {
                 self.agree(header, wants);
                 self.state = HalfOpenState::SynReceived;
@@ -205,11 +205,13 @@ impl HalfOpen {
         let has_asked = self.asked.is_some();
         let knows_ours = header.ack == Some(self.handshake.iss + 1);
         if has_asked && !knows_ours && (header.flags.rst || header.ack.is_some()) {
-            // The SYN that came may be forged, and what fits it too. As in SYN-SENT only what acknowledges our number counts.
+            // The SYN may be forged, and so may segments that fit it. As in SYN-SENT, only an acknowledgement of our
+            // number counts.
             return if header.flags.rst { Step::Drop } else { Step::Reset };
         }
         if header.flags.rst {
-            // RFC 5961, 3.2: only the exact number resets; one in the window asks the true peer for it.
+            // RFC 5961, 3.2: only the exact number resets. For another number in the window, the true peer is asked
+            // by a challenge.
             return match (has_asked || header.seq == expected, is_in_window) {
                 (true, _) => Step::Refused,
                 (false, true) => Step::Acknowledge,
@@ -220,13 +222,13 @@ impl HalfOpen {
             self.note_timestamp(header);
             return Step::Synchronize;
         }
-        // The answer of the peer, whichever number the first SYN had.
+        // The reply of the true peer, independent of the number of the first SYN.
         if header.flags.syn && has_asked && knows_ours {
             self.agree(header, wants);
             // The window of a SYN is not scaled.
             return Step::Complete(self.complete(now, u32::from(header.window)));
         }
-        // RFC 5961, 4.2: another SYN gets an acknowledgement, too.
+        // RFC 5961, 4.2: a further SYN gets an acknowledgement, too.
         if !is_in_window || is_old || header.flags.syn {
             return Step::Acknowledge;
         }
@@ -249,7 +251,7 @@ impl HalfOpen {
         }
     }
 
-    /// Keeps of our offer what the peer's SYN offers as well.
+    /// Reduces our offer to the options that the peer's SYN offers, too.
     fn agree(&mut self, header: &Header, wants: &Wants) {
         let offer = Offer::new(header, &self.handshake.endpoints);
         let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
@@ -282,22 +284,22 @@ impl HalfOpen {
         acknowledgement(&self.handshake, now, wants)
     }
 
-    /// When our SYN is due again, or the handshake is given up.
+    /// The time at which our SYN is due again, or the handshake is given up.
     pub(crate) fn deadline(&self) -> Time {
         self.begun + FIRST_TIMEOUT * ((2 << self.repeats) - 1)
     }
 
-    /// The deadline has come. Returns whether our SYN is to be sent again; otherwise it was the last one.
+    /// Handles the deadline. Returns true if our SYN has to be retransmitted; false gives the handshake up.
     pub(crate) fn repeat(&mut self, wants: &Wants) -> bool {
         if self.asked.is_some() && self.state == HalfOpenState::SynReceived {
-            // Nothing has come that fits the SYN and knows our number: it may have been forged.
+            // No segment came that fits the SYN and acknowledges our number, so the SYN may have been forged.
             let Handshake { endpoints, neighbour, iss, .. } = self.handshake;
             self.handshake = everything(endpoints, neighbour, iss, self.offset, wants);
             self.is_scaled = true;
             self.state = HalfOpenState::SynSent;
         }
         if self.state == HalfOpenState::SynSent {
-            // RFC 3168, 6.1.1.1: something on the path may drop SYNs that ask for ECN.
+            // RFC 3168, 6.1.1.1: a middlebox may drop SYNs that ask for ECN.
             self.handshake.ecn = false;
         }
         let again = self.repeats < REPEATS_MAX;
@@ -312,7 +314,7 @@ pub(crate) fn clock(now: Time, ours: Timestamps) -> u32 {
     ((now.as_micros() / 1000) as u32).wrapping_add(ours.offset)
 }
 
-/// The offer of a connection that is asked for: everything.
+/// The offer of an active open: all options.
 fn everything(
     endpoints: Endpoints,
     neighbour: u16,
@@ -336,7 +338,7 @@ fn everything(
     }
 }
 
-/// What both ends can, after a peer's offer; `iss`, `snd_wnd` and `rtt` are not known.
+/// The options that both ends support, after a peer's offer. `iss`, `snd_wnd` and `rtt` are still unknown.
 pub(crate) fn agreed(
     endpoints: Endpoints,
     neighbour: u16,
@@ -377,7 +379,7 @@ pub(crate) fn syn(
         ack: is_answer.then(|| handshake.irs + 1),
         flags: Flags {
             syn: true,
-            // RFC 3168, 6.1.1: both flags ask, ECE alone answers.
+            // RFC 3168, 6.1.1: both flags request ECN, ECE alone accepts it.
             ece: handshake.ecn,
             cwr: handshake.ecn && !is_answer,
             ..Flags::NONE
@@ -393,7 +395,7 @@ pub(crate) fn syn(
     }
 }
 
-/// An acknowledgement of the peer's SYN, before anything else was received.
+/// An acknowledgement of the peer's SYN, before any other segment was received.
 pub(crate) fn acknowledgement(handshake: &Handshake, now: Time, wants: &Wants) -> Header {
     let timestamps = handshake.timestamps.map(|ours| (clock(now, ours), ours.recent));
     let window = wants.window >> handshake.rcv_wind_shift;
@@ -420,7 +422,7 @@ struct Linked {
 }
 
 impl HalfOpens {
-    /// Keeps `max` handshakes at most.
+    /// An empty table for at most `max` handshakes.
     pub(crate) fn new(secret: Key, max: u32) -> Self {
         let slots = Linked { slots: Slots::new(max), key: secret.derive(b'h') };
         Self { slots, table: Table::new() }
@@ -437,7 +439,7 @@ impl HalfOpens {
         slots.key(self.table.find(self.slots.hash_of(endpoints), |index| slots.link(index), is)?)
     }
 
-    /// Adds a handshake, unless there are as many as there may be.
+    /// Adds a handshake; `None` at the maximum.
     pub(crate) fn insert(&mut self, one: HalfOpen) -> Option<slots::Key> {
         let hash = self.slots.hash_of(&one.handshake.endpoints);
         let key = self.slots.slots.insert(one)?;
@@ -453,7 +455,7 @@ impl HalfOpens {
         self.slots.slots.get_mut(key)
     }
 
-    /// Takes a handshake out.
+    /// Removes a handshake.
     pub(crate) fn remove(&mut self, key: slots::Key) -> Option<HalfOpen> {
         let endpoints = self.slots.slots.get(key)?.handshake.endpoints;
         let hash = self.slots.hash_of(&endpoints);

@@ -10,16 +10,16 @@ use crate::seq::SeqNumber;
 pub struct Endpoints {
     /// Our address and port.
     pub local: SocketAddr,
-    /// The peer's. Both addresses are of one version of IP.
+    /// The peer's address and port. Both addresses are of one version of IP.
     pub peer: SocketAddr,
 }
 
 /// Timestamps that both sides send (RFC 7323, 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamps {
-    /// The value that the peer sent last: `TS.Recent`.
+    /// The last value from the peer: `TS.Recent`.
     pub recent: u32,
-    /// Added to our clock's milliseconds, so that a peer cannot tell how long we have been running (5.4).
+    /// The offset of timestamps from our clock's milliseconds. It hides the uptime from peers (5.4).
     pub offset: u32,
 }
 
@@ -30,26 +30,25 @@ pub struct Handshake {
     pub endpoints: Endpoints,
     /// The next hop that the peer's frames come from, an index of the table of next hops.
     pub neighbour: u16,
-    /// Our initial sequence number: `ISS`. `SND.NXT` is one behind it.
+    /// Our initial sequence number: `ISS`. `SND.NXT` is `ISS` + 1.
     pub iss: SeqNumber,
-    /// The peer's: `IRS`.
+    /// The peer's initial sequence number: `IRS`.
     pub irs: SeqNumber,
     /// `SND.WND`: the window of the segment that completed the handshake, scaled.
     pub snd_wnd: u32,
-    /// The shift of windows that the peer announces (RFC 7323, 2); 0 if not agreed.
+    /// The shift of the peer's windows (RFC 7323, 2); 0 without window scaling.
     pub snd_wind_shift: u8,
-    /// The shift of windows that we announce; 0 if not agreed.
+    /// The shift of our windows; 0 without window scaling.
     pub rcv_wind_shift: u8,
-    /// The largest payload that the peer takes, from its MSS option, 536 or 1,220 without (RFC 9293, 3.7.1).
-    /// The path's MTU and the options of each segment are not yet taken off.
+    /// The largest payload that the peer takes, from its MSS option; 536 or 1,220 without the option (RFC 9293,
+    /// 3.7.1). The path's MTU and the options of each segment are not subtracted yet.
     pub peer_mss: u16,
-    /// Whether selective acknowledgements may be sent (RFC 2018, 2).
+    /// True if selective acknowledgements may be sent (RFC 2018, 2).
     pub sack: bool,
     /// Some exactly if both sides send timestamps.
     pub timestamps: Option<Timestamps>,
-    /// Whether both sides mark congestion (RFC 3168, 6.1.1).
+    /// True if both sides support ECN (RFC 3168, 6.1.1).
     pub ecn: bool,
-    /// The round trip that the handshake took, if it was measured (not if its SYN,ACK was sent twice, and not
-    /// with a SYN cookie).
+    /// The round trip of the handshake; `None` after a retransmission, and with a SYN cookie.
     pub rtt: Option<Duration>,
 }

@@ -34,7 +34,7 @@ pub(super) struct Bench {
     pub(super) now: Time,
     pub(super) queue: OutQ<Vec<u8>>,
     pub(super) interface: Interface,
-    /// What the application was told.
+    /// The events that the application has got.
     pub(super) received: Vec<u8>,
     pub(super) fate: Fate,
     pub(super) news: Vec<&'static str>,
@@ -55,7 +55,7 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Interface {
     pub(super) limits: Limits,
-    /// So many segments more; then it is full.
+    /// The number of further segments that the interface takes before it is full.
     pub(super) room: usize,
     pub(super) sent: Vec<Sent>,
 }
@@ -215,8 +215,7 @@ pub(super) fn handshake() -> Handshake {
     }
 }
 
-/// A connection that a handshake has just made, and that is not young any more: acknowledgements may be
-/// delayed.
+/// A connection right after its handshake that is no longer young: acknowledgements may be delayed.
 pub(super) fn established() -> Bench {
     let mut bench = Bench::new(&handshake(), config());
     bench.connection.quick_acks = 0;
@@ -271,7 +270,7 @@ pub(super) fn last_ack() -> Bench {
 /// Makes a connection in a state.
 pub(super) type Begin = fn() -> Bench;
 
-/// A constructor for each state, with the bytes that the peer and we have sent, FINs included.
+/// A constructor for each state, with the number of bytes, FINs included, that the peer and this end have sent.
 pub(super) const STATES: [(Begin, i64, i64); 6] = [
     (established, 0, 0),
     (fin_wait_1, 0, 1),
@@ -304,12 +303,12 @@ impl Bench {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(super) fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
     }
 
-    /// A segment of the peer comes, and the application is told.
+    /// Delivers a segment of the peer, and reports the outcome to the application.
     pub(super) fn hear(&mut self, peer: Peer) {
         let Peer { mut header, payload, ecn, has_window } = peer;
         if !has_window {
@@ -321,7 +320,7 @@ impl Bench {
         self.tell(&outcome);
     }
 
-    /// Tells the application all of an outcome but the bytes of the segment.
+    /// Reports an outcome to the application, without the bytes of the segment.
     pub(super) fn tell(&mut self, outcome: &Outcome) {
         let cx = &mut Context { config: &self.config, shared: &mut self.shared };
         if outcome.more {
@@ -342,13 +341,13 @@ impl Bench {
         }
     }
 
-    /// The application wants bytes, or not.
+    /// Sets whether the application takes bytes.
     pub(super) fn set_receiving(&mut self, on: bool) {
         let outcome = self.connection.set_receiving(on);
         self.tell(&outcome);
     }
 
-    /// The connection's timer, if it is due. Returns whether there is room.
+    /// Handles the connection's timer if it is due. Returns true if there is room.
     pub(super) fn handle_timer(&mut self) -> bool {
         let cx = &mut Context { config: &self.config, shared: &mut self.shared };
         let outcome = self.connection.handle_timer(self.now, cx);
@@ -356,7 +355,7 @@ impl Bench {
         outcome.room
     }
 
-    /// The application sends bytes.
+    /// Sends bytes of the application.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Drained {
         self.queue.push(bytes.to_vec());
         self.drain()
@@ -372,7 +371,7 @@ impl Bench {
         self.connection.drain(self.now, cx, &mut self.queue, &mut budget, out)
     }
 
-    /// The end of a batch.
+    /// Ends a batch.
     pub(super) fn acknowledge(&mut self) {
         if self.connection.is_ack_due(self.now) {
             let cx = &mut Context { config: &self.config, shared: &mut self.shared };
@@ -386,7 +385,7 @@ impl Bench {
         self.interface.sent.drain(..).map(|sent| sent.show()).collect()
     }
 
-    /// Forgets what was sent and told.
+    /// Clears the sent segments and the events.
     pub(super) fn clear(&mut self) {
         self.interface.sent.clear();
         self.news.clear();
@@ -396,7 +395,7 @@ impl Bench {
         self.connection.deadline(&self.config).map(|at| at.since(self.now))
     }
 
-    /// As one string, for tables.
+    /// The sent segments as one string, for tables.
     pub(super) fn shown(&mut self) -> String {
         let sent = self.sent().join(", ");
         if sent.is_empty() { "nothing".to_string() } else { sent }
@@ -405,7 +404,7 @@ impl Bench {
 
 pub(super) const RESET: Fate = Fate::Lost(Lost::Reset);
 
-/// Bytes that are all different from their neighbours.
+/// `n` bytes, each different from its neighbours.
 pub(super) fn bytes(n: usize) -> Vec<u8> {
     #[expect(clippy::cast_possible_truncation, reason = "a pattern")]
     (0..n).map(|at| (at % 251) as u8).collect()

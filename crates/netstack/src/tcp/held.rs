@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::seq::SeqNumber;
 use crate::wire::tcp::SackBlocks;
 
-/// Bytes that are held for the application.
+/// The received bytes that are held for the application.
 ///
 /// ```text
 ///        unread          gap      ranges[0]     gap     ranges[1]
@@ -19,64 +19,64 @@ use crate::wire::tcp::SackBlocks;
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// The bytes in front of `RCV.NXT` that the application does not have.
+    /// The bytes in front of `RCV.NXT` that the application does not have yet.
     unread: Vec<u8>,
-    /// What came out of order: in order, and no range touches another one. At most [`RANGES_MAX`].
+    /// The ranges that came out of order, sorted. No range touches another. At most [`RANGES_MAX`].
     ranges: Vec<Range>,
-    /// The sequence number of the peer's FIN, if that came out of order.
+    /// The sequence number of the peer's FIN, if the FIN came out of order.
     fin: Option<SeqNumber>,
-    /// Bytes that came twice, to be reported once (RFC 2883).
+    /// Bytes that came twice and have to be reported once (RFC 2883).
     duplicate: Option<(SeqNumber, SeqNumber)>,
-    /// Counts what came out of order.
+    /// The number of segments that came out of order.
     arrivals: u32,
 }
 
-/// Bytes in order.
+/// Contiguous bytes.
 #[derive(Debug)]
 struct Range {
-    /// The sequence number of the first one.
+    /// The sequence number of the first byte.
     from: SeqNumber,
     bytes: Vec<u8>,
-    /// `Held::arrivals` when it grew last.
+    /// `Held::arrivals` at the last growth of the range.
     arrival: u32,
 }
 
-/// Ranges out of order of any size. A peer that sends every second byte gets no more of our memory.
+/// The maximum ranges of any size. A peer that sends every second byte gets no more memory.
 const SMALL_RANGES_MAX: usize = 32;
 
-/// Bytes that a range costs beside those in it: itself, and the least that is allocated. A peer that sends single bytes
-/// with gaps between them has us hold little else.
+/// The overhead of a range, bytes: the struct, and the smallest allocation. With single bytes and gaps between them,
+/// most of the held memory is this overhead.
 pub(super) const RANGE_COST: usize = size_of::<Range>() + 32;
 
-/// Bytes that ranges have on average if there are more: a large window that loses every second segment. A range costs a
-/// quarter of that.
+/// The minimum mean bytes of ranges beyond [`SMALL_RANGES_MAX`]. A large window that loses every second segment exceeds
+/// it. The overhead of a range is a quarter of it.
 const RANGE_BYTES_MIN: usize = 256;
 
-/// The most ranges out of order, whatever they hold: they are looked through with each segment out of order.
+/// The maximum ranges with any content, because each segment out of order searches all ranges.
 const RANGES_MAX: usize = 1024;
 
 impl Held {
-    /// Bytes of all kinds, and what their ranges cost.
+    /// All held bytes, with the overhead of their ranges.
     pub(super) fn bytes(&self) -> usize {
         self.unread.len() + self.ranges.iter().map(Range::cost).sum::<usize>()
     }
 
-    /// Bytes in order that the application does not have.
+    /// The bytes in order that the application does not have yet.
     pub(super) const fn unread_bytes(&self) -> usize {
         self.unread.len()
     }
 
-    /// Whether nothing is held, and the memory may go.
+    /// True if nothing is held, so the memory may be freed.
     pub(super) const fn is_empty(&self) -> bool {
         self.unread.is_empty() && !self.is_out_of_order() && self.duplicate.is_none()
     }
 
-    /// Whether something came out of order.
+    /// True if bytes or a FIN out of order are held.
     pub(super) const fn is_out_of_order(&self) -> bool {
         !self.ranges.is_empty() || self.fin.is_some()
     }
 
-    /// Whether there is something that a selective acknowledgement tells.
+    /// True if there are blocks for a selective acknowledgement.
     pub(super) const fn has_blocks(&self) -> bool {
         !self.ranges.is_empty() || self.duplicate.is_some()
     }
@@ -91,27 +91,27 @@ impl Held {
         core::mem::take(&mut self.unread)
     }
 
-    /// Notes a FIN that came out of order.
+    /// Records a FIN that came out of order.
     pub(super) const fn note_fin(&mut self, at: SeqNumber) {
         self.fin = Some(at);
     }
 
-    /// Takes the FIN that came out of order, if all in front of it has come since.
+    /// Takes the FIN that came out of order, if all bytes in front of it have come since.
     pub(super) fn take_fin(&mut self, rcv_nxt: SeqNumber) -> bool {
         self.fin.take_if(|at| *at == rcv_nxt).is_some()
     }
 
-    /// Notes that the bytes from `left` to `right` came twice.
+    /// Records that the bytes from `left` to `right` came twice.
     pub(super) const fn note_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
         self.duplicate = Some((left, right));
     }
 
-    /// The duplicate was reported.
+    /// Drops the duplicate after it was reported.
     pub(super) const fn forget_duplicate(&mut self) {
         self.duplicate = None;
     }
 
-    /// Whether one more range may be kept.
+    /// True if one more range may be kept.
     fn has_room(&self) -> bool {
         let count = self.ranges.len();
         let is_worth_it = || {
@@ -121,8 +121,7 @@ impl Held {
         count < SMALL_RANGES_MAX || count < RANGES_MAX && is_worth_it()
     }
 
-    /// Keeps bytes that came out of order; `from` is after `RCV.NXT`. Returns false if there are too many
-    /// ranges.
+    /// Holds bytes that came out of order; `from` is after `RCV.NXT`. Returns false at the maximum of ranges.
     pub(super) fn insert(&mut self, from: SeqNumber, bytes: &[u8]) -> bool {
         let end = from + len(bytes);
         let first = self.ranges.partition_point(|range| range.end().is_before(from));
@@ -135,7 +134,7 @@ impl Held {
         self.arrivals = self.arrivals.wrapping_add(1);
         let arrival = self.arrivals;
         match self.ranges.get_mut(first) {
-            // The usual case: the segment follows another one that came behind the same gap.
+            // The usual case: the segment follows another segment behind the same gap.
             Some(range) if behind == first + 1 && !from.is_before(range.from) => {
                 range.append(from, bytes);
                 range.arrival = arrival;
@@ -164,8 +163,8 @@ impl Held {
         true
     }
 
-    /// Moves the bytes that have become the next ones to the unread ones, and returns `RCV.NXT` behind
-    /// them. What a segment in order has brought once more is a duplicate.
+    /// Moves the bytes that are now in order to the unread bytes, and returns `RCV.NXT` behind them. Bytes that a
+    /// segment in order has brought again are a duplicate.
     pub(super) fn join(&mut self, rcv_nxt: SeqNumber) -> SeqNumber {
         let mut next = rcv_nxt;
         let joined = self.ranges.partition_point(|range| !range.from.is_after(rcv_nxt));
@@ -182,14 +181,14 @@ impl Held {
         next
     }
 
-    /// Drops what came out of order, which is behind the peer's FIN, and returns what it cost.
+    /// Drops the ranges out of order, which are behind the peer's FIN, and returns their bytes with overhead.
     pub(super) fn drop_out_of_order(&mut self) -> usize {
         self.fin = None;
         self.ranges.drain(..).map(|range| range.cost()).sum()
     }
 
-    /// The blocks of an acknowledgement: the report of a duplicate (RFC 2883, 4), then the ranges, the one
-    /// that grew last first (RFC 2018, 4).
+    /// The blocks of an acknowledgement: the report of a duplicate (RFC 2883, 4), then the ranges, from the one
+    /// that grew last on (RFC 2018, 4).
     pub(super) fn blocks(&self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if let Some((left, right)) = self.duplicate {
@@ -197,7 +196,7 @@ impl Held {
         }
         let mut newest = u32::MAX;
         for _ in blocks.len()..SackBlocks::MAX {
-            // Few ranges, and seldom more than one: sorting them would cost more.
+            // There are few ranges, seldom more than one. To sort them would cost more.
             let next = self.ranges.iter().filter(|range| self.age(range) < newest);
             let Some(range) = next.max_by_key(|range| self.age(range)) else { break };
             newest = self.age(range);
@@ -206,7 +205,7 @@ impl Held {
         blocks
     }
 
-    /// Grows with each arrival, and begins anew after 2³² of them.
+    /// The age of a range in arrivals, modulo 2³².
     const fn age(&self, range: &Range) -> u32 {
         u32::MAX - 1 - self.arrivals.wrapping_sub(range.arrival)
     }
@@ -228,7 +227,7 @@ impl Range {
         left.is_before(right).then_some((left, right))
     }
 
-    /// Adds the bytes that are behind the end; `from` is not after the end.
+    /// Appends the bytes behind the range's end; `from` is not after the end.
     fn append(&mut self, from: SeqNumber, bytes: &[u8]) {
         let known = usize::try_from(self.end() - from).ok();
         if let Some(bytes) = known.and_then(|known| bytes.get(known..)) {

@@ -73,19 +73,19 @@ const PROBE_RTT_DURATION_US: u64 = 200_000;
 /// Round trips of half of the filter for aggregation: `BBR.ExtraAckedFilterLen` is 10.
 const EXTRA_ACKED_ROUNDS: u8 = 5;
 
-/// The least wait for a probe of the bandwidth, and how much is added at most.
+/// The minimum wait for a probe of the bandwidth, and the maximum random addition.
 const PROBE_WAIT_US: [u32; 2] = [2_000_000, 1_000_000];
 
-/// Round trips after which a probe comes in any case, as Reno's windows grow in that time.
+/// Round trips after which a probe always comes, because Reno's windows grow in this time.
 const RENO_ROUNDS_MAX: u32 = 63;
 
 /// The greatest number of doublings of the growth of `inflight_hi`.
 const PROBE_UP_ROUNDS_MAX: u8 = 30;
 
-/// Bytes a second of one in [`Bbr::save`].
+/// The unit of the bandwidth in [`Bbr::save`], bytes a second.
 const SAVED_BW_UNIT: u64 = 1_024;
 
-/// A bit of [`Bbr::save`].
+/// The bit of [`Bbr::save`] for `full_bw_reached`.
 const FULL_BW_REACHED: u32 = 1 << 31;
 
 /// No bound.
@@ -96,9 +96,9 @@ const NONE: u32 = u32::MAX;
 enum BbrState {
     /// The rate doubles in each round trip.
     Startup,
-    /// The queue that Startup has made is drained.
+    /// The queue of Startup is drained.
     Drain,
-    /// `ProbeBW_DOWN`: slower than the path, so that the queue empties and others find room.
+    /// `ProbeBW_DOWN`: slower than the path, so that the queue empties and other flows find room.
     Down,
     /// `ProbeBW_CRUISE`: as fast as the path.
     Cruise,
@@ -110,25 +110,25 @@ enum BbrState {
     ProbeRtt,
 }
 
-/// `BBR.ack_phase`: which phase the samples of now were sent in.
+/// `BBR.ack_phase`: the phase in which the present samples were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckPhase {
-    /// None in particular.
+    /// No phase.
     Init,
-    /// Those of a probe will come.
+    /// Samples of a probe will come.
     ProbeStarting,
-    /// Those of a probe.
+    /// Samples of a probe come.
     ProbeFeedback,
-    /// The last ones of a probe.
+    /// The last samples of a probe come.
     ProbeStopping,
 }
 
-/// An acknowledgement as the model sees it.
+/// The model's view of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signals {
     /// The time.
     pub(crate) now: Time,
-    /// The sample; none if nothing was delivered whose time is known.
+    /// The sample; none without delivered bytes of known time.
     pub(crate) sample: Option<Sample>,
     /// `C.delivered` in bytes.
     pub(crate) delivered: u64,
@@ -169,7 +169,7 @@ pub(crate) struct Bbr {
     full_bw_now: bool,
     full_bw_reached: bool,
     drain_start_round: u32,
-    /// In microseconds; none before the first measurement.
+    /// The minimum round trip in microseconds; none before the first measurement.
     min_rtt_us: u32,
     min_rtt_at: Time,
     probe_rtt_min_us: u32,
@@ -240,42 +240,45 @@ impl Bbr {
         }
     }
 
-    /// Goes on with what an earlier flight of the connection has [saved](Self::save).
+    /// Continues with the state that an earlier flight of the connection has [saved](Self::save).
     pub(crate) fn load(saved: u32, srtt_us: u32, mss: u32) -> Self {
         let mut bbr = Self::new();
         bbr.max_bw = [u64::from(saved & !FULL_BW_REACHED) * SAVED_BW_UNIT, 0];
-        // Until the first measurement of now.
+        // This value holds until the first measurement.
         bbr.min_rtt_us = srtt_us.max(1);
         if saved & FULL_BW_REACHED != 0 {
             // The path may have become faster: the new data begins with a probe.
             bbr.full_bw_reached = true;
             bbr.start_refill(0);
         } else {
-            // As fast as a new connection at least. The window is that of two round trips, and would be too fast.
+            // At least as fast as a new connection. A pace for the whole window would be too fast, because the
+            // window is for two round trips.
             bbr.pacing_rate = bbr.pacing_rate(initial_window(mss), srtt_us);
         }
         bbr.set_pacing_rate();
         bbr
     }
 
-    /// Nothing was in flight for a while (`BBRHandleRestartFromIdle`): that has measured the round trip of an empty path.
+    /// Restarts after a time with nothing in flight (`BBRHandleRestartFromIdle`). This time has measured the round trip
+    /// of an empty path.
     pub(crate) fn restart(&mut self) {
         self.idle_restart = true;
     }
 
-    /// Whether there is something to save.
+    /// True if there is a bandwidth to save.
     pub(crate) fn has_bandwidth(&self) -> bool {
         self.max_bw() > 0
     }
 
-    /// What survives while nothing is in flight: the bandwidth, and whether it was all of the path's.
+    /// The state that survives while nothing is in flight: the bandwidth, and the flag that it fills the path.
     pub(crate) fn save(&self) -> u32 {
         let units = u32::try_from(self.max_bw().div_ceil(SAVED_BW_UNIT)).unwrap_or(NONE);
         let bit = if self.full_bw_reached { FULL_BW_REACHED } else { 0 };
         units.min(!FULL_BW_REACHED - 1) | bit
     }
 
-    /// Bytes a second at which data leaves. `srtt_us` is the round trip of the handshake as long as no bandwidth is known.
+    /// The rate at which data leaves, bytes a second. `srtt_us` is the round trip of the handshake while no bandwidth
+    /// is known.
     pub(crate) fn pacing_rate(&self, cwnd: u32, srtt_us: u32) -> u64 {
         match self.pacing_rate {
             0 => STARTUP_PACING_GAIN * u64::from(cwnd) * 10_000 / u64::from(srtt_us.max(1_000)),
@@ -333,14 +336,14 @@ impl Bbr {
         u32::try_from(bdp).unwrap_or(NONE)
     }
 
-    /// `BBRQuantizationBudget`: frames of a millisecond need some room.
+    /// `BBRQuantizationBudget`: adds room for the frames of a millisecond.
     fn with_budget(&self, inflight: u32, mss: u32) -> u32 {
         let frame = u32::try_from(self.pacing_rate / 1_000).unwrap_or(NONE).min(65_536);
         let most = inflight.max(2 * frame.max(mss)).max(MIN_PIPE_SEGMENTS * mss);
         if self.state == BbrState::Up { most.saturating_add(2 * mss) } else { most }
     }
 
-    /// `BBRInflight`: what fills the path.
+    /// `BBRInflight`: the bytes that fill the path.
     fn inflight_at(&self, gain: u64, mss: u32) -> u32 {
         self.with_budget(self.bdp(self.max_bw(), gain, mss), mss)
     }
@@ -405,7 +408,7 @@ impl Bbr {
         (self.bw_lo, self.inflight_lo) = (None, NONE);
     }
 
-    /// `BBRUpdateACKAggregation`: more was acknowledged lately than the bandwidth explains.
+    /// `BBRUpdateACKAggregation`: the bytes that were acknowledged beyond what the bandwidth explains.
     fn update_ack_aggregation(&mut self, ack: &Signals, cwnd: u32) {
         let interval_us = elapsed_us(ack.now, self.extra_acked_from);
         let mut expected = self.bw().saturating_mul(u64::from(interval_us)) / 1_000_000;
@@ -520,7 +523,7 @@ impl Bbr {
         }
     }
 
-    /// `BBRAdaptLongTermModel`: `inflight_hi` follows what probes have found.
+    /// `BBRAdaptLongTermModel`: `inflight_hi` follows the results of probes.
     fn adapt_long_term_model(&mut self, ack: &Signals, sample: &Sample, cwnd: u32, mss: u32) {
         if self.ack_phase == AckPhase::ProbeStarting && self.round_start {
             self.ack_phase = AckPhase::ProbeFeedback;
@@ -663,12 +666,12 @@ impl Bbr {
         self.prior_cwnd = self.prior_cwnd.max(cwnd);
     }
 
-    /// The timeout has passed or what was lost is repaired: returns the window before it (`BBRRestoreCwnd`).
+    /// Returns the window from before a timeout or a recovery, at its end (`BBRRestoreCwnd`).
     pub(crate) fn restore_cwnd(&mut self, cwnd: u32) -> u32 {
         cwnd.max(core::mem::take(&mut self.prior_cwnd))
     }
 
-    /// A loss was none (`BBRHandleSpuriousLossDetection`).
+    /// Undoes the effect of a spurious loss (`BBRHandleSpuriousLossDetection`).
     pub(crate) fn undo(&mut self, before: &Self) {
         self.loss_count = 0;
         self.reset_full_bw(0);
@@ -722,12 +725,12 @@ impl Bbr {
     }
 }
 
-/// `IsInflightTooHigh`: more than 2 % of what was in flight were lost.
+/// `IsInflightTooHigh`: more than 2 % of the bytes in flight were lost.
 const fn is_inflight_too_high(sample: &Sample) -> bool {
     sample.lost > sample.tx_in_flight / LOSS_THRESH_PARTS
 }
 
-/// So many hundredths of a volume.
+/// `percent` hundredths of a volume.
 fn percent(bytes: u32, percent: u64) -> u32 {
     u32::try_from(u64::from(bytes) * percent / 100).unwrap_or(NONE)
 }

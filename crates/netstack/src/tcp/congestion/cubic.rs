@@ -10,7 +10,8 @@ use crate::time::Time;
 /// `beta_cubic` = 0.7 (RFC 9438, 4.6).
 const BETA_PERCENT: u64 = 70;
 
-/// `t - K` at most, in milliseconds: beyond it the window's limits are reached long ago, and 64 bits suffice.
+/// The maximum of `t - K`, milliseconds. Beyond it the window has long reached its limits; up to it 64 bits
+/// suffice.
 const DISTANCE_MAX_MS: u64 = 60_000;
 
 /// The state of RFC 9438, 4.1.2.
@@ -22,7 +23,7 @@ pub(crate) struct Cubic {
     cwnd_prior: u32,
     /// Some exactly in congestion avoidance: `t_epoch`.
     epoch: Option<Epoch>,
-    /// Growth that is not yet a byte: the numerator over `cwnd`.
+    /// The growth below one byte: the numerator over `cwnd`.
     remainder: u64,
 }
 
@@ -31,11 +32,11 @@ struct Epoch {
     began: Time,
     /// `K` in milliseconds.
     k_ms: u64,
-    /// The window that the function is flat at.
+    /// The window at which the function is flat.
     origin: u32,
     /// `W_est` in bytes: the window that a Reno flow would have.
     w_est: u32,
-    /// Its growth that is not yet a byte: the numerator over `17 · cwnd`.
+    /// The growth of `w_est` below one byte: the numerator over `17 · cwnd`.
     w_est_remainder: u64,
 }
 
@@ -44,12 +45,12 @@ impl Cubic {
         Self { w_max: 0, cwnd_prior: 0, epoch: None, remainder: 0 }
     }
 
-    /// Nothing was sent for a while: that time is none of the function's (RFC 9438, 5.8).
+    /// Restarts after a time without sending, which does not count as time of the function (RFC 9438, 5.8).
     pub(crate) fn restart(&mut self) {
         self.epoch = None;
     }
 
-    /// Notes congestion and returns the threshold (RFC 9438, 4.6 and 4.7).
+    /// Handles congestion, and returns the new threshold (RFC 9438, 4.6 and 4.7).
     pub(crate) fn reduce(&mut self, flight: u32) -> u32 {
         // Fast convergence: a flow whose window shrinks leaves room for others.
         self.w_max =
@@ -59,7 +60,7 @@ impl Cubic {
         percent(flight, BETA_PERCENT)
     }
 
-    /// Bytes that the window grows by in congestion avoidance (RFC 9438, 4.2 to 4.5).
+    /// The growth of the window in congestion avoidance, bytes (RFC 9438, 4.2 to 4.5).
     pub(crate) fn growth(&mut self, growth: &Growth, cwnd: u32, mss: u32) -> u32 {
         let (w_max, remainder) = (self.w_max, self.remainder);
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(growth.now, w_max, cwnd, mss));
@@ -89,7 +90,7 @@ impl Epoch {
     /// `W_cubic(t)` in bytes.
     fn w_cubic(&self, t_ms: u64, mss: u32) -> u32 {
         let distance = t_ms.abs_diff(self.k_ms).min(DISTANCE_MAX_MS);
-        // At most 2 · 65,535 · 2.16e14 = 2.8e19 / 5: divided before it is multiplied by the segment.
+        // At most 2 · 65,535 · 2.16e14 = 2.8e19 / 5: the division comes before the multiplication by the segment.
         let bytes = distance.pow(3) / 1_000_000 * (2 * u64::from(mss)) / 5 / 1_000;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if t_ms < self.k_ms {
@@ -111,12 +112,12 @@ impl Epoch {
     }
 }
 
-/// So many hundredths of a window, at most all of it.
+/// `percent` hundredths of a window, at most the whole window.
 fn percent(w: u32, percent: u64) -> u32 {
     u32::try_from(u64::from(w) * percent / 100).unwrap_or(u32::MAX)
 }
 
-/// The greatest number whose cube is not greater: one bit after the other.
+/// The integer cube root, rounded down, computed bit by bit.
 fn cube_root(n: u64) -> u64 {
     let mut root = 0_u64;
     for bit in (0..22).rev() {
@@ -144,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Grows once in each 10 ms by a tenth of the window, for a round trip of 100 ms.
+    /// Acknowledges a tenth of the window every 10 ms, for a round trip of 100 ms.
     fn run(cubic: &mut Cubic, cwnd: &mut u32, from_ms: u64, to_ms: u64) {
         for ms in (from_ms..to_ms).step_by(10) {
             let growth = Growth {
@@ -180,7 +181,7 @@ mod tests {
     fn rfc9438_4_3_a_small_window_grows_as_renos() {
         let mut cubic = Cubic::new();
         let mut cwnd = cubic.reduce(10 * MSS);
-        // 9/17 of a segment in each round trip of 100 ms until the window before the loss, then a whole one.
+        // 9/17 of a segment in each round trip of 100 ms until the window before the loss, then a whole segment.
         run(&mut cubic, &mut cwnd, 0, 500);
         assert!((9_300..9_800).contains(&cwnd), "{cwnd}");
         run(&mut cubic, &mut cwnd, 500, 1_500);

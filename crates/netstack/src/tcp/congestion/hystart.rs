@@ -12,7 +12,7 @@ const MAX_RTT_THRESH_US: u32 = 16_000;
 /// `MIN_RTT_DIVISOR`.
 const MIN_RTT_DIVISOR: u32 = 8;
 
-/// `N_RTT_SAMPLE`: measurements of a round before it is judged.
+/// `N_RTT_SAMPLE`: measurements in a round before the round is judged.
 const N_RTT_SAMPLE: u8 = 8;
 
 /// `CSS_GROWTH_DIVISOR`.
@@ -27,7 +27,7 @@ const NONE: u32 = u32::MAX;
 /// The state of one slow start. RFC 9406, 4.2: its `L` is infinite, because segments are paced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HyStart {
-    /// `windowEnd`: the round ends when it is acknowledged.
+    /// `windowEnd`: the round ends when this number is acknowledged.
     window_end: SeqNumber,
     /// `lastRoundMinRTT` in microseconds.
     last_round_min_us: u32,
@@ -53,12 +53,12 @@ impl HyStart {
         }
     }
 
-    /// Whether congestion avoidance is to begin.
+    /// True if congestion avoidance has to begin.
     pub(crate) const fn is_over(&self) -> bool {
         self.css_rounds >= CSS_ROUNDS
     }
 
-    /// Bytes that the window grows by (RFC 9406, 4.2).
+    /// The growth of the window, bytes (RFC 9406, 4.2).
     pub(crate) fn growth(&mut self, growth: &Growth) -> u32 {
         if !growth.una.is_before(self.window_end) {
             self.begin_round(growth.snd_nxt);

@@ -20,7 +20,7 @@ use crate::config::Algorithm;
 use crate::seq::SeqNumber;
 use crate::time::Time;
 
-/// The largest window: what window scaling can express (RFC 7323, 2.3).
+/// The largest window that window scaling can express (RFC 7323, 2.3).
 const CWND_MAX: u32 = 1 << 30;
 
 /// The initial slow start threshold: as high as possible (RFC 5681, 3.1).
@@ -32,7 +32,7 @@ pub(crate) const fn initial_window(mss: u32) -> u32 {
     if 10 * mss < floor { 10 * mss } else { floor }
 }
 
-/// An acknowledgement as congestion control sees it.
+/// Congestion control's view of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     /// The time.
@@ -43,7 +43,7 @@ pub(crate) struct Growth {
     pub(crate) una: SeqNumber,
     /// `SND.NXT`.
     pub(crate) snd_nxt: SeqNumber,
-    /// The round trip of the newest transmission among them in microseconds; 0 if there is none.
+    /// The round trip of the newest acknowledged transmission in microseconds; 0 if there is none.
     pub(crate) rtt_us: u32,
     /// The smoothed round trip in microseconds.
     pub(crate) srtt_us: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Congestion {
 }
 
 impl Congestion {
-    /// Begins with what was [saved](Self::save).
+    /// Begins with [saved](Self::save) windows.
     pub(crate) fn new(
         algorithm: Algorithm,
         cwnd: u32,
@@ -83,7 +83,7 @@ impl Congestion {
             Algorithm::Cubic => Avoidance::Cubic(Cubic::new()),
             Algorithm::NewReno => Avoidance::NewReno(NewReno::new()),
         };
-        // A model has no threshold: its bandwidth was in that place.
+        // A model has no threshold: the saved value is its bandwidth.
         let ssthresh = if algorithm == Algorithm::Bbr { SSTHRESH_MAX } else { ssthresh };
         Self { cwnd, ssthresh, mss, slow_start: HyStart::new(snd_una), avoidance }
     }
@@ -93,7 +93,7 @@ impl Congestion {
         (initial_window(mss), SSTHRESH_MAX)
     }
 
-    /// The windows to save; a model's bandwidth stands in the place of the threshold, which it does not have.
+    /// The window and the threshold to save. A model saves its bandwidth instead of a threshold.
     pub(crate) fn save(&self) -> (u32, u32) {
         match &self.avoidance {
             Avoidance::Bbr(bbr) if bbr.has_bandwidth() => (self.cwnd, bbr.save()),
@@ -101,7 +101,7 @@ impl Congestion {
         }
     }
 
-    /// The rate that data leaves at.
+    /// The rate at which data leaves.
     pub(crate) fn rate(&self, srtt_us: u32) -> Rate {
         match &self.avoidance {
             Avoidance::Bbr(bbr) => Rate::new(bbr.pacing_rate(self.cwnd, srtt_us), srtt_us),
@@ -109,7 +109,7 @@ impl Congestion {
         }
     }
 
-    /// The model, if there is one: it sizes the window at all times, and paces what is sent again.
+    /// True if a model sizes the window at all times. A model also paces retransmissions.
     pub(crate) const fn has_model(&self) -> bool {
         matches!(self.avoidance, Avoidance::Bbr(_))
     }
@@ -121,7 +121,7 @@ impl Congestion {
         }
     }
 
-    /// Everything is repaired that a loss had cost. `cwnd` is where a reduction has led.
+    /// Ends a reduction after all losses are repaired, and sets `cwnd` to its final value.
     pub(crate) fn end_reduction(&mut self) {
         match &mut self.avoidance {
             Avoidance::Bbr(bbr) => self.cwnd = bbr.restore_cwnd(self.cwnd),
@@ -139,7 +139,7 @@ impl Congestion {
         self.ssthresh
     }
 
-    /// Whether the window grows by slow start (RFC 5681, 3.1).
+    /// True if the window grows by slow start (RFC 5681, 3.1).
     pub(crate) const fn is_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
@@ -147,7 +147,8 @@ impl Congestion {
     /// Grows the window for an acknowledgement that came while the window was full.
     pub(crate) fn grow(&mut self, growth: &Growth) {
         if self.is_slow_start() {
-            // HyStart++ is for the first slow start only: later ones end at a threshold that a loss has set.
+            // HyStart++ is only for the first slow start. A later slow start ends at a threshold that a loss has
+            // set.
             let bytes = if self.ssthresh == SSTHRESH_MAX {
                 self.slow_start.growth(growth)
             } else {
@@ -168,8 +169,8 @@ impl Congestion {
         self.cwnd = self.cwnd.saturating_add(bytes).min(CWND_MAX);
     }
 
-    /// Lowers the threshold because of congestion. `flight` is what was in flight of the window, in bytes. The
-    /// window itself follows as the caller's state wants.
+    /// Lowers the threshold because of congestion. `flight` is the part of the window that was in flight, bytes.
+    /// The caller sets the window itself.
     pub(crate) fn reduce(&mut self, flight: u32) {
         let ssthresh = match &mut self.avoidance {
             Avoidance::Cubic(cubic) => cubic.reduce(flight),
@@ -184,7 +185,7 @@ impl Congestion {
         self.cwnd = cwnd.clamp(self.mss, CWND_MAX);
     }
 
-    /// Returns to what was before a reduction that was not needed (RFC 4015, 3.2; RFC 9438, 4.9).
+    /// Restores the state before a reduction that was not needed (RFC 4015, 3.2; RFC 9438, 4.9).
     pub(crate) fn undo(&mut self, before: &Self) {
         let cwnd = self.cwnd.max(before.cwnd);
         if let (Avoidance::Bbr(bbr), Avoidance::Bbr(before)) =
@@ -197,11 +198,11 @@ impl Congestion {
         *self = Self { cwnd, mss: self.mss, ..*before };
     }
 
-    /// Nothing was sent for longer than a timeout: what the window knew of the path is old (RFC 5681, 4.1). The
-    /// threshold remembers it, so that slow start leads back (RFC 7661, 4.4.2).
+    /// Restarts after more than a timeout without sending, because the window is out of date (RFC 5681, 4.1). The
+    /// threshold keeps the old window, so that slow start leads back to it (RFC 7661, 4.4.2).
     pub(crate) fn restart(&mut self, snd_una: SeqNumber) {
         if let Avoidance::Bbr(bbr) = &mut self.avoidance {
-            // It keeps its window, as it paces what it sends.
+            // BBR keeps its window, because BBR paces all data.
             return bbr.restart();
         }
         if self.ssthresh != SSTHRESH_MAX {
@@ -214,7 +215,7 @@ impl Congestion {
         }
     }
 
-    /// The path takes smaller segments only.
+    /// Handles a smaller segment size of the path.
     pub(crate) fn set_mss(&mut self, mss: u32) {
         self.mss = mss;
         self.cwnd = self.cwnd.max(mss);

@@ -1,9 +1,9 @@
 //! Congestion avoidance as in RFC 5681, 3.1: one segment in a round trip, half the window after a loss.
 
-/// The growth that is not yet a byte.
+/// Congestion avoidance, with the growth below one byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewReno {
-    /// Acknowledged bytes, times the segment size, less whole windows of them.
+    /// Acknowledged bytes times the segment size, modulo the window.
     remainder: u64,
 }
 
@@ -12,7 +12,7 @@ impl NewReno {
         Self { remainder: 0 }
     }
 
-    /// Bytes that the window grows by: `SMSS * bytes / cwnd`, and nothing is lost by rounding.
+    /// The growth of the window, bytes: `SMSS * bytes / cwnd`, without loss by rounding.
     pub(crate) fn growth(&mut self, bytes: u32, cwnd: u32, mss: u32) -> u32 {
         let due = self.remainder + u64::from(bytes) * u64::from(mss);
         self.remainder = due % u64::from(cwnd);

@@ -6,36 +6,36 @@ use crate::seq::SeqNumber;
 use crate::tcp::clock::milliseconds;
 use crate::time::Time;
 
-/// What is remembered from the beginning of a recovery until its end.
+/// The state that is kept from the beginning of a recovery until its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undo {
     /// The congestion control before the reduction.
     pub(crate) before: Congestion,
     /// `SND.UNA` when the recovery began.
     marker: SeqNumber,
-    /// The end of what the recovery has sent again: a D-SACK behind it is about something else.
+    /// The end of the bytes that the recovery has retransmitted. A D-SACK behind it concerns other bytes.
     end: SeqNumber,
-    /// Bytes that were sent again and are not reported as received twice.
+    /// Retransmitted bytes that the peer has not reported as received twice.
     again_bytes: u32,
     /// The timestamp of the first retransmission.
     first_again_ms: Option<u32>,
 }
 
 impl Undo {
-    /// A recovery begins.
+    /// The state at the begin of a recovery.
     pub(crate) const fn new(before: Congestion, snd_una: SeqNumber) -> Self {
         Self { before, marker: snd_una, end: snd_una, again_bytes: 0, first_again_ms: None }
     }
 
-    /// Notes that the recovery has sent bytes again.
+    /// Records that the recovery has retransmitted bytes.
     pub(crate) fn sent(&mut self, now: Time, end: SeqNumber, bytes: u32) {
         self.end = self.end.later(end);
         self.again_bytes = self.again_bytes.saturating_add(bytes);
         self.first_again_ms.get_or_insert_with(|| milliseconds(now));
     }
 
-    /// Eifel detection (RFC 3522, 3.2): returns whether bytes that were sent again have been acknowledged by an
-    /// echo of a time before they were.
+    /// Eifel detection (RFC 3522, 3.2): true if the acknowledgement of retransmitted bytes echoes a time before the
+    /// retransmission.
     pub(crate) fn is_spurious_by_timestamp(&self, ts_echo: Option<u32>) -> bool {
         match (ts_echo, self.first_again_ms) {
             (Some(echo), Some(first)) => echo.wrapping_sub(first).cast_signed().is_negative(),
@@ -43,7 +43,7 @@ impl Undo {
         }
     }
 
-    /// D-SACK (RFC 3708, 2): returns whether the peer has now received twice all that was sent again.
+    /// D-SACK (RFC 3708, 2): true if the peer has now received all retransmitted bytes twice.
     pub(crate) fn is_spurious_by_dsack(&mut self, left: SeqNumber, right: SeqNumber) -> bool {
         let is_other = left.is_before(self.marker) || right.is_after(self.end);
         if is_other || self.again_bytes == 0 {

@@ -11,12 +11,12 @@ use crate::tcp::recovery::rack::DUP_THRESH;
 use crate::tcp::recovery::sent::{Delivery, Newest};
 use crate::time::Time;
 
-/// Segments that an acknowledgement adds to the window after a timeout, at most (`L` of RFC 3465, 2.3): it may stand
-/// for data that had left long before.
+/// The maximum segments that an acknowledgement adds to the window after a timeout (`L` of RFC 3465, 2.3), because
+/// it may be for data that had left long before.
 const GROWTH_AFTER_TIMEOUT_SEGMENTS: u32 = 2;
 
-/// The least time that a peer has to take back that it dropped what it had acknowledged selectively, as in Linux
-/// (`tcp_check_sack_reneging`): acknowledgements that overtake each other look the same.
+/// The minimum time before a peer counts as reneging on its selective acknowledgements, as in Linux
+/// (`tcp_check_sack_reneging`). Reordered acknowledgements look the same for a moment.
 const RENEGED_US_MIN: u64 = 10_000;
 
 /// A block that reports bytes received twice (RFC 2883).
@@ -44,7 +44,7 @@ impl Flight {
         }
         self.measure(now, ack, bytes, &delivery);
         if self.is_window_closed {
-            // The peer may leave it closed as long as it answers.
+            // The peer may leave its window closed as long as it answers.
             self.timeouts = 0;
         }
         if bytes > 0 {
@@ -81,8 +81,8 @@ impl Flight {
         }
     }
 
-    /// Whether all was sent once and in order, nothing is missing, and nothing is waited for but
-    /// acknowledgements: as it mostly is.
+    /// True in the common case: all bytes were sent once and in order, none is missing, and the flight waits only
+    /// for acknowledgements.
     #[inline]
     fn is_undisturbed(&self) -> bool {
         matches!(self.phase, Phase::Open)
@@ -93,8 +93,8 @@ impl Flight {
             && !self.is_window_closed
     }
 
-    /// The short way of an advance while nothing is [disturbed](Self::is_undisturbed): what
-    /// [`handle_ack`](Self::handle_ack) would do, and no more.
+    /// The fast path of an advance while the flight is [undisturbed](Self::is_undisturbed). It has the same effect
+    /// as [`handle_ack`](Self::handle_ack).
     #[inline]
     fn handle_plain_ack(
         &mut self,
@@ -125,7 +125,7 @@ impl Flight {
         Acked { bytes, room: true }
     }
 
-    /// Tells the model of the path, if there is one, what was delivered and lost.
+    /// Reports delivered and lost bytes to the model of the path, if there is one.
     #[inline]
     pub(super) fn inform_model(
         &mut self,
@@ -150,8 +150,8 @@ impl Flight {
         });
     }
 
-    /// Grows the window if it was full. A window that was not has not been tried (RFC 7661, 3). In slow
-    /// start half of it is enough: the rest was on its way.
+    /// Grows the window if it was full. A window that was not full is untested (RFC 7661, 3). In slow start a
+    /// half-full window is enough, because the rest was on its way.
     #[inline]
     fn grow(&mut self, now: Time, bytes: u32, flight_before: u32, rtt_us: u32) {
         let congestion = &mut self.congestion;
@@ -172,7 +172,7 @@ impl Flight {
         }
     }
 
-    /// The reordering timer has expired (RFC 8985, 6.3).
+    /// Handles an expired reordering timer (RFC 8985, 6.3).
     pub(super) fn handle_reorder_timer(&mut self, now: Time) {
         if self.detect(now, 0) {
             self.begin_recovery();
@@ -182,14 +182,14 @@ impl Flight {
         }
     }
 
-    /// Marks what the blocks cover; returns a D-SACK.
+    /// Marks the bytes that the blocks cover; returns a D-SACK if there is one.
     fn take_blocks(&mut self, ack: &Ack<'_>, delivery: &mut Delivery) -> Option<Dsack> {
         let mut dsack = None;
         for (i, &(left, right)) in ack.sack.iter().enumerate() {
             if !left.is_before(right) || right.is_after(self.snd_nxt) {
                 continue;
             }
-            // RFC 2883, 4: the first block lies below the acknowledgement or within the second one.
+            // RFC 2883, 4: the first block lies below the acknowledgement or within the second block.
             let is_within_next = ack.sack.get(1).is_some_and(|&(next_left, next_right)| {
                 !left.is_before(next_left) && !right.is_after(next_right)
             });
@@ -208,9 +208,9 @@ impl Flight {
         dsack
     }
 
-    /// Without SACK a duplicate says that one segment has arrived, and an advance says which ones the duplicates
-    /// were about. Fewer than three may be copies of one acknowledgement, and deliver nothing: a peer that sends each one
-    /// three times would look twice as fast to the model.
+    /// Without SACK a duplicate means that one segment has arrived, and an advance shows which segments the duplicates
+    /// were for. Fewer than three duplicates may be copies of one acknowledgement, so they deliver nothing. Otherwise a
+    /// peer that sends each acknowledgement three times would look twice as fast to the model.
     fn count_duplicates(&mut self, ack: &Ack<'_>, bytes: u32, delivery: &mut Delivery) {
         let mss = self.path.mss;
         let is_recovery = matches!(self.phase, Phase::Recovery { .. });
@@ -229,7 +229,7 @@ impl Flight {
             && !self.is_window_closed
             && !matches!(self.phase, Phase::Loss { .. })
         {
-            // Segments may be small: the first three count, however few bytes are in flight.
+            // Segments may be small, so the first three count with any number of bytes in flight.
             let arrived = self.pipe().min(mss);
             if arrived == mss || self.dup_acks < DUP_THRESH {
                 self.dup_acks += 1;
@@ -240,7 +240,7 @@ impl Flight {
         }
     }
 
-    /// RFC 6298, 3, and RFC 7323, 4.3.
+    /// Measures the round trip (RFC 6298, 3, and RFC 7323, 4.3).
     fn measure(&mut self, now: Time, ack: &Ack<'_>, bytes: u32, delivery: &Delivery) {
         if let Some(sent_at) = delivery.oldest_sent_at
             && !delivery.has_again
@@ -250,7 +250,7 @@ impl Flight {
             && let Some(echo) = ack.ts_echo
         {
             let ms = milliseconds(now).wrapping_sub(echo);
-            // The other half of the circle is a time that has not come yet.
+            // The other half of the circle is in the future.
             if !ms.cast_signed().is_negative() {
                 self.rtt.sample(ms.saturating_mul(1_000));
             }
@@ -261,7 +261,7 @@ impl Flight {
         }
     }
 
-    /// Takes a recovery back that was not needed.
+    /// Undoes a recovery that was not needed.
     fn undo_if_spurious(
         &mut self,
         now: Time,
@@ -274,8 +274,8 @@ impl Flight {
         let is_active = matches!(self.phase, Phase::Recovery { .. } | Phase::Loss { .. });
         let by_timestamp = is_active && bytes > 0 && undo.is_spurious_by_timestamp(ack.ts_echo);
         let by_dsack = dsack.is_some_and(|(left, right)| undo.is_spurious_by_dsack(left, right));
-        // RFC 5682, 3.1: after the timeout the peer received what had been sent before it and not again. Timestamps
-        // say so more exactly.
+        // RFC 5682, 3.1: after the timeout the peer received bytes that were sent before it and not retransmitted.
+        // Timestamps show this more exactly.
         let by_delivery = matches!(self.phase, Phase::Loss { .. })
             && self.path.sack
             && ack.ts_echo.is_none()
@@ -295,8 +295,7 @@ impl Flight {
         }
     }
 
-    /// Ends the phase if everything is acknowledged that was in flight when it began. Returns whether a
-    /// reduction has ended.
+    /// Ends the phase if all bytes in flight at its begin are acknowledged. Returns true if a reduction has ended.
     fn end_phase(&mut self) -> bool {
         let (until, is_recovery) = match self.phase {
             Phase::Open => return false,
@@ -319,7 +318,7 @@ impl Flight {
         has_reduced
     }
 
-    /// Marks what is lost; returns whether that is more than before.
+    /// Marks lost bytes; returns true if more bytes are lost than before.
     fn detect(&mut self, now: Time, bytes: u32) -> bool {
         let lost_before = self.sent.lost();
         let is_recovering = matches!(self.phase, Phase::Recovery { .. } | Phase::Loss { .. });
@@ -342,7 +341,7 @@ impl Flight {
         self.sent.lost() > lost_before
     }
 
-    /// Begins to send again what is lost, unless that is under way.
+    /// Begins to retransmit lost bytes, unless a recovery is under way.
     fn begin_recovery(&mut self) {
         let until = self.snd_nxt;
         match self.phase {
@@ -351,14 +350,14 @@ impl Flight {
                 let prr = self.reduce();
                 self.phase = Phase::Recovery { until, prr };
             }
-            // The window shrinks already.
+            // The window is already shrinking.
             Phase::Reducing { prr, .. } => self.phase = Phase::Recovery { until, prr },
             Phase::Recovery { .. } | Phase::Loss { .. } => {}
         }
         self.probe = ProbeState::Idle;
     }
 
-    /// Begins to shrink the window, unless that is under way.
+    /// Begins to shrink the window, unless it is already shrinking.
     fn begin_reducing(&mut self) {
         if matches!(self.phase, Phase::Open) {
             self.undo = None;
@@ -376,7 +375,7 @@ impl Flight {
         Prr::new(self.snd_nxt - self.snd_una)
     }
 
-    /// Returns whether a probe has repaired a loss.
+    /// Judges the probe in flight. Returns true if it has repaired a loss.
     fn judge_probe(&mut self, ack: &Ack<'_>, bytes: u32, dsack: Option<Dsack>) -> bool {
         let ProbeState::Out(probe) = self.probe else { return false };
         let is_duplicate = ack.is_duplicate && bytes == 0 && ack.sack.is_empty();
@@ -387,7 +386,8 @@ impl Flight {
         verdict == Verdict::Repaired
     }
 
-    /// Returns whether the network has told of congestion that is not yet reacted to (RFC 3168, 6.1.2).
+    /// Returns true if the acknowledgement echoes congestion to which the flight has not reacted yet (RFC 3168,
+    /// 6.1.2).
     fn heed_ece(&mut self, ack: &Ack<'_>) -> bool {
         let is_news = ack.ece && self.snd_una.is_after(self.ece_heeded);
         if is_news {
@@ -397,7 +397,7 @@ impl Flight {
         is_news
     }
 
-    /// Sizes the window.
+    /// Sizes the congestion window.
     fn resize(
         &mut self,
         now: Time,

@@ -9,23 +9,23 @@ use crate::tcp::congestion::Congestion;
 use crate::tcp::recovery::rtt::Rtt;
 use crate::time::Time;
 
-/// What survives in a connection while nothing is in flight.
+/// The state that a connection keeps while nothing is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// Without padding, for each idle connection has one.
+// Without padding, because each idle connection has one.
 #[repr(Rust, packed)]
 pub struct Saved {
     /// The smoothed round trip in microseconds; 0 if none was measured.
     pub(super) srtt_us: u32,
-    /// Its mean deviation.
+    /// The mean deviation of the round trip in microseconds.
     pub(super) rttvar_us: u32,
     /// The congestion window in bytes.
     pub(in crate::tcp) cwnd: u32,
     /// The slow start threshold in bytes.
     pub(super) ssthresh: u32,
-    /// Milliseconds of the stack's clock, modulo 2³², when data was sent last.
+    /// The time at which data was sent last: milliseconds of the stack's clock, modulo 2³².
     pub(super) sent_ms: u32,
-    /// The next new segment is to say that the window shrank: the acknowledgement that told of congestion was
-    /// the last one (RFC 3168, 6.1.2).
+    /// True if the next new segment has to carry CWR, because the last acknowledgement echoed congestion (RFC 3168,
+    /// 6.1.2).
     pub(super) cwr_is_due: bool,
 }
 
@@ -43,52 +43,53 @@ impl Saved {
     }
 }
 
-/// What the flight knows about the connection. It does not change while data is in flight, but for the MSS
+/// The properties of the connection and its path. Only the MSS can change while data is in flight
 /// ([`Flight::shrink_mss`](super::Flight::shrink_mss)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Bytes of payload in a whole segment: `Eff.snd.MSS` of RFC 9293, 3.7.1, options taken off.
+    /// Bytes of payload in a whole segment, without options: `Eff.snd.MSS` of RFC 9293, 3.7.1.
     pub mss: u32,
-    /// Whether the peer acknowledges selectively (RFC 2018).
+    /// True if the peer acknowledges selectively (RFC 2018).
     pub sack: bool,
     /// The algorithm for the congestion window.
     pub algorithm: Algorithm,
-    /// How long the peer may leave everything unacknowledged that is sent again: R2 of RFC 9293, 3.8.3.
+    /// The time for which the peer may leave retransmissions unacknowledged: R2 of RFC 9293, 3.8.3.
     pub patience: Duration,
 }
 
-/// What the connection could send.
+/// The data that the connection could send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Bytes behind `SND.NXT` that are ready; a FIN that is due counts as one.
+    /// Ready bytes behind `SND.NXT`; a due FIN counts as one.
     pub new_bytes: u32,
     /// `SND.UNA + SND.WND`: the first sequence number that the peer does not take.
     pub window_end: SeqNumber,
     /// The largest window that the peer has announced: `Max(SND.WND)` of RFC 9293, 3.8.6.2.1.
     pub window_max: u32,
-    /// Whether the override timeout of RFC 9293, 3.8.6.2.1 has expired: a small window is used, too.
+    /// True if the override timeout of RFC 9293, 3.8.6.2.1 has expired. Then a small window is used, too.
     pub has_waited: bool,
     /// Bytes of payload in a frame that the interface cuts into segments; 0 if it does not cut.
     pub cut_bytes_max: u32,
 }
 
-/// Why bytes are sent.
+/// The reason for sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// For the first time.
+    /// The bytes are sent for the first time.
     New,
-    /// Again: acknowledgements of later bytes show that they were lost.
+    /// A retransmission: acknowledgements of later bytes show the loss.
     Fast,
-    /// Again, after a retransmission timeout.
+    /// A retransmission after a timeout.
     Timeout,
-    /// A tail loss probe (RFC 8985, 7): new bytes if there are any, otherwise the last ones again.
+    /// A tail loss probe (RFC 8985, 7): new bytes if there are any, otherwise the last bytes again.
     Probe,
 }
 
-/// What to send.
+/// The next step of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStep {
-    /// These bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes behind `SND.NXT` are new whatever the kind.
+    /// Send these bytes, then call [`Flight::sent`](super::Flight::sent) and ask again. Bytes behind `SND.NXT` are new
+    /// for any kind.
     Send {
         /// The first byte's sequence number.
         from: SeqNumber,
@@ -96,54 +97,54 @@ pub enum SendStep {
         bytes: u32,
         /// The reason.
         kind: Kind,
-        /// Whether the segment is to carry CWR (RFC 3168, 6.1.2). Only on new bytes.
+        /// True if the segment has to carry CWR (RFC 3168, 6.1.2). Only on new bytes.
         cwr: bool,
     },
-    /// Nothing before this moment: pacing. It is among the deadlines.
+    /// Pacing: send nothing before this time, which is one of the deadlines.
     WaitUntil(Time),
-    /// Nothing until an acknowledgement, a timer or more to send.
+    /// Send nothing until an acknowledgement, a timer or new bytes.
     Blocked,
 }
 
 /// An acceptable acknowledgement (RFC 9293, 3.10.7.4): its number is not before `SND.UNA` and not
-/// after `SND.NXT`. The connection has dropped any other one, optimistic acknowledgements among them.
+/// after `SND.NXT`. The connection has dropped all others, also optimistic acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// `SEG.ACK`.
     pub una: SeqNumber,
-    /// The blocks as they came, D-SACK included (RFC 2883); they are checked here.
+    /// The blocks as received, with a D-SACK (RFC 2883). The flight checks them.
     pub sack: &'a [(SeqNumber, SeqNumber)],
-    /// `TSecr` less the connection's offset: the milliseconds of the stack's clock, modulo 2³², when the
-    /// segment that is echoed was sent.
+    /// `TSecr` less the connection's offset: the time at which the echoed segment was sent, milliseconds of the
+    /// stack's clock, modulo 2³².
     pub ts_echo: Option<u32>,
-    /// Whether the segment carries ECE, on a connection that agreed on ECN.
+    /// True if the segment carries ECE, on a connection that agreed on ECN.
     pub ece: bool,
-    /// Whether it is a duplicate by RFC 5681, 2: no data, no SYN or FIN, the window unchanged. That it
-    /// acknowledges nothing new is checked here.
+    /// True if it can be a duplicate by RFC 5681, 2: no data, no SYN or FIN, the window unchanged. The flight
+    /// checks that it acknowledges nothing new.
     pub is_duplicate: bool,
 }
 
-/// What an acknowledgement has done.
+/// The effect of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
-    /// Bytes that are acknowledged now and were not: `SEG.ACK - SND.UNA`.
+    /// Newly acknowledged bytes: `SEG.ACK - SND.UNA`.
     pub bytes: u32,
-    /// True if there may be something to send now: ask [`Flight::next`](super::Flight::next).
+    /// True if bytes may be sent now: ask [`Flight::next`](super::Flight::next).
     pub room: bool,
 }
 
-/// What a timer has done.
+/// The effect of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerOutcome {
-    /// It was early, or was for nothing.
+    /// No effect: the timer was early or obsolete.
     Nothing,
-    /// Something may be sent: ask [`Flight::next`](super::Flight::next).
+    /// Bytes may be sent: ask [`Flight::next`](super::Flight::next).
     Room,
-    /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2).
+    /// The peer has acknowledged nothing for too long (RFC 9293, 3.8.3: R2).
     TimedOut,
 }
 
-/// For people: `samum stack`.
+/// The status of a flight, as `samum stack` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Bytes of the congestion window.
