@@ -11,7 +11,7 @@ impl Time {
     /// The last moment, after 584 years.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The moment so many nanoseconds after the start.
+    /// The moment `nanos` nanoseconds after the start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -39,7 +39,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Ends at [`Time::MAX`].
+    /// Adds a duration; the sum saturates at [`Time::MAX`].
     fn add(self, duration: Duration) -> Self {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))

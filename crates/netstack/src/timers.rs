@@ -13,14 +13,14 @@ use alloc::vec::Vec;
 
 use crate::time::Time;
 
-/// A moment in ticks of 65.536 µs. It has the low 32 bits only, which repeat after 78 hours; no deadline is
-/// half as far off.
+/// A moment in ticks of 65.536 µs. A tick has only the low 32 bits, which repeat after 78 hours. No deadline is
+/// half as far in the future.
 pub(crate) type Tick = u32;
 
 /// Deadlines by tick.
 pub(crate) struct Wheel {
     levels: [Level; LEVELS],
-    /// Every entry before this tick has come up.
+    /// Every entry before this tick has expired.
     current: u64,
     len: usize,
 }
@@ -37,17 +37,17 @@ struct Entry {
     id: u64,
 }
 
-/// The nanoseconds of a tick are 2 to this.
+/// A tick has 2 to the power of this nanoseconds.
 const TICK_BITS: u32 = 16;
 /// Bits of a digit.
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
-/// Enough for all ticks of a [`Time`]. The first levels reach 4 ms, 268 ms, 17 s and 18 min.
+/// The number of levels, enough for all ticks of a [`Time`]. The first levels reach 4 ms, 268 ms, 17 s and 18 min.
 const LEVELS: usize = 8;
 const _: () = assert!(TICK_BITS + DIGIT_BITS * 8 == u64::BITS && LEVELS == 8);
-/// A deadline that is further off than 19 h comes up then, and is put back.
+/// The longest wait of an entry, 19 h. The entry of a later deadline expires then, and is inserted again.
 const FAR: u64 = 1 << 30;
-/// Memory for so many entries is kept in a slot that has become empty.
+/// The number of entries whose memory is kept in a slot that has become empty.
 const KEPT: usize = 64;
 
 const fn tick_of(time: Time) -> u64 {
@@ -59,7 +59,7 @@ const fn short(tick: u64) -> Tick {
     tick as u32
 }
 
-/// Whether an entry at `tick` comes up too late for `deadline`.
+/// True if an entry at `tick` expires too late for `deadline`.
 pub(crate) fn is_later(tick: Tick, now: Time, deadline: Time) -> bool {
     let due = (tick_of(deadline) + 1).clamp(tick_of(now) + 1, tick_of(now) + FAR);
     short(due).wrapping_sub(tick).cast_signed() < 0
@@ -71,7 +71,7 @@ impl Wheel {
         Self { levels: core::array::from_fn(level), current: tick_of(now), len: 0 }
     }
 
-    /// Makes an entry that comes up after the deadline, at most a tick later; returns its tick.
+    /// Adds an entry that expires at most a tick after the deadline; returns its tick.
     pub(crate) fn insert(&mut self, now: Time, id: u64, deadline: Time) -> Tick {
         let now = tick_of(now).max(self.current);
         let tick = (tick_of(deadline) + 1).clamp(now + 1, now + FAR);
@@ -80,14 +80,13 @@ impl Wheel {
         short(tick)
     }
 
-    /// The moment at which [`expire`](Self::expire) has something to do. It may be earlier than the first
-    /// deadline.
+    /// The time to call [`expire`](Self::expire). It may be earlier than the first deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         let (level, slot) = self.first()?;
         Some(Time::from_nanos(self.start(level, slot) << TICK_BITS))
     }
 
-    /// Takes one entry that has come up by `now`: its owner, and its tick.
+    /// Takes one entry that has expired by `now`: its owner, and its tick.
     pub(crate) fn expire(&mut self, now: Time) -> Option<(u64, Tick)> {
         let now = tick_of(now);
         while let Some((level, slot)) =
@@ -123,7 +122,7 @@ impl Wheel {
         Some((level, self.levels[level].occupied.trailing_zeros() as usize))
     }
 
-    /// The first tick of a slot: the present one's digits above the level, then the slot.
+    /// The first tick of a slot: the digits of the present tick above the level, then the slot.
     const fn start(&self, level: usize, slot: usize) -> u64 {
         let low = low_bit(level);
         let above = !(u64::MAX >> (u64::BITS - low - DIGIT_BITS));
@@ -216,8 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each entry comes up in the first step after its deadline, or in the one of its tick; `next` is
-        /// never later than an entry.
+        /// Each entry expires in the first step after its deadline, or in the step of its tick. `next` is never
+        /// later than an entry.
         #[test]
         fn entries_come_up_in_time(
             start in 0..u64::MAX / 4,

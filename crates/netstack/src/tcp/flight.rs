@@ -545,7 +545,7 @@ impl Flight {
         self.congestion.rate(self.rtt.srtt_us())
     }
 
-    /// The bytes of a frame for `bytes` bytes to send: whole segments if more bytes follow.
+    /// The size of a frame for `bytes` bytes: one segment, or for more bytes several whole segments.
     fn frame_bytes(&self, bytes: u32, offer: &Offer, paced: u32) -> u32 {
         let mss = self.path.mss;
         if bytes <= mss {
@@ -560,7 +560,7 @@ impl Flight {
         if wanted <= room { wanted } else { room - room % self.path.mss }
     }
 
-    /// Restarts the timers and the window before bytes leave again, while nothing is in flight.
+    /// Restarts pacing, and after a long pause the window, before bytes leave again with nothing in flight.
     fn restart(&mut self, now: Time) {
         self.pacing.restart(self.path.mss);
         let idle_ms = milliseconds(now).wrapping_sub(self.sent_ms);

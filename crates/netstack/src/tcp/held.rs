@@ -205,7 +205,7 @@ impl Held {
         blocks
     }
 
-    /// The age of a range in arrivals, modulo 2³².
+    /// The rank of a range: a range that grew later has a greater rank. Valid for 2³² arrivals.
     const fn age(&self, range: &Range) -> u32 {
         u32::MAX - 1 - self.arrivals.wrapping_sub(range.arrival)
     }

@@ -11,17 +11,17 @@ use crate::time::Time;
 use crate::wire::Ecn;
 use crate::wire::tcp::Header;
 
-/// What the checks of a segment have found.
+/// The result of the checks of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Its acknowledgement, its bytes and its FIN count.
+    /// The segment's acknowledgement, bytes and FIN count.
     Accept(SeqNumber),
-    /// Nothing of it counts and nothing answers it.
+    /// The segment does not count and gets no reply.
     Drop(Reason),
-    /// Nothing of it counts. An acknowledgement answers it, at most [`CHALLENGES_MAX`] in a second: with a
-    /// peer that thinks the same of our acknowledgements there would be no end.
+    /// The segment does not count. The reply is an acknowledgement, at most [`CHALLENGES_MAX`] in a second. Without
+    /// the limit, two peers could exchange such acknowledgements endlessly.
     Challenge(Reason),
-    /// Its bytes have been received: it is a retransmission, and our acknowledgement was lost.
+    /// The segment's bytes were received before: it is a retransmission, and our acknowledgement was lost.
     Repeated,
     /// The peer resets the connection.
     Reset,
@@ -36,10 +36,10 @@ enum Reason {
     Window,
 }
 
-/// The most challenges of a connection in a second (RFC 5961, 7).
+/// The maximum challenges of a connection in a second (RFC 5961, 7).
 const CHALLENGES_MAX: u8 = 5;
 
-/// The age in seconds at which a timestamp is not believed any more: 24 days (RFC 7323, 5.5).
+/// The age in seconds from which a timestamp is no longer believed: 24 days (RFC 7323, 5.5).
 const TIMESTAMP_AGE_MAX: u32 = 24 * 86_400;
 
 impl Connection {
@@ -82,7 +82,7 @@ impl Connection {
         // RFC 7323, 5.3: R1 comes before the first check.
         if self.marks.has(Marks::TIMESTAMPS) && !flags.rst {
             match header.options.timestamps {
-                // RFC 7323, 3.2: once agreed on, each segment has one.
+                // RFC 7323, 3.2: once timestamps are agreed on, each segment has one.
                 None => return Verdict::Drop(Reason::Timestamp),
                 Some((value, _)) if self.is_old_timestamp(now, value) => {
                     return Verdict::Challenge(Reason::Timestamp);
@@ -102,11 +102,11 @@ impl Connection {
                 Verdict::Challenge(Reason::Window)
             };
         }
-        // Second: RST. It must hit the very next number (RFC 5961, 3.2).
+        // Second: RST. Its number must be exactly the next one (RFC 5961, 3.2).
         if flags.rst {
             return if self.is_only_untold() {
-                // The peer may have forgotten the connection and reset an acknowledgement of ours: as in
-                // TIME-WAIT (RFC 1337, 3) that harms nothing, and the application still gets its bytes.
+                // The peer may have dropped the connection and reset an acknowledgement of ours. To ignore the
+                // reset does no harm, as in TIME-WAIT (RFC 1337, 3), and the application still gets its bytes.
                 Verdict::Drop(Reason::Blind)
             } else if header.seq == self.rcv_nxt {
                 Verdict::Reset
@@ -127,16 +127,16 @@ impl Connection {
         Verdict::Accept(ack)
     }
 
-    /// Whether a timestamp shows that its segment is old (RFC 7323, 5.3). On a connection that was idle for
-    /// long, the one to compare with is too old itself (5.5).
+    /// True if a timestamp shows that its segment is old (RFC 7323, 5.3). After a long idle time, the timestamp to
+    /// compare with is itself too old (5.5).
     fn is_old_timestamp(&self, now: Time, value: u32) -> bool {
         let is_before = SeqNumber(value).is_before(SeqNumber(self.ts_recent));
         is_before && seconds(now).wrapping_sub(self.heard_s) < TIMESTAMP_AGE_MAX
     }
 
-    /// Whether some of the segment is within the window, or the segment is at its edge: the table of RFC 9293,
-    /// 3.10.7.4. While the window is closed, a segment at its edge counts for its acknowledgement and for
-    /// RST; its bytes are cut off later.
+    /// True if a part of the segment is within the window, or the segment is at its edge: the table of RFC 9293,
+    /// 3.10.7.4. While the window is closed, a segment at its edge counts for its acknowledgement and for RST; its
+    /// bytes are cut off later.
     #[inline]
     fn is_acceptable(&self, seq: SeqNumber, len: u32) -> bool {
         let window = self.rcv_edge - self.rcv_nxt;
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// Takes what counts of a segment: its timestamp, its acknowledgement, its bytes, its FIN.
+    /// Takes the timestamp, the acknowledgement, the bytes and the FIN of an accepted segment.
     #[inline]
     fn accept(
         &mut self,
@@ -175,7 +175,7 @@ impl Connection {
             (self.marks.has(Marks::TIMESTAMPS), header.options.timestamps)
             && !header.seq.is_after(self.last_ack_sent)
         {
-            // RFC 7323, 4.3. That it is not older than the last one was checked.
+            // RFC 7323, 4.3. The checks have refused a timestamp older than the last one.
             self.ts_recent = value;
         }
         let mut outcome = if ack.is_before(self.snd_una) {
@@ -213,7 +213,7 @@ impl Connection {
             self.snd_wnd_max = self.snd_wnd_max.max(window);
             self.snd_wl1 = header.seq;
         }
-        // Otherwise nothing is acknowledged, and nothing waits for a window.
+        // Without `sending` nothing is in flight and nothing waits for a window.
         let Some(sending) = &mut self.sending else { return Outcome::default() };
         let Acked { room, .. } = sending.flight.handle_ack(
             now,
@@ -244,7 +244,7 @@ impl Connection {
             self.disbelieve(now, cx);
         }
         self.marks.set(Marks::UNREACHABLE, false);
-        // Our FIN is the last number, so that it is acknowledged if all are.
+        // Our FIN has the last number, so it is acknowledged if all numbers are.
         if self.state == TcpState::FinWait1 && ack == self.snd_nxt {
             self.set_state(cx.shared, TcpState::FinWait2);
         }
@@ -252,7 +252,7 @@ impl Connection {
         Outcome { acknowledged, room: !acknowledged, ..Outcome::default() }
     }
 
-    /// Notes the marks of congestion of a segment with data (RFC 3168, 6.1.3).
+    /// Records the congestion marks of a segment with data (RFC 3168, 6.1.3).
     fn echo_congestion(&mut self, header: &Header, ecn: Ecn) {
         if self.marks.has(Marks::ECN) {
             let echo = self.marks.has(Marks::ECHO) && !header.flags.cwr;

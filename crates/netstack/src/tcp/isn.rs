@@ -18,16 +18,16 @@ impl Isn {
         Self { sequence: secret.derive(b's'), timestamps: secret.derive(b't') }
     }
 
-    /// The initial sequence number: a clock of 4 µs plus a hash of both ends (RFC 6528, 3). A later
-    /// connection of the same ends begins behind an earlier one, if that sent less than 250 kB/s.
+    /// The initial sequence number: a clock of 4 µs plus a hash of both ends (RFC 6528, 3). A later connection of
+    /// the same ends begins behind an earlier one, if the earlier one sent less than 250 kB/s.
     #[expect(clippy::cast_possible_truncation, reason = "both are circles of 32 bits")]
     pub(crate) fn number(&self, now: Time, endpoints: &Endpoints) -> SeqNumber {
         let hash = self.sequence.keyed(&EndpointBytes::new(endpoints)) as u32;
         SeqNumber(hash) + (now.as_nanos() / 4096) as u32
     }
 
-    /// The offset of our timestamps towards a peer. It is the same for all connections with it, so that
-    /// the peer can compare timestamps of two connections (RFC 6191).
+    /// The offset of our timestamps towards a peer. The offset is the same for all connections with the peer, so
+    /// that the peer can compare timestamps of two connections (RFC 6191).
     #[expect(clippy::cast_possible_truncation, reason = "timestamps are a circle of 32 bits")]
     pub(crate) fn timestamp_offset(&self, endpoints: &Endpoints) -> u32 {
         self.timestamps.keyed(&EndpointBytes::of_addresses(endpoints)) as u32

@@ -7,13 +7,14 @@
 use crate::seq::SeqNumber;
 use crate::wire::tcp::{Flags, Header, Options};
 
-/// The reset that answers a segment of no connection, unless it is a reset itself. `seg_len` counts the
-/// segment's payload, SYN and FIN.
+/// The reset in reply to a segment without a connection; `None` if the segment is itself a reset. `seg_len` counts
+/// the segment's payload, SYN and FIN.
 pub(crate) fn reset(header: &Header, seg_len: u32) -> Option<Header> {
     if header.flags.rst {
         return None;
     }
-    // It must be acceptable to the peer: with the number that it expects, or acknowledging its own.
+    // The reset must be acceptable to the peer: it has the number that the peer expects, or acknowledges the peer's
+    // number.
     let (seq, ack) = match header.ack {
         Some(ack) => (ack, None),
         None => (SeqNumber(0), Some(header.seq + seg_len)),

@@ -13,12 +13,12 @@ use crate::transmit::{Full, Limits};
 use crate::wire::Ecn;
 use crate::wire::tcp::{Flags, Header, Options};
 
-/// The way of segments to the interface: the heads of IP and of the link are put in front of them.
+/// The path of segments to the interface, which adds the IP header and the link header.
 pub trait Emit {
-    /// What the interface does.
+    /// The limits and offloads of the interface.
     fn limits(&self) -> Limits;
 
-    /// Sends a segment to a next hop, or several: a payload of more than `segment_bytes` is cut.
+    /// Sends one or several segments to a next hop: a payload of more than `segment_bytes` is cut.
     ///
     /// # Errors
     ///
@@ -34,35 +34,35 @@ pub trait Emit {
     ) -> Result<(), Full>;
 }
 
-/// The way in which a drain ended.
+/// The reason why a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// All ready bytes of the queue were sent, and a FIN that was due.
+    /// All ready bytes of the queue were sent, with a due FIN.
     Empty,
-    /// The peer's window, the congestion window or pacing allows no more now: the connection will tell of
+    /// The peer's window, the congestion window or pacing allows no more bytes now. The connection will report
     /// room.
     Blocked,
-    /// The budget is spent and there is more.
+    /// The budget is spent, and more bytes are ready.
     TurnOver,
 }
 
-/// The most parts of a frame. A frame of many small payloads is shorter for it.
+/// The maximum parts of a frame. A frame of many small payloads is shorter because of this limit.
 const PARTS_MAX: usize = 16;
 
 impl Connection {
-    /// Sends what the windows allow, the lost bytes first, and takes off `budget` what it sent; it may be
-    /// overdrawn by less than a segment. First the bytes that the peer has acknowledged are released.
+    /// Sends the bytes that the windows allow, lost bytes first, and subtracts the sent bytes from `budget`. The
+    /// drain may exceed the budget by less than a segment. First the queue releases the acknowledged bytes.
     ///
-    /// It must be the queue of the last drain, unless all that was sent is released: then it may be another
-    /// one, at any position.
+    /// `queue` must be the queue of the last drain. After all sent bytes are released, it may be another queue, at
+    /// any position.
     ///
     /// # Errors
     ///
-    /// If the interface has no room. Drain again when it has.
+    /// If the interface has no room. Drain again when the interface has room.
     ///
     /// # Panics
     ///
-    /// If it is another queue while bytes are in flight.
+    /// If `queue` is another queue while bytes are in flight.
     pub fn drain<P: Memory>(
         &mut self,
         now: Time,
@@ -93,7 +93,7 @@ impl Connection {
         loop {
             let window_end = self.window_end();
             let data = unsent(queue);
-            // A FIN that the window excludes does not make the window too small for the data before it.
+            // If only the FIN is outside of the window, the window is not too small for the data before it.
             let fin = self.is_fin_due(queue)
                 && (data == 0 || (self.snd_nxt + data).is_before(window_end));
             let new_bytes = data + u32::from(fin);
@@ -122,14 +122,14 @@ impl Connection {
                     let sent = self.send(now, cx, queue, from, bytes, kind, cwr, out)?;
                     *budget = budget.saturating_sub(sent.into());
                     if kind == Kind::New && unsent(queue) == 0 && !self.is_fin_due(queue) {
-                        // New bytes are last in line: the flight need not be asked again.
+                        // New bytes come last, so the flight need not be asked again.
                         return Ok(Drained::Empty);
                     }
                 }
                 next @ (SendStep::WaitUntil(_) | SendStep::Blocked) => {
                     let is_empty = new_bytes == 0;
                     if next == SendStep::Blocked && !is_empty && sending.flight.is_empty() {
-                        // Only the peer's window can be the reason.
+                        // The peer's window is the only possible reason.
                         let srtt = sending.flight.status().srtt;
                         if window_end.is_after(self.snd_nxt) {
                             sending.persist.wait_for_more(now, srtt);
@@ -145,7 +145,7 @@ impl Connection {
         }
     }
 
-    /// Lets the queue drop what the peer has acknowledged.
+    /// Releases the acknowledged bytes of the queue.
     fn release_acknowledged<P: Memory>(&mut self, queue: &mut OutQ<P>) {
         let in_queue = queue.sent() - queue.released();
         let data_nxt = self.data_nxt();
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Whether a FIN follows the bytes that are ready.
+    /// True if a FIN follows the ready bytes.
     fn is_fin_due<P: Memory>(&self, queue: &OutQ<P>) -> bool {
         self.marks.has(Marks::SHUTDOWN)
             && !self.state.is_shut_down()
@@ -168,7 +168,7 @@ impl Connection {
             && queue.failed_at().is_none()
     }
 
-    /// As many bytes as the budget allows, in whole segments, but one segment at least.
+    /// The part of `bytes` that the budget allows, in whole segments, at least one segment.
     fn within(&self, budget: u64, bytes: u32) -> u32 {
         let mss = u32::from(self.mss_in_use());
         match u32::try_from(budget) {
@@ -177,7 +177,7 @@ impl Connection {
         }
     }
 
-    /// Sends a frame with bytes of the stream, and a FIN if it stands behind them. Returns the bytes.
+    /// Sends a frame with bytes of the stream, and the FIN if it follows them. Returns the number of bytes.
     fn send<P: Memory>(
         &mut self,
         now: Time,
@@ -205,7 +205,7 @@ impl Connection {
         } else {
             end == self.data_nxt() && queue.unsent_ready() == 0
         };
-        // A new FIN rides on the last segment if the peer's window has room for it.
+        // The last segment carries a new FIN if the peer's window has room for it.
         let is_fin_wanted = bytes > gathered.bytes || (is_new && end.is_before(self.window_end()));
         let fin = is_last && is_fin_wanted && (fin_due || (!is_new && self.state.is_shut_down()));
         let (header, edge) = self.header(now, cx, from);
@@ -220,7 +220,7 @@ impl Connection {
 
         self.note_ack_sent(edge);
         if !self.held.as_ref().is_some_and(|held| held.has_blocks()) {
-            // Data carries no selective acknowledgements: whole segments have no room for them.
+            // Data segments carry no selective acknowledgements, because whole segments have no room for them.
             self.ack_at = Time::MAX;
         }
         count(cx, kind);
@@ -242,7 +242,7 @@ impl Connection {
         Ok(gathered.bytes)
     }
 
-    /// Whether [`acknowledge`](Self::acknowledge) has something to send now.
+    /// True if [`acknowledge`](Self::acknowledge) has to send an acknowledgement now.
     #[must_use]
     pub fn is_ack_due(&self, now: Time) -> bool {
         self.ack_at <= now
@@ -252,7 +252,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// If the interface has no room. It remains due.
+    /// If the interface has no room. The acknowledgement remains due.
     pub fn acknowledge(
         &mut self,
         now: Time,
@@ -278,8 +278,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a reset; the connection is gone afterwards. If the interface has no room, the peer learns it from
-    /// the answer to its next segment.
+    /// Sends a reset; the connection is gone afterwards. If the interface has no room, the peer gets the reset in
+    /// reply to its next segment.
     pub fn reset(&self, now: Time, cx: &mut Context<'_>, out: &mut impl Emit) {
         let (header, _) = self.header(now, cx, self.snd_nxt);
         let flags = Flags { rst: true, ..Flags::NONE };
@@ -296,7 +296,7 @@ impl Connection {
     #[inline]
     fn header(&self, now: Time, cx: &Context<'_>, seq: SeqNumber) -> (Header, SeqNumber) {
         let edge = self.next_edge(cx.config);
-        // Rounded up: the window must not shrink because its last bits are shifted out.
+        // The window is rounded up, because it must not shrink when its last bits are shifted out.
         let shift = self.rcv_wind_shift;
         let window = ((edge - self.rcv_nxt) + ((1 << shift) - 1)) >> shift;
         let window = u16::try_from(window).unwrap_or(u16::MAX);
@@ -323,19 +323,19 @@ impl Connection {
     }
 }
 
-/// Bytes that are ready. A connection never has so many in flight that the limit counts.
+/// Ready unsent bytes, at most `u32::MAX`. No connection has so many bytes in flight that the limit matters.
 fn unsent<P: Memory>(queue: &OutQ<P>) -> u32 {
     u32::try_from(queue.unsent_ready()).unwrap_or(u32::MAX).min(1 << 30)
 }
 
-/// The beginning of a list of parts.
+/// The first parts of a list of parts.
 struct Gathered {
     parts: usize,
     bytes: u32,
 }
 
-/// Collects parts up to so many bytes. If there are too many parts for all of them, whole segments are
-/// collected wherever there is one.
+/// Collects parts up to a number of bytes. If there are too many parts, the frame ends at a whole segment if it
+/// contains one.
 fn gather<'a, P: Memory + 'a>(
     chunks: impl Iterator<Item = outq::Chunk<'a, P>>,
     bytes_max: u32,

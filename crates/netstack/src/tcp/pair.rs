@@ -12,7 +12,7 @@ use crate::time::Time;
 use crate::wire::Ecn;
 use crate::wire::tcp::Header;
 
-/// A segment under way.
+/// A segment in the network.
 #[derive(Debug)]
 struct Under {
     arrives: Time,
@@ -27,7 +27,7 @@ struct Pair {
     ends: [End; 2],
     network: Vec<Under>,
     now: Time,
-    /// The network is bad up to here.
+    /// The time up to which the network is bad.
     healed: Time,
     loss: f64,
 }
@@ -36,16 +36,16 @@ struct Pair {
 struct End {
     bench: Bench,
     stream: Vec<u8>,
-    /// Bytes of the stream that are in the queue.
+    /// The number of bytes of the stream that are in the queue.
     queued: usize,
-    /// A promise that is not filled: its position and length.
+    /// The unfilled promise: its position and length.
     gap: Option<(u64, usize)>,
     next_action: Time,
     is_receiving: bool,
 }
 
 impl End {
-    /// The application does something.
+    /// Lets the application act.
     fn act(&mut self, random: &mut Random, now: Time) {
         let wait = random.within(0..=60_000_000);
         self.next_action = now + Duration::from_nanos(wait);
@@ -74,7 +74,7 @@ impl End {
     fn drain(&mut self, random: &mut Random) {
         let budget = if random.chance(0.2) { random.within(1..=4000) } else { u64::MAX };
         if self.bench.drain_with(budget) != Ok(Drained::Empty) {
-            // Its turn comes again.
+            // The application gets another turn soon.
             self.next_action = self.next_action.min(self.bench.now + Duration::from_millis(5));
         }
         self.bench.queue.check();
@@ -176,7 +176,7 @@ impl Pair {
         let is_over = end.is_over();
         end.bench.clear_news();
         if is_over {
-            // The table of TIME-WAIT would answer so. The peer of one that is closed needs no answer.
+            // The TIME-WAIT table would answer so. The peer of a closed connection needs no reply.
             if end.bench.fate == Fate::TimeWait {
                 end.bench.connection.acknowledge_now();
             }
@@ -188,7 +188,7 @@ impl Pair {
         self.collect(under.to);
     }
 
-    /// What an end has sent goes into the network, cut into segments.
+    /// Puts the sent frames of an end into the network, cut into segments.
     fn collect(&mut self, from: usize) {
         let sent = core::mem::take(&mut self.ends[from].bench.interface.sent);
         for Sent { header, payload, segment_bytes, ecn, .. } in sent {

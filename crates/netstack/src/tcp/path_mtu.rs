@@ -18,16 +18,16 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(crate) struct PathMtus {
     peers: Cache<Entry>,
-    /// When the last of them is too old: most stacks never hear of such a path, and look no peer up.
+    /// The time at which the last of them is too old. Most stacks never know such a path, and then need no look-up.
     until: Time,
 }
 
-/// What a router has said about a connection whose whole segments arrive.
+/// A router's report about a connection whose whole segments arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubted {
-    /// The first sequence number of the segment that is said to be too long.
+    /// The first sequence number of the quoted segment.
     pub(super) seq: SeqNumber,
-    /// What the path is said to take.
+    /// The reported MTU of the path.
     pub(super) mtu: u16,
 }
 
@@ -37,35 +37,36 @@ struct Entry {
     until: Time,
 }
 
-/// The most peers with such a path. If one is replaced, its next connection learns the MTU again.
+/// The maximum number of peers with such a path. If a peer is replaced, its next connection learns the MTU again.
 const PEERS_MAX: usize = 1024;
 
-/// How long an MTU is believed: after that, larger packets are tried (RFC 1191, 6.3; RFC 8201, 5.3), as Linux does
+/// The time for which an MTU is believed. Then larger packets are tried (RFC 1191, 6.3; RFC 8201, 5.3), as in Linux
 /// (`net.ipv4.route.mtu_expires`).
 pub(super) const AGE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The least MTU that is believed with IPv4: every host takes packets of this size (RFC 791, 3.1), and an
-/// attacker that makes packets smaller makes the server slow (RFC 5927, 7.1). Linux believes 552
-/// (`net.ipv4.route.min_pmtu`).
+/// The minimum MTU that is believed with IPv4: every host takes packets of this size (RFC 791, 3.1). With smaller
+/// packets an attacker could slow the server down (RFC 5927, 7.1). Linux believes 552 (`net.ipv4.route.min_pmtu`).
 pub(crate) const MIN_V4: u16 = 576;
-/// With IPv6, every link has at least this MTU (RFC 8200, 5).
+/// The minimum MTU with IPv6: every link has at least this MTU (RFC 8200, 5).
 pub(crate) const MIN_V6: u16 = 1280;
 
-/// What has shortened the segments of a connection.
+/// The report that has shortened the segments of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Believed {
-    /// The first sequence number of the segment that is said to be too long: behind it, none of its length arrives.
+    /// The first sequence number of the quoted segment. If the report is true, no segment of its length from there
+    /// on arrives.
     pub(super) seq: SeqNumber,
-    /// What had been sent by then.
+    /// The end of the bytes sent before the report.
     pub(super) until: SeqNumber,
-    /// When it was said: milliseconds of the stack's clock, modulo 2³². Everything is sent again from then on.
+    /// The time of the report: milliseconds of the stack's clock, modulo 2³². All bytes are retransmitted from then
+    /// on.
     pub(super) at_ms: u32,
 }
 
 impl Believed {
-    /// Whether an acknowledgement from `before` up to later bytes, for a segment that was sent at `echo_ms`, shows that
-    /// what was said is false: a segment arrived that was sent before it was said, and is not in front of the one that
-    /// is said to be too long.
+    /// True if an acknowledgement shows that the report is false. The acknowledgement covers bytes from `before` on,
+    /// and its segment was sent at `echo_ms`. The report is false if a segment arrived that was sent before the report
+    /// and is not in front of the quoted segment.
     pub(super) fn is_refuted(&self, before: SeqNumber, echo_ms: u32) -> bool {
         !before.is_before(self.seq)
             && before.is_before(self.until)
@@ -83,7 +84,7 @@ impl PathMtus {
         self.known(now, peer).map(|(mtu, _)| mtu)
     }
 
-    /// The same, and until when it is believed.
+    /// The same MTU, and the time until which it is believed.
     pub(super) fn known(&self, now: Time, peer: IpAddr) -> Option<(u16, Time)> {
         if now >= self.until {
             return None;
@@ -91,15 +92,16 @@ impl PathMtus {
         self.peers.get(peer).filter(|entry| now < entry.until).map(|entry| (entry.mtu, entry.until))
     }
 
-    /// What was told about the path to a peer was false.
+    /// Drops the MTU of the path to a peer, because its report was false.
     pub(super) fn forget(&mut self, now: Time, peer: IpAddr) {
         if self.known(now, peer).is_some() {
             self.peers.set(peer, Entry { mtu: u16::MAX, until: now });
         }
     }
 
-    /// A router has told a smaller MTU. The caller has found that the quoted segment is really in flight
-    /// (RFC 5927, 4.1): otherwise anybody could say so. Returns until when it is believed.
+    /// Records a smaller MTU that a router has reported. The caller has checked that the quoted segment is in
+    /// flight (RFC 5927, 4.1), because any host could send such a report. Returns the time until which the MTU is
+    /// believed.
     pub(crate) fn lower(&mut self, now: Time, peer: IpAddr, mtu: u16) -> Time {
         let mtu = self.get(now, peer).map_or(mtu, |known| known.min(mtu));
         self.until = now + AGE_MAX;
@@ -108,11 +110,11 @@ impl PathMtus {
     }
 }
 
-/// The MTU that is believed when a router says `mtu` for a packet of `packet_bytes`; `None` if the message
-/// says nothing that can be true.
+/// The MTU to believe when a router reports `mtu` for a packet of `packet_bytes`; `None` if the report cannot be
+/// true.
 pub(crate) fn believed(is_v4: bool, mtu: u32, packet_bytes: u16) -> Option<u16> {
     if !is_v4 {
-        // RFC 8201, 4: a smaller one is discarded.
+        // RFC 8201, 4: a smaller MTU is discarded.
         return u16::try_from(mtu).ok().filter(|mtu| *mtu >= MIN_V6);
     }
     if mtu == 0 {
@@ -123,7 +125,7 @@ pub(crate) fn believed(is_v4: bool, mtu: u32, packet_bytes: u16) -> Option<u16> 
     u16::try_from(mtu).ok().map(|mtu| mtu.max(MIN_V4))
 }
 
-/// The MTUs of common links (RFC 1191, 7.1), from the largest down to the least that is believed.
+/// The MTUs of common links (RFC 1191, 7.1), from the largest down to the minimum that is believed.
 const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, MIN_V4];
 
 #[cfg(test)]

@@ -10,29 +10,29 @@ use crate::time::Time;
 
 /// The time of the next window probe.
 ///
-/// A probe has no data: it repeats the number in front of the next one, so that the peer answers with its window.
-/// Linux probes so, too. A byte of data would be lost if the window is closed, and look like congestion.
+/// A probe has no data: it repeats the number in front of the next number, so that the peer answers with its
+/// window. Linux does the same. A byte of data would be lost at a closed window, and look like congestion.
 #[derive(Debug, Default)]
 pub(super) struct Persist {
     /// Some exactly while data waits for the window and nothing is in flight.
     at: Option<Time>,
-    /// Probes since the window was closed.
+    /// The number of probes since the window was closed.
     probes: u32,
-    /// Whether the window was small for long enough.
+    /// True if the window was small for long enough to use it.
     has_waited: bool,
 }
 
-/// The first wait without a measured round trip (RFC 6298, 2.1).
+/// The first wait if no round trip was measured (RFC 6298, 2.1).
 const FIRST: Duration = Duration::from_secs(1);
 /// The shortest wait: Linux's shortest retransmission timeout.
 const SHORTEST: Duration = Duration::from_millis(200);
 /// The longest wait.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The longest wait for more of a small window (RFC 9293, 3.8.6.2.1).
+/// The longest wait for a small window to grow (RFC 9293, 3.8.6.2.1).
 const OVERRIDE_MAX: Duration = Duration::from_secs(1);
 
 impl Persist {
-    /// The window is closed and data waits.
+    /// Starts the wait of data for a closed window.
     pub(super) fn wait(&mut self, now: Time, srtt: Option<Duration>) {
         if self.at.is_none() {
             self.probes = 0;
@@ -40,25 +40,25 @@ impl Persist {
         }
     }
 
-    /// The window is open, but too small to be used at once, and data waits.
+    /// Starts the wait of data for a window that is open but too small to use at once.
     pub(super) fn wait_for_more(&mut self, now: Time, srtt: Option<Duration>) {
         self.probes = 0;
         let at = now + first(srtt).min(OVERRIDE_MAX);
         self.at = Some(self.at.map_or(at, |before| before.min(at)));
     }
 
-    /// Data is sent, or none waits.
+    /// Stops the wait: data is sent, or no data waits.
     pub(super) const fn stop(&mut self) {
         self.at = None;
         self.has_waited = false;
     }
 
-    /// The window is open when the time has come: it is used although it is small.
+    /// Makes the connection use a small window when the wait is over.
     pub(super) const fn use_small_window(&mut self) {
         self.has_waited = true;
     }
 
-    /// Whether a small window is used.
+    /// True if a small window is used.
     pub(super) const fn has_waited(&self) -> bool {
         self.has_waited
     }
@@ -68,8 +68,7 @@ impl Persist {
         self.at
     }
 
-    /// If a probe is due, returns how many there were, this one included, and waits twice as long for the
-    /// next.
+    /// If a probe is due, returns the number of probes with this one, and doubles the wait for the next.
     pub(super) fn take_due(&mut self, now: Time, srtt: Option<Duration>) -> Option<u32> {
         self.at.take_if(|at| *at <= now)?;
         self.probes += 1;
@@ -80,6 +79,6 @@ impl Persist {
 }
 
 fn first(srtt: Option<Duration>) -> Duration {
-    // A peer can make the round trip look long by timestamps that it was never sent.
+    // A peer can make the round trip look long by forged timestamps.
     srtt.map_or(FIRST, |srtt| srtt * 3).clamp(SHORTEST, LONGEST)
 }

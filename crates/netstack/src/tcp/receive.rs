@@ -16,7 +16,7 @@ use crate::wire::tcp::Header;
 const ACK_DELAY: Duration = Duration::from_millis(40);
 
 impl Connection {
-    /// Handles the bytes and the FIN of a segment that is acceptable and has one of them.
+    /// Handles the bytes and the FIN of an acceptable segment, which has at least one of them.
     #[inline]
     pub(super) fn handle_text(
         &mut self,
@@ -33,13 +33,13 @@ impl Connection {
             return self.acknowledge_now();
         }
         if self.is_orphan() && end.is_after(self.rcv_nxt) {
-            // Nothing will take the bytes (RFC 9293, 3.6.1).
+            // No application will take the bytes (RFC 9293, 3.6.1).
             outcome.fate = Fate::Reset;
             return;
         }
         let (from, to) = (seq.later(self.rcv_nxt), end.earlier(self.rcv_edge));
         if from != seq || to != end {
-            // Some of it came before, or the peer probes a closed window.
+            // A part of the segment came before, or the peer probes a closed window.
             self.repeat_ack(seq, &payload[..index(from.earlier(end) - seq)]);
         }
         if to.is_after(from) {
@@ -50,7 +50,7 @@ impl Connection {
                 self.keep(cx, from, &payload[bytes]);
             }
         }
-        // A FIN behind a gap is remembered until the gap is filled.
+        // A FIN behind a gap is kept until the gap is filled.
         if header.flags.fin && to == end && end != self.rcv_nxt {
             self.held.get_or_insert_default().note_fin(end);
             self.acknowledge_now();
@@ -79,7 +79,7 @@ impl Connection {
         self.take_beside_held(now, cx, payload, bytes, outcome);
     }
 
-    /// Takes the next bytes of the stream while others are held, or are to be.
+    /// Takes the next bytes of the stream while other bytes are held, or these have to be.
     fn take_beside_held(
         &mut self,
         now: Time,
@@ -114,9 +114,9 @@ impl Connection {
         self.drop_held_if_empty();
     }
 
-    /// Keeps bytes that came out of order.
+    /// Holds bytes that came out of order.
     fn keep(&mut self, cx: &mut Context<'_>, from: SeqNumber, bytes: &[u8]) {
-        // RFC 5681, 4.2: at once, so that the peer learns of the gap.
+        // RFC 5681, 4.2: an acknowledgement at once, so that the peer learns of the gap.
         self.acknowledge_now();
         let held = self.held.get_or_insert_default();
         let before = held.bytes();
@@ -130,14 +130,14 @@ impl Connection {
         self.drop_held_if_empty();
     }
 
-    /// The peer's FIN has come and all in front of it.
+    /// Handles the peer's FIN after all bytes in front of it.
     fn handle_end(&mut self, cx: &mut Context<'_>, outcome: &mut Outcome) {
         if let Some(held) = &mut self.held {
             cx.shared.held_bytes -= held.drop_out_of_order();
             self.drop_held_if_empty();
         }
         self.rcv_nxt += 1;
-        // The FIN of a peer that has used up the window stands behind it.
+        // If the peer has used up the window, its FIN is behind the window.
         self.rcv_edge = self.rcv_edge.later(self.rcv_nxt);
         let next = match self.state {
             TcpState::Established => TcpState::CloseWait,
@@ -149,13 +149,13 @@ impl Connection {
         };
         self.set_state(cx.shared, next);
         self.acknowledge_now();
-        // Bytes that are held are told first: `receive` or `set_receiving`.
+        // Held bytes are reported first: `receive` or `set_receiving`.
         outcome.ended = self.marks.has(Marks::RECEIVING);
         self.marks.set(Marks::END_UNTOLD, !outcome.ended && !self.is_orphan());
     }
 
-    /// Says whether the application takes bytes. While it does not, they are held up to the receive window,
-    /// and then the window is closed.
+    /// Sets whether the application takes bytes. Otherwise bytes are held up to the receive window, and then the
+    /// window is closed (back-pressure).
     pub fn set_receiving(&mut self, on: bool) -> Outcome {
         self.marks.set(Marks::RECEIVING, on);
         let ended = on && self.marks.has(Marks::END_UNTOLD);
@@ -170,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Hands over the bytes that are held and next in order.
+    /// Hands over the held bytes that are next in order.
     pub fn receive(&mut self, cx: &mut Context<'_>, mut take: impl FnMut(&[u8])) {
         let Some(held) = &mut self.held else { return };
         let bytes = held.take_unread();
@@ -184,30 +184,30 @@ impl Connection {
         }
     }
 
-    /// The end of the window that can be announced now. It moves by a segment or half of the window at
-    /// least (RFC 9293, 3.8.6.2.2).
+    /// The end of the window that can be announced now. It moves by at least a segment or half of the window (RFC
+    /// 9293, 3.8.6.2.2).
     pub(super) fn next_edge(&self, config: &crate::Config) -> SeqNumber {
         let unread = u32::try_from(self.unread_bytes()).unwrap_or(u32::MAX);
         let max = config.receive_bytes_max.min(0xffff << self.rcv_wind_shift);
         let edge = self.rcv_nxt + max.saturating_sub(unread);
         let step = u32::from(self.mss).min(max / 2);
-        // On the circle: an edge in front of the announced one is far behind it.
+        // On the circle, an edge in front of the announced edge counts as far behind it.
         let gain = edge - self.rcv_edge;
         if gain >= step && gain <= u32::MAX >> 1 { edge } else { self.rcv_edge }
     }
 
-    /// Bytes in order that the application does not have.
+    /// The bytes in order that the application does not have yet.
     #[must_use]
     pub fn unread_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.unread_bytes())
     }
 
-    /// An acknowledgement leaves with the batch.
+    /// Makes an acknowledgement leave with the batch.
     pub(super) const fn acknowledge_now(&mut self) {
         self.ack_at = Time::from_nanos(0);
     }
 
-    /// An acknowledgement leaves with the second full segment, or soon (RFC 5681, 4.2).
+    /// Makes an acknowledgement leave with the second full segment, or after the delay (RFC 5681, 4.2).
     #[inline]
     fn schedule_ack(&mut self, now: Time) {
         if self.quick_acks > 0 {
@@ -220,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// Acknowledges bytes that came before once more, and reports them (RFC 2883).
+    /// Acknowledges bytes again that came before, and reports them as duplicates (RFC 2883).
     pub(super) fn repeat_ack(&mut self, seq: SeqNumber, payload: &[u8]) {
         self.acknowledge_now();
         if self.marks.has(Marks::SACK) && !payload.is_empty() {

@@ -1,14 +1,14 @@
 //! A histogram of round trips.
 
-/// Smoothed round trips of connections, one for each time that a connection has sent data: taken when all of it is
-/// acknowledged, or when the connection ends.
+/// Smoothed round trips of connections, one for each period of data in flight. The round trip is taken when all
+/// data is acknowledged, or when the connection ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// The number of those that each bound covers and the one before does not.
+    /// The number of round trips above the previous bound and up to each bound.
     pub counts: [u64; Self::BOUNDS_US.len()],
-    /// How many were longer than the last bound.
+    /// The number of round trips longer than the last bound.
     pub above: u64,
-    /// All of them added up, in microseconds.
+    /// The sum of all round trips, in microseconds.
     pub sum_us: u64,
 }
 
@@ -17,7 +17,7 @@ impl RoundTrips {
     pub const BOUNDS_US: [u64; 8] =
         [100, 1_000, 10_000, 50_000, 100_000, 250_000, 500_000, 1_000_000];
 
-    /// Counts one; 0 stands for one that was not measured.
+    /// Counts a round trip; 0 means that it was not measured.
     pub(super) fn note(&mut self, srtt_us: u32) {
         if srtt_us == 0 {
             return;

@@ -11,40 +11,40 @@ use super::state::TcpState;
 use crate::config::Config;
 use crate::time::Time;
 
-/// What the connections of a stack share.
+/// The state that the connections of a stack share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What they have done.
+    /// The counters of the connections.
     pub counters: ConnectionCounters,
     /// Bytes that all connections hold for their applications, with the cost of ranges: at most [`HELD_BYTES_MAX`].
     pub(super) held_bytes: usize,
-    /// What routers have said about the paths to peers.
+    /// The MTUs that routers have reported for the paths to peers.
     pub(crate) path_mtus: PathMtus,
     /// The number of connections in each state, in the order of [`TcpState::ALL`].
     states: [usize; TcpState::ALL.len()],
-    /// Flights that connections have taken and not given back.
+    /// The number of flights that connections hold.
     pub(super) flights: usize,
     #[expect(clippy::vec_box, reason = "connections take and give back the boxes")]
     spares: Vec<Box<Sending>>,
 }
 
-/// The most received bytes that all connections of a stack hold, with what the ranges of those out of order cost. Segments that would make more are dropped:
-/// their peers send them again.
+/// The maximum received bytes that all connections of a stack hold, with the overhead of ranges out of order. Segments
+/// beyond this limit are dropped; their peers retransmit them.
 pub const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What a connection needs while it sends.
+/// The state of a connection while it sends.
 #[derive(Debug)]
 pub(super) struct Sending {
     /// The data in flight.
     pub(super) flight: Flight,
     /// The probes of a closed window.
     pub(super) persist: Persist,
-    /// What a router has said and what segments that arrived speak against.
+    /// A router's report that contradicts segments that arrived.
     pub(super) doubted: Option<Doubted>,
-    /// What a router has said and what shortened the segments, until an acknowledgement tells whether it is true.
+    /// A router's report that shortened the segments, until an acknowledgement proves or refutes it.
     pub(super) believed: Option<Believed>,
-    /// When segments are as long again as both ends take, although a router has said that the path does not take
-    /// them; [`Time::MAX`] while none has.
+    /// The time at which segments get their full length again, after a router's report; [`Time::MAX`] without a
+    /// report.
     pub(super) lengthen_at: Time,
 }
 
@@ -60,11 +60,11 @@ impl Default for Sending {
     }
 }
 
-/// The most that are kept in reserve. More are freed.
+/// The maximum number of spares. Further ones are freed.
 const SPARES_MAX: usize = 4096;
 
 impl Shared {
-    /// What the connections of a new stack share. The key hides from peers which of them share a place in a table.
+    /// The shared state of a new stack. The key hides from peers which of them share a slot in a table.
     #[must_use]
     pub fn new(key: u64) -> Self {
         Self {
@@ -130,16 +130,16 @@ impl Shared {
     }
 }
 
-/// What connections have done since the stack began.
+/// The counters of connections since the stack began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounters {
     /// Acknowledgements that were sent without data.
     pub acks_sent: u64,
-    /// Challenge acknowledgements (RFC 5961) among them.
+    /// Challenge acknowledgements (RFC 5961) among `acks_sent`.
     pub challenges_sent: u64,
     /// Resets that were sent.
     pub resets_sent: u64,
-    /// Retransmissions because later bytes were acknowledged.
+    /// Retransmissions after acknowledgements of later bytes.
     pub retransmitted_fast: u64,
     /// Retransmissions after a timeout.
     pub retransmitted_timeout: u64,
@@ -151,21 +151,22 @@ pub struct ConnectionCounters {
     pub dropped_window: u64,
     /// Segments with an old timestamp (RFC 7323, 5).
     pub dropped_timestamp: u64,
-    /// Segments that acknowledge what was never sent or is long acknowledged, or nothing.
+    /// Segments with an acknowledgement of bytes that were never sent or were acknowledged long ago, or without
+    /// one.
     pub dropped_ack: u64,
     /// Segments that came out of order and were held.
     pub out_of_order: u64,
-    /// Segments that came out of order and for which there was no room.
+    /// Segments that came out of order and were dropped for lack of room.
     pub dropped_held: u64,
     /// Connections that the peer has reset.
     pub reset: u64,
     /// Connections that timed out.
     pub timed_out: u64,
-    /// Their round trips.
+    /// The round trips of the connections.
     pub round_trips: RoundTrips,
 }
 
-/// What a step needs from the stack.
+/// The parts of the stack that a step of a connection needs.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The settings.

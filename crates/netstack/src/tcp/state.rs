@@ -13,8 +13,8 @@
 ///                 (a table of its own)
 /// ```
 ///
-/// A connection has the states between; the others live in tables that
-/// need less memory for each.
+/// A [`Connection`](super::Connection) has the states from ESTABLISHED on. The other states live in
+/// tables that need less memory for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpState {
     /// Data moves in both directions.
@@ -32,7 +32,7 @@ pub enum TcpState {
 }
 
 impl TcpState {
-    /// All of them, in the order of their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Established,
         Self::FinWait1,
@@ -42,13 +42,13 @@ impl TcpState {
         Self::LastAck,
     ];
 
-    /// Whether our FIN was sent: nothing may be added to the stream.
+    /// True if our FIN was sent: no byte may be added to the stream.
     #[must_use]
     pub const fn is_shut_down(self) -> bool {
         matches!(self, Self::FinWait1 | Self::FinWait2 | Self::Closing | Self::LastAck)
     }
 
-    /// Whether the peer's FIN has come: nothing more will be received.
+    /// True if the peer's FIN has come: no further byte will be received.
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::CloseWait | Self::Closing | Self::LastAck)
@@ -71,10 +71,10 @@ impl TcpState {
 /// The reason why a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The peer has reset it.
+    /// The peer has reset the connection.
     Reset,
     /// The peer has not acknowledged for too long (RFC 9293, 3.8.3: R2), or does not answer keepalives.
     TimedOut,
-    /// The network says that the peer cannot be reached, and said so until the end of the patience.
+    /// The network has reported that the peer cannot be reached, until patience ended.
     Unreachable,
 }

@@ -16,12 +16,12 @@ use crate::table::{Chained, Table};
 use crate::time::Time;
 use crate::wire::tcp::{Flags, Header, Options};
 
-/// Twice the longest life of a segment. RFC 9293, 3.4.2 says 4 minutes; Linux and Windows take one.
+/// Twice the maximum lifetime of a segment. RFC 9293, 3.4.2 says 4 minutes; Linux and Windows take one minute.
 const TWO_MSL: Duration = Duration::from_secs(60);
-/// Memory is taken for so many records at once.
+/// The number of records whose memory is allocated at once.
 const STEP: usize = 4096;
 
-/// What is left of a connection.
+/// The remaining state of a connection in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remains {
     /// `SND.NXT`.
@@ -31,15 +31,15 @@ pub(crate) struct Remains {
     pub(crate) timestamps: Option<Timestamps>,
 }
 
-/// What a segment does to a connection in TIME-WAIT.
+/// The reaction of a connection in TIME-WAIT to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing.
     Drop,
-    /// It is acknowledged.
+    /// The segment is acknowledged.
     Acknowledge(Header),
-    /// It is a SYN that begins a new connection. The record is gone. Our initial number must not be before
-    /// this one.
+    /// The segment is a SYN that begins a new connection. The record is gone. Our initial number must not be before
+    /// this number.
     Reuse(SeqNumber),
 }
 
@@ -47,14 +47,14 @@ pub(crate) enum Step {
 pub(crate) struct TimeWait {
     records: Records,
     table: Table,
-    /// The most records, gaps included.
+    /// The maximum number of records, with gaps.
     max: usize,
 }
 
-/// The records in the order in which they end. A record's index counts all that were ever added, modulo 2³¹.
+/// The records in the order in which they end. A record's index counts all records ever added, modulo 2³¹.
 struct Records {
     queue: VecDeque<Record>,
-    /// The index of the first one.
+    /// The index of the first record.
     first: u32,
     key: Key,
 }
@@ -65,7 +65,7 @@ struct Record {
     snd_nxt: SeqNumber,
     rcv_nxt: SeqNumber,
     ts_recent: u32,
-    /// When it is over, in milliseconds modulo 2³².
+    /// The time at which the wait is over, in milliseconds modulo 2³².
     over_ms: u32,
     link: u32,
     has_timestamps: bool,
@@ -73,12 +73,12 @@ struct Record {
     is_kept: bool,
 }
 
-/// Both ends in few bytes.
+/// Both ends of a connection, packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ends {
     peer: Ipv6Addr,
     peer_port: u16,
-    /// The index of our address among those that are served.
+    /// The index of our address in `Config::addresses`.
     local: u16,
     local_port: u16,
 }
@@ -88,13 +88,13 @@ const _: () = assert!(size_of::<Record>() <= 44);
 const INDEX_MASK: u32 = u32::MAX >> 1;
 
 impl TimeWait {
-    /// Keeps `max` records at most; one more ends the oldest early.
+    /// An empty table for at most `max` records. A further record ends the oldest early.
     pub(crate) fn new(secret: Key, max: u32) -> Self {
         let records = Records { queue: VecDeque::new(), first: 0, key: secret.derive(b'w') };
         Self { records, table: Table::new(), max: max as usize }
     }
 
-    /// Adds a connection. `local` is the index of our address. Returns whether another one ended early.
+    /// Adds a connection. `local` is the index of our address. Returns true if another connection ended early.
     pub(crate) fn insert(
         &mut self,
         now: Time,
@@ -131,8 +131,8 @@ impl TimeWait {
         self.table.insert(records, hash, index);
     }
 
-    /// Handles a segment: returns what to do if a connection with these ends is in TIME-WAIT. `offset` is that
-    /// of our timestamps towards the peer, `seg_len` counts the payload, SYN and FIN.
+    /// Handles a segment. Returns the reaction if a connection with these ends is in TIME-WAIT. `offset` is the
+    /// offset of our timestamps towards the peer. `seg_len` counts the payload, SYN and FIN.
     pub(crate) fn handle_segment(
         &mut self,
         now: Time,
@@ -162,13 +162,14 @@ impl TimeWait {
             }
             Verdict::Reuse => {
                 self.remove(index);
-                // Behind all that the old connection may still have under way (Linux does the same).
+                // The number is behind all bytes that the old connection may still have in flight (Linux does the
+                // same).
                 Step::Reuse(record.snd_nxt + (u32::from(u16::MAX) + 2))
             }
         })
     }
 
-    /// Ends those whose time is over.
+    /// Ends the connections whose wait is over.
     pub(crate) fn handle_timer(&mut self, now: Time) {
         let now = milliseconds(now);
         while self.records.queue.front().is_some_and(|record| record.is_over(now)) {
@@ -176,7 +177,7 @@ impl TimeWait {
         }
     }
 
-    /// When [`handle_timer`](Self::handle_timer) has something to do.
+    /// The time to call [`handle_timer`](Self::handle_timer).
     pub(crate) fn deadline(&self, now: Time) -> Option<Time> {
         let first = self.records.queue.front()?;
         let left = first.over_ms.wrapping_sub(milliseconds(now)).cast_signed();
@@ -200,7 +201,7 @@ impl TimeWait {
         self.records.get_mut(index).is_kept = false;
     }
 
-    /// Removes the first record; returns whether it was no gap.
+    /// Removes the first record; returns true if it was not a gap.
     fn remove_first(&mut self) -> bool {
         let Some(first) = self.records.queue.front() else { return false };
         let is_kept = first.is_kept;
@@ -219,17 +220,17 @@ impl TimeWait {
 enum Verdict {
     Drop,
     Acknowledge {
-        /// Whether the wait begins again (RFC 9293, 3.10.7.4: the peer's FIN came again).
+        /// True if the wait begins again (RFC 9293, 3.10.7.4: the peer's FIN came again).
         restarts: bool,
     },
     Reuse,
 }
 
 impl Record {
-    /// RFC 9293, 3.10.7.4 for TIME-WAIT.
+    /// Checks a segment as in RFC 9293, 3.10.7.4 for TIME-WAIT.
     fn judge(&self, header: &Header, seg_len: u32) -> Verdict {
         let flags = header.flags;
-        // RFC 1337: a reset does not end the wait, or old segments could reach a later connection.
+        // RFC 1337: a reset does not end the wait; otherwise old segments could reach a later connection.
         if flags.rst {
             return Verdict::Drop;
         }
@@ -243,14 +244,14 @@ impl Record {
         let is_next = header.seq + seg_len == self.rcv_nxt;
         match seg_len {
             _ if flags.fin && is_next => Verdict::Acknowledge { restarts: true },
-            // The acknowledgement of an acknowledgement ends nothing and begins nothing.
+            // The acknowledgement of an acknowledgement changes nothing.
             0 if header.seq == self.rcv_nxt => Verdict::Drop,
             _ => Verdict::Acknowledge { restarts: false },
         }
     }
 
-    /// Whether a SYN begins a later connection of the same ends: its timestamp is later (RFC 6191, 2), or its
-    /// sequence number is (RFC 9293, 3.6.1).
+    /// True if a SYN begins a later connection of the same ends: its timestamp is later (RFC 6191, 2), or its
+    /// sequence number is later (RFC 9293, 3.6.1).
     fn is_later_connection(&self, header: &Header) -> bool {
         let is_later_number = header.seq.is_after(self.rcv_nxt);
         match header.options.timestamps {

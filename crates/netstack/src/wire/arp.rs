@@ -7,15 +7,15 @@ use super::{EtherType, Mac, Malformed, be16};
 /// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whether it asks or answers.
+    /// The kind of the message: request or reply.
     pub operation: Operation,
-    /// The sender's address of the link.
+    /// The sender's MAC address.
     pub sender_mac: Mac,
-    /// The sender's address.
+    /// The sender's IP address.
     pub sender: Ipv4Addr,
-    /// The address of the link that is asked for: it means nothing in a request.
+    /// The target's MAC address; it has no meaning in a request.
     pub target_mac: Mac,
-    /// The address that the message is about.
+    /// The target's IP address.
     pub target: Ipv4Addr,
 }
 
@@ -23,24 +23,25 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
-    /// Which station has the target's address?
+    /// Asks for the station with the target's address.
     Request = 1,
     /// The sender has its address.
     Reply = 2,
 }
 
-/// The types and lengths of both kinds of addresses: Ethernet's and those of IPv4.
+/// The types and lengths of both kinds of addresses: Ethernet and IPv4.
 const ADDRESSES: [u8; 6] = [0, 1, EtherType::IPV4.0.to_be_bytes()[0], 0, 6, 4];
 
 impl Header {
     /// Bytes of a message.
     pub const LEN: usize = 28;
 
-    /// Reads a message; behind it is only padding.
+    /// Reads a message. Only padding follows it.
     ///
     /// # Errors
     ///
-    /// If it is cut off, is about other kinds of addresses, or neither asks nor answers.
+    /// If the message is cut off, is for other kinds of addresses, or is neither a request nor a
+    /// reply.
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (fields, rest) =
             packet.split_first_chunk::<{ Self::LEN }>().ok_or(Malformed::Header)?;

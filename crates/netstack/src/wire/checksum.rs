@@ -7,12 +7,12 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::Protocol;
 
-/// A sum of bytes that come in pieces of any length.
+/// A sum of bytes, added in pieces of any length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// The sum in the machine's byte order, not folded.
     words: u64,
-    /// Whether the number of bytes so far is odd: the next byte is the second one of its word.
+    /// True if the number of bytes so far is odd, so the next byte is the second byte of its word.
     is_odd: bool,
 }
 
@@ -23,8 +23,8 @@ impl Sum {
         Self { words: sum_words(bytes), is_odd: bytes.len() % 2 == 1 }
     }
 
-    /// The sum of the pseudo header of a packet with so many bytes of `protocol` (RFC 9293, 3.1; RFC 8200,
-    /// 8.1). For addresses of two versions it means nothing.
+    /// The sum of the pseudo header of a packet with `bytes` bytes of `protocol` (RFC 9293, 3.1; RFC 8200, 8.1).
+    /// The sum has no meaning for addresses of two versions.
     #[must_use]
     pub fn pseudo_header(
         source: IpAddr,
@@ -77,14 +77,14 @@ impl Sum {
     pub fn add(&mut self, bytes: &[u8]) {
         let mut words = sum_words(bytes);
         if self.is_odd {
-            // Each byte has the other place in its word.
+            // After an odd number of bytes, each byte has the other position in its word.
             words = u64::from(fold(words).swap_bytes());
         }
         self.words = add_with_carry(self.words, words);
         self.is_odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The sum, folded to 16 bits and not inverted: the content of a checksum field that the interface is to
+    /// The sum, folded to 16 bits and not inverted: the content of a checksum field that the interface has to
     /// complete.
     #[must_use]
     pub fn partial(self) -> u16 {
@@ -97,7 +97,7 @@ impl Sum {
         !self.partial()
     }
 
-    /// Returns whether the sum is that of bytes that contain their right checksum.
+    /// True if the summed bytes contain their right checksum.
     #[must_use]
     pub fn is_right(self) -> bool {
         self.partial() == 0xffff
@@ -115,8 +115,8 @@ fn add_with_carry(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// A sum of 16 bits, in the machine's byte order. A number added to itself with its halves exchanged has the
-/// sum of both in its upper half, the carry of the lower half included.
+/// A sum of 16 bits, in the machine's byte order. If a number is added to itself with exchanged halves, its upper
+/// half is the sum of both halves, with the carry of the lower half.
 fn fold(words: u64) -> u16 {
     let [_, folded] = split(words.wrapping_add(words.rotate_left(32)));
     (folded.wrapping_add(folded.rotate_left(16)) >> 16) as u16
@@ -129,8 +129,8 @@ fn split(words: u64) -> [u32; 2] {
     halves
 }
 
-/// The sum of the bytes' words of 32 bits, which has the same value folded as the sum of their words of 16.
-/// An odd byte at the end is followed by a zero. It is less than 2⁶² for bytes that fit into memory.
+/// The sum of the bytes as 32-bit words. Folded, it has the same value as the sum of 16-bit words. A zero follows
+/// an odd byte at the end. The sum is less than 2⁶² for bytes that fit into memory.
 #[inline]
 fn sum_words(bytes: &[u8]) -> u64 {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
@@ -143,16 +143,16 @@ fn sum_words(bytes: &[u8]) -> u64 {
     if blocks.is_empty() { short } else { sum_blocks(blocks) + short }
 }
 
-/// Bytes that are added at a time.
+/// The number of bytes that are added at a time.
 const BLOCK: usize = 32;
 
 fn sum_blocks(blocks: &[[u8; BLOCK]]) -> u64 {
-    // One sum for each place of a block: the compiler adds them with vector instructions.
+    // One sum for each word of a block: the compiler adds them with vector instructions.
     let mut sums = [0_u64; BLOCK / 4];
     for block in blocks {
         let (words, _) = block.as_chunks::<4>();
         for (sum, bytes) in sums.iter_mut().zip(words) {
-            // It cannot wrap; a check would prevent vector instructions.
+            // The sum cannot wrap; a check would prevent vector instructions.
             *sum = sum.wrapping_add(word(bytes));
         }
     }

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Malformed, be16};
 
-/// An address of the link.
+/// A MAC address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Mac(pub [u8; 6]);
 
@@ -12,7 +12,7 @@ impl Mac {
     /// All stations of the link.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names a group of stations; the broadcast address does.
+    /// True for the address of a group of stations, also for the broadcast address.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
@@ -32,7 +32,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// What a frame carries.
+/// The protocol that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EtherType(pub u16);
 
@@ -50,13 +50,14 @@ impl EtherType {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The station that the frame is for.
+    /// The station that receives the frame.
     pub destination: Mac,
-    /// The station that sent it.
+    /// The station that sent the frame.
     pub source: Mac,
-    /// The virtual LAN, 1 to 4,095. A tag with the number 0 carries only a priority, so it is none.
+    /// The virtual LAN, 1 to 4,095. A tag with the number 0 carries only a priority, so it counts
+    /// as none.
     pub vlan: Option<u16>,
-    /// What follows.
+    /// The protocol of the payload.
     pub ethertype: EtherType,
 }
 
@@ -66,8 +67,8 @@ impl Header {
     /// Bytes with a tag.
     pub const LEN_MAX: usize = 18;
 
-    /// Reads a header. The payload may be followed by padding, which only the length in the payload's
-    /// own header tells apart.
+    /// Reads a header. Padding may follow the payload. Only the length in the payload's own header
+    /// shows where the padding begins.
     ///
     /// # Errors
     ///

@@ -5,26 +5,26 @@ use super::{Malformed, be16};
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// The receiver is to send the payload back. The identifier and the sequence number are four bytes that
-    /// only the sender understands.
+    /// The receiver has to send the payload back. The identifier and the sequence number are four bytes that only
+    /// the sender understands.
     EchoRequest([u8; 4]),
-    /// The answer to it.
+    /// The reply to an echo request.
     EchoReply([u8; 4]),
     /// A packet could not be delivered. The payload quotes its beginning.
     Unreachable {
-        /// The reason, but for 4.
+        /// The reason, except 4.
         code: u8,
     },
     /// A packet was longer than the next link allows. The payload quotes its beginning.
     FragmentationNeeded {
-        /// The MTU of that link; 0 if the router is older than RFC 1191.
+        /// The MTU of the next link; 0 if the router is older than RFC 1191.
         mtu: u16,
     },
     /// Any other message.
     Other {
-        /// Its type.
+        /// The type of the message.
         kind: u8,
-        /// Its code.
+        /// The code of the message.
         code: u8,
     },
 }
@@ -41,11 +41,11 @@ impl Header {
     /// Bytes of a header.
     pub const LEN: usize = 8;
 
-    /// Reads a header. Its checksum is that of the whole message.
+    /// Reads a header. Its checksum covers the whole message.
     ///
     /// # Errors
     ///
-    /// If it is cut off.
+    /// If the header is cut off.
     pub fn parse(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (&[kind, code, _, _, r0, r1, r2, r3], payload) =
             message.split_first_chunk().ok_or(Malformed::Header)?;
@@ -95,7 +95,7 @@ mod tests {
                 1 => Header::EchoReply(rest),
                 2 => Header::Unreachable { code },
                 3 => Header::FragmentationNeeded { mtu },
-                // An echo reply with a code is none.
+                // An echo reply with a code is not valid.
                 _ => Header::Other { kind: mtu.to_be_bytes()[0] & 1, code },
             };
             let mut bytes = [0xaa; Header::LEN];

@@ -5,10 +5,10 @@ use super::Malformed;
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// The receiver is to send the payload back. The identifier and the sequence number are four bytes that
-    /// only the sender understands.
+    /// The receiver has to send the payload back. The identifier and the sequence number are four bytes that only
+    /// the sender understands.
     EchoRequest([u8; 4]),
-    /// The answer to it.
+    /// The reply to an echo request.
     EchoReply([u8; 4]),
     /// A packet could not be delivered. The payload quotes its beginning.
     Unreachable {
@@ -17,21 +17,21 @@ pub enum Header {
     },
     /// A packet was longer than the next link allows. The payload quotes its beginning.
     PacketTooBig {
-        /// The MTU of that link.
+        /// The MTU of the next link.
         mtu: u32,
     },
     /// A packet could not be processed. The payload quotes its beginning.
     ParameterProblem {
         /// The kind of the problem.
         code: u8,
-        /// The place in the packet of what was not understood, in bytes from its beginning.
+        /// The offset in the packet of the field that was not understood, in bytes.
         pointer: u32,
     },
-    /// Any other message. Those of neighbour discovery are read by [`super::ndp`].
+    /// Any other message. [`super::ndp`] reads the messages of neighbour discovery.
     Other {
-        /// Its type.
+        /// The type of the message.
         kind: u8,
-        /// Its code.
+        /// The code of the message.
         code: u8,
     },
 }
@@ -49,11 +49,11 @@ impl Header {
     /// Bytes of a header.
     pub const LEN: usize = 8;
 
-    /// Reads a header. Its checksum is that of the whole message and the pseudo header.
+    /// Reads a header. Its checksum covers the whole message and the pseudo header.
     ///
     /// # Errors
     ///
-    /// If it is cut off.
+    /// If the header is cut off.
     pub fn parse(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (&[kind, code, _, _, ref rest @ ..], payload) =
             message.split_first_chunk::<{ Self::LEN }>().ok_or(Malformed::Header)?;
@@ -61,7 +61,7 @@ impl Header {
             (ECHO_REQUEST, 0) => Self::EchoRequest(*rest),
             (ECHO_REPLY, 0) => Self::EchoReply(*rest),
             (UNREACHABLE, code) => Self::Unreachable { code },
-            // The code is to be ignored (RFC 4443, 3.2).
+            // The receiver has to ignore the code (RFC 4443, 3.2).
             (PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: u32::from_be_bytes(*rest) },
             (PARAMETER_PROBLEM, code) => {
                 Self::ParameterProblem { code, pointer: u32::from_be_bytes(*rest) }
@@ -108,7 +108,7 @@ mod tests {
                 2 => Header::Unreachable { code },
                 3 => Header::PacketTooBig { mtu },
                 4 => Header::ParameterProblem { code, pointer: mtu },
-                // An echo reply with a code is none.
+                // An echo reply with a code is not valid.
                 _ => Header::Other { kind: 129 + code % 9, code: code.max(1) },
             };
             let mut bytes = [0xaa; Header::LEN];

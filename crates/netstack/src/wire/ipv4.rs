@@ -12,20 +12,20 @@ pub struct Header {
     pub source: Ipv4Addr,
     /// The receiver.
     pub destination: Ipv4Addr,
-    /// What the packet carries.
+    /// The protocol that the packet carries.
     pub protocol: Protocol,
     /// The mark of congestion.
     pub ecn: Ecn,
-    /// How many more routers may forward it: the time to live.
+    /// The number of further routers that may forward the packet: the time to live.
     pub hop_limit: u8,
 }
 
 impl Header {
-    /// Bytes of a header without options, as all are that are emitted.
+    /// Bytes of a header without options. All emitted headers have this length.
     pub const LEN: usize = 20;
 
-    /// Reads a header and checks its checksum. Options are skipped, but for source routes, with which a stranger could
-    /// pass for another host (RFC 7126, 4.3 and 4.4; Linux refuses them by default).
+    /// Reads a header and checks its checksum. Options are skipped, except source routes, which are refused: an
+    /// attacker could use them to pose as another host (RFC 7126, 4.3 and 4.4; Linux refuses them by default).
     ///
     /// # Errors
     ///
@@ -84,8 +84,8 @@ impl Header {
         Some((header, header_len))
     }
 
-    /// Writes the header of a packet with a payload of so many bytes, at most 65,515. Routers must not
-    /// fragment it, so that its identification is 0 (RFC 6864, 4.1).
+    /// Writes the header of a packet with a payload of `payload_bytes`, at most 65,515. Routers must not fragment
+    /// the packet, so its identification is 0 (RFC 6864, 4.1).
     #[inline]
     pub fn emit(&self, payload_bytes: u16, into: &mut [u8; Self::LEN]) {
         #[expect(clippy::cast_possible_truncation, reason = "20")]
@@ -93,7 +93,7 @@ impl Header {
         let [source, destination] = [self.source.to_bits(), self.destination.to_bits()];
         let first = 0x4500_0000 | u32::from(self.ecn as u8) << 16 | u32::from(total_len);
         let limit = u32::from(self.hop_limit) << 24 | u32::from(self.protocol.0) << 16;
-        // From the values: reading what was just written in pieces would be slower.
+        // The sum is computed from the values. To read back bytes that were just written in pieces would be slower.
         let halves = |word: u32| (word >> 16) + (word & 0xffff);
         let sum = [first, DONT_FRAGMENT, limit, source, destination].map(halves).iter().sum();
         // Ten halves need one more carry at most.
@@ -113,7 +113,7 @@ impl Header {
 /// The second word of a header: identification 0, the flag, and offset 0.
 const DONT_FRAGMENT: u32 = 0x4000;
 
-/// Returns whether the options contain a source route.
+/// True if the options contain a source route.
 fn has_source_route(mut options: &[u8]) -> bool {
     const END: u8 = 0;
     const NOTHING: u8 = 1;

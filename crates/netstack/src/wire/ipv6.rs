@@ -13,17 +13,17 @@ pub struct Header {
     pub source: Ipv6Addr,
     /// The receiver.
     pub destination: Ipv6Addr,
-    /// What the packet carries behind its extension headers.
+    /// The protocol that the packet carries behind its extension headers.
     pub protocol: Protocol,
     /// The mark of congestion.
     pub ecn: Ecn,
-    /// How many more routers may forward it.
+    /// The number of further routers that may forward the packet.
     pub hop_limit: u8,
     /// The label of the flow, 20 bits, by which routers keep its packets on one path (RFC 6437).
     pub flow_label: u32,
 }
 
-/// A packet that cannot be processed, and what its sender is told (RFC 4443, 3.4).
+/// A packet that cannot be processed, and the report to its sender (RFC 4443, 3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem<'a> {
     /// The sender.
@@ -34,14 +34,14 @@ pub struct Problem<'a> {
     pub packet: &'a [u8],
     /// The message, which quotes the packet.
     pub message: icmpv6::Header,
-    /// True if a packet to a group of stations gets this answer, too (RFC 4443, 2.4 (e.3)).
+    /// True if a packet to a group of stations gets this report, too (RFC 4443, 2.4 (e.3)).
     pub is_for_groups: bool,
 }
 
 /// A mistake in an extension header.
 struct Fault {
     code: u8,
-    /// The place in the packet, in bytes from its beginning.
+    /// The offset of the mistake in the packet, in bytes.
     pointer: usize,
     is_for_groups: bool,
 }
@@ -50,7 +50,7 @@ struct Fault {
 struct Upper<'a> {
     protocol: Protocol,
     payload: &'a [u8],
-    /// The place in the packet of the byte that names the protocol.
+    /// The offset in the packet of the byte that names the protocol.
     named_at: usize,
 }
 
@@ -60,8 +60,8 @@ enum Unskipped {
     Fault(Fault),
 }
 
-/// How many extension headers are skipped. RFC 8504, 5.3 lets a host set such a limit; more than these,
-/// destination options before a routing header and behind it, do not occur (RFC 8200, 4.1).
+/// The maximum number of extension headers that are skipped. RFC 8504, 5.3 lets a host set such a limit. More than
+/// four, with destination options on both sides of a routing header, do not occur (RFC 8200, 4.1).
 const EXTENSIONS_MAX: usize = 4;
 
 const HOP_BY_HOP: u8 = 0;
@@ -69,10 +69,10 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// The bits of a fragment header for its place in the packet: its offset, and whether more follow (RFC 8200, 4.5).
+/// The bits of a fragment header with the fragment's offset and the flag of further fragments (RFC 8200, 4.5).
 const FRAGMENT_PLACE: u16 = 0xfff9;
 
-/// The places of the fields in the header of a packet, and in a routing header.
+/// The offsets of the fields in the header of a packet, and in a routing header.
 const NEXT_HEADER: usize = 6;
 const ROUTING_TYPE: usize = 2;
 
@@ -83,12 +83,12 @@ const WRONG_FIELD: u8 = 0;
 const UNKNOWN_HEADER: u8 = 1;
 const UNKNOWN_OPTION: u8 = 2;
 
-/// Messages of ICMP with a lesser type are errors (RFC 4443, 2.1). To a redirect no error may be sent, either (2.4 (e.2)).
+/// ICMP messages with a smaller type are errors (RFC 4443, 2.1). No error may answer a redirect, either (2.4 (e.2)).
 const FIRST_INFORMATION: u8 = 128;
 const REDIRECT: u8 = 137;
 
 impl Header {
-    /// Bytes of the header without extensions, as all are that are emitted.
+    /// Bytes of the header without extensions. All emitted headers have this length.
     pub const LEN: usize = 40;
 
     /// Reads a header and the extensions behind it.
@@ -109,7 +109,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// Those of [`Header::parse`] but for the length of the payload.
+    /// The errors of [`Header::parse`], except for the length of the payload.
     pub fn parse_quoted(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (fields, payload) = packet.split_first_chunk().ok_or(Malformed::Header)?;
         Self::read(fields, payload)
@@ -137,9 +137,8 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// What the sender of a packet that was not processed is told; `knows` says which protocols are. `None` if it is
-    /// told nothing: nothing follows the headers, the packet is cut off, or it may be an error, which no error answers (RFC
-    /// 4443, 2.4 (e)).
+    /// The report to the sender of a packet that was not processed. `knows` is true for known protocols. `None` if the
+    /// packet has no upper layer, is cut off, or may itself be an error, which no error may answer (RFC 4443, 2.4 (e)).
     #[must_use]
     pub fn problem(packet: &[u8], knows: impl Fn(Protocol) -> bool) -> Option<Problem<'_>> {
         let fields = packet.first_chunk::<{ Self::LEN }>()?;
@@ -151,7 +150,7 @@ impl Header {
             Err(Unskipped::Fault(fault)) => fault,
             Err(Unskipped::Malformed(_)) => return None,
         };
-        // An error may be behind the header that is not processed.
+        // The packet may be an error behind the header that is not processed.
         let is_error = match skip_extensions(next, payload, false) {
             Ok(Upper { protocol: Protocol::ICMPV6, payload, .. }) => {
                 payload.first().is_none_or(|kind| *kind < FIRST_INFORMATION || *kind == REDIRECT)
@@ -168,7 +167,7 @@ impl Header {
         (!is_error).then_some(Problem { source, destination, packet, message, is_for_groups })
     }
 
-    /// Writes the header of a packet with a payload of so many bytes.
+    /// Writes the header of a packet with a payload of `payload_bytes`.
     #[inline]
     pub fn emit(&self, payload_bytes: u16, into: &mut [u8; Self::LEN]) {
         let first = 6 << 28 | u32::from(self.ecn as u8) << 20 | self.flow_label & 0xf_ffff;
@@ -181,7 +180,7 @@ impl Header {
     }
 }
 
-/// Skips the extension headers. Unless what they say is `checked`, only their lengths matter.
+/// Skips the extension headers. With `checked`, their content is checked, too; otherwise only their lengths matter.
 #[inline]
 fn skip_extensions(
     mut next: u8,
@@ -191,7 +190,7 @@ fn skip_extensions(
     let (mut named_at, mut at) = (NEXT_HEADER, Header::LEN);
     for _ in 0..=EXTENSIONS_MAX {
         match next {
-            // This one comes first or not at all (RFC 8200, 4).
+            // This header may only be the first one (RFC 8200, 4).
             HOP_BY_HOP if checked && at != Header::LEN => {
                 return Err(Fault::new(UNKNOWN_HEADER, named_at).into());
             }
@@ -199,12 +198,13 @@ fn skip_extensions(
                 let &[following, len, _, left, ..] = payload else {
                     return Err(Malformed::Header.into());
                 };
-                // In units of 8 bytes, the first one not counted (RFC 8200, 4.3).
+                // The length counts units of 8 bytes without the first one (RFC 8200, 4.3).
                 let len = (usize::from(len) + 1) * 8;
                 let (extension, rest) = payload.split_at_checked(len).ok_or(Malformed::Header)?;
                 match next {
                     _ if !checked => {}
-                    // No type of routing is known here: a header that has nowhere to lead is ignored (RFC 8200, 4.4).
+                    // The stack knows no type of routing. A routing header without segments left is ignored (RFC
+                    // 8200, 4.4).
                     ROUTING if left > 0 => {
                         return Err(Fault::new(WRONG_FIELD, at + ROUTING_TYPE).into());
                     }
@@ -217,7 +217,7 @@ fn skip_extensions(
             FRAGMENT => {
                 let (&[following, _, a, b, ..], rest) =
                     payload.split_first_chunk::<8>().ok_or(Malformed::Header)?;
-                // A fragment that is the first one and the last one is a whole packet (RFC 6946).
+                // A fragment that is both the first and the last is a whole packet (RFC 6946).
                 if be16(a, b) & FRAGMENT_PLACE != 0 {
                     return Err(Malformed::Fragment.into());
                 }
@@ -230,8 +230,8 @@ fn skip_extensions(
     Err(Malformed::Extension.into())
 }
 
-/// Checks that the options in an extension header at this place of the packet may be skipped (RFC 8200, 4.2). None is known
-/// but padding.
+/// Checks that the options in an extension header may be skipped (RFC 8200, 4.2). `place` is the offset of the header
+/// in the packet. The only known option is padding.
 fn check_options(extension: &[u8], place: usize) -> Result<(), Unskipped> {
     let mut at = 2;
     while let Some(&option) = extension.get(at) {

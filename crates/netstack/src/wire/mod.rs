@@ -21,13 +21,13 @@ pub use ethernet::{EtherType, Mac};
 /// The reason why a header was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// It is cut off, or contradicts itself.
+    /// The header is cut off, or contradicts itself.
     Header,
     /// A checksum is wrong.
     Checksum,
-    /// It belongs to a fragment, and nothing here puts fragments together.
+    /// The header belongs to a fragment. The stack does not reassemble fragments.
     Fragment,
-    /// It has an extension header or an option of IPv6 that is not skipped, or too many of them.
+    /// The packet has an IPv6 extension header or option that is not skipped, or too many of them.
     Extension,
 }
 
@@ -44,7 +44,7 @@ impl Protocol {
     pub const UDP: Self = Self(17);
     /// ICMP of IPv6.
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200, 4.7).
+    /// No next header (RFC 8200, 4.7).
     pub const NONE: Self = Self(59);
 }
 

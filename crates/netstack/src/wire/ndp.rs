@@ -7,25 +7,24 @@ use super::{Mac, Malformed};
 /// A message, with the header of ICMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Which station has the address? (4.3)
+    /// Asks for the station with the address (4.3).
     Solicitation {
-        /// The address that is asked for.
+        /// The requested address.
         target: Ipv6Addr,
-        /// The sender's address of the link. A sender that does not know yet whether its address is its
-        /// own does not send it.
+        /// The sender's MAC address. A sender that still checks its own IP address leaves it out.
         source_mac: Option<Mac>,
     },
     /// A station has the address (4.4).
     Advertisement {
         /// The address.
         target: Ipv6Addr,
-        /// The station's address of the link.
+        /// The station's MAC address.
         target_mac: Option<Mac>,
-        /// Whether it answers a solicitation of the receiver's.
+        /// True if the message answers a solicitation of its receiver.
         is_solicited: bool,
-        /// Whether the receiver is to overwrite what it knew.
+        /// True if the receiver has to overwrite a known MAC address.
         overrides: bool,
-        /// Whether the station is a router.
+        /// True if the station is a router.
         is_router: bool,
     },
 }
@@ -43,24 +42,24 @@ const OVERRIDE: u8 = 0x20;
 impl Header {
     /// Bytes of a message without options.
     pub const LEN: usize = 24;
-    /// Bytes of a message with an address of the link.
+    /// Bytes of a message with a MAC address.
     pub const LEN_MAX: usize = 32;
-    /// The hop limit of all messages: one that a router forwarded has a lower one, and is to be dropped
-    /// (7.1).
+    /// The hop limit of all messages. A message that a router forwarded has a lower hop limit, and has to be
+    /// dropped (7.1).
     pub const HOP_LIMIT: u8 = 255;
 
-    /// Returns whether a message of ICMP has one of these types.
+    /// True if an ICMP message is one of neighbour discovery.
     #[must_use]
     pub const fn is_one(message: &[u8]) -> bool {
         matches!(message, [SOLICITATION | ADVERTISEMENT, ..])
     }
 
-    /// Reads a message with its options; nothing is behind them. Its checksum is that of the whole message
-    /// and the pseudo header.
+    /// Reads a message with its options, which fill the rest. Its checksum covers the whole message and the pseudo
+    /// header.
     ///
     /// # Errors
     ///
-    /// If it is cut off, has another type, or is to be dropped silently (7.1.1, 7.1.2).
+    /// If the message is cut off, has another type, or has to be dropped silently (7.1.1, 7.1.2).
     pub fn parse(message: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (&[kind, code, _, _, flags, _, _, _, ref target @ ..], options) =
             message.split_first_chunk::<{ Self::LEN }>().ok_or(Malformed::Header)?;
@@ -105,8 +104,8 @@ impl Header {
     }
 }
 
-/// The address of the link in the option of type `wanted`. All options are looked at: one of length 0 makes
-/// the message invalid.
+/// The MAC address in the option of type `wanted`. All options are read, because an option of length 0 makes the
+/// message invalid.
 fn mac_of(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Malformed> {
     let mut found = None;
     while let &[kind, len, ..] = options {

@@ -24,16 +24,16 @@ pub struct Header {
     pub options: Options,
 }
 
-/// The flags but for ACK, which the acknowledgement stands for. URG is ignored: urgent data is data.
+/// The flags except ACK, which [`Header::ack`] replaces. URG is ignored: urgent data is treated as data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// The sender has no more data.
     pub fin: bool,
-    /// A connection begins.
+    /// The sender begins a connection.
     pub syn: bool,
-    /// The connection is to be reset.
+    /// The sender resets the connection.
     pub rst: bool,
-    /// The data is to be pushed to the application at once.
+    /// The receiver has to push the data to its application at once.
     pub psh: bool,
     /// The sender has seen a mark of congestion (RFC 3168).
     pub ece: bool,
@@ -41,7 +41,7 @@ pub struct Flags {
     pub cwr: bool,
 }
 
-/// The options that the stack knows. Whether one is allowed in a segment is the connection's business.
+/// The options that the stack knows. The connection decides which of them a segment may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The maximum segment size.
@@ -52,11 +52,11 @@ pub struct Options {
     pub sack_permitted: bool,
     /// The selective acknowledgements.
     pub sack: SackBlocks,
-    /// The sender's timestamp and the one that it echoes: `TSval`, `TSecr`.
+    /// The sender's timestamp and the echoed one: `TSval`, `TSecr`.
     pub timestamps: Option<(u32, u32)>,
 }
 
-/// Blocks of selective acknowledgements: their left edges, and the numbers behind their right ends.
+/// Blocks of selective acknowledgements: the first number of each block, and the number behind its last.
 #[derive(Clone, Copy, Default)]
 pub struct SackBlocks {
     blocks: [(SeqNumber, SeqNumber); Self::MAX],
@@ -80,7 +80,7 @@ impl Header {
     /// Bytes of a header with as many options as fit.
     pub const LEN_MAX: usize = 60;
 
-    /// Reads a header. Its checksum is that of the whole segment and the pseudo header, see
+    /// Reads a header. Its checksum covers the whole segment and the pseudo header, see
     /// [`super::checksum::Sum::pseudo_header`].
     ///
     /// Unknown options are skipped. An option whose length is wrong ends the options, as with the kernels of
@@ -117,8 +117,7 @@ impl Header {
 
     /// Writes the header and returns its length. The checksum is left zero.
     ///
-    /// If there are more selective acknowledgements than fit, the last ones are left out: with timestamps
-    /// three fit.
+    /// If there are too many selective acknowledgements, the last ones are left out. With timestamps three fit.
     #[inline]
     pub fn emit(&self, into: &mut [u8; Self::LEN_MAX]) -> usize {
         let (fields, options) = into.split_at_mut(Self::LEN);
@@ -137,7 +136,7 @@ impl Header {
 }
 
 impl Flags {
-    /// None of them.
+    /// No options.
     pub const NONE: Self =
         Self { fin: false, syn: false, rst: false, psh: false, ece: false, cwr: false };
 
@@ -197,7 +196,7 @@ impl Options {
         }
     }
 
-    /// Takes an option; one with a wrong length is ignored.
+    /// Takes an option. An option with a wrong length is ignored.
     fn set(&mut self, kind: u8, value: &[u8]) {
         match (kind, value) {
             (MSS, &[a, b]) => self.mss = Some(be16(a, b)),
@@ -251,7 +250,7 @@ impl Options {
             let [a, b] = mss.to_be_bytes();
             put(&[MSS, 4, a, b]);
         }
-        // An option that is not a multiple of 4 bytes shares its place with `SACK_PERMITTED` or is padded.
+        // An option whose length is no multiple of 4 shares a word with `SACK_PERMITTED` or is padded.
         let [first, second] =
             if self.sack_permitted { [SACK_PERMITTED, 2] } else { [NO_OPERATION; 2] };
         if let Some((value, echo)) = self.timestamps {
@@ -287,10 +286,10 @@ impl Options {
 }
 
 impl SackBlocks {
-    /// As many as fit beside no other option.
+    /// The maximum number of blocks, without other options.
     pub const MAX: usize = 4;
 
-    /// Adds a block, or ignores it if there are already [`Self::MAX`].
+    /// Adds a block, or ignores it at the maximum, [`Self::MAX`].
     pub fn push(&mut self, left: SeqNumber, right: SeqNumber) {
         if let Some(block) = self.blocks.get_mut(usize::from(self.len)) {
             *block = (left, right);

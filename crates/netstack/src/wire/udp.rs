@@ -9,7 +9,7 @@ pub struct Header {
     pub source: u16,
     /// The receiver's port.
     pub destination: u16,
-    /// The checksum; 0 if there is none, which only IPv4 allows.
+    /// The checksum; 0 means none, which only IPv4 allows.
     pub checksum: u16,
 }
 
@@ -17,12 +17,12 @@ impl Header {
     /// Bytes of a header.
     pub const LEN: usize = 8;
 
-    /// Reads a header. The payload ends where its length says; bytes of the packet behind it are ignored.
-    /// The checksum is that of the header, the payload and the pseudo header.
+    /// Reads a header. The length field gives the end of the payload; bytes of the packet behind it are ignored.
+    /// The checksum covers the header, the payload and the pseudo header.
     ///
     /// # Errors
     ///
-    /// If the header is cut off, or the length is less than its own or more than the packet's.
+    /// If the header is cut off, or the length field is less than the header's length or more than the packet's.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let &[s0, s1, d0, d1, l0, l1, c0, c1] = packet.first_chunk().ok_or(Malformed::Header)?;
@@ -32,7 +32,7 @@ impl Header {
         Ok((header, payload))
     }
 
-    /// Writes the header of a datagram with a payload of so many bytes, at most 65,527.
+    /// Writes the header of a datagram with a payload of `payload_bytes`, at most 65,527.
     #[inline]
     pub fn emit(&self, payload_bytes: u16, into: &mut [u8; Self::LEN]) {
         #[expect(clippy::cast_possible_truncation, reason = "8")]

@@ -8,12 +8,12 @@
 use crate::tcp::clock::elapsed_us;
 use crate::time::Time;
 
-/// What a transmission remembers of the moment at which it left: `P` of the draft.
+/// The state at the moment at which a transmission left: `P` of the draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// `P.delivered` in bytes.
     delivered: u64,
-    /// Microseconds since [`Deliveries::delivered_at`] when it left: `P.send_time - P.delivered_time`.
+    /// Microseconds from [`Deliveries::delivered_at`] to the transmission: `P.send_time - P.delivered_time`.
     delivery_age_us: u32,
     /// `P.send_time - P.first_send_time` in microseconds.
     send_elapsed_us: u32,
@@ -26,30 +26,30 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// More left at the same moment.
+    /// Extends the transmission by bytes that left at the same moment.
     pub(crate) const fn extend(&mut self, tx_in_flight: u32) {
         self.tx_in_flight = tx_in_flight;
     }
 }
 
-/// A sample: `RS` of the draft. All but the time is in bytes.
+/// A sample: `RS` of the draft. Volumes are in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     /// `RS.delivery_rate` in bytes a second; 0 if it could not be measured.
     pub(crate) rate: u64,
-    /// `RS.delivered`: what was delivered from the transmission to its delivery.
+    /// `RS.delivered`: the bytes delivered from the transmission to its own delivery.
     pub(crate) delivered: u32,
     /// `RS.prior_delivered`.
     pub(crate) prior_delivered: u64,
     /// `RS.tx_in_flight`.
     pub(crate) tx_in_flight: u32,
-    /// `RS.lost`: what was found to be lost in between.
+    /// `RS.lost`: the bytes found to be lost in this time.
     pub(crate) lost: u32,
     /// `RS.is_app_limited`.
     pub(crate) is_app_limited: bool,
 }
 
-/// What a connection has delivered since its data began to move: `C` of the draft.
+/// The bytes that a connection has delivered since its data began to move: `C` of the draft.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Deliveries {
     /// `C.delivered` in bytes.
@@ -60,7 +60,7 @@ pub(crate) struct Deliveries {
     first_sent_at: Time,
     /// `C.lost` in bytes, modulo 2³².
     lost: u32,
-    /// `C.app_limited`: samples say too little until so much is delivered.
+    /// `C.app_limited`: samples are too low until this many bytes are delivered.
     app_limited: u64,
 }
 
@@ -70,11 +70,12 @@ impl Deliveries {
         self.delivered
     }
 
-    /// Something leaves; `pipe` is what is in flight with it.
+    /// Records bytes that leave. `pipe` is the bytes in flight with them.
     pub(crate) fn send(&mut self, now: Time, bytes: u32, pipe: u32) -> Snapshot {
         if pipe <= bytes {
             (self.first_sent_at, self.delivered_at) = (now, now);
-            // The path was empty: what leaves before the first delivery meets a path that fills, and shows half of the rate.
+            // The path was empty. Bytes that leave before the first delivery meet a filling path, and show only half of
+            // the rate.
             self.app_limited = self.app_limited.max(self.delivered + 1);
         }
         Snapshot {
@@ -87,17 +88,17 @@ impl Deliveries {
         }
     }
 
-    /// All that the application has was sent, and there was room for more; `pipe` is what is in flight.
+    /// Records that all bytes of the application were sent, with room for more. `pipe` is the bytes in flight.
     pub(crate) fn limit_by_application(&mut self, pipe: u32) {
         self.app_limited = self.delivered + u64::from(pipe);
     }
 
-    /// Bytes were found to be lost.
+    /// Records bytes that were found to be lost.
     pub(crate) const fn lose(&mut self, bytes: u32) {
         self.lost = self.lost.wrapping_add(bytes);
     }
 
-    /// An acknowledgement has delivered bytes.
+    /// Records bytes that an acknowledgement has delivered.
     pub(crate) fn deliver(&mut self, now: Time, bytes: u32) {
         if bytes > 0 {
             self.delivered += u64::from(bytes);
@@ -105,8 +106,8 @@ impl Deliveries {
         }
     }
 
-    /// The sample of the transmission that was delivered last, after [`deliver`](Self::deliver). An interval shorter than the
-    /// least round trip says nothing: the acknowledgement was one of an earlier transmission.
+    /// The sample of the transmission that was delivered last, after [`deliver`](Self::deliver). An interval shorter
+    /// than the minimum round trip gives no sample, because the acknowledgement was for an earlier transmission.
     pub(crate) fn sample(
         &mut self,
         now: Time,

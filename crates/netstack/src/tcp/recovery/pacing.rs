@@ -4,19 +4,19 @@ use crate::tcp::clock::later;
 use crate::time::Time;
 
 /// Paths with a shorter round trip are not paced: their bursts are short, and timers would cost more than they
-/// give.
+/// gain.
 const RTT_MIN_US: u32 = 1_000;
 
-/// Segments that leave at once when nothing was in flight: the initial window (RFC 6928).
+/// The segments that leave at once if nothing was in flight: the initial window (RFC 6928).
 const BURST_SEGMENTS: u32 = 10;
 
-/// How far a late sender catches up: timers are late, and the rate must not suffer.
+/// The maximum delay that a sender catches up with, because timers are late and must not lower the rate.
 const CATCH_UP_US: u64 = 2_000;
 
 /// A frame carries the bytes of this time, but at least two segments, as in Linux (`tcp_tso_autosize`).
 const FRAME_US: u64 = 1_000;
 
-/// How fast data leaves.
+/// The rate at which data leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     /// Bytes in a second; `None` without pacing.
@@ -27,7 +27,7 @@ impl Rate {
     /// No pacing.
     pub(crate) const UNLIMITED: Self = Self { bytes_per_s: None };
 
-    /// So many bytes a second, if the path is long enough.
+    /// A rate in bytes a second; unlimited on paths that are too short for pacing.
     pub(crate) fn new(bytes_per_s: u64, srtt_us: u32) -> Self {
         if srtt_us < RTT_MIN_US {
             return Self::UNLIMITED;
@@ -36,7 +36,7 @@ impl Rate {
     }
 
     /// The rate for a window. In slow start the window doubles in a round trip, and so does the rate;
-    /// later the rate is a quarter above the window's, so that the window limits.
+    /// later the rate is a quarter above the window's, so that the window is the limit.
     pub(crate) fn of(cwnd: u32, srtt_us: u32, is_slow_start: bool) -> Self {
         let quarters = if is_slow_start { 8 } else { 5 };
         Self::new(u64::from(cwnd) * quarters * 250_000 / u64::from(srtt_us.max(1)), srtt_us)
@@ -50,36 +50,36 @@ impl Rate {
     }
 }
 
-/// The clock that frames leave by.
+/// The clock of departures of frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacing {
-    /// The next frame leaves no sooner.
+    /// The earliest time at which the next frame leaves.
     next_at: Time,
-    /// Bytes that leave without waiting.
+    /// The bytes that may still leave without a wait.
     burst_bytes: u32,
-    /// Some exactly if the connection was told to wait.
+    /// Some exactly while the connection waits.
     waits_until: Option<Time>,
 }
 
 impl Pacing {
-    /// Nothing is in flight: the first segments leave at once.
+    /// Restarts with nothing in flight: the first segments leave at once.
     pub(crate) fn restart(&mut self, mss: u32) {
         *self = Self { burst_bytes: BURST_SEGMENTS * mss, ..Self::default() };
     }
 
-    /// Whether data leaves without waiting, so that the rate does not matter.
+    /// True if data leaves without a wait, so that the rate does not matter.
     pub(crate) const fn is_bursting(&self) -> bool {
         self.burst_bytes > 0
     }
 
-    /// Returns the moment to wait for, if data may not leave now.
+    /// Returns the time to wait for, if data may not leave now.
     pub(crate) fn wait(&mut self, now: Time, rate: Rate) -> Option<Time> {
         let must_wait = rate.bytes_per_s.is_some() && now < self.next_at;
         self.waits_until = must_wait.then_some(self.next_at);
         self.waits_until
     }
 
-    /// Bytes have left; the rate does not matter in a burst.
+    /// Records bytes that have left. The rate does not matter in a burst.
     pub(crate) fn sent(&mut self, now: Time, bytes: u32, rate: Rate) {
         self.waits_until = None;
         if self.is_bursting() {
@@ -92,12 +92,12 @@ impl Pacing {
         self.next_at = later(begins, u64::from(bytes) * 1_000_000 / rate);
     }
 
-    /// The moment that the connection waits for.
+    /// The time for which the connection waits.
     pub(crate) const fn deadline(&self) -> Option<Time> {
         self.waits_until
     }
 
-    /// Returns whether the wait is over, and ends it.
+    /// Returns true if the wait is over, and ends it.
     pub(crate) fn is_due(&mut self, now: Time) -> bool {
         self.waits_until.take_if(|at| *at <= now).is_some()
     }

@@ -2,13 +2,13 @@
 
 use crate::seq::SeqNumber;
 
-/// How long a peer may keep an acknowledgement back: `TLP.max_ack_delay`, the delay of Linux's peers.
+/// The maximum delay of a peer's acknowledgement: `TLP.max_ack_delay`, as with Linux.
 const MAX_ACK_DELAY_US: u64 = 200_000;
 
 /// The timeout before a round trip was measured (RFC 8985, 7.2).
 const PTO_INITIAL_US: u64 = 1_000_000;
 
-/// Probes sooner than this would come before a scheduled peer answers, as in Linux (`TCP_TIMEOUT_MIN_US`).
+/// The minimum timeout, as in Linux (`TCP_TIMEOUT_MIN_US`): an earlier probe would come before a busy peer answers.
 const PTO_MIN_US: u64 = 2_000;
 
 /// The probe timeout in microseconds. A single segment may be acknowledged late.
@@ -23,25 +23,26 @@ pub(crate) fn pto_us(srtt_us: u32, is_one_segment: bool) -> u64 {
 /// A probe that was sent and is not yet acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
-    /// `TLP.end_seq`: `SND.NXT` when it was sent.
+    /// `TLP.end_seq`: `SND.NXT` at the transmission of the probe.
     pub(crate) end: SeqNumber,
-    /// `TLP.is_retrans`: it carried bytes that had been sent before.
+    /// `TLP.is_retrans`: true if the probe carried bytes that had been sent before.
     pub(crate) is_again: bool,
 }
 
-/// What an acknowledgement means for a probe.
+/// The meaning of an acknowledgement for a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The probe is still out.
+    /// The probe is still unanswered.
     Open,
-    /// The peer had everything.
+    /// The peer had all bytes before the probe.
     NothingLost,
-    /// The probe has repaired a loss: the congestion window is to shrink as for any loss.
+    /// The probe has repaired a loss: the congestion window has to shrink as for any loss.
     Repaired,
 }
 
 impl Probe {
-    /// RFC 8985, 7.4.2. `dsack_end` is the end of a D-SACK, `is_duplicate` that of RFC 5681 without blocks.
+    /// Judges an acknowledgement (RFC 8985, 7.4.2). `dsack_end` is the end of a D-SACK. `is_duplicate` is true for
+    /// a duplicate by RFC 5681 without blocks.
     pub(crate) fn judge(
         &self,
         una: SeqNumber,

@@ -4,27 +4,27 @@
 /// The state of one reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prr {
-    /// Bytes in flight when it began: `RecoverFS`.
+    /// Bytes in flight at the begin of the reduction: `RecoverFS`.
     recover_fs: u32,
-    /// Bytes that the peer has received since.
+    /// Bytes delivered since the begin.
     delivered: u32,
-    /// Bytes that were sent since.
+    /// Bytes sent since the begin.
     out: u32,
 }
 
 impl Prr {
-    /// Begins with so many bytes between `SND.UNA` and `SND.NXT`.
+    /// Begins a reduction with `flight_bytes` bytes between `SND.UNA` and `SND.NXT`.
     pub(crate) fn new(flight_bytes: u32) -> Self {
         Self { recover_fs: flight_bytes.max(1), delivered: 0, out: 0 }
     }
 
-    /// Notes that bytes were sent.
+    /// Records sent bytes.
     pub(crate) fn sent(&mut self, bytes: u32) {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// Returns how many bytes an acknowledgement lets out. `is_safe` says that it advanced `SND.UNA` and
-    /// showed no further loss.
+    /// Returns the number of bytes that an acknowledgement allows to send. `is_safe` is true if it advanced
+    /// `SND.UNA` and showed no further loss.
     pub(crate) fn handle_ack(
         &mut self,
         delivered: u32,
@@ -35,18 +35,18 @@ impl Prr {
     ) -> u32 {
         self.delivered = self.delivered.saturating_add(delivered);
         let bytes = if pipe > ssthresh {
-            // Proportional: as much leaves of what arrives as is to remain of the window.
+            // Proportional: the share of the window that remains is the share of delivered bytes that may leave.
             let share = u64::from(self.delivered) * u64::from(ssthresh);
             let due = share.div_ceil(u64::from(self.recover_fs));
             u32::try_from(due).unwrap_or(u32::MAX).saturating_sub(self.out)
         } else {
-            // More was lost than the reduction wanted: as much leaves as arrives, and one segment more if
-            // that is safe, up to the threshold.
+            // More was lost than the reduction wanted. As many bytes leave as were delivered, and one segment more
+            // if that is safe, up to the threshold.
             let due = self.delivered.saturating_sub(self.out).max(delivered);
             let due = if is_safe { due.saturating_add(mss) } else { due };
             due.min(ssthresh - pipe)
         };
-        // The fast retransmission waits for nothing.
+        // The fast retransmission never waits.
         if self.out == 0 { bytes.max(mss) } else { bytes }
     }
 }

@@ -6,7 +6,7 @@ use crate::seq::SeqNumber;
 use crate::tcp::clock::elapsed_us;
 use crate::time::Time;
 
-/// `RACK.reo_wnd_persist`: recoveries without a D-SACK until the window shrinks again.
+/// `RACK.reo_wnd_persist`: the recoveries without a D-SACK before the window shrinks again.
 const PERSIST_RECOVERIES: u8 = 16;
 
 /// `DupThresh` in segments.
@@ -23,16 +23,16 @@ pub(crate) struct Rack {
     fack: SeqNumber,
     /// `RACK.reordering_seen`.
     reordering_seen: bool,
-    /// `RACK.reo_wnd_mult`: quarters of the least round trip.
+    /// `RACK.reo_wnd_mult`: quarters of the minimum round trip.
     reo_wnd_mult: u8,
     /// `RACK.reo_wnd_persist`.
     reo_wnd_persist: u8,
-    /// `RACK.dsack_round`: the window grows no further before this is acknowledged.
+    /// `RACK.dsack_round`: the window does not grow further before this number is acknowledged.
     dsack_round: Option<SeqNumber>,
 }
 
 impl Rack {
-    /// Begins when nothing is in flight.
+    /// The state while nothing is in flight.
     pub(crate) const fn new(snd_una: SeqNumber) -> Self {
         Self {
             newest: None,
@@ -50,7 +50,7 @@ impl Rack {
         self.rtt_us
     }
 
-    /// Steps 1 to 3: notes what was delivered.
+    /// Steps 1 to 3: records delivered bytes.
     pub(crate) fn handle_delivery(&mut self, now: Time, delivery: &Delivery) {
         if let Some(newest) = delivery.newest {
             let is_newer = self.newest.is_none_or(|known| {
@@ -68,14 +68,14 @@ impl Rack {
         }
     }
 
-    /// The same for what was delivered in order and sent once; its end is the highest.
+    /// The same for bytes that were sent once and delivered in order; their end is the highest.
     pub(crate) fn handle_in_order(&mut self, newest: Newest, rtt_us: u32) {
         self.newest = Some(newest);
         self.rtt_us = rtt_us;
         self.fack = newest.end;
     }
 
-    /// Notes a D-SACK: a retransmission was not needed, so the network reorders by more than the window.
+    /// Handles a D-SACK: a retransmission was not needed, so the network reorders by more than the window.
     pub(crate) fn handle_dsack(&mut self, una: SeqNumber, snd_nxt: SeqNumber) {
         self.note_reordering();
         if self.dsack_round.is_none_or(|round| !una.is_before(round)) {
@@ -85,12 +85,12 @@ impl Rack {
         }
     }
 
-    /// Notes that the network reorders: what was taken for lost has arrived.
+    /// Records that the network reorders: bytes that counted as lost have arrived.
     pub(crate) fn note_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Notes that a recovery has ended.
+    /// Handles the end of a recovery.
     pub(crate) fn handle_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -98,7 +98,7 @@ impl Rack {
         }
     }
 
-    /// Step 4: the time in microseconds that a segment may be late by.
+    /// Step 4: the time in microseconds by which a segment may be late.
     fn reo_wnd_us(&self, is_sure: bool, min_rtt_us: u32, srtt_us: u32) -> u64 {
         if is_sure && !self.reordering_seen {
             return 0;
@@ -106,8 +106,8 @@ impl Rack {
         (u64::from(self.reo_wnd_mult) * u64::from(min_rtt_us) / 4).min(u64::from(srtt_us))
     }
 
-    /// Step 5: marks what is lost. Returns when to look again. `is_sure` says that so much was delivered
-    /// behind a gap that `DUP_THRESH` would call it a loss, or that a recovery is under way.
+    /// Step 5: marks lost bytes. Returns the time of the next check. `is_sure` is true if enough segments were
+    /// delivered behind a gap for a loss by `DUP_THRESH`, or if a recovery is under way.
     pub(crate) fn detect(
         &self,
         now: Time,

@@ -6,19 +6,19 @@ use crate::time::Time;
 /// The timeout before a round trip was measured (RFC 6298, 2.1).
 const RTO_INITIAL_US: u64 = 1_000_000;
 
-/// The least that the timeout adds to the smoothed round trip. RFC 6298, 2.4, wants a timeout of at least one
-/// second; we do as Linux does, whose peers wait with an acknowledgement for up to 200 ms: the timeout
-/// of a short path is the round trip and that delay, and a tail loss costs a fifth of what the RFC's would.
-/// A timeout that was too early is undone (`undo`).
+/// The minimum that the timeout adds to the smoothed round trip. RFC 6298, 2.4, wants a timeout of at least one
+/// second. This stack follows Linux: peers delay an acknowledgement by up to 200 ms, so the timeout of a short path
+/// is the round trip and this delay. A tail loss then costs a fifth of the RFC's timeout. A timeout that was too
+/// early is undone (`undo`).
 const VARIANCE_MIN_US: u64 = 200_000;
 
 /// The longest timeout (RFC 6298, 2.5).
 const RTO_MAX_US: u64 = 60_000_000;
 
-/// Doublings of the timeout that still change it.
+/// The maximum doublings of the timeout; further ones would not change it.
 const BACKOFF_MAX: u8 = 16;
 
-/// The least round trip is taken over this time and the same before it.
+/// The minimum round trip is taken over a window of this length and the window before it.
 const MIN_WINDOW_US: u32 = 5_000_000;
 
 /// The estimator.
@@ -26,24 +26,24 @@ const MIN_WINDOW_US: u32 = 5_000_000;
 pub(crate) struct Rtt {
     /// The smoothed round trip in microseconds; 0 if none was measured.
     srtt_us: u32,
-    /// Its mean deviation.
+    /// The mean deviation of the round trip in microseconds.
     rttvar_us: u32,
-    /// How often the timeout was doubled since the last measurement.
+    /// The number of doublings of the timeout since the last measurement.
     backoff: u8,
-    /// The least of this window and of the one before it; 0 if there was none.
+    /// The minima of this window and of the window before; 0 without a measurement.
     min_us: [u32; 2],
-    /// When this window began.
+    /// The begin of this window.
     min_since: Time,
 }
 
 impl Rtt {
-    /// Begins with what `save` has returned.
+    /// Begins with the values that `save` has returned.
     pub(crate) fn load(srtt_us: u32, rttvar_us: u32) -> Self {
         Self { srtt_us, rttvar_us, ..Self::default() }
     }
 
-    /// The smoothed round trip and its deviation. A timeout that was doubled stays so long: without a
-    /// measurement there is nothing better (RFC 6298, 5.7, and Karn's algorithm).
+    /// The smoothed round trip and its deviation. A doubled timeout keeps its length, because without a measurement
+    /// there is no better value (RFC 6298, 5.7, and Karn's algorithm).
     pub(crate) fn save(&self) -> (u32, u32) {
         if self.backoff == 0 {
             return (self.srtt_us, self.rttvar_us);
@@ -52,7 +52,7 @@ impl Rtt {
         (self.srtt_us, u32::try_from(deviation).unwrap_or(u32::MAX))
     }
 
-    /// Takes a measurement of a segment that was sent once, or one by timestamps (RFC 6298, 2.2, 2.3, and 3).
+    /// Takes a measurement from a segment that was sent once, or from timestamps (RFC 6298, 2.2, 2.3, and 3).
     pub(crate) fn sample(&mut self, rtt_us: u32) {
         let r = rtt_us.max(1);
         if self.srtt_us == 0 {
@@ -65,7 +65,7 @@ impl Rtt {
         self.backoff = 0;
     }
 
-    /// Notes the round trip of the segment that was delivered last, for the least one.
+    /// Records the round trip of the segment that was delivered last, for the minimum.
     pub(crate) fn note_least(&mut self, now: Time, rtt_us: u32) {
         let r = rtt_us.max(1);
         if elapsed_us(now, self.min_since) > MIN_WINDOW_US {
@@ -81,7 +81,7 @@ impl Rtt {
         self.srtt_us
     }
 
-    /// The least round trip of the last seconds; the smoothed one if none was measured there.
+    /// The minimum round trip of the last seconds; the smoothed round trip without a measurement in this time.
     pub(crate) fn min_us(&self) -> u32 {
         match self.min_us {
             [0, 0] => self.srtt_us,
@@ -106,7 +106,7 @@ impl Rtt {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }
 
-    /// Takes the doublings back: the timeout was spurious.
+    /// Undoes the doublings after a spurious timeout.
     pub(crate) fn forgive(&mut self) {
         self.backoff = 0;
     }

@@ -16,44 +16,45 @@ use crate::seq::SeqNumber;
 use crate::tcp::clock::{elapsed_us, later, milliseconds};
 use crate::time::Time;
 
-/// Bytes of a record: those of the largest frame.
+/// The maximum bytes of a record: the largest frame.
 const RECORD_BYTES_MAX: u32 = 64 * 1024;
 
-/// Records of one connection. When so many exist, acknowledgements that would split another one are taken as far as
-/// they cover whole records: bytes may be sent once more than needed, and none is missed.
+/// The maximum records of one connection. At the limit, an acknowledgement that would split a record counts only
+/// for whole records. Bytes may then be retransmitted in vain, but none is missed.
 const RECORDS_MAX: usize = 4_096;
 
-/// Records up to which new data is sent; the rest is for splitting.
+/// The number of records up to which new data is sent. The rest is for splits.
 const RECORDS_OF_NEW_MAX: usize = RECORDS_MAX / 4 * 3;
 
-/// Records whose memory is kept when nothing is in flight.
+/// The number of records whose memory is kept while nothing is in flight.
 const RECORDS_KEPT: usize = 64;
 
-/// What is known about sent bytes.
+/// The state of sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SentState {
-    /// Sent, and not known to be lost.
+    /// The bytes were sent, and are not known to be lost.
     InFlight,
-    /// Selectively acknowledged.
+    /// The bytes were selectively acknowledged.
     Sacked,
-    /// Taken for lost, and not yet sent again.
+    /// The bytes count as lost, and are not yet retransmitted.
     Lost,
 }
 
-/// Bytes that have the same history.
+/// Contiguous bytes with the same history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The first byte.
     pub(crate) from: SeqNumber,
-    /// At least 1.
+    /// The number of bytes, at least 1.
     pub(crate) bytes: u32,
-    /// The last transmission.
+    /// The time of the last transmission.
     pub(crate) sent_at: Time,
-    /// What became of it.
+    /// The state of the bytes.
     pub(crate) state: SentState,
-    /// Whether it was sent more than once: what acknowledges it may mean either time (Karn's algorithm).
+    /// True if the bytes were sent more than once: an acknowledgement may be for any transmission (Karn's
+    /// algorithm).
     pub(crate) is_again: bool,
-    /// What had been delivered at the last transmission.
+    /// The deliveries at the last transmission.
     pub(crate) snapshot: Snapshot,
 }
 
@@ -64,42 +65,42 @@ impl Record {
     }
 }
 
-/// The transmission that was delivered last, as far as it is known.
+/// The transmission that was delivered last, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newest {
-    /// When it left.
+    /// The time at which the transmission left.
     pub(crate) sent_at: Time,
-    /// The byte behind its last one.
+    /// The number behind its last byte.
     pub(crate) end: SeqNumber,
-    /// What had been delivered when it left.
+    /// The deliveries at the time at which it left.
     pub(crate) snapshot: Snapshot,
 }
 
-/// What an acknowledgement has delivered, collected record by record.
+/// The bytes that an acknowledgement delivers, collected record by record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     now: Time,
     ts_echo: Option<u32>,
     min_rtt_us: u32,
-    /// Bytes that were neither acknowledged nor selectively acknowledged before.
+    /// Bytes that were not acknowledged before, not even selectively.
     pub(crate) bytes: u32,
-    /// Among what was sent once, the transmission that waited longest: for the timeout.
+    /// The earliest transmission among delivered bytes that were sent once, for the timeout.
     pub(crate) oldest_sent_at: Option<Time>,
-    /// The transmission that left last, later ones of equal time behind: `RACK.xmit_ts`, `RACK.end_seq`.
+    /// The transmission that left last; of equal times, the one behind: `RACK.xmit_ts`, `RACK.end_seq`.
     pub(crate) newest: Option<Newest>,
-    /// The greatest end of what was delivered.
+    /// The greatest end of delivered bytes.
     pub(crate) highest: Option<SeqNumber>,
-    /// The least end of what was sent once and delivered.
+    /// The least end of delivered bytes that were sent once.
     pub(crate) lowest_once: Option<SeqNumber>,
-    /// Whether bytes were delivered that were taken for lost and had not been sent again.
+    /// True if bytes were delivered that counted as lost and had not been retransmitted.
     pub(crate) was_not_lost: bool,
-    /// Whether bytes were delivered that had been sent again. Without SACK the others came long before, and
-    /// their time says nothing.
+    /// True if retransmitted bytes were delivered. Without SACK the other bytes came long before, and their time is
+    /// no measurement.
     pub(crate) has_again: bool,
 }
 
 impl Delivery {
-    /// Nothing is delivered yet.
+    /// A delivery without bytes yet.
     pub(crate) fn new(now: Time, ts_echo: Option<u32>, min_rtt_us: u32) -> Self {
         Self {
             now,
@@ -115,7 +116,7 @@ impl Delivery {
         }
     }
 
-    /// Bytes up to `end` of a record that was not sacked have arrived.
+    /// Adds bytes up to `end` of a record that was not sacked.
     fn add(&mut self, record: &Record, end: SeqNumber, bytes: u32) {
         self.bytes += bytes;
         self.highest = Some(self.highest.map_or(end, |highest| highest.later(end)));
@@ -140,8 +141,8 @@ impl Delivery {
         }
     }
 
-    /// RFC 8985, 6.2, step 2: an acknowledgement that comes too soon for the retransmission, or echoes an earlier
-    /// timestamp, is one of the first transmission.
+    /// RFC 8985, 6.2, step 2: an acknowledgement is for the first transmission if it comes too soon for the
+    /// retransmission, or echoes an earlier timestamp.
     fn may_be_an_earlier_transmission(&self, record: &Record) -> bool {
         let is_echo_earlier = self.ts_echo.is_some_and(|echo| {
             echo.wrapping_sub(milliseconds(record.sent_at)).cast_signed().is_negative()
@@ -156,15 +157,15 @@ pub(crate) struct Sent {
     records: VecDeque<Record>,
     /// Bytes in flight: `pipe` of RFC 6675.
     pipe: u32,
-    /// Bytes taken for lost and not yet sent again.
+    /// Bytes that count as lost and are not yet retransmitted.
     lost: u32,
     /// Bytes selectively acknowledged.
     sacked: u32,
-    /// No lost byte is in front of it.
+    /// No lost byte is in front of this number.
     lost_from: SeqNumber,
-    /// Nothing behind it was sent again.
+    /// No byte behind this number was retransmitted.
     again_end: SeqNumber,
-    /// What was delivered and lost of all.
+    /// The delivered and lost bytes of the connection.
     deliveries: Deliveries,
 }
 
@@ -183,7 +184,7 @@ impl Sent {
         }
     }
 
-    /// Empties it; `snd_una` is where the next record begins.
+    /// Empties the scoreboard. The next record begins at `snd_una`.
     pub(crate) fn clear(&mut self, snd_una: SeqNumber) {
         self.records.clear();
         if self.records.capacity() > RECORDS_KEPT {
@@ -194,17 +195,18 @@ impl Sent {
         self.deliveries = Deliveries::default();
     }
 
-    /// What was delivered so far, in bytes.
+    /// The bytes delivered so far.
     pub(crate) const fn delivered(&self) -> u64 {
         self.deliveries.delivered()
     }
 
-    /// The application has no more, and there was room.
+    /// Records that the application has no more bytes, with room for more.
     pub(crate) fn limit_by_application(&mut self) {
         self.deliveries.limit_by_application(self.pipe);
     }
 
-    /// Notes that an acknowledgement has delivered bytes, after what is lost was marked. Returns a sample of the rate.
+    /// Records the bytes that an acknowledgement has delivered, after lost bytes were marked. Returns a sample of the
+    /// rate.
     pub(crate) fn sample(
         &mut self,
         now: Time,
@@ -221,7 +223,7 @@ impl Sent {
         self.pipe
     }
 
-    /// Bytes taken for lost and not yet sent again.
+    /// Bytes that count as lost and are not yet retransmitted.
     pub(crate) const fn lost(&self) -> u32 {
         self.lost
     }
@@ -231,24 +233,24 @@ impl Sent {
         self.sacked
     }
 
-    /// Whether new data may be sent: there is a record for it.
+    /// True if there is a record for new data.
     pub(crate) fn has_room(&self) -> bool {
         self.records.len() < RECORDS_OF_NEW_MAX
     }
 
-    /// Whether nothing can be lost by the order of time: all was sent once, and there is no gap.
+    /// True if RACK can find no loss: all bytes were sent once, and there is no gap.
     pub(crate) fn is_in_order(&self) -> bool {
         let Some(first) = self.records.front() else { return true };
         self.sacked == 0 && !self.again_end.is_after(first.from)
     }
 
-    /// Whether all is in flight, sent once and in order.
+    /// True if all bytes are in flight, and were sent once and in order.
     pub(crate) fn is_plain(&self) -> bool {
         self.lost == 0 && self.is_in_order()
     }
 
-    /// Removes what the peer has acknowledged of records that are all [plain](Self::is_plain). Returns when the first
-    /// of them left, and the last one.
+    /// Removes acknowledged bytes when all records are [plain](Self::is_plain). Returns the time at which the first
+    /// acknowledged record left, and the last one.
     pub(crate) fn acknowledge_plain(&mut self, una: SeqNumber) -> Option<(Time, Newest)> {
         let first = self.records.front()?;
         let oldest_sent_at = first.sent_at;
@@ -271,12 +273,12 @@ impl Sent {
         Some((oldest_sent_at, newest))
     }
 
-    /// The record before `SND.NXT`.
+    /// The record in front of `SND.NXT`.
     pub(crate) fn last(&self) -> Option<&Record> {
         self.records.back()
     }
 
-    /// The first bytes that were lost and are not yet sent again.
+    /// The first lost bytes that are not yet retransmitted.
     pub(crate) fn first_lost(&self) -> Option<&Record> {
         if self.lost == 0 {
             return None;
@@ -286,7 +288,7 @@ impl Sent {
             .find(|record| record.state == SentState::Lost)
     }
 
-    /// Notes that new bytes were sent.
+    /// Records new sent bytes.
     pub(crate) fn push(&mut self, now: Time, from: SeqNumber, bytes: u32) {
         self.pipe += bytes;
         if let Some(last) = self.records.back_mut() {
@@ -310,7 +312,7 @@ impl Sent {
         });
     }
 
-    /// Notes that bytes were sent again. All are in one record.
+    /// Records retransmitted bytes. All of them are in one record.
     pub(crate) fn resend(&mut self, now: Time, from: SeqNumber, bytes: u32) {
         let mut i = self.index(from);
         if self.split(i, from) {
@@ -333,7 +335,7 @@ impl Sent {
         }
     }
 
-    /// Removes what the peer has acknowledged.
+    /// Removes acknowledged bytes.
     pub(crate) fn acknowledge(&mut self, una: SeqNumber, delivery: &mut Delivery) {
         while let Some(record) = self.records.front_mut() {
             if !record.from.is_before(una) {
@@ -359,8 +361,8 @@ impl Sent {
         self.again_end = self.again_end.later(una);
     }
 
-    /// Marks what the peer has acknowledged selectively: `left` is not before `SND.UNA`, `right` is behind it and not after
-    /// `SND.NXT`. Of a segment that is covered in part nothing is taken.
+    /// Marks selectively acknowledged bytes. `left` is not before `SND.UNA`; `right` is behind `left` and not after
+    /// `SND.NXT`. A partly covered segment does not count.
     pub(crate) fn sack(
         &mut self,
         left: SeqNumber,
@@ -402,7 +404,7 @@ impl Sent {
         }
     }
 
-    /// Marks a record and joins it with its neighbours; returns where it is now.
+    /// Marks a record and joins it with its neighbours; returns its new index.
     fn mark_sacked(&mut self, i: usize, delivery: &mut Delivery) -> usize {
         let record = &mut self.records[i];
         match record.state {
@@ -416,7 +418,7 @@ impl Sent {
         if self.join(i) { i - 1 } else { i }
     }
 
-    /// Joins a record with the one in front of it if both are sacked.
+    /// Joins a record with the record in front of it if both are sacked.
     fn join(&mut self, i: usize) -> bool {
         let Some(record) = self.records.get(i).copied() else { return false };
         let Some(front) = i.checked_sub(1).map(|i| &mut self.records[i]) else { return false };
@@ -429,8 +431,8 @@ impl Sent {
         both
     }
 
-    /// Marks as lost whatever was sent so long before the newest delivery that reordering does not explain
-    /// it (RFC 8985, 6.2, step 5). Returns the time at which the next record would be lost.
+    /// Marks bytes as lost that were sent longer before the newest delivery than reordering explains (RFC 8985,
+    /// 6.2, step 5). Returns the time at which the next record would be lost.
     pub(crate) fn mark_lost_by_time(
         &mut self,
         now: Time,
@@ -442,7 +444,7 @@ impl Sent {
             let is_older = record.sent_at < newest.sent_at
                 || record.sent_at == newest.sent_at && record.end().is_before(newest.end);
             if !is_older {
-                // Behind what was sent again all records are in the order of time.
+                // Behind the retransmitted bytes, records are in the order of their times.
                 if !record.from.is_before(self.again_end) {
                     break;
                 }
@@ -465,7 +467,8 @@ impl Sent {
         next
     }
 
-    /// Marks the first segment as lost (RFC 5681, 3.2, step 2, and RFC 6582, 3.2, step 3), unless that was done.
+    /// Marks the first segment as lost (RFC 5681, 3.2, step 2, and RFC 6582, 3.2, step 3), unless it is already
+    /// marked.
     pub(crate) fn mark_first_lost(&mut self, mss: u32) {
         let Some(first) = self.records.front().copied() else { return };
         if first.state != SentState::InFlight || first.is_again {
@@ -480,7 +483,7 @@ impl Sent {
         self.lost_from = first.from;
     }
 
-    /// Marks all as lost but what the peer has.
+    /// Marks all bytes as lost that the peer has not acknowledged selectively.
     pub(crate) fn mark_all_lost(&mut self) {
         for record in &mut self.records {
             if record.state == SentState::InFlight {
@@ -494,7 +497,7 @@ impl Sent {
         }
     }
 
-    /// Takes back that records are lost: they were late.
+    /// Marks all lost records as in flight again, because they were only late.
     pub(crate) fn mark_none_lost(&mut self) {
         for record in &mut self.records {
             if record.state == SentState::Lost {
@@ -505,13 +508,13 @@ impl Sent {
         }
     }
 
-    /// Whether the peer has dropped what it had acknowledged selectively (RFC 2018, 8): the bytes at
-    /// `SND.UNA` would be acknowledged otherwise.
+    /// True if the peer has dropped selectively acknowledged bytes (RFC 2018, 8): the bytes at `SND.UNA` are sacked
+    /// but not acknowledged.
     pub(crate) fn is_reneged(&self) -> bool {
         self.records.front().is_some_and(|first| first.state == SentState::Sacked)
     }
 
-    /// Takes back all selective acknowledgements: the bytes are in flight, as far as is known.
+    /// Undoes all selective acknowledgements: their bytes count as in flight.
     pub(crate) fn forget_sacked(&mut self) {
         for record in &mut self.records {
             if record.state == SentState::Sacked {
@@ -534,7 +537,8 @@ impl Sent {
         }
     }
 
-    /// Splits a record in front of a byte that is within it. Returns false if it is at its edge or there is no room.
+    /// Splits a record in front of a byte that is within it. Returns false if the byte is at the record's edge, or
+    /// there is no room.
     fn split(&mut self, i: usize, at: SeqNumber) -> bool {
         if self.records.len() >= RECORDS_MAX {
             return false;
@@ -552,7 +556,7 @@ impl Sent {
         true
     }
 
-    /// Checks what must always hold.
+    /// Checks the invariants.
     #[cfg(test)]
     pub(crate) fn check(&self, snd_una: SeqNumber, snd_nxt: SeqNumber) {
         let (mut pipe, mut lost, mut sacked, mut at) = (0, 0, 0, snd_una);
