@@ -20,7 +20,7 @@ struct Conn {
     socket: Fd,
     /// Buffers of the ring; when it has none left, the peers wait.
     unsent: VecDeque<(RecvBuf, usize)>,
-    /// Whether the socket is full and an `Op::Writable` under way.
+    /// True if the socket is full and an `Op::Writable` is under way.
     full: bool,
     ended: bool,
 }

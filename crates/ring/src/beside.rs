@@ -127,7 +127,7 @@ impl Detached {
     ///
     /// # Errors
     ///
-    /// Those of `preadv2(2)`; `Unsupported` if the file system does not know [`Caching::Drop`].
+    /// The errors of `preadv2(2)`; `Unsupported` if the file system does not know [`Caching::Drop`].
     pub fn read_at(&self, space: &mut [u8], offset: u64, caching: Caching) -> io::Result<usize> {
         match &self.0 {
             File::Os(file) => {
@@ -149,7 +149,7 @@ impl Detached {
     ///
     /// # Errors
     ///
-    /// Those of `statx(2)`.
+    /// The errors of `statx(2)`.
     pub fn stat(&self) -> io::Result<Stat> {
         match &self.0 {
             File::Os(file) => job::stat(file.as_fd()),

@@ -57,7 +57,7 @@ impl BufferPool {
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     ///
     /// # Panics
     ///
@@ -202,7 +202,7 @@ impl Buffer {
         self.len = u32::try_from(len).expect("at most want, which fits");
     }
 
-    /// Fill it by hand: what the simulation and `memfd` sources do.
+    /// Fill it by hand, as the simulation and `memfd` sources do.
     ///
     /// # Panics
     ///

@@ -43,8 +43,8 @@ impl Fault {
         match errno {
             libc::EAGAIN => Self::Blocked,
             libc::EINTR => Self::Interrupted,
-            // The connection has ended, by either side or by a timeout; or the way to the peer has
-            // (`icmp_err_convert` in net/ipv4/icmp.c, and what a packet filter says).
+            // The connection has ended, by either side or by a timeout; or the path to the peer has
+            // failed (`icmp_err_convert` in net/ipv4/icmp.c, and the errors of packet filters).
             libc::EPIPE
             | libc::ECONNRESET
             | libc::ECONNABORTED
@@ -62,7 +62,7 @@ impl Fault {
             | libc::EMSGSIZE
             | libc::EPERM => Self::Peer,
             // A broken disk (EIO), a broken file system (EUCLEAN, EBADMSG: a checksum), a file that
-            // a server has removed (ESTALE), one that ends beyond what the call can say (EOVERFLOW,
+            // a server has removed (ESTALE), a file beyond the range of the call (EOVERFLOW,
             // EFBIG), a device or a daemon that has gone.
             libc::EIO
             | libc::EREMOTEIO

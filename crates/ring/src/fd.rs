@@ -50,7 +50,7 @@ pub(crate) enum Handle {
     Lingering(OwnedFd),
     /// A descriptor whose `close(2)` may sleep.
     File(OwnedFd),
-    /// The same, shared with other rings.
+    /// A file that is shared with other rings.
     Shared(Arc<OwnedFd>),
     /// A number in the simulated world.
     Sim(i32),

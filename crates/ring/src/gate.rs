@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::timers::Time;
 
-/// A device that has not answered for so long may have less calls under way than one that has.
+/// A device that has not answered for this time may have fewer calls under way than a device that has.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// The divisor for the share of all slots that a device may have while it answers.
 const SHARE_ANSWERING: usize = 2;
@@ -27,7 +27,7 @@ const SHARE_SILENT: usize = 4;
 /// Devices without calls that are remembered, to know when they answered last.
 const IDLE_MAX: usize = 64;
 
-/// A disk or file system with a queue of its own: what a call may have to wait for.
+/// A disk or file system with a queue of its own, for which a call may have to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Device(u64);
 
@@ -65,7 +65,7 @@ pub struct Call {
     pub device: Device,
     /// When it began.
     pub begun: Time,
-    /// A call that took so long has waited for the device; a shorter one may have been answered from memory.
+    /// A call that took this long has waited for the device; a shorter one may have been answered from memory.
     pub waits_from: Duration,
 }
 
@@ -217,7 +217,7 @@ impl Shares {
         self.end_call(&Call { device, begun, waits_from: Duration::ZERO }, now)
     }
 
-    /// The same for a call that may have been answered from memory: that is no answer of a device in
+    /// As [`end`](Self::end), for a call that may have been answered from memory: its end is no answer of a device in
     /// [doubt](Self::doubt).
     ///
     /// # Panics
@@ -277,7 +277,7 @@ impl Shares {
         self.devices[at].begun.len()
     }
 
-    /// The devices that have answered nothing for so long, and the calls of each that are under way.
+    /// The devices that have answered nothing for `patience`, and the calls of each that are under way.
     pub fn silent(&self, now: Time, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
         // Mostly there are no calls, and this is asked in each turn.
         let devices = if self.taken == 0 { &[][..] } else { &self.devices };
@@ -365,7 +365,7 @@ impl<T> Gate<T> {
         self.shares.end(device, now)
     }
 
-    /// The same for a call that may have been answered from memory; see [`Shares::end_call`].
+    /// As [`leave`](Self::leave), for a call that may have been answered from memory; see [`Shares::end_call`].
     pub fn leave_call(&mut self, call: &Call, now: Time) -> bool {
         self.shares.end_call(call, now)
     }

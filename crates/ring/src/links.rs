@@ -51,7 +51,7 @@ pub(crate) trait Names {
     /// The real path of a node.
     fn path(&self, node: &Self::Node) -> io::Result<Vec<u8>>;
 
-    /// The real path of what a path leads to, if there is something.
+    /// The real path of a path's target, if the target exists.
     fn real(&self, path: &Path) -> Option<Vec<u8>>;
 }
 

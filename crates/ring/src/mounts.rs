@@ -161,7 +161,7 @@ pub fn learn_device(file: impl AsFd) -> Device {
     })
 }
 
-/// The same for a file that was looked at, and whose mount is not known.
+/// As [`learn_device`], for a file that was looked at, and whose mount is unknown.
 pub(crate) fn learn(file: impl AsFd, place: FileLocation) -> Site {
     let Some(mount) = place.mount else { return place.on(Mount::UNKNOWN) };
     // The file's mount has another id there than the one that is used once.
@@ -197,8 +197,8 @@ fn may_be_image(mountinfo: &[u8], place: FileLocation) -> bool {
     })
 }
 
-/// The same for a mount without a block device of its own. Memory file systems and btrfs keep attributes in memory; an
-/// overlay does if its layers are on a block device.
+/// Returns whether a mount keeps the attributes of open files in memory, for mounts without a block device of their
+/// own. Memory file systems and btrfs do. An overlay does if its layers are on a block device.
 fn keeps_attributes(mountinfo: &[u8], place: FileLocation, behind: Option<Device>) -> bool {
     let mount = place.mount.and_then(|id| parse::find(mountinfo, id));
     match mount.map(|mount| mount.kind) {

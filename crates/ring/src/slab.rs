@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-/// Names one value of one [`Slab`], for ever: the slot is reused, the key is not.
+/// The name of one value of one [`Slab`], forever: the slot is reused, the key is not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Below [`ENTRIES_MAX`].
@@ -16,8 +16,8 @@ pub struct Key {
 /// Bits of an index in [`Key::to_bits`].
 const INDEX_BITS: u32 = 24;
 
-/// The most values that a slab holds at once. There is no index for the last slot, so the key with
-/// all bits set names nothing.
+/// The maximum of values that a slab holds at once. There is no index for the last slot, so the key
+/// with all bits set names nothing.
 const ENTRIES_MAX: u32 = (1 << INDEX_BITS) - 1;
 
 impl Key {

@@ -28,7 +28,7 @@ impl Span {
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`; `EINVAL` if there are no bytes.
+    /// The errors of `mmap(2)`; `EINVAL` if there are no bytes.
     pub fn map(bytes: usize) -> io::Result<Self> {
         // SAFETY: an anonymous private mapping at an address of the kernel's choice (mmap(2))
         // touches no memory that exists.

@@ -12,7 +12,7 @@ use crate::slab::Key;
 pub struct Time(u64);
 
 impl Time {
-    /// A point so many nanoseconds after the clock's start.
+    /// The point this many nanoseconds after the clock's start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)

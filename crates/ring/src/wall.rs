@@ -9,7 +9,7 @@ use crate::timers::Time;
 #[derive(Debug, Default)]
 pub(crate) struct Wall(Cell<Option<(Time, u64)>>);
 
-/// A clock that was set is noticed after so long.
+/// The time after which a changed clock is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NANOS: u64 = 1_000_000_000;
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use ring::{Choice, Op, Ring};
 
-/// Without root, and before Linux 6.15, nothing can be told.
+/// Without root, or before Linux 6.15, the test cannot see it.
 #[test]
 fn a_wait_for_a_peer_is_no_wait_for_a_disk() {
     const SETTING: &str = "/proc/sys/kernel/task_delayacct";

@@ -199,7 +199,7 @@ fn pages_on_their_way_count_as_cached_but_are_not_there() {
     let pool = BufferPool::new(4096, 1).unwrap();
     let buf = pool.take(4096).unwrap();
     ring.submit(Op::Read { file: file.clone(), offset: 0, buf, caching: Caching::Keep }, 0);
-    // One was asked for; 32 more are the kernel's readahead.
+    // One page was asked for; 32 more are the kernel's readahead.
     assert_eq!(ring.cached_pages(&file, 0, 64 * 4096).unwrap(), 33);
     assert_eq!(ring.probe(&file, 0, 4096).unwrap_err().kind(), ErrorKind::WouldBlock);
     run(&mut ring, Duration::from_secs(1));
@@ -346,7 +346,7 @@ fn a_device_that_hangs_keeps_its_operations_and_no_others() {
         };
         assert_eq!(tokens(&mut ring, Duration::from_secs(60)), [0, 2]);
         assert_eq!(ring.probe(&cold, 0, 1).unwrap_err().kind(), ErrorKind::WouldBlock);
-        // What sleeps in the kernel cannot be cancelled.
+        // An operation that sleeps in the kernel cannot be cancelled.
         ring.cancel(keys[1]);
         assert_eq!(tokens(&mut ring, Duration::from_secs(60)), []);
         assert_eq!(world.counts().hangs, 3);

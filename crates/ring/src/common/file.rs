@@ -109,7 +109,7 @@ impl Common {
         })
     }
 
-    /// Deliver what the helper threads have done.
+    /// Deliver the results of the helper threads.
     pub(crate) fn reap_helpers(&mut self) {
         for (key, result) in self.helpers.take_done() {
             let event = match result {

@@ -211,8 +211,8 @@ impl Common {
         self.sweep_watches();
     }
 
-    /// Removes the kernel's watches that no operation uses any more, unless a helper is setting one
-    /// up: inotify gives all watches of one directory one descriptor, so that one may be the same.
+    /// Removes the kernel's watches that no operation uses any more, unless a helper is setting up a watch. inotify
+    /// gives all watches of one directory one descriptor, so the helper's watch may have the same.
     fn sweep_watches(&mut self) {
         let Some(inotify) = &self.watches.inotify else { return };
         if self.watches.settling > 0 {

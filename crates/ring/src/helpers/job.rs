@@ -94,7 +94,7 @@ pub(crate) enum Job {
         fd: RawFd,
     },
     Close(Unused),
-    /// Files of one device, when the ring goes.
+    /// The files of one device, at the drop of the ring.
     CloseAll {
         device: Device,
         files: Vec<OwnedFd>,

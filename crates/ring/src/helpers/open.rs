@@ -46,7 +46,7 @@ pub(super) fn at(dir: BorrowedFd<'_>, path: &CStr, how: OpenHow) -> io::Result<O
     }
 }
 
-/// Opens what a path leads to through links of a kind.
+/// Opens the target of a path through links of a kind.
 pub(super) fn through_links(
     root: BorrowedFd<'_>,
     path: &CStr,

@@ -32,7 +32,7 @@ static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; PAGE]));
 pub(crate) fn probe(file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let len = len.min(PROBE_BYTES_MAX);
     let piece = |len| libc::iovec { iov_base: SCRATCH.0.get().cast(), iov_len: len };
-    // Most probes are of one byte of a block that was resident a moment ago.
+    // Most probes read one byte of a block that was resident a moment ago.
     if len <= PAGE {
         // SAFETY: it is part of the scratch page, which is static and writable.
         return unsafe { read_nowait(file, offset, &[piece(len)]) };
@@ -124,11 +124,11 @@ fn lacks_pages(file: &Fd, offset: u64, len: usize) -> bool {
     cached_pages(file.os(), offset, end - offset).is_ok_and(|cached| cached < pages)
 }
 
-/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer): io_uring would take it on a
-/// file as leave to read inline on file systems that sleep all the same (FUSE, NFS; `FMODE_NOWAIT`
-/// in `io_file_get_flags`, Linux `io_uring/io_uring.c`).
+/// `O_NONBLOCK` is for the opening alone (of a FIFO without a writer). On a file io_uring would take it as permission
+/// to read inline, even on file systems that sleep then (FUSE, NFS; `FMODE_NOWAIT` in `io_file_get_flags`, Linux
+/// `io_uring/io_uring.c`).
 ///
-/// A read or a `sendfile(2)` writes the access time, which may wait for the journal, whatever `RWF_NOWAIT` says
+/// A read or a `sendfile(2)` writes the access time, which may wait for the journal, even with `RWF_NOWAIT`
 /// (`file_accessed` in mm/filemap.c). `O_NOATIME` prevents that; the kernel grants it for our own files.
 pub(crate) fn settle_flags(fd: &OwnedFd, how: OpenHow) {
     if how.flags & libc::O_ACCMODE == libc::O_RDONLY && how.flags & libc::O_PATH == 0 {

@@ -14,5 +14,5 @@ pub(crate) use file::may_cachestat;
 pub(crate) const PAGE: usize = 4096;
 /// Pages that one look at a file's residency covers.
 const PAGES_MAX: usize = 64;
-/// The most that one [`Ring::probe`](crate::Ring::probe) looks at, bytes.
+/// The maximum of bytes that one [`Ring::probe`](crate::Ring::probe) looks at.
 pub const PROBE_BYTES_MAX: usize = PAGES_MAX * PAGE;

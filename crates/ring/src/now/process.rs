@@ -16,14 +16,13 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 use crate::op::Signal;
 
-/// Signals that a thread raises by what it does itself. The kernel ends a process in which one of these is
-/// blocked, without running its handler.
+/// Signals that a thread raises by its own faults. If one of these is blocked, the kernel ends the process without
+/// running its handler.
 const OWN_FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
-/// Blocks signals in the calling thread and in all threads that it starts later, as
-/// [`Op::Signal`](crate::Op::Signal) needs it. They stay blocked, also in programs that the process
-/// executes (`sigprocmask(2)`).
+/// Blocks signals in the calling thread and in all threads that it starts later, as [`Op::Signal`](crate::Op::Signal)
+/// requires. The signals stay blocked, also in programs that the process executes (`sigprocmask(2)`).
 ///
 /// # Errors
 ///

@@ -239,7 +239,7 @@ pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {
     events.intersects(PollFlags::ERR | PollFlags::HUP).then_some(left)
 }
 
-/// `connect(2)` with `AF_UNSPEC`: resets the connection and drops what it has queued.
+/// `connect(2)` with `AF_UNSPEC`: resets the connection and drops its queued bytes.
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     // ENOTCONN and the like: there is nothing to break.
     let _ = rustix::net::connect_unspec(socket);

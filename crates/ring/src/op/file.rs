@@ -32,17 +32,17 @@ impl OpenHow {
     /// As `BENEATH`, for a directory that will be listed; `ENOTDIR` for all else.
     pub const DIRECTORY: Self = Self::BENEATH.with_flags(libc::O_DIRECTORY);
 
-    /// Open for reading past the page cache what a link of `/proc/self/fd` leads to.
+    /// Open the target of a link of `/proc/self/fd` for reading past the page cache.
     pub const DIRECT: Self =
         Self { flags: libc::O_RDONLY | libc::O_NOCTTY | libc::O_DIRECT, mode: 0, resolve: 0 };
 
-    /// The same where no component may be a symbolic link (`ELOOP`).
+    /// These flags, but no component may be a symbolic link (`ELOOP`).
     #[must_use]
     pub const fn without_symlinks(self) -> Self {
         Self { resolve: self.resolve | libc::RESOLVE_NO_SYMLINKS, ..self }
     }
 
-    /// The same with more `O_*` flags.
+    /// These flags, with more `O_*` flags.
     #[must_use]
     pub const fn with_flags(self, flags: i32) -> Self {
         Self { flags: self.flags | flags, ..self }

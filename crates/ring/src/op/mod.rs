@@ -50,12 +50,15 @@ pub enum Op {
     /// at a time, and the next once no piece of such a socket is kept: copy what has to stay.
     Recv(Fd),
     /// `socket(2)` and `connect(2)`: a stream socket, nonblocking and close-on-exec, and then once
-    /// [`Event::Connected`]. Fails as they do: `ECONNREFUSED` and `ENOENT` (a Unix socket that does
-    /// not exist) where nothing listens, `ETIMEDOUT` when the kernel has sent its last SYN without
-    /// an answer (two minutes unless `tcp_syn_retries` was changed, tcp(7); a timer and
-    /// [`Ring::cancel`](crate::Ring::cancel) end it earlier), `EHOSTUNREACH` and `ENETUNREACH`,
-    /// `EMFILE` without a free descriptor, `EAFNOSUPPORT` without IPv6, and `EAGAIN` for a Unix
-    /// socket whose backlog is full. However it fails, the socket is closed.
+    /// [`Event::Connected`]. Fails as these calls do:
+    ///
+    /// - `ECONNREFUSED` and `ENOENT` (a Unix socket that does not exist) where nothing listens,
+    /// - `ETIMEDOUT` when the kernel has sent its last SYN without an answer (two minutes unless `tcp_syn_retries` was
+    ///   changed, tcp(7); a timer and [`Ring::cancel`](crate::Ring::cancel) end it earlier),
+    /// - `EHOSTUNREACH` and `ENETUNREACH`, `EMFILE` without a free descriptor, `EAFNOSUPPORT` without IPv6,
+    /// - `EAGAIN` for a Unix socket whose backlog is full.
+    ///
+    /// After any failure the socket is closed.
     Connect(Address),
     /// Once: the socket or pipe can take bytes, or is dead. At most one per descriptor.
     Writable(Fd),
@@ -165,12 +168,12 @@ pub enum Op {
     /// directory is followed, too, but not one above it. The event comes once the new file is watched, so a program
     /// that reads the file at each event misses no change.
     ///
-    /// Fails as [`Op::Watch`] does, with `ENOENT` if the directory does not exist, `ELOOP` also if the
-    /// file is a symbolic link, `EISDIR` if it is a directory, `EACCES` if it may not be read
-    /// (`inotify_add_watch(2)`), and `ENOSPC` beyond the user's watches (`inotify(7)`). The operation also ends with
+    /// Fails as [`Op::Watch`] does. `ENOENT` if the directory does not exist, `ELOOP` also if the file is a symbolic
+    /// link, `EISDIR` if it is a directory. `EACCES` if it may not be read (`inotify_add_watch(2)`), `ENOSPC` beyond
+    /// the user's watches (`inotify(7)`), `EINVAL` if the path does not end with a name. The operation also ends with
     /// one of these errors when the file's directory has gone, or when the new owner of the name cannot be watched. The
     /// kernel does not report that a directory is removed while a descriptor keeps it open: the removal of `root`
-    /// itself is no event. `EINVAL` if the path does not end with a name.
+    /// itself is no event.
     WatchFile {
         /// The directory that `path` is relative to and does not leave.
         root: Fd,
@@ -339,7 +342,7 @@ pub enum Event {
     Punched,
     /// The file system's magic number, `f_type` of `statfs(2)`.
     FileSystem(u64),
-    /// The file is in so many pieces.
+    /// The number of pieces of the file.
     Extents(u32),
     /// The time has come.
     Timer,

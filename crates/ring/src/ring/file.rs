@@ -191,8 +191,8 @@ impl Ring {
         true
     }
 
-    /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`): what it starts, a later
-    /// `sendfile(2)` would sleep on. Answers at once: the flag is on the descriptor.
+    /// Switch off the kernel's readahead on a file (`POSIX_FADV_RANDOM`), because a later `sendfile(2)` would sleep for
+    /// pages that it has begun to read. Returns at once: the flag is on the descriptor.
     pub fn no_readahead(&self, file: &Fd) {
         file.set_random(true);
         match self.world() {

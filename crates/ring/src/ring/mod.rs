@@ -115,9 +115,9 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `io_uring_setup(2)` and `io_uring_enter(2)` (with [`Choice::Uring`]; typically `EPERM` in a container or
-    /// with `kernel.io_uring_disabled`, `EINVAL` before Linux 6.1), `epoll_create1(2)`,
-    /// `eventfd(2)` and `mmap(2)`.
+    /// The errors of `io_uring_setup(2)` and `io_uring_enter(2)` (with [`Choice::Uring`]; typically `EPERM` in a
+    /// container or with `kernel.io_uring_disabled`, `EINVAL` before Linux 6.1), `epoll_create1(2)`, `eventfd(2)` and
+    /// `mmap(2)`.
     pub fn new(choice: Choice) -> io::Result<Self> {
         let common = Common::new()?;
         // Found out now, for it may take a child, and the first look must not wait for that.
@@ -252,8 +252,9 @@ impl Ring {
         let slot = self.common.table.get_mut(key).expect("it begins");
         let mut call = Call::new(device, self.woke_at);
         if is_doubted && !matches!(self.driver, Driver::Sim(_)) && kernel::asks_disk(&slot.op) {
-            // A network file system asks its server for what the kernel lacks, so the end is an answer. On a disk the blocks
-            // of the directory may be in memory, so a look for a name shows an answer only if it took so long.
+            // A network file system asks its server for names that the kernel lacks, so the end is an answer. On a disk
+            // the blocks of the directory may be in memory, so a look for a name shows an answer only if it took as
+            // long as a read.
             let has_blocks = device.numbers().is_none_or(|(major, _)| major != 0);
             let is_look = matches!(slot.op, Op::Open { .. });
             call.waits_from = if is_look && has_blocks { SEEN_ANSWER } else { Duration::ZERO };
@@ -315,7 +316,7 @@ impl Ring {
         self.common.gate.shares_mut().report(device, self.woke_at)
     }
 
-    /// The devices that have answered nothing for so long, as of the end of the last [`wait`](Self::wait), and the
+    /// The devices that have answered nothing for `patience`, as of the end of the last [`wait`](Self::wait), and the
     /// operations of each that are under way.
     pub fn silent(&self, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
         self.common.gate.shares().silent(self.woke_at, patience)
@@ -326,8 +327,8 @@ impl Ring {
         self.answered.pop()
     }
 
-    /// Ask for an operation's end. Its last completion comes all the same, with `ECANCELED` or
-    /// with what had happened before. A key that is not in flight is passed over.
+    /// Ask for an operation's end. Its last completion still comes, with `ECANCELED` or with an earlier result. A key
+    /// that is not in flight is passed over.
     pub fn cancel(&mut self, key: Key) {
         let Some(slot) = self.common.table.get_mut(key) else { return };
         if core::mem::replace(&mut slot.cancelled, true) {
@@ -363,9 +364,10 @@ impl Ring {
         self.wait_since(self.now(), until, completions)
     }
 
-    /// Has the next wait, if it sleeps, bring so many completions, 16 at most, or what has come after 20 µs; if nothing has,
-    /// it goes on as usual. For peers that send piece by piece: each piece that finds the ring asleep costs them an interrupt of
-    /// its CPU, and this one a turn. Only io_uring does it, from Linux 6.12 on (`min_wait_usec`, io_uring_enter(2)).
+    /// If the next wait sleeps, have it bring this many completions, 16 at most, or the completions of 20 µs. If there
+    /// are none by then, it goes on as usual. This is for peers that send piece by piece: each piece that finds the
+    /// ring asleep costs them an interrupt of its CPU, and this worker a turn. Only io_uring does it, from Linux 6.12
+    /// on (`min_wait_usec`, io_uring_enter(2)).
     pub fn gather(&mut self, completions: usize) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.gather(completions);
@@ -378,7 +380,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn wait_since(
         &mut self,
         past: Time,
@@ -441,7 +443,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `eventfd(2)` and `epoll_ctl(2)`.
+    /// The errors of `eventfd(2)` and `epoll_ctl(2)`.
     pub fn waker(&mut self, token: Token) -> io::Result<Waker> {
         if let Some((waker, _)) = &self.waker {
             return Ok(waker.clone());
@@ -468,7 +470,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// As for [`waker`](Self::waker), and those of `pthread_create(3)`.
+    /// The errors of [`waker`](Self::waker) and of `pthread_create(3)`.
     pub fn beside<J: Job>(&mut self, name: &str, token: Token) -> io::Result<Beside<J>> {
         let waker = self.waker(token)?;
         match &self.driver {
@@ -481,7 +483,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// Those of `dup(2)`.
+    /// The errors of `dup(2)`.
     pub fn detach(&self, file: &Fd) -> io::Result<Detached> {
         match self.world() {
             Some(world) => {
@@ -545,7 +547,7 @@ impl Ring {
     }
 }
 
-/// A look for a name that the kernel does not know has read from the disk if it took so long.
+/// The time after which a look for a name that the kernel does not know must have read from the disk.
 const SEEN_ANSWER: Duration = Duration::from_millis(1);
 /// Waits that are longer need not be exact.
 const EXACT: Duration = Duration::from_millis(10);

@@ -11,14 +11,13 @@ use crate::now::socket as kernel;
 use crate::pipe::Pipe;
 
 impl Ring {
-    /// `send(2)` what the socket can take now. `more` says that the rest of a message follows at
-    /// once (`MSG_MORE`).
+    /// `send(2)` as many bytes as the socket can take now. `more` says that the rest of a message follows at once
+    /// (`MSG_MORE`).
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when the socket is full (then [`Op::Writable`](crate::Op::Writable)); of others
-    /// [`Fault`](crate::Fault) says what
-    /// they mean.
+    /// `WouldBlock` when the socket is full (then [`Op::Writable`](crate::Op::Writable)). [`Fault`](crate::Fault) has
+    /// the meaning of the others.
     pub fn send(&self, socket: &Fd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.send(socket.raw(), pieces, more),
@@ -91,8 +90,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), else those of
-    /// `recv(2)`.
+    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), else the errors of `recv(2)`.
     pub fn receive(&self, socket: &Fd, room: &mut [u8]) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.receive(socket.raw(), room),
@@ -106,8 +104,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), or when the pipe
-    /// is full of small pieces before it has as many bytes as it wants; else those of `splice(2)`.
+    /// `WouldBlock` when nothing has come (then [`Op::Readable`](crate::Op::Readable)), or when small pieces have
+    /// filled the pipe before it has as many bytes as it wants. Else the errors of `splice(2)`.
     pub fn receive_to_pipe(&self, socket: &Fd, pipe: &mut Pipe) -> io::Result<usize> {
         match self.world() {
             Some(world) => world.receive_to_pipe(socket.raw(), pipe),
@@ -140,8 +138,8 @@ impl Ring {
         }
     }
 
-    /// `sendfile(2)` what the socket can take now. Sleeps on the disk unless the range is
-    /// resident: ask [`probe`](Self::probe) first.
+    /// `sendfile(2)` as many bytes as the socket can take now. Sleeps on the disk unless the range is resident: ask
+    /// [`probe`](Self::probe) first.
     ///
     /// # Errors
     ///
@@ -155,7 +153,7 @@ impl Ring {
         }
     }
 
-    /// `splice(2)` to the socket what it can take now of at most `count` bytes in the pipe.
+    /// `splice(2)` as many of at most `count` bytes in the pipe as the socket can take now.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ impl World {
         state.look_at_waiters(Awaited::Child(pid));
     }
 
-    /// Some other code of the process waits for a child that has ended; its status.
+    /// Has other code of the process wait for a child that has ended; returns its status.
     ///
     /// # Panics
     ///

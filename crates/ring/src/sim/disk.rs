@@ -161,7 +161,7 @@ impl Disk {
         }
     }
 
-    /// When the device of a file has brought so many bytes in addition to those that it was asked for before.
+    /// The time at which the device of a file has read these bytes, in addition to its earlier reads.
     pub(super) fn brings(&mut self, ino: u64, bytes: u64, rate: u64, now: Time) -> Time {
         let busy = self.busy.entry(self.inodes[&ino].dev).or_default();
         *busy = (*busy).max(now) + Duration::from_nanos(bytes * 1_000_000_000 / rate);

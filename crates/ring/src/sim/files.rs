@@ -270,7 +270,7 @@ impl WorldState {
         self.open(Descriptor::File(OpenFile { ino, dir, name, access, readahead: true }))
     }
 
-    /// Opens what a path leads to through links of a kind.
+    /// Opens the target of a path through links of a kind.
     pub(super) fn open_through_links(
         &mut self,
         root: i32,
@@ -303,7 +303,7 @@ impl WorldState {
         Some(self.disk.device(ino))
     }
 
-    /// The target of a link in `/proc/self/fd`: the very inode, whatever its name is by now.
+    /// The target of a link in `/proc/self/fd`: the very inode, even after a change of its name.
     fn found_by_number(&mut self, number: &[u8]) -> io::Result<PathEnd> {
         let number = core::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
         let open = self.opened(number.ok_or_else(|| errno(libc::ENOENT))?)?;

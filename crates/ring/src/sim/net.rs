@@ -19,7 +19,7 @@ pub struct Stall {
     pub offset: u64,
     /// The bytes that were requested.
     pub len: usize,
-    /// When.
+    /// The time of the event.
     pub at: Time,
     /// The pages that it would have waited for, in order.
     pub missing: Vec<MissingPage>,
@@ -30,8 +30,8 @@ pub struct Stall {
 pub struct MissingPage {
     /// Its number in the file, in pages of 4 KiB.
     pub number: usize,
-    /// When the kernel reclaimed it ([`Faults::eviction`](super::Faults)); None if it was evicted
-    /// otherwise, or was never resident.
+    /// The time when the kernel reclaimed it ([`Faults::eviction`](super::Faults)); None if it was
+    /// evicted otherwise, or was never resident.
     pub reclaimed: Option<Time>,
 }
 
@@ -58,20 +58,20 @@ pub(super) struct FarListener {
 /// One connection, seen from both ends.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// Bytes that have come and were not received yet.
+    /// The bytes that have come and were not received yet.
     pub(super) inbox: VecDeque<u8>,
     /// The state of the stream behind `inbox`.
     pub(super) input: Input,
     /// The time at which the last segment of the peer comes, so that the next comes later.
     pub(super) last_arrival: Time,
-    /// Bytes that were sent and that the peer has not taken yet.
+    /// The bytes that were sent and that the peer has not taken yet.
     pub(super) outbox: VecDeque<u8>,
     pub(super) capacity: usize,
     /// True if packets that are not full wait for more bytes.
     corked: bool,
-    /// Bytes at the end of `outbox` that fill no packet, and wait for more.
+    /// The number of bytes at the end of `outbox` that fill no packet, and wait for more.
     held_back: usize,
-    /// The time at which they leave all the same.
+    /// The time at which these bytes leave anyway.
     flush_at: Time,
     pub(super) output: Output,
     /// The maximum of bytes per second that leave.
@@ -80,9 +80,9 @@ pub(super) struct Connection {
     pub(super) reader: Option<Waiter>,
     /// The operation that waits for room in `outbox`.
     pub(super) writer: Option<Waiter>,
-    /// The operation that reports what the peer has taken.
+    /// The operation that reports the bytes that the peer has taken.
     pub(super) notices: Option<Waiter>,
-    /// Bytes that the peer has taken.
+    /// The number of bytes that the peer has taken.
     taken: u64,
     /// The value of `taken` when the kernel was asked to report acknowledgements.
     pub(super) told_from: Option<u64>,
@@ -126,7 +126,7 @@ pub(super) struct PeerSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     Unlimited,
-    /// Bytes per second.
+    /// At a number of bytes per second.
     Rate(u64),
     Stopped,
 }
@@ -252,7 +252,7 @@ impl Connection {
         self.told_from = Some(self.told_from.unwrap_or_else(|| self.sent_to()));
     }
 
-    /// Bytes that the peer can take.
+    /// The number of bytes that the peer can take.
     pub(super) fn available(&self, now: Time) -> usize {
         let waits = now < self.flush_at && self.output == Output::Open;
         self.outbox.len().saturating_sub(if waits { self.held_back } else { 0 })

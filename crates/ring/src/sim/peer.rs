@@ -140,7 +140,7 @@ impl Peer {
         self.world.state().conns[self.conn].peer.received.len()
     }
 
-    /// Takes what it has read since the last time.
+    /// Takes the bytes that it has read since the last time.
     #[must_use]
     pub fn take(&self) -> Vec<u8> {
         core::mem::take(&mut self.world.state().conns[self.conn].peer.received)
@@ -163,7 +163,7 @@ impl Peer {
         self.world.state().conns[self.conn].peer.reading = Reading::Stopped;
     }
 
-    /// Read so many bytes per second; `None` is as fast as they come.
+    /// Read at this number of bytes per second; `None` is as fast as they come.
     ///
     /// # Panics
     ///

@@ -23,7 +23,7 @@ pub(super) struct Process {
     children: BTreeMap<u32, Option<ExitStatus>>,
     /// The number of children that were ever started.
     started: u32,
-    /// By operation: what it waits for.
+    /// The awaited event of each operation.
     waiters: BTreeMap<Waiter, Awaited>,
 }
 

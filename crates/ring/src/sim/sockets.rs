@@ -297,7 +297,7 @@ impl WorldState {
         self.look_soon(notices);
     }
 
-    /// The most bytes that a receive brings.
+    /// The maximum of bytes that a receive brings.
     pub(super) fn receive_bytes_max(&mut self) -> usize {
         let short = self.config.faults.short_receive;
         if self.random.chance(short) { 1 + self.random.below(100) } else { usize::MAX }

@@ -169,7 +169,7 @@ impl World {
         state.now = state.now + time;
     }
 
-    /// Change what the world is like from now on.
+    /// Change the configuration of the world from now on.
     pub fn configure(&self, change: impl FnOnce(&mut Config)) {
         change(&mut self.state().config);
     }

@@ -95,7 +95,7 @@ fn two_accepts_share_a_listener_until_one_is_cancelled(s: &mut Stage) {
         ends_cancelled(s, accepts[1 - cancelled]);
         let _peer = s.connect(address);
         assert!(s.rest().is_empty(), "nothing accepts");
-        // It can be accepted from again.
+        // The listener can be accepted from again.
         let again = s.ring.submit(Op::Accept(listener), 0);
         s.accepted(again);
     }

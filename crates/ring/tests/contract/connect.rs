@@ -130,7 +130,7 @@ fn a_connection_that_hangs_can_be_cancelled(s: &mut Stage) {
         assert_eq!(s.error(key).raw_os_error(), Some(libc::ECANCELED));
         s.ring.cancel(key);
     }
-    // One that the kernel has not heard of yet.
+    // A connect that the kernel has not got yet.
     let key = s.ring.submit(Op::Connect(address), 0);
     s.ring.cancel(key);
     assert_eq!(s.error(key).raw_os_error(), Some(libc::ECANCELED));

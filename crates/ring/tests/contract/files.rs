@@ -367,7 +367,7 @@ fn lists_a_directory(s: &mut Stage) {
     assert!(none.truncated && none.entries.is_empty());
 }
 
-/// What is said of a link is what its target is.
+/// The entry of a link describes its target.
 fn says_of_links_what_it_says_of_others(s: &mut Stage) {
     for dir in ["www", "www/dir", "www/dir/sub", "disk"] {
         s.make_dir(dir);
@@ -547,7 +547,7 @@ fn tells_what_is_resident(s: &mut Stage) {
     assert_eq!(s.read(&file, 4096, 8192), pattern(40_000)[4096..12_288]);
     assert_eq!(s.ring.cached_pages(&file, 0, 40_000).unwrap(), 2);
     assert_eq!(s.ring.probe(&file, 5000, 40_000).unwrap(), 12_288 - 5000);
-    // From here on the kernel may be reading, because it was asked for what is not there.
+    // From here on the kernel may be reading, because missing pages were asked for.
     assert_eq!(s.ring.probe(&file, 0, 40_000).unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
@@ -635,7 +635,8 @@ fn a_file_opened_nonblocking_is_not(s: &mut Stage) {
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK));
 }
 
-/// Where access times are written at all (`noatime`, mount(8)), and then because the file has been changed since.
+/// Access times are only written on some mounts (`noatime`, mount(8)), and here because the file has been changed
+/// since.
 fn a_read_does_not_write_the_access_time(s: &mut Stage) {
     s.write_file("file", b"x");
     let file = s.open("file");

@@ -35,7 +35,7 @@ fn notice(s: &mut Stage, key: Key) -> Notice {
     }
 }
 
-/// Waits until so many bytes have been acknowledged; `last` were before.
+/// Waits until this many bytes have been acknowledged; `last` were before.
 #[track_caller]
 fn acknowledged(s: &mut Stage, key: Key, mut last: u64, bytes: u64) {
     while last < bytes {
@@ -156,7 +156,7 @@ fn a_socket_is_not_writable_because_of_a_notice(s: &mut Stage) {
     s.ring.report_acknowledgements(&socket).unwrap();
     peer.stop_reading();
     s.fill(&socket);
-    // What was acknowledged waits in the error queue.
+    // The acknowledgement waits in the error queue.
     s.pause();
     let writable = s.ring.submit(Op::Writable(socket.clone()), 0);
     let notices = s.ring.submit(Op::Notices(socket), 0);

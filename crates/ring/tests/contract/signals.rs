@@ -1,5 +1,5 @@
-//! Signals. They are sent to the test's own thread: other threads of the process do not block them. What
-//! concerns the whole process is in `signals.rs`.
+//! Signals. They are sent to the test's own thread: other threads of the process do not block them.
+//! Tests of the whole process are in `signals.rs`.
 
 use ring::{Event, Key, Op, Signal};
 

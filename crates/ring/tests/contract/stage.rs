@@ -62,9 +62,9 @@ macro_rules! on_every_driver {
     };
 }
 
-/// Long enough for a loaded machine; a test that waits so long has failed.
+/// Long enough for a loaded machine; a test that waits longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing must happen to believe that nothing will.
+/// The time without an event after which no event is expected any more.
 const QUIET: Duration = Duration::from_millis(60);
 /// Runs of each behaviour on the simulation.
 const SEEDS: u64 = 40;
@@ -124,7 +124,7 @@ impl Drop for Directory {
     }
 }
 
-/// Where peers connect to.
+/// The address that peers connect to.
 #[derive(Clone, Copy)]
 pub(crate) enum Address {
     Os(SocketAddr),
@@ -246,13 +246,13 @@ impl Stage {
         }
     }
 
-    /// What comes by just looking, or after a moment.
+    /// The completions that come by just looking, or after a moment.
     pub(crate) fn rest_now(&mut self) -> Vec<Completion> {
         self.turn(Duration::from_millis(2));
         self.got.drain(..).collect()
     }
 
-    /// The next completions, whatever they are.
+    /// The next completions, of any kind.
     #[track_caller]
     pub(crate) fn some(&mut self) -> Vec<Completion> {
         let end = self.ring.now() + PATIENCE;
@@ -294,7 +294,7 @@ impl Stage {
 
     // Children
 
-    /// A child that lives until it is told to end.
+    /// A child that lives until the test ends it.
     pub(crate) fn child(&self) -> Child {
         match &self.world {
             Around::Os(_) => {
@@ -424,7 +424,7 @@ impl Stage {
         }
     }
 
-    /// What the peer gets until it has `count` bytes.
+    /// The bytes that the peer gets, once it has `count` of them.
     #[track_caller]
     pub(crate) fn peer_gets(&mut self, peer: &mut Peer, count: usize) -> Vec<u8> {
         let end = self.ring.now() + PATIENCE;
@@ -437,8 +437,8 @@ impl Stage {
         bytes
     }
 
-    /// All that these receives bring until their ends. Nothing is held back meanwhile: held pieces
-    /// keep the ring's buffers.
+    /// All bytes that these receives bring until their ends. No piece is kept meanwhile, because kept pieces keep the
+    /// ring's buffers.
     #[track_caller]
     pub(crate) fn gather(&mut self, receives: &[Key]) -> Vec<Vec<u8>> {
         let mut streams = vec![Vec::new(); receives.len()];
@@ -471,7 +471,7 @@ impl Stage {
         }
     }
 
-    /// The absolute path of what is in the directory.
+    /// The absolute path of an entry of the directory.
     pub(crate) fn absolute(&self, path: &str) -> String {
         match &self.world {
             Around::Os(directory) => {
@@ -609,7 +609,7 @@ impl Child {
         }
     }
 
-    /// It ends with this code, perhaps in a moment.
+    /// Has the child end with this code, perhaps in a moment.
     pub(crate) fn exit(&mut self, code: u8) {
         match self {
             Self::Os(child) => writeln!(child.stdin.take().unwrap(), "{code}").unwrap(),
@@ -619,7 +619,7 @@ impl Child {
         }
     }
 
-    /// It is ended by `SIGKILL`, perhaps in a moment.
+    /// Ends the child by `SIGKILL`, perhaps in a moment.
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Os(child) => child.kill().unwrap(),
@@ -641,7 +641,7 @@ impl FarListener {
     pub(crate) fn accept(&self) -> Peer {
         match self {
             Self::Tcp(listener) => Peer::Os(Some(listener.accept().unwrap().0)),
-            // Bytes of a stream are sent and received in the same way.
+            // A Unix stream is sent and received in the same way.
             Self::Unix(listener) => {
                 Peer::Os(Some(OwnedFd::from(listener.accept().unwrap().0).into()))
             }
@@ -684,7 +684,7 @@ impl Peer {
         }
     }
 
-    /// What has come since the last time.
+    /// The bytes that have come since the last time.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         match self {
             Self::Os(stream) => {
@@ -739,7 +739,7 @@ impl Peer {
     }
 }
 
-/// Bytes that show where they come from.
+/// Bytes that show their position.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
 }

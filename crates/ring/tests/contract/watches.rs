@@ -240,7 +240,7 @@ fn watches_the_root_itself(s: &mut Stage) {
     expect(s, key, &["index.html"]);
 }
 
-/// A client that was told of a change may ask for what has changed.
+/// A client that got an event may ask for the changed file.
 fn a_change_comes_before_what_was_received_after_it(s: &mut Stage) {
     let key = watch(s, "");
     let (socket, mut peer) = s.pair();

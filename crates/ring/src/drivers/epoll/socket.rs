@@ -284,13 +284,13 @@ fn begin_connect(common: &Common, key: Key, fd: &Fd) -> Result<(), Errno> {
         unreachable!("called for a connect")
     };
     match rustix::net::connect(fd.os(), address.as_any()) {
-        // EINTR: it goes on all the same (connect(2)).
+        // EINTR: the connect goes on (connect(2)).
         Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The socket can take bytes, or is dead: that is what the operation `key` waits for.
+/// Ends the operation `key`, which waits until the socket can take bytes or is dead.
 fn end_output(common: &mut Common, key: Key) {
     let result = match common.table.get(key).and_then(Slot::socket) {
         Some((Wait::Connect, fd)) => match rustix::net::sockopt::socket_error(fd.os()) {

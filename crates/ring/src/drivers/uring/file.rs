@@ -109,7 +109,7 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
 /// fails or finds the end of the file, the kernel drops the splice without a completion of its own
 /// (`REQ_F_SKIP_LINK_CQES`; there is one of the entry), and it is [tried alone](Uring::complete_arrival).
 fn arrivals(op: &Op, key: Key) -> Option<[Entry; ARRIVALS]> {
-    /// Nothing reads it, and the kernel may write it at any time.
+    /// The byte that the read in front of a splice lands on. No code reads it, and the kernel may write it at any time.
     static LANDING: AtomicU8 = AtomicU8::new(0);
     let Op::Splice { file, offset, pipe } = op else { return None };
     if !file.is_random() || *offset > OFFSET_MAX || pipe.want() == 0 {

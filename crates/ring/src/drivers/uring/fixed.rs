@@ -69,7 +69,7 @@ impl Fixed {
     }
 }
 
-/// Makes room for so many buffers; false if the kernel does not (it has room for 16,384).
+/// Makes room for `count` buffers; false if the kernel does not (it has room for 16,384).
 fn make_table(ring: &IoUring, count: usize) -> bool {
     u32::try_from(count).is_ok_and(|count| ring.submitter().register_buffers_sparse(count).is_ok())
 }

@@ -46,7 +46,7 @@ const GATHERED_MAX: usize = 16;
 const GATHERING_MICROS: u32 = 20;
 /// The group of the provided receive buffers for sockets that were accepted.
 const RECV_GROUP: u16 = 0;
-/// The same for sockets that were connected.
+/// The buffer group of sockets that were connected.
 const WIDE_GROUP: u16 = 1;
 
 /// `user_data` of requests whose completions mean nothing to us.
@@ -165,7 +165,7 @@ impl Uring {
         core::mem::take(&mut self.woken)
     }
 
-    /// Returns whether the poll on the waker has to be armed anew.
+    /// Returns whether the poll on the waker has ended, so that it has to be armed again.
     pub(crate) fn waker_lost(&mut self) -> bool {
         !core::mem::replace(&mut self.waker_armed, true)
     }
@@ -215,7 +215,7 @@ impl Uring {
         };
         let errno = error.raw_os_error().unwrap_or(libc::EINVAL);
         match errno {
-            // The time is up, or a signal came: there may be completions all the same.
+            // The time is up, or a signal came: there may still be completions.
             libc::ETIME | libc::EINTR => {
                 self.refusals = 0;
                 return Ok(());
@@ -234,10 +234,10 @@ impl Uring {
         Err(error)
     }
 
-    /// As the function of the crate `io_uring`, but such that the wait is idle time, where the kernel can do that
-    /// (`IORING_ENTER_NO_IOWAIT`, Linux 6.15). Otherwise it counts as a wait for a disk, whatever the ring waits for: a
-    /// server without requests would show a CPU with 100 % of `iowait`, and its worker would seem to sleep for the disk
-    /// all the time (`delayacct_blkio_ticks`, proc_pid_stat(5)).
+    /// As the function of the crate `io_uring`, but the wait counts as idle time, where the kernel can do that
+    /// (`IORING_ENTER_NO_IOWAIT`, Linux 6.15). Otherwise every wait counts as a wait for a disk. A server without
+    /// requests would show a CPU with 100 % of `iowait`, and its worker would seem to sleep for the disk all the time
+    /// (`delayacct_blkio_ticks`, proc_pid_stat(5)).
     ///
     /// A wait for several completions is satisfied with one after [`GATHERING_MICROS`].
     fn submit_and_wait(&mut self, want: usize, left: Option<&Timespec>) -> io::Result<usize> {
@@ -331,7 +331,7 @@ impl Uring {
         }
     }
 
-    /// Has the next wait bring so many completions, if the kernel can stop to wait for them (Linux 6.12).
+    /// Has the next wait bring so many completions, if the kernel can gather them in one sleep (Linux 6.12).
     pub(crate) fn gather(&mut self, completions: usize) {
         if self.ring.params().is_feature_min_timeout() {
             self.gathers = completions.clamp(1, GATHERED_MAX);

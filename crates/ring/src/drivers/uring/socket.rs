@@ -108,7 +108,7 @@ impl Uring {
         self.accepting.push(key);
     }
 
-    /// The poll of an accept has ended by itself: it begins anew, unless the accept is to end.
+    /// The poll of an accept has ended by itself: it begins again, unless the accept was cancelled or has failed.
     fn end_accept(&mut self, common: &mut Common, key: Key, cancelled: bool) {
         let slot = common.table.get_mut(key).expect("just looked at");
         if let Pinned::Refused(why) = &mut slot.pinned
