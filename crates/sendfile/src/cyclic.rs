@@ -106,7 +106,7 @@ impl CyclicPool {
         Self::charged_to(&Account::default(), bytes_max, kept_max)
     }
 
-    /// The same, whose buffers are charged to `account`, in use or kept.
+    /// As [`new`](Self::new), with buffers that are charged to `account`, in use or kept.
     #[must_use]
     pub fn charged_to(account: &Account, bytes_max: u64, kept_max: u64) -> Self {
         let (mapped, kept) = (RefCell::new(account.charge(0)), RefCell::default());

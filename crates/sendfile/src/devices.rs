@@ -117,7 +117,7 @@ impl Devices {
         self.silences.judge(device, now, patience);
     }
 
-    /// Notes that a read of so many bytes begins.
+    /// Notes that a read of `bytes` begins.
     pub(crate) fn begin(&self, device: Device, bytes: u64, wait: Wait, now: Time) {
         let mut known = self.known();
         let spacing = known.entry(device);

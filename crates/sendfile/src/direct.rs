@@ -26,7 +26,7 @@ enum DirectState {
     Refused,
 }
 
-/// Places for such descriptors of one worker.
+/// The slots for such descriptors of one worker.
 #[derive(Debug)]
 pub(crate) struct DescriptorSlots(Rc<Cell<usize>>);
 

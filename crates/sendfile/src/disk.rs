@@ -84,8 +84,8 @@ pub struct DiskConfig {
     /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
     /// answered for a second ([`Shares`]).
     pub depth: usize,
-    /// A read that takes longer fails, if this is set. Reads of a device that has not ended any for so
-    /// long fail at once, but for one in each such time, of all disks with the same [`Devices`].
+    /// If set, a read that takes longer fails. If no read of a device has ended for so long, its reads fail at once. In
+    /// each such time one read may try, of all disks with the same [`Devices`].
     pub patience: Option<Duration>,
     /// The tokens of the disk's own operations are `token_base` plus a number below 2⁵⁶.
     pub token_base: Token,
@@ -151,7 +151,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// Those of `mmap(2)`.
+    /// The errors of `mmap(2)`.
     pub fn new(config: DiskConfig) -> io::Result<Self> {
         Self::sharing(config, Arc::default(), Arc::default())
     }
@@ -217,7 +217,7 @@ impl Disk {
         self.counts.by_device.iter().map(|(device, stats)| (*device, *stats))
     }
 
-    /// Notes that a resident range of so many bytes was sent.
+    /// Notes that a resident range of `bytes` was sent.
     pub(crate) const fn note_hit(&mut self, bytes: u64) {
         self.counts.all.hits += 1;
         self.counts.all.hit_bytes += bytes;
@@ -393,7 +393,7 @@ impl Disk {
         window.saturating_mul(2).clamp(least, BLOCK).next_power_of_two()
     }
 
-    /// A buffer for at most so many bytes.
+    /// A buffer for at most `bytes`.
     fn take_buffer(&self, bytes: u64) -> Option<Buffer> {
         let bytes = usize::try_from(bytes).expect("at most a block");
         let is_small = bytes <= self.pool.size() / 2;
@@ -583,7 +583,7 @@ const TURN_MAX: Duration = Duration::from_millis(30);
 /// The number of tokens of a disk's operations: the number of keys of a slab.
 const KEYS: Token = 1 << 56;
 /// This fraction of the memory, and at least one buffer and one pipe, is for the reads that streams need next. It helps
-/// where reads bring less than they were asked for. 200 streams of which every second read does take 5.2 s with it, 6.5
+/// where reads bring less than they were asked for. If every second read does, 200 streams take 5.2 s with it, 6.5
 /// without, and 13 with one buffer and one pipe (`tests/sharing.rs`). With small windows a thousand streams take 8 %
 /// longer without it.
 const URGENT_SHARE: usize = 4;

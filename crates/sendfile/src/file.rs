@@ -113,8 +113,8 @@ struct Block {
     drops: u64,
 }
 
-/// The inodes of open files. A file that is found anew has another descriptor than responses under way
-/// use, and their reads concern both.
+/// The inodes of open files. A file that is opened again has another descriptor than the responses under way, and
+/// their reads concern both.
 #[derive(Debug, Default)]
 pub(crate) struct Inodes {
     /// By device and inode number.
@@ -274,7 +274,7 @@ impl File {
         Some(cache.begin_drop(*inode, offset / BLOCK))
     }
 
-    /// The same for all blocks of a range.
+    /// As [`begin_drop`](Self::begin_drop), for all blocks of a range.
     pub(crate) fn begin_drops(&self, range: &Range<u64>) -> Vec<Dropping> {
         let Some(Shared { cache, inode, .. }) = self.shared() else { return Vec::new() };
         blocks_of(range).map(|number| cache.begin_drop(*inode, number)).collect()
@@ -323,7 +323,7 @@ impl File {
         }
     }
 
-    /// The same of each block of a range, of which none may be in flight.
+    /// As `drops`, for the blocks of a range, none of which may have one in flight.
     pub(crate) fn all_drops(&self, range: &Range<u64>) -> Option<u64> {
         blocks_of(range).try_fold(0, |sum: u64, number| Some(sum.wrapping_add(self.drops(number)?)))
     }
@@ -726,7 +726,7 @@ mod tests {
         assert!(inodes.all[&(kept.dev, kept.ino)].strong_count() > 0);
     }
 
-    /// Reads a part of the file in this way, whatever is resident.
+    /// Reads a part of the file in this way, even if it is resident.
     fn read(ring: &mut Ring, disk: &mut Disk, file: &Rc<File>, caching: Caching) {
         disk.introduce(ring, file);
         let request = ReadRequest {

@@ -12,9 +12,9 @@
 //!   calls to C.
 //! - A server with a loop over a [`ring::Ring`] uses one [`Disk`] per thread, and one [`Stream`] and one
 //!   [`Transport`] ([`KernelTcp`]) per connection: see below. `examples/file_server.rs` is one, for HTTP.
-//! - A protocol that changes bytes on their way, as TLS does, or that sends again, implements
-//!   [`Transport`]. One that merges several streams into one, as HTTP/2 does, fills each of them and moves
-//!   what is ready ([`Stream::fill`], [`OutQ::take_ready`](outq::OutQ::take_ready)).
+//! - A protocol that changes bytes on their way, as TLS does, or that retransmits, implements [`Transport`]. A
+//!   protocol that merges several streams into one, as HTTP/2 does, fills each of them and moves the ready pieces
+//!   ([`Stream::fill`], [`OutQ::take_ready`](outq::OutQ::take_ready)).
 //!
 //! # A loop of your own
 //!
@@ -87,7 +87,7 @@
 //!             stream.handle_read(read);
 //!         }
 //!     }
-//!     // Streams that stood in line for a buffer and can have one: each is to be pumped.
+//!     // Streams that waited for a buffer and can have one: pump each of them.
 //!     while let Some(owner) = disk.next_waiting() {
 //!         assert_eq!(owner, Owner::of(PEER));
 //!     }

@@ -39,7 +39,7 @@ pub(crate) struct Watch(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inode(u64);
 
-/// A read that drops from the page cache what it brings, until this is dropped.
+/// A read that drops the pages it brings from the page cache, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Dropping {
     cache: Arc<PageCache>,
@@ -54,8 +54,7 @@ pub(crate) struct Leaving {
 }
 
 impl PageCache {
-    /// A page cache that has room for so many bytes of files. A request for more than an eighth of them
-    /// is never popular.
+    /// A page cache with room for `bytes` of files. A request for more than an eighth of them is never popular.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -67,8 +66,8 @@ impl PageCache {
         }
     }
 
-    /// Counts a request for so many bytes of a file, and returns whether they are popular: such bytes
-    /// fit into the page cache together.
+    /// Counts a request for bytes of a file, and returns whether they are popular: popular bytes fit into the page
+    /// cache together.
     pub(crate) fn request(&self, inode: Inode, offset: u64, bytes: u64) -> bool {
         self.popularity.request(inode.0.wrapping_add(offset / PIECE_BYTES), bytes)
     }
@@ -140,7 +139,7 @@ impl Uses {
 impl Drop for Uses {
     fn drop(&mut self) {
         let mut all = self.cache.all_uses();
-        // Another worker may have met the inode anew.
+        // Another worker may have met the inode since.
         if all.get(&self.inode).is_some_and(|uses| uses.strong_count() == 0) {
             all.remove(&self.inode);
         }
@@ -148,7 +147,7 @@ impl Drop for Uses {
 }
 
 impl Leaving {
-    /// Says how many bytes the stream has let go of.
+    /// Sets the number of bytes that the stream no longer refers to.
     pub(crate) fn set(&mut self, bytes: u64) {
         // Relaxed: it is a sum, and publishes no other memory. It wraps in both directions.
         self.cache.leaving.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
@@ -186,7 +185,7 @@ impl Inode {
 
 impl Drop for Dropping {
     fn drop(&mut self) {
-        // One more has ended, and one less is in flight.
+        // Counts one more ended drop, and one less in flight.
         self.cache.drops[self.slot].fetch_add(IN_FLIGHT, Ordering::AcqRel);
     }
 }

@@ -52,7 +52,7 @@ impl Window {
     /// The largest window: 4 GiB less one byte.
     pub const BYTES_MAX: u64 = u32::MAX as u64;
 
-    /// A window of so many bytes; [`BYTES_MAX`](Self::BYTES_MAX) at most.
+    /// A window of `bytes`; [`BYTES_MAX`](Self::BYTES_MAX) at most.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "larger numbers are not cast")]
     pub const fn of(bytes: u64) -> Self {

@@ -10,8 +10,8 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct Account(Rc<Cell<u64>>);
 
-/// Bytes charged to an [`Account`] until this is dropped. It belongs inside the memory that it
-/// charges, so that memory shared by many owners is charged once, until the last of them is dropped.
+/// Bytes charged to an [`Account`] until this is dropped. The charge belongs inside the memory that
+/// it is for. So memory shared by many owners is charged once, until the last owner drops it.
 #[derive(Debug)]
 pub struct Charge {
     account: Account,

@@ -12,9 +12,9 @@ const NANOS: u128 = 1_000_000_000;
 
 /// The bytes of one socket, at a rate.
 ///
-/// What is sent takes its time at the rate. A slice may be sent ahead; then the socket waits until that
-/// time has passed. A slice that was missed, because a timer was late, is made up for, and no more than
-/// that: a peer that paused is not owed the pause.
+/// Sent bytes take their time at the rate. A slice may be sent ahead; then the socket waits until its time
+/// has passed. A slice that was missed because a timer was late is made up for, but no more: a peer that
+/// paused does not get the bytes of the pause.
 #[derive(Debug)]
 pub struct Slices {
     bytes_per_second: NonZeroU64,

@@ -47,12 +47,12 @@ const READAHEAD_BYTES_MIN: u64 = 2 * BLOCK;
 /// the device hardly less; and a window does not grow unless it is filled. A new window is 14 KiB.
 const CARRIED_BYTES_MIN: u64 = BLOCK;
 
-/// A peer that acknowledges nothing for so long, while other streams wait for the memory of what it was sent, keeps
-/// them waiting no longer: three retransmissions of RFC 6298, each twice as late as the one before, fit into it.
+/// The time after which a peer that acknowledges nothing no longer keeps other streams waiting for its memory. Three
+/// retransmissions of RFC 6298, each twice as late as the one before, fit into it.
 pub const HOLD_MAX: Duration = Duration::from_secs(10);
 
-/// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ...
-/// up to `chunk`, and at least 256 KiB.
+/// The bytes of one read, of which two fit into the window: the largest of 256 KiB, 512 KiB, ... up to `chunk`, and at
+/// least 256 KiB.
 const fn chunk_within(window: u64, mut chunk: u64) -> u64 {
     while chunk > CHUNK_MIN && chunk > window / 2 {
         chunk /= 2;
@@ -163,7 +163,7 @@ enum Begun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeping {
     Asked(Caching),
-    /// Each read drops what it brings.
+    /// Each read drops the pages that it brings.
     Dropped,
     /// Nothing of the range was in the page cache, so reads leave their pages there, to be dropped later.
     Left,
@@ -654,7 +654,7 @@ impl FileSource {
         is_named_at <= now
     }
 
-    /// Takes account of what the peer has acknowledged.
+    /// Takes account of the bytes that the peer has acknowledged.
     fn note_released(&mut self, queue: &OutQ<Piece>, now: Time) {
         if queue.released() > self.released || queue.released() == queue.sent() {
             self.silent_since = now;

@@ -33,8 +33,8 @@ use crate::transport::{Drained, Takes, Transport};
 
 /// If more than this has to leave, bytes from a disk go out in whole packets only.
 const CORK_BYTES_MIN: u64 = 512 * 1024;
-/// A socket whose unsent bytes are bounded keeps so many of them: a quarter of a second of the fastest film whose window
-/// is paced. Without a bound the kernel was seen to take 2 MB of a film that is played at 0.25 MB a second.
+/// The unsent bytes that a bounded socket keeps: a quarter of a second of the fastest film whose window is paced.
+/// Without a bound the kernel took 2 MB of a film that is played at 0.25 MB a second.
 const UNSENT_MAX: NonZeroU32 = NonZeroU32::new(128 * 1024).expect("not 0");
 /// Pieces of memory in one `sendmsg(2)`.
 const PIECES_MAX: usize = 16;
@@ -76,7 +76,7 @@ struct ZeroCopy {
     token: Token,
     /// Some once the kernel has been asked to report them.
     notices: Option<Key>,
-    /// False once the kernel has copied all the same.
+    /// False once the kernel has copied despite the flag.
     is_on: bool,
     /// For each send whose memory the kernel may refer to: the position up to which the queue may be released before
     /// its notice.
@@ -90,7 +90,7 @@ fn zero_copy_of(rare: &mut Option<Box<Rare>>) -> Option<&mut ZeroCopy> {
 }
 
 impl ZeroCopy {
-    /// Releases what the kernel no longer refers to.
+    /// Releases the memory that the kernel no longer refers to.
     fn release(&mut self, queue: &mut OutQ<Piece>, notice: Notice) {
         self.is_on &= !notice.copied;
         let count = notice.released - self.released;
@@ -453,7 +453,7 @@ impl Transport for KernelTcp {
             ring.cancel(key);
         }
         if !zero_copy.held.is_empty() {
-            // The memory belongs to others soon: the peer must not get what they write there.
+            // Other owners will soon have the memory, and the peer must not get their bytes.
             ring.reset(&self.socket);
         }
     }

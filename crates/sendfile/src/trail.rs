@@ -40,20 +40,20 @@ use crate::page_cache::{Leaving, PageCache, Watch};
 /// The pause before the first discard behind a stream that has ended, and the interval for [`Trails::due`]. On most
 /// paths packets are acknowledged within it, and at 1 GiB/s it leaves 100 MiB behind.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
-/// Each further pause is so many times as long: 0.1, 0.8, 6.4 and 51 s, in which even a slow peer has taken the 4 MiB
-/// that a socket may hold (`tcp_wmem`).
+/// The factor by which each further pause is longer: 0.1, 0.8, 6.4 and 51 s. In this time even a slow peer has taken
+/// the 4 MiB that a socket may hold (`tcp_wmem`).
 const PAUSE_FACTOR: u32 = 8;
 const TRIES_MAX: u32 = 4;
-/// Behind a stream that goes on, a discard comes when it has let go of so many bytes; fewer wait for its end.
+/// The bytes behind a stream that goes on which are discarded at once; fewer wait for its end.
 const STEP: u64 = 1 << 20;
-/// The most discards before their time that come with a read, which leaves one range at most: each notes the blocks of its
-/// range, on the event loop.
+/// The maximum of discards before their time that come with a read, which leaves one range at most. Each notes the
+/// blocks of its range, on the event loop.
 const EARLY_MAX: usize = 4;
 /// A discard begins so far in front of the end of the one before it: packets refer to 4 MiB at most, and a folio
 /// has 2 MiB at most.
 const AGAIN: u64 = 8 << 20;
-/// A discard behind a stream that has ended reaches so far beyond what the stream has read: the kernel's readahead
-/// is not set up to more.
+/// The bytes behind the end of a stream's reads that its last discard covers: the largest usual readahead of the
+/// kernel.
 const AHEAD: u64 = 64 << 20;
 /// The bytes that are searched at once for pages to keep, because the search is made on the event loop. In the worst
 /// case, pages that were evicted one by one, it takes some 3 ms.
@@ -88,7 +88,7 @@ pub(crate) struct Trail {
     leaving: RefCell<Leaving>,
 }
 
-/// A read of a stream, and its result. When this is dropped, the stream has let go of it.
+/// A read of a stream, and its result. Its drop means that the stream no longer refers to the pages.
 #[derive(Debug)]
 pub(crate) struct Held {
     trail: Rc<Trail>,

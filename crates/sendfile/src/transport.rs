@@ -71,14 +71,13 @@ pub trait Transport {
         true
     }
 
-    /// The memory that the transport holds beside the queue, such as a record that has been made and
-    /// not sent, or the first part of one that is being received. By default there is none.
+    /// The memory that the transport holds beside the queue, such as a record that is not sent yet, or the first part
+    /// of a received one. By default there is none.
     fn weight(&self) -> Weight {
         Weight::default()
     }
 
-    /// Sends ready bytes of the queue, at most `budget` of them, and takes off `budget` what it
-    /// sent.
+    /// Sends ready bytes of the queue, at most `budget` of them, and subtracts the sent bytes from `budget`.
     fn drain(&mut self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained;
 
     /// The bytes that may be on their way to the peer at once, as far as the transport knows: its congestion window,
@@ -154,8 +153,8 @@ pub trait Transport {
     /// more use.
     fn close(&mut self, ring: &mut Ring);
 
-    /// The same for a connection that has sent all that it had to send: all is released. The peer sees the end of
-    /// the stream, if it has not seen it before. By default every close does so.
+    /// As [`close`](Self::close), for a connection whose bytes are all sent and released. The peer sees the end of the
+    /// stream, if it has not seen it before. By default every close does so.
     fn close_idle(&mut self, ring: &mut Ring) {
         self.close(ring);
     }

@@ -411,7 +411,7 @@ fn a_file_is_watched_until_that_is_cancelled() {
             let done = setup.next();
             assert!(done.call == call && done.more);
             assert!(matches!(done.outcome, Outcome::Changed(Ok(()))));
-            // What else there was to say of it.
+            // Its remaining events.
             let soon = setup.calls.ring().now() + Duration::from_millis(100);
             setup.calls.wait(Some(soon), &mut Vec::new()).unwrap();
         }

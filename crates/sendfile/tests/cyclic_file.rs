@@ -60,7 +60,7 @@ struct Flow {
     stream: Stream,
     transport: KernelTcp,
     file: CyclicFile,
-    /// The most bytes that were on the disk.
+    /// The maximum of bytes that were on the disk.
     used_max: u64,
 }
 

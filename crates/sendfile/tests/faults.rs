@@ -164,7 +164,7 @@ fn a_file_that_sendfile_does_not_take_is_read() {
             setup.ring.wait(Some(until), &mut completions).unwrap();
         }
         assert!(setup.peer.received() == bytes(), "other bytes than the file's");
-        // It is not tried again for each block.
+        // The call is not tried again for each block.
         assert_eq!(setup.file.resident(&setup.ring, 0, 1, setup.ring.now(), true), 0);
     }
 }

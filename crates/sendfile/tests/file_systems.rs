@@ -126,7 +126,7 @@ fn what_is_on_tmpfs_leaves_without_a_read() {
         worker.learn(&path);
         let file = worker.open(&path);
         assert_eq!(worker.send(&file), 0, "{choice:?}");
-        // The same file again, for which the first question is answered, too.
+        // The same file again, now with a known file system.
         assert_eq!(worker.send(&file), 0, "{choice:?}");
     }
 }
@@ -178,7 +178,7 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
         assert_eq!(file.resident(&worker.ring, 0, all, now, true), all);
         assert_eq!(file.resident(&worker.ring, 777, 5, now, true), 5);
 
-        // Also within the time that a look is believed.
+        // The eviction is seen even while a look is believed.
         evict(root.join("lower/file"));
         let now = worker.ring.now();
         assert_eq!(file.resident(&worker.ring, 0, all, now, true), 0, "{choice:?}");

@@ -38,7 +38,7 @@ fn next(ring: &mut Ring) -> Event {
 }
 
 impl Setup {
-    /// A disk each of whose reads takes so long, and a peer that takes everything.
+    /// A disk whose reads take `read` each, and a peer that takes everything.
     fn new(read: Duration) -> Self {
         let send_buffer = 64 << 20;
         let world = World::new(Config { disk: read..=read, send_buffer, ..Config::new(1) });
@@ -214,7 +214,7 @@ fn what_others_have_brought_stays() {
     setup.send_with(&file, 0..8 * MIB, NEVER);
     setup.pass(Duration::from_secs(1));
     assert_eq!(setup.cached_blocks(&file), before);
-    // Before what a stream has brought is dropped, another wants it.
+    // Another stream wants the pages of a stream before they are dropped.
     let file = setup.file(8 * MIB);
     setup.send_with(&file, 0..8 * MIB, NEVER);
     setup.send_with(&file, 7 * MIB..8 * MIB, Policy { caching: Caching::Always, ..NEVER });

@@ -20,13 +20,13 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 const NEVER: Duration = Duration::from_secs(1_000_000);
 const MIB: u64 = 1 << 20;
 
-/// A transport that takes memory only and keeps what it has sent until that is acknowledged.
+/// A transport that takes memory only, and keeps sent bytes until they are acknowledged.
 struct Windowed {
     window: u64,
     /// The time after which an acknowledgement comes.
     round_trip: Duration,
     is_blocked: bool,
-    /// Bytes on their way, and when they are acknowledged.
+    /// The numbers of bytes on their way, each with the time of its acknowledgement.
     flights: VecDeque<(Time, u64)>,
 }
 
@@ -149,7 +149,7 @@ struct Seen {
     lead: u64,
 }
 
-/// The connections of one worker, which does with them what a server does.
+/// The connections of one worker, which treats them as a server does.
 struct Worker {
     ring: Ring,
     disk: Disk,

@@ -391,7 +391,7 @@ fn a_paced_window_opens_for_a_peer_that_is_faster_than_expected() {
 /// The smallest window and a block at the head of the line.
 const PACED_MAX: u64 = 768 << 10;
 
-/// The most that is read ahead for a peer that waits at first, and then takes all.
+/// The maximum of bytes that are read ahead for a peer that waits at first, and then takes all.
 fn most_ahead_of_a_fast_peer(choice: Choice) -> u64 {
     let bytes = content(16 << 20);
     let dir = temp_dir();

@@ -31,7 +31,7 @@ fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
-/// A transport that takes memory only, keeps referring to what it has sent, and may send it again.
+/// A transport that takes memory only, keeps referring to sent bytes, and may send them again.
 struct Toy {
     random: Random,
     /// Everything sent, from position 0 on.
@@ -62,7 +62,7 @@ impl Toy {
         assert_eq!(at, queue.sent());
     }
 
-    /// The peer acknowledges some of what it has.
+    /// Has the peer acknowledge some of its bytes.
     fn acknowledge(&mut self, queue: &mut OutQ<Piece>) {
         let n = self.random.below(queue.sent() - queue.released() + 1);
         queue.mark_released(n);
@@ -170,7 +170,7 @@ impl Setup {
         Self { random, world, ring, disk, files, shared }
     }
 
-    /// Promises something, and adds it to what the peer has to get.
+    /// Promises a random piece, and adds it to the bytes that the peer must get.
     fn promise(&mut self, stream: &mut Stream, expected: &mut Vec<u8>) {
         let Self { random, files, shared, .. } = self;
         let range = |random: &mut Random, len: usize| {

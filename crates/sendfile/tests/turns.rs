@@ -21,14 +21,14 @@ const STREAMS: usize = 50;
 const SEEDS: u64 = 8;
 const MIB: u64 = 1 << 20;
 const FILE_BYTES: u64 = 2 * MIB + 77;
-/// Reads of a disk that is slow are of so many bytes.
+/// The bytes of each read of a slow disk.
 const READ_BYTES: u64 = MIB / 4;
 const WINDOW: Window = Window::of(2 * MIB);
 const DISK_RATE: u64 = 20 * MIB;
 /// The time for which a stream reads on.
 const TURN: Duration = Duration::from_millis(30);
 
-/// The reads of one turn: that with which it begins, and those that begin when one has ended.
+/// The reads of one turn: the first one, and those that begin when one has ended.
 fn turn_reads() -> u64 {
     let ended = u64::try_from(TURN.as_millis()).unwrap() * DISK_RATE / 1000 / READ_BYTES;
     1 + ended

@@ -26,8 +26,8 @@ impl Calls {
     /// the bytes that the peer has read. If the peer has left without reading all, they are the bytes that it was known
     /// to have read. 0 if the socket was closed.
     ///
-    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them,
-    /// so a write to the file then changes the bytes that the peer reads. Bytes that were sent from memory are a copy.
+    /// Acknowledged is not unreferenced: a peer on the same machine shares the pages of a file until it has read them.
+    /// So a write to the file then changes the bytes that the peer reads. Bytes that were sent from memory are a copy.
     #[must_use]
     pub fn acknowledged(&mut self, socket: Socket) -> u64 {
         let Some(lines) = self.sockets.get(socket.0) else { return 0 };

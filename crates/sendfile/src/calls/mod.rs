@@ -36,8 +36,8 @@ use operations::{Kind, OnDisk};
 
 pub use parts::{Call, Done, Full, Outcome, Part, Room, Socket, Stop};
 
-/// Calls in flight at once, and completions that wait for [`Calls::wait`], together; further calls
-/// are refused with [`Full`]. Each takes at most 512 bytes beside what it was given, so all take 32 MiB.
+/// The limit of calls in flight and completions that wait for [`Calls::wait`], together; further calls are refused with
+/// [`Full`]. Each takes at most 512 bytes beside its parameters, so all take 32 MiB.
 pub const CALLS_MAX: usize = 65_536;
 /// The limit of the bytes of memory that sends in flight keep alive; beyond it, further sends are refused with
 /// [`Full`]. One call may exceed it by itself. It is four times the default memory of a [`Disk`], which is for files
@@ -46,7 +46,7 @@ pub const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
 const _: () = assert!(size_of::<InFlight>() + size_of::<Send>() + size_of::<Done>() <= 512);
 
-/// Sends of one socket that may complete in a turn; then the turns of others come.
+/// The maximum of sends of one socket that complete in a turn; then the turns of others come.
 const SENDS_PER_TURN: usize = 64;
 
 // Tokens on the ring: a kind, and the key of a call or a socket.
@@ -159,7 +159,7 @@ enum Work {
         op: OnDisk,
         file: Option<Fd>,
     },
-    /// Until the peer has acknowledged so many bytes.
+    /// Ends once the peer has acknowledged so many bytes.
     Acknowledgement {
         socket: Socket,
         bytes: u64,

@@ -42,8 +42,8 @@ impl Calls {
         Ok(self.begin_on_disk(token, op, |op| Work::Open { op, file: None }))
     }
 
-    /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), at most so
-    /// many entries of it, and not on this thread: [`Outcome::Listed`].
+    /// Reads a directory beneath a directory ([`OpenHow::DIRECTORY`]; `.` is `dir` itself), with a maximum of entries,
+    /// and not on this thread: [`Outcome::Listed`].
     ///
     /// # Errors
     ///

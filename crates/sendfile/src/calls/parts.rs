@@ -14,11 +14,11 @@ use crate::policy::Policy;
 use crate::shared::Shared;
 use crate::stream::Stream;
 
-/// Names a call of one [`Calls`](crate::Calls), for ever: a late name never means another call.
+/// The name of a call of one [`Calls`](crate::Calls), forever: a late name never means another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call(pub(super) Key);
 
-/// Names a socket of one [`Calls`](crate::Calls), in the same way.
+/// The name of a socket of one [`Calls`](crate::Calls), forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(pub(super) Key);
 
@@ -101,7 +101,7 @@ impl Room {
     }
 }
 
-/// No call is accepted now; here is what it was given. [`Calls::wait`](crate::Calls::wait), and try
+/// No call is accepted now, and the parameters come back. Call [`Calls::wait`](crate::Calls::wait), and try
 /// again.
 #[derive(Debug)]
 pub struct Full<T>(pub T);
@@ -122,47 +122,47 @@ pub struct Done {
 /// The result of a call.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Of [`Calls::send`](crate::Calls::send).
+    /// The end of [`Calls::send`](crate::Calls::send).
     Sent {
         /// The bytes that the kernel has taken: all unless `end` is an error, and then the first ones.
         bytes: u64,
         /// Why there are no more.
         end: Result<(), Stop>,
     },
-    /// Of [`Calls::receive_into`](crate::Calls::receive_into).
+    /// The end of [`Calls::receive_into`](crate::Calls::receive_into).
     Received {
         /// The memory.
         room: Room,
         /// The bytes received into the front of it; 0 means that the peer will send no more.
         end: Result<usize, Stop>,
     },
-    /// Of [`Calls::acknowledgement`](crate::Calls::acknowledgement): the bytes that the peer has
-    /// acknowledged, or why it will acknowledge no more.
+    /// The end of [`Calls::acknowledgement`](crate::Calls::acknowledgement): the bytes that the peer has
+    /// acknowledged, or the reason why it will acknowledge no more.
     Acknowledged(Result<u64, Stop>),
-    /// Of [`Calls::accept`](crate::Calls::accept): a connection, or why there will be none.
+    /// A result of [`Calls::accept`](crate::Calls::accept): a connection, or the reason why no more will come.
     Accepted(io::Result<Socket>),
-    /// Of [`Calls::open`](crate::Calls::open): a regular file, and its attributes when it was opened.
+    /// The end of [`Calls::open`](crate::Calls::open): a regular file, and its attributes when it was opened.
     /// `IsADirectory` and `InvalidInput` (a FIFO, a socket, a device) are the errors of files that cannot be
     /// sent.
     Opened(io::Result<(Rc<File>, Box<Stat>)>),
-    /// Of [`Calls::list`](crate::Calls::list): the entries of a directory.
+    /// The end of [`Calls::list`](crate::Calls::list): the entries of a directory.
     Listed(io::Result<Box<Listing>>),
-    /// Of [`Calls::watch_file`](crate::Calls::watch_file), once: changes are reported from now on. So a program
-    /// that reads the file after this event misses no change.
+    /// The first result of [`Calls::watch_file`](crate::Calls::watch_file), once: changes are reported from now
+    /// on. So a program that reads the file after this event misses no change.
     Watching,
-    /// Of [`Calls::watch_file`](crate::Calls::watch_file): the file may have changed, or why no more changes
-    /// will be reported. Several changes that come at once may be one.
+    /// A result of [`Calls::watch_file`](crate::Calls::watch_file): the file may have changed, or the reason
+    /// why no more changes will be reported. Several changes at once may be one result.
     Changed(io::Result<()>),
-    /// Of [`Calls::connect`](crate::Calls::connect): a connection, or why there is none.
+    /// The end of [`Calls::connect`](crate::Calls::connect): a connection, or the reason why there is none.
     Connected(io::Result<Socket>),
-    /// Of [`Calls::timer`](crate::Calls::timer): the time has come, or the call was cancelled.
+    /// The end of [`Calls::timer`](crate::Calls::timer): the time has come, or the call was cancelled.
     Timer(io::Result<()>),
-    /// Of [`Calls::signal`](crate::Calls::signal): a signal, or why there will be none.
+    /// A result of [`Calls::signal`](crate::Calls::signal): a signal, or the reason why no more will come.
     Signal(io::Result<Signal>),
-    /// Of [`Calls::child`](crate::Calls::child): the child has ended with this status, or the reason why its
-    /// status cannot be known.
+    /// The end of [`Calls::child`](crate::Calls::child): the child has ended with this status, or the reason
+    /// why its status cannot be known.
     Exited(io::Result<ExitStatus>),
-    /// Of [`Calls::submit`](crate::Calls::submit).
+    /// A result of [`Calls::submit`](crate::Calls::submit).
     Event(io::Result<Event>),
 }
 

@@ -1,6 +1,5 @@
-//! Random calls in a simulated world: several sockets, memory and cold files, peers that read slowly
-//! or reset, reads that fail, calls that are cancelled. Every byte is compared with what the
-//! completions say.
+//! Random calls in a simulated world: several sockets, memory and cold files, peers that read slowly or reset, reads
+//! that fail, calls that are cancelled. Every byte is compared with the completions.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -23,11 +22,11 @@ const WINDOW: Window = Window::of(512 * 1024);
 struct TestConnection {
     socket: Socket,
     peer: Peer,
-    /// The calls on it that send, in order, with what they send.
+    /// The sends on it, in order, with their bytes.
     sends: Vec<(Call, Vec<u8>)>,
-    /// Bytes that the peer has sent.
+    /// The bytes that the peer has sent.
     incoming: Vec<u8>,
-    /// Bytes that were received.
+    /// The bytes that were received.
     received: Vec<u8>,
     is_reset: bool,
     is_closed: bool,

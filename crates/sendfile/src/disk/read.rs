@@ -26,11 +26,11 @@ pub(super) struct Read {
     pub(super) readahead: Readahead,
     /// The dropping reads that had ended before, of a read that is to stay.
     pub(super) drops: Option<u64>,
-    /// Some for a read that is not to stay.
+    /// Some for a read that does not stay in the page cache.
     pub(super) dropping: Option<Dropping>,
-    /// Since the read began, of one whose pages are dropped after it.
+    /// The watch since the begin of a read whose pages are dropped after it.
     pub(super) watch: Option<Watch>,
-    /// Some for a splice that is not to stay.
+    /// Some for a splice that does not stay in the page cache.
     pub(super) trail: Option<Held>,
     /// When the stream's turn has begun.
     pub(super) turn: Time,
@@ -102,7 +102,7 @@ pub(super) enum How {
     Splice,
     /// Into the page cache, and a copy into a buffer.
     Keep,
-    /// The same, and the read itself drops the pages from the page cache.
+    /// As `Keep`, and the read itself drops the pages from the page cache.
     Drop,
     /// Past the page cache into a buffer.
     Direct,

@@ -158,7 +158,7 @@ fn disks_try_a_device_together_whose_reads_do_not_end() {
     assert_eq!(one.pass(at(30)), []);
     assert!(!one.would_fail(2, Takes::Files) && !other.would_fail(2, Takes::Files));
     assert_eq!(one.pass(at(32)), [Silence::Begun(silent)]);
-    // One of all tries it in each such time.
+    // In each such time one read of all disks tries it.
     assert!(!other.would_fail(2, Takes::Files) && !other.fails(2));
     for _ in 0..3 {
         for worker in [&mut *one, &mut *other] {
