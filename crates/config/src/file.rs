@@ -181,7 +181,7 @@ impl Loader<'_> {
         self.seen.insert(canonical, IncludeState::Read);
     }
 
-    /// Adds what a file says to the draft.
+    /// Adds the contents of a file to the draft.
     fn parse(&mut self, path: &Path, absolute: &Path, bytes: Vec<u8>) {
         let file = self.sources.len();
         let (text, invalid) = match String::from_utf8(bytes) {

@@ -154,7 +154,7 @@ pub struct Server {
 }
 
 impl Default for Server {
-    /// One worker.
+    /// The settings of one worker.
     fn default() -> Self {
         Self {
             threads: 1,
@@ -381,8 +381,7 @@ pub struct FileRules {
     /// True if `a.css.br`, `a.css.zst` or `a.css.gz` is sent instead of `a.css` to clients that understand it. By
     /// default true.
     pub precompressed: bool,
-    /// True if files may have directives (server-side includes), which are replaced by what they say. By default
-    /// false.
+    /// True if files may have directives (server-side includes), which are replaced by their results. By default false.
     pub includes: bool,
     /// The media types of the files that may have directives, without parameters. By default `text/html`.
     pub include_types: Vec<String>,
@@ -394,7 +393,7 @@ pub const SCRIPT_SUFFIX: &str = ".php";
 pub const PAGE_SUFFIX: &[u8] = b".html";
 
 impl FileRules {
-    /// The most names of an index: a directory without one costs a look at each.
+    /// The maximum of names of an index: a directory without one costs a look at each.
     pub const INDICES_MAX: usize = 8;
 
     /// The clean path of a page, if it differs from its path. For the first index of a directory it is the directory's
@@ -576,8 +575,8 @@ pub struct HeaderRule {
     /// The pattern that a path must match. For a file it is the path of the file that is sent, or the path by which it
     /// was found; for other responses the path of the request. Without a pattern all paths match.
     pub pattern: Option<Pattern>,
-    /// The statuses of the responses that are changed. Without one all are, but for the fields that say how long
-    /// a response lasts: these change where the status says that something was done or found.
+    /// The statuses of the responses that are changed. Without one all responses are. But fields about the lifetime of
+    /// a response are changed only for statuses that mean success or a found resource.
     pub statuses: Vec<StatusSet>,
     /// Names and values of fields that responses have, instead of others with these names.
     pub set: Vec<(String, String)>,
@@ -642,11 +641,11 @@ pub struct Tuning {
     /// The bytes per second that a peer must take while a response waits for it. It must always take at least one byte
     /// in each `timeout_send`.
     pub rate_min: u64,
-    /// The most that the head of a request may have.
+    /// The limits of the head of a request.
     pub request_limits: http1::Limits,
-    /// The most that the head of a response of another server, or of a program, may have.
+    /// The limits of the head of a response from an upstream or a program.
     pub response_limits: http1::Limits,
-    /// The most ranges that a request may ask for. Beyond it the whole file is sent.
+    /// The maximum of ranges that a request may ask for. Beyond it the whole file is sent.
     pub ranges_max: usize,
 }
 
@@ -660,7 +659,7 @@ pub const RESPONSE_LIMITS: http1::Limits = http1::Limits {
 };
 
 impl Tuning {
-    /// Lets the head of a request have so many bytes, half of them for its target.
+    /// Sets the limit of the head of a request, half of it for its target.
     pub fn set_request_head(&mut self, bytes: usize) {
         self.request_limits.head_bytes_max = bytes;
         self.request_limits.target_bytes_max = bytes / 2;

@@ -124,7 +124,7 @@ impl<'a> Node<'a> {
         self.number_or("", range, notes)
     }
 
-    /// The same, where `other` may stand as well, such as `, or a table`.
+    /// As `number`, where `other` is allowed as well, such as `, or a table`.
     pub(super) fn number_or(
         self,
         other: &str,

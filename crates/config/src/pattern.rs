@@ -5,14 +5,14 @@ use core::fmt;
 /// A pattern for whole paths, such as `*.css` or `/blog/*/feed`. `*` stands for any bytes, slashes too, and
 /// `?` for one byte; everything else stands for itself.
 ///
-/// What means something else in the patterns of other servers is refused, because it would match nothing without a
-/// word: `{css,js}`, `[ab]`, `(a|b)`, `~`, `=` and `^` at the beginning, `$` at the end. Behind a backslash such a
-/// character stands for itself.
+/// Characters with another meaning in the patterns of other servers are refused, because they would silently match
+/// nothing: `{css,js}`, `[ab]`, `(a|b)`, `~`, `=` and `^` at the beginning, `$` at the end. After a backslash such
+/// a character stands for itself.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// As it was written.
     text: Box<str>,
-    /// The same without backslashes.
+    /// The pattern without backslashes.
     shape: Box<str>,
 }
 
@@ -76,7 +76,7 @@ impl Pattern {
         &self.text
     }
 
-    /// The same without backslashes: all but `*` and `?` stands for itself.
+    /// The pattern without backslashes: all characters but `*` and `?` stand for themselves.
     pub fn shape(&self) -> &str {
         &self.shape
     }

@@ -64,7 +64,7 @@ pub fn check_target(target: &str, captures_max: usize) -> Result<(), String> {
     check(target, captures_max, "a capture").map_err(|what| format!("the target {target:?} {what}"))
 }
 
-/// The same; the error is what follows the target in a sentence. `capture`: the name of a capture in it.
+/// Checks a target; the error continues a sentence about the target. `capture`: the name of a capture in it.
 fn check(target: &str, captures_max: usize, capture: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(what.to_owned());
     let scheme = ["http://", "https://"].into_iter().find(|scheme| target.starts_with(scheme));

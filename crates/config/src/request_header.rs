@@ -24,7 +24,7 @@ pub struct RequestHeader {
 /// A piece of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Bytes that are the same in each request.
+    /// Bytes that are equal in each request.
     Text(String),
     /// A value that differs between requests.
     Variable(Variable),
@@ -89,7 +89,7 @@ const OWN: [&str; 11] = [
 const OWN_START: &str = "proxy";
 
 impl RequestHeader {
-    /// The most fields of one route.
+    /// The maximum of fields of one route.
     pub const FIELDS_MAX: usize = 64;
     /// The maximum of bytes of a value, as it is written.
     pub const VALUE_BYTES_MAX: usize = 4096;

@@ -449,7 +449,7 @@ fn may_match(pattern: &Pattern, path: &str) -> bool {
     pattern.matches(path.as_bytes()) || (same(&below) && (has_star || literal.len() >= below.len()))
 }
 
-/// Checks that the paths which the routes of a site name lead to what they should.
+/// Checks that the paths which the routes of a site name have the right targets.
 fn check_targets(site: &SiteDraft, notes: &mut Notes) {
     let names_a_path = |route: &RouteDraft| {
         let is_redirect = matches!(route.actions[..], [(Action::Redirect(_), _)]);

@@ -15,7 +15,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// The most servers of one route.
+    /// The maximum of servers of one route.
     pub const SERVERS_MAX: usize = 64;
 }
 
