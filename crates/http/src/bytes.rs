@@ -58,7 +58,7 @@ pub fn skip(bytes: &[u8], mut at: usize, class: u8) -> usize {
 /// The first position from `at` on whose byte is a control character other than HTAB, or the length
 /// of `bytes`.
 ///
-/// The same as `skip(bytes, at, VALUE)`, eight bytes a step: values are most of a head.
+/// As `skip(bytes, at, VALUE)`, eight bytes a step: values are most of a head.
 #[inline(always)]
 pub fn skip_value(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {

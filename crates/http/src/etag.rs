@@ -18,7 +18,7 @@ pub struct EntityTag<'a> {
 pub enum Comparison {
     /// Equal if both are strong and the same: for ranges and `If-Match`.
     Strong,
-    /// Equal if they are the same but for the prefix: for `If-None-Match`.
+    /// Equal if they differ at most in the prefix: for `If-None-Match`.
     Weak,
 }
 

@@ -20,7 +20,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// The framing of a message with so many bytes of content.
+    /// The framing of a message with this many bytes of content.
     #[must_use]
     pub const fn of_length(length: u64) -> Self {
         match length {

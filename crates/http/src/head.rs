@@ -39,8 +39,7 @@ pub struct Head<'a> {
 pub enum Target<'a> {
     /// A resource of this server: origin-form, or absolute-form reduced to it.
     ///
-    /// The authority of an absolute-form is what [`Head::host`] returns, whatever `Host` says (RFC
-    /// 9112 §3.2.2).
+    /// [`Head::host`] returns the authority of an absolute-form, even if `Host` differs (RFC 9112 §3.2.2).
     Origin {
         /// The path, beginning with a slash.
         path: &'a [u8],
@@ -92,7 +91,7 @@ impl<'a> Head<'a> {
         Self { method, target, version, framing, authority, lines, index }
     }
 
-    /// The same head with this framing of the content that follows.
+    /// The head with this framing of its content.
     #[must_use]
     #[inline]
     pub const fn with_framing(mut self, framing: Framing) -> Self {

@@ -104,7 +104,7 @@ impl HeadBuf {
 }
 
 impl Head<'_> {
-    /// The same head with bytes of its own.
+    /// The head with bytes of its own.
     ///
     /// # Panics
     ///
@@ -178,7 +178,7 @@ mod tests {
     use crate::field::Field;
     use crate::head::tests::index_of;
 
-    /// Checks that every accessor of the copy says what the original's says.
+    /// Checks that every accessor of the copy returns the same as in the original.
     fn check(head: &Head<'_>) {
         let buf = head.to_owned();
         assert_eq!(buf.memory(), buf.bytes.len());

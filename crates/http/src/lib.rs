@@ -1,4 +1,4 @@
-//! HTTP semantics: the meaning of messages, whatever the version that carries them.
+//! HTTP semantics: the meaning of messages in every version of HTTP.
 //!
 //! The parser of a version makes a [`Head`] of a request. This crate then turns the path of a URL into
 //! the name of a file ([`path`]). It chooses among stored encodings ([`encoding`]) and kinds of listings

@@ -207,7 +207,7 @@ pub fn with_slashes<'a>(name: &'a [u8], slash: &[u8]) -> Cow<'a, [u8]> {
     Cow::Owned(parts.join(slash))
 }
 
-/// Checks that a file can have a path that [`normalize_opaque`] has made, or the end of one.
+/// Checks that a file can have a path from [`normalize_opaque`], or the end of one.
 ///
 /// # Errors
 ///

@@ -45,7 +45,7 @@ pub fn plan(head: &Head<'_>, representation: &Representation<'_>, now: i64) -> P
     plan_up_to(head, representation, now, RANGES_MAX)
 }
 
-/// The same with another limit of ranges than [`RANGES_MAX`].
+/// As [`plan`], with another limit of ranges than [`RANGES_MAX`].
 #[inline]
 pub fn plan_up_to(
     head: &Head<'_>,

@@ -19,8 +19,8 @@ pub struct Validators<'a> {
     pub etag: &'a [u8],
     /// The time of the last modification, in Unix seconds.
     pub last_modified: Option<i64>,
-    /// True if a change of the bytes always changes that time, but for changes within one second. A time that is the
-    /// same in other states is a weak validator (§8.8.2.2), and never validates a range.
+    /// True if a change of the bytes always changes that time, except for changes within one second. If other states
+    /// may have the same time, it is a weak validator (§8.8.2.2), and never validates a range.
     pub strong_date: bool,
 }
 
@@ -41,8 +41,8 @@ pub enum Outcome {
 
 /// Evaluates the preconditions of a request for an existing representation.
 ///
-/// `now` is the server's clock in Unix seconds. Call it only if the response without conditions
-/// would be a 2xx (RFC 9110 §13.2.1): a missing file is a 404, whatever the conditions.
+/// `now` is the server's clock in Unix seconds. Call it only if the response without conditions would be a 2xx (RFC
+/// 9110 §13.2.1): a missing file is a 404 under any conditions.
 ///
 /// Malformed fields: a malformed date is ignored, as the RFC says. A malformed `If-Match` fails and a
 /// malformed `If-None-Match` does not match, so that the client gets the representation in doubt.

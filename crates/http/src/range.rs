@@ -7,9 +7,9 @@ use core::fmt;
 
 use crate::bytes;
 
-/// The most ranges that a request may ask for, unless a server says otherwise; the field is ignored if there are more.
-/// Seekers ask for one, PDF viewers for a dozen, tools that fetch what has changed of a file for 255 (zchunk). Longer
-/// lists come from attackers (RFC 9110 §17.15).
+/// The default maximum of ranges that a request may ask for; beyond it the field is ignored. Seekers ask for one, PDF
+/// viewers for a dozen, tools that fetch the changed parts of a file for 255 (zchunk). Longer lists come from
+/// attackers (RFC 9110 §17.15).
 pub const RANGES_MAX: usize = 256;
 
 /// Ranges this close together are sent as one: a part's own head and delimiter cost more than the
@@ -146,7 +146,7 @@ pub fn parse(value: &[u8], size: u64) -> RangeSet {
     parse_up_to(value, size, RANGES_MAX)
 }
 
-/// The same with another limit than [`RANGES_MAX`].
+/// As [`parse`], with another limit than [`RANGES_MAX`].
 pub fn parse_up_to(value: &[u8], size: u64, ranges_max: usize) -> RangeSet {
     let Some(specs) = strip_unit(value) else {
         return RangeSet::Ignore;

@@ -1,4 +1,4 @@
-//! The head of a response, whatever the version of HTTP that carries it.
+//! The head of a response, in every version of HTTP.
 //!
 //! Reading list: RFC 9110 §6.6.1 (`Date`), §8.6 (`Content-Length`), §15.
 
@@ -10,10 +10,10 @@ use crate::status::Status;
 
 /// The head of a response: a status and its fields.
 ///
-/// It is a value: a handler makes it, and a session writes it when its turn has come, and adds what
-/// belongs to the wire: date, framing, and the option of the connection. Only a response that another
-/// server has made has a date of its own. Borrowed values cost no
-/// allocation; [`into_owned`](Self::into_owned) makes a head that can be kept.
+/// It is a value: a handler makes it. A session writes it when its turn has come, and adds the parts of
+/// the connection: date, framing, and the option of the connection. Only a response from another server
+/// has a date of its own. Borrowed values cost no allocation; [`into_owned`](Self::into_owned) makes a
+/// head that can be kept.
 ///
 /// ```
 /// use http::{ResponseHead, Status};
@@ -38,8 +38,8 @@ pub struct ResponseHead<'a> {
     pub content_type: Option<Cow<'a, [u8]>>,
     /// `Content-Length`: of the content that is sent, or would be if the request were not HEAD.
     ///
-    /// Left out of 1xx and 204 whatever is set here, as RFC 9110 §8.6 demands. For a 304 it may be
-    /// set to what the 200 would say; it is better not set.
+    /// Always left out of 1xx and 204, as RFC 9110 §8.6 demands. For a 304 it may be set to the length of
+    /// the 200; it is better not set.
     pub content_length: Option<u64>,
     /// `Content-Range`, with a 206 of one part or a 416.
     pub content_range: Option<ContentRange>,
@@ -90,7 +90,7 @@ impl ResponseHead<'_> {
         }
     }
 
-    /// The same head, with copies of the values that it borrows.
+    /// The head, with copies of the values that it borrows.
     pub fn into_owned(self) -> ResponseHead<'static> {
         ResponseHead {
             status: self.status,

@@ -29,7 +29,7 @@ impl<'a> FieldSection<'a> {
     /// No lines.
     pub const EMPTY: Self = Self(Cow::Borrowed(&[]));
 
-    /// No lines, and room for so many bytes of them.
+    /// No lines, and room for this many bytes of them.
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Cow::Owned(Vec::with_capacity(bytes)))
     }
@@ -87,12 +87,12 @@ impl<'a> FieldSection<'a> {
         &self.0
     }
 
-    /// The same lines, borrowed from these.
+    /// The lines, borrowed from these.
     pub fn as_borrowed(&self) -> FieldSection<'_> {
         FieldSection(Cow::Borrowed(&self.0))
     }
 
-    /// The same lines in a buffer of their own.
+    /// The lines in a buffer of their own.
     pub fn into_owned(self) -> FieldSection<'static> {
         match self.0 {
             Cow::Borrowed([]) => FieldSection::EMPTY,
