@@ -131,8 +131,8 @@ impl Decoder {
         self.read_on(input, limits, Purpose::Decode, None)
     }
 
-    /// The same for the body of a response, between whose pieces there may be lines that are not well-formed and
-    /// have one meaning. `is_odd` becomes true if there was one.
+    /// As `decode`, for the body of a response, between whose pieces there may be malformed lines with only one
+    /// meaning. `is_odd` becomes true if there was one.
     pub(crate) fn decode_response<'a>(
         &mut self,
         input: &'a [u8],

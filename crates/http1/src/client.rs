@@ -9,7 +9,7 @@ use crate::body::{Decoder, Found};
 use crate::limits::Limits;
 use crate::response::{self, Fault, Framing, Response};
 
-/// The most interim responses that may come before the final one. Servers send one or two.
+/// The maximum of interim responses that may come before the final one. Servers send one or two.
 pub const INTERIM_MAX: u8 = 16;
 
 /// One connection as the receiver of responses. It keeps no bytes, only its position in them.
@@ -72,7 +72,7 @@ pub enum Event<'a> {
     /// CONNECT, the bytes belong to another protocol: the connection is closed for this one. A client
     /// that did not ask for that treats the 101 as a fault.
     Response(Response<'a>),
-    /// Some content of the body, at least one byte.
+    /// A part of the content of the body, at least one byte.
     Body(&'a [u8]),
     /// A field of the trailer section behind a chunked body, name and value: before the end of the body.
     Trailer(&'a [u8], &'a [u8]),
@@ -106,7 +106,7 @@ enum State {
         asked: Asked,
         /// Interim responses that have come.
         interim: u8,
-        /// True if the connection closes behind the response, whatever that says.
+        /// True if the connection closes behind the response, even if the response says otherwise.
         last: bool,
     },
     Body {
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Says what the end of the server's bytes means, `leftover` of which have not been consumed.
+    /// Returns the meaning of the end of the server's bytes, `leftover` of which have not been consumed.
     /// The connection is closed then.
     pub fn handle_eof(&mut self, leftover: usize) -> Eof {
         match core::mem::replace(&mut self.state, State::Closed) {

@@ -2,7 +2,7 @@
 
 use http::Head;
 
-/// The most that a peer may send before it is refused.
+/// The limits of the messages of a peer; beyond them it is refused.
 ///
 /// Every limit also holds for incomplete input: a part that is already too long is refused before its
 /// end arrives. `Limits` is small and meant to be made once and passed by reference.

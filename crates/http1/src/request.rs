@@ -25,7 +25,7 @@ use crate::framing;
 use crate::limits::{Limits, within};
 use crate::line;
 
-/// The most empty lines that may stand before a request line (RFC 9112 §2.2: at least one).
+/// The maximum of empty lines that may stand before a request line (RFC 9112 §2.2: at least one).
 pub const EMPTY_LINES_MAX: usize = 2;
 
 /// The longest method that is accepted. The longest registered one, `UPDATEREDIRECTREF`, has 17
@@ -39,8 +39,7 @@ pub struct Request<'a> {
     /// [tunnel](Framing::Tunnel) if the client asks to switch the connection to another protocol (RFC 9110 §7.8),
     /// which HTTP/1.0 cannot do.
     pub head: Head<'a>,
-    /// True if the target has bytes outside ASCII. Clients mean what they would be percent-encoded: see
-    /// [`http::path::escape`].
+    /// True if the target has bytes outside ASCII. They mean their percent-encodings: see [`http::path::escape`].
     pub has_raw_target: bool,
     /// True if the connection stays open after the response (RFC 9112 §9.3).
     ///
@@ -55,7 +54,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Sets `keep_alive` and `expect_continue` to what the head says.
+    /// Sets `keep_alive` and `expect_continue` by the fields of the head.
     pub(crate) fn set_persistence(&mut self) {
         let head = &self.head;
         // The bytes behind a CONNECT are meant for the other end of a tunnel, never for this parser

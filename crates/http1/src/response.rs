@@ -55,7 +55,7 @@ pub struct Response<'a> {
 pub enum Framing {
     /// No body; also with `Content-Length: 0`.
     None,
-    /// A body of so many bytes, at least one.
+    /// A body of this many bytes, at least one.
     Length(u64),
     /// A body of chunks, up to one of length zero and the trailer section.
     Chunked,
@@ -223,7 +223,7 @@ fn parse_view<'a>(
     }
     is_odd |= announced.is_odd;
     if status.is_bodiless() && status != Status::NotModified {
-        // A body that must not be there may come all the same, and must not be taken for a response.
+        // A forbidden body may still come, and must not be taken for a response.
         is_odd |= announced.has_body();
         announced = Announced::default();
     }

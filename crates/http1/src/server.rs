@@ -49,7 +49,7 @@ pub enum Event<'a> {
     /// send [`CONTINUE`](crate::write::CONTINUE) to invite the rest of the body, or the response without it, as the
     /// last. If not `request.keep_alive`, this is the last request, and the response says `Connection: close`.
     Request(Request<'a>),
-    /// Some content of the body that is being decoded, at least one byte.
+    /// A part of the content of the body that is being decoded, at least one byte.
     Body(&'a [u8]),
     /// A field of the trailer section of a body that is being decoded, name and value: before the end of the
     /// body.
@@ -63,7 +63,7 @@ pub enum Event<'a> {
     /// request that has been delivered already; if that has been answered, then close without
     /// another response.
     Rejected(Reject),
-    /// There will be no more requests; what the peer sends is dropped.
+    /// There will be no more requests; further bytes of the peer are dropped.
     Closed,
 }
 
@@ -98,9 +98,9 @@ impl Connection {
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and
     /// an event.
     ///
-    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more
-    /// bytes than `input` has. The same bytes yield the same events however they are cut into
-    /// calls, but for the pieces that content comes in. `limits` must be the same in every call.
+    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or needs more bytes than `input`
+    /// has. The same bytes yield the same events for any cuts into calls, except for the pieces of content. `limits`
+    /// must be the same in every call.
     #[inline]
     pub fn handle_input<'a>(&mut self, input: &'a [u8], limits: &Limits) -> (usize, Event<'a>) {
         // The common case is a head. It has a path of its own, outside of the state machine of bodies.
@@ -163,7 +163,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Says what the end of the peer's bytes means, `leftover` of which have not been consumed.
+    /// Returns the meaning of the end of the peer's bytes, `leftover` of which have not been consumed.
     pub fn handle_eof(&self, leftover: usize) -> Eof {
         match self.state {
             State::ExpectHead if leftover == 0 => Eof::Clean,

@@ -78,8 +78,8 @@ pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<(Line<'_>, usize)>,
     Ok(Some((line, next)))
 }
 
-/// Adds what a [line](fn@line) says to the fields before it. `is_open`: the line before is the last of them, so that it
-/// may be continued.
+/// Adds a [line](fn@line) to the fields before it. `is_open`: the line before is the last of them, so that it may be
+/// continued.
 pub(crate) fn add<'a>(
     line: Line<'a>,
     fields: &mut Vec<FieldLine<'a>>,

@@ -13,9 +13,9 @@ use crate::server;
 use crate::testing::{Arriving, SMALL, check_in_pieces};
 use crate::write::{self, ConnectionOption, RequestStart, Wire};
 
-/// Runs a connection on an input that arrives in pieces of these sizes and then ends, and returns what
-/// happens, in short form. A request of the next method is sent whenever the connection is idle. Content
-/// is one entry, in whatever pieces it comes.
+/// Runs a connection on an input that arrives in pieces of these sizes and then ends. Returns the events
+/// in short form. A request of the next method is sent whenever the connection is idle. Content is one
+/// entry, in any number of pieces.
 fn run(input: &[u8], methods: &[Method<'static>], limits: &Limits, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
     let mut happened = Vec::<String>::new();
