@@ -7,12 +7,12 @@ use core::fmt;
 
 use crate::record::{HEADER_BYTES, Header, Received, RequestId};
 
-/// The most management records that may come with one response. Applications send none that nothing has
-/// asked for.
+/// The maximum of management records that may come with one response. Applications send them only when asked, and
+/// samum never asks.
 pub const MANAGEMENT_RECORDS_MAX: u8 = 16;
 
-/// The most empty records that may come with one response behind those that end its streams. Applications have no
-/// reason to end a stream twice, but it does no harm.
+/// The maximum of empty records that may come with one response behind those that end its streams. Applications have
+/// no reason to end a stream twice, but it does no harm.
 pub const EMPTY_RECORDS_MAX: u8 = 16;
 
 /// The maximum of bytes of `FCGI_STDERR` that come at once. They may be hundreds of lines, and each costs the caller
@@ -169,9 +169,9 @@ impl Connection {
 
     /// Takes in `input`, all bytes received and not consumed; returns how many are consumed, and an event.
     ///
-    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or has an empty
-    /// input. The same bytes yield the same events however they are cut into calls, but for the pieces that
-    /// output and errors come in. For back-pressure pass no more bytes than there is room for output.
+    /// Every call consumes bytes, or reports something other than [`Event::Partial`], or has an empty input. The same
+    /// bytes yield the same events for any cuts into calls, except for the pieces of output and errors. For
+    /// back-pressure pass no more bytes than there is room for output.
     pub fn handle_input<'a>(&mut self, input: &'a [u8]) -> (usize, Event<'a>) {
         match self.step(input) {
             Ok((len, event)) => {
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Says what the end of the application's bytes means. The connection is closed then.
+    /// Returns the meaning of the end of the application's bytes. The connection is closed then.
     pub fn handle_eof(&mut self) -> Eof {
         match core::mem::replace(&mut self.state, ConnectionState::Closed) {
             ConnectionState::Idle | ConnectionState::Closed => Eof::Clean,

@@ -27,7 +27,7 @@ pub struct RequestId(NonZeroU16);
 
 /// The bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
-/// The most bytes of content that a record can have.
+/// The maximum of bytes of content that a record can have.
 pub(crate) const CONTENT_BYTES_MAX: usize = u16::MAX as usize;
 
 /// `FCGI_VERSION_1`
@@ -57,7 +57,7 @@ impl RequestId {
     /// The id of the first request on a connection.
     pub const FIRST: Self = Self(NonZeroU16::MIN);
 
-    /// The id of the request that follows so many others on a connection.
+    /// The id of the next request on a connection, after `before` requests.
     #[expect(clippy::missing_panics_doc, reason = "it does not panic")]
     pub fn after(requests: u64) -> Self {
         let id = u16::try_from(requests % u64::from(u16::MAX) + 1).expect("it has 16 bits");

@@ -29,7 +29,7 @@ fn pairs(mut stream: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     found
 }
 
-/// Reads records of one type that end with an empty one, and returns their content.
+/// Reads records of one type, the last of which is empty, and returns their content.
 fn stream(bytes: &[u8], kind: u8) -> Vec<u8> {
     let records: Vec<Record<'_>> = records(bytes).collect();
     let (last, others) = records.split_last().expect("there is one");
