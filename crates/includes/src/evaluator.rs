@@ -407,7 +407,7 @@ mod tests {
         then(&Facts { head: &head, document: b"/", modified: 0, client: None, now: 0 })
     }
 
-    /// A page that sets so many variables to values of 4 KiB.
+    /// A page that sets this number of variables to values of 4 KiB.
     fn large(variables: usize) -> String {
         let mut page = format!("<!--#set var='w' value='{}'-->", "w".repeat(1024));
         for number in 0..variables {
@@ -452,7 +452,7 @@ mod tests {
         }
         assert_eq!(scopes[0].variables.values[&b"V0"[..]].bytes.len(), 1000);
         assert_eq!(scopes[1].variables.values[&b"V0"[..]].bytes.len(), 1);
-        // An included page has what it sets itself only.
+        // Only the included page's own variables count.
         let before = memory.held();
         let inner = Evaluator::new(Rc::clone(&evaluator.template), scopes[2].clone());
         assert_eq!(memory.held(), before);

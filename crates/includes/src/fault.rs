@@ -17,7 +17,7 @@ pub enum Fault {
     Variables,
     /// More than [`BYTES_MAX`](crate::BYTES_MAX) bytes of variables in all pages of the response.
     Memory,
-    /// More than [`WORK_MAX`](crate::WORK_MAX) bytes to look at for the variables of one directive.
+    /// The variables of one directive need a look at more than [`WORK_MAX`](crate::WORK_MAX) bytes.
     Work,
     /// A `file` that is not beside the page or below.
     File,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 pub const BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The limit while pages are evaluated ahead of the part that is sent next. Beyond it, all other parts wait.
 pub(crate) const AHEAD_BYTES_MAX: usize = 1024 * 1024;
-/// The same before the response begins. Many may wait behind another one on their connection.
+/// The limit before the response begins. Many pages may wait behind another response on their connection.
 pub(crate) const BEFORE_BYTES_MAX: usize = 32 * 1024;
 
 /// The memory of the pages of one response.
@@ -48,7 +48,7 @@ impl Memory {
         self.held.get() < self.ahead_max.get()
     }
 
-    /// Returns whether a page may set so many bytes more. `is_next`: everything before them has been sent.
+    /// Returns whether a page may set `bytes` more. `is_next`: everything before them has been sent.
     pub(super) const fn admits(&self, bytes: usize, is_next: bool) -> bool {
         let most = if is_next { BYTES_MAX } else { self.ahead_max.get() };
         self.held.get() + bytes <= most
@@ -56,13 +56,13 @@ impl Memory {
 }
 
 impl Share {
-    /// Takes so many bytes.
+    /// Takes a part of `bytes`.
     pub fn new(memory: &Rc<Memory>, bytes: usize) -> Self {
         memory.held.set(memory.held.get() + bytes);
         Self { bytes, memory: Rc::clone(memory) }
     }
 
-    /// Has so many bytes from now on.
+    /// Sets the size of the part.
     pub fn resize(&mut self, bytes: usize) {
         self.memory.held.set(self.memory.held.get() - self.bytes + bytes);
         self.bytes = bytes;

@@ -50,7 +50,7 @@ pub struct Parser {
 
 #[derive(Clone, Copy, Debug)]
 enum ParserState {
-    /// In text that began at a position; so many of its last bytes may begin a directive.
+    /// In text that began at a position; the last `matched` bytes may begin a directive.
     Text { from: u64, matched: usize },
     /// In a directive that began at a position.
     Directive { from: u64, inner: Inner },
@@ -59,7 +59,7 @@ enum ParserState {
 /// The position within a directive.
 #[derive(Clone, Copy, Debug)]
 enum Inner {
-    /// Behind so many hyphens, of which only 2 matter.
+    /// Behind some hyphens, of which only 2 matter.
     Bare { hyphens: usize },
     /// Within these quotes.
     Quoted(u8),
@@ -194,7 +194,7 @@ impl Template {
         self.len
     }
 
-    /// The line in which a directive begins, of which there are so many in front of it.
+    /// The line in which a directive begins, by the number of directives in front of it.
     pub(super) fn line(&self, directive: usize) -> u32 {
         self.lines.get(directive).copied().unwrap_or_default()
     }

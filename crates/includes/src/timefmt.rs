@@ -90,7 +90,7 @@ impl Civil {
         }
     }
 
-    /// Appends what a conversion stands for.
+    /// Appends the text of a conversion.
     fn put(&self, conversion: u8, out: &mut Vec<u8>) {
         let Self { year, month, day, day_of_year, weekday, second_of_day } = *self;
         let (hour, minute, second) =

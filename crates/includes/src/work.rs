@@ -7,7 +7,7 @@ pub const WORK_MAX: usize = 128 * 1024;
 /// Work between two pauses.
 const PAUSE_WORK: usize = 32 * 1024;
 
-/// Work for each directive, and for each variable, whatever they come to.
+/// The minimum work for each directive, and for each variable.
 const DIRECTIVE_WORK: usize = 128;
 const VARIABLE_WORK: usize = 64;
 
