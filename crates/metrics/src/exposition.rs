@@ -291,7 +291,7 @@ const FAMILIES: &[Family] = &[
 struct RequestFamily {
     name: &'static str,
     help: &'static str,
-    /// Writes the part of one site.
+    /// The function that writes the part of one site.
     write: fn(&str, &[Sum], &mut String) -> fmt::Result,
 }
 

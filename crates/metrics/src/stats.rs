@@ -18,7 +18,7 @@ macro_rules! stats {
                 [$(self.$name),*]
             }
 
-            /// The same from their values in order.
+            /// The numbers, made of their values in order.
             pub(crate) const fn from_values([$($name),*]: [u64; Self::COUNT]) -> Self {
                 Self { $($name),* }
             }
