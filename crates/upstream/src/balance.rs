@@ -13,7 +13,7 @@ use config::{Balance, Upstream};
 
 /// The maximum number of servers of an upstream.
 const SERVERS_MAX: usize = Upstream::SERVERS_MAX;
-/// A set of servers is the bits of one word.
+/// The bits of one word are a set of servers.
 const _: () = assert!(SERVERS_MAX <= u64::BITS as usize);
 
 /// The weight of a server that takes its full share.

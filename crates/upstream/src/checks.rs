@@ -1,8 +1,7 @@
 //! A worker's checks, which find out whether servers are up.
 //!
 //! Each check has a link of its own, which is closed after the head of the response. When a check is due,
-//! the worker that takes it first (`Health::take_check`) makes it for
-//! all workers.
+//! the worker that takes it first (`Health::take_check`) makes it for all workers.
 
 use std::sync::Arc;
 
@@ -62,7 +61,7 @@ impl Checks {
         self.wait(ring, now);
     }
 
-    /// Takes a completion. Returns what the operator is to know of it.
+    /// Takes a completion. Returns the news for the operator.
     pub fn handle(&mut self, ring: &mut Ring, completion: Completion, now: Time) -> Option<String> {
         let key = Key::from_bits(completion.token);
         if key == Key::NONE {
@@ -156,7 +155,7 @@ impl Checks {
     }
 }
 
-/// The most that the answer to a question may have: as much as that to a request can be allowed.
+/// The limits of the response to a check: the maximum that a configuration may set.
 const LIMITS: Limits = Limits { head_bytes_max: 256 * 1024, ..RESPONSE_LIMITS };
 
 impl Check {

@@ -155,7 +155,7 @@ impl Upstream {
     ///
     /// # Errors
     ///
-    /// Those of starting a thread.
+    /// The errors of starting a thread.
     pub fn resolve(&self, names: &Names) -> io::Result<()> {
         for source in &self.sources {
             if let Source::Named(named) = source
@@ -386,8 +386,7 @@ impl Links {
         self.links.is_empty()
     }
 
-    /// Takes a completion of a link; returns what it means, if anything. A link that is kept is closed by whatever
-    /// happens to it.
+    /// Takes a completion of a link; returns its meaning, if it has any. Any event of a kept link closes it.
     pub fn handle(
         &mut self,
         ring: &mut Ring,

@@ -114,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Takes a completion; returns what it means, if anything.
+    /// Takes a completion; returns its meaning, if it has any.
     pub(super) fn handle(
         &mut self,
         ring: &mut Ring,

@@ -100,7 +100,7 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// Those of starting a thread.
+    /// The errors of starting a thread.
     pub(crate) fn resolve(&self, name: Name) -> io::Result<Arc<Resolved>> {
         let mut state = self.0.lock();
         if !state.has_thread {

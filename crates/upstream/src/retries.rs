@@ -10,11 +10,11 @@
 use http::Method;
 use ring::Time;
 
-/// Each retry is paid for by so many requests: a fifth of all requests can be sent again.
+/// The number of requests that pay for one retry: a fifth of all requests can be sent again.
 const REQUESTS_PER_RETRY: u64 = 5;
 
-/// Retries that need no requests, per second: few requests could never be retried otherwise. Each worker has
-/// so many for each upstream.
+/// Retries that need no requests, per second: otherwise few requests could never be retried. Each worker has this
+/// number for each upstream.
 const FREE_PER_SECOND: u64 = 10;
 
 /// The seconds in which requests and retries are counted, the current one included.

@@ -46,12 +46,12 @@ impl Stage {
         self.resolved.set(hosts.iter().map(address).collect());
     }
 
-    /// The number of so many requests that this address of the name gets.
+    /// The number of requests, of `requests`, that this address of the name gets.
     fn share(&mut self, host: u8, requests: u32, seconds: u64) -> usize {
         self.share_of(&format!("(192.0.2.{host})"), requests, seconds)
     }
 
-    /// The number of so many requests that the server gets whose name ends like this.
+    /// The number of requests, of `requests`, for the server whose name ends in `server`.
     fn share_of(&mut self, server: &str, requests: u32, seconds: u64) -> usize {
         let now = Time::default() + Duration::from_secs(1_000_000 + seconds);
         let mut is_asked = |key| {

@@ -27,7 +27,7 @@ fn set(servers: &[usize]) -> ServerSet {
     servers.iter().copied().collect()
 }
 
-/// The servers of so many requests that end before the next one begins.
+/// The servers of `count` requests that end before the next one begins.
 fn turns(balancer: &mut Balancer, among: ServerSet, count: usize) -> Vec<usize> {
     let turns = (0..count).map(|_| {
         let member = balancer.begin(among, 0).unwrap();

@@ -121,7 +121,7 @@ fn requests_that_began_before_do_not_count_as_probes() {
     assert_eq!(health.handle_failure(None, at(10.0)), None);
     assert_eq!(health.standing(at(10.0)), Standing::Down, "the probe goes on");
     assert_eq!(health.handle_success(Some(first), at(10.1)), Some(Change::Up));
-    // A response shows that the server is well, whatever request it is for.
+    // A response to any request shows that the server is well.
     let health = down(RULES, 0.0);
     assert_eq!(health.handle_success(None, at(1.0)), Some(Change::Up));
 }
