@@ -36,7 +36,7 @@ pub fn thread_cpu() -> f64 {
 pub struct Cost {
     /// Median nanoseconds between two readings of the monotonic clock, one right after the other.
     pub monotonic: f64,
-    /// The same for the CPU clock of the thread.
+    /// Median nanoseconds between two readings of the CPU clock of the thread.
     pub thread_cpu: f64,
 }
 

@@ -21,8 +21,8 @@ pub struct Comparison {
     pub a: String,
     /// The name of run B.
     pub b: String,
-    /// Ratios closer to 1 than this are noise whatever the spread within the runs says: the same
-    /// machine differs from itself by as much.
+    /// Ratios closer to 1 than this are noise, at any spread within the runs: the same machine differs from
+    /// itself by as much.
     pub floor: f64,
     /// A row for each series that both have.
     pub rows: Vec<Ratio>,
@@ -147,7 +147,7 @@ fn about<'a>(run: &'a Run, series: &Series) -> Option<&'a Description> {
     run.meta.tests.iter().map(|ran| &ran.about).find(|about| about.name == series.test)
 }
 
-/// Tells whether a series is percentiles of one set of values: its hundreds of points count as one.
+/// Returns whether a series is percentiles of one set of values: its hundreds of points count as one.
 fn is_curve(run: &Run, series: &Series) -> bool {
     about(run, series).is_some_and(|about| about.curves.contains(&series.series))
 }

@@ -70,7 +70,7 @@ pub struct Measured {
     /// The latency of new clients without the crowd: the time until the response is complete, with the
     /// connect.
     pub alone: Latency,
-    /// The same beside the crowd.
+    /// The latency of new clients beside the crowd.
     pub beside: Latency,
     /// Some if the process of the server was found.
     pub memory: Option<Memory>,
@@ -160,7 +160,7 @@ const AT_ONCE: usize = 256;
 /// The time without an event after which the server is reported as silent.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The clients: the stack, and what they wait for.
+/// The clients: the stack, and the events that they wait for.
 struct Clients {
     device: Device,
     stack: Stack,
@@ -375,7 +375,7 @@ impl Clients {
         Ok(self.response_bytes)
     }
 
-    /// Has each of the crowd do something, so many at a time.
+    /// Has each client of the crowd do something, `at_once` at a time.
     fn each(&mut self, count: u32, at_once: usize, deed: Deed) -> Result<(), Error> {
         let count = count as usize;
         let (mut begun, mut done) = (0, 0);

@@ -92,7 +92,7 @@ fn numbers(recorder: &mut Recorder<'_>) -> Vec<usize> {
     numbers
 }
 
-/// Idle descriptors that fit beside so many active ones.
+/// The number of idle descriptors that fit beside `active` ones.
 fn most(recorder: &mut Recorder<'_>, active: usize) -> usize {
     // Both ends of the active ones, a ring and the like.
     let others = 64 + 2 * active;

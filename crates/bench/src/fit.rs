@@ -50,8 +50,8 @@ impl fmt::Display for Shape {
 pub struct Fit {
     /// The curve.
     pub shape: Shape,
-    /// 0 to 1: the part of resamples that give the same curve, times what the curve explains of the
-    /// growth where there is some.
+    /// 0 to 1: the part of resamples that give the same curve. For a growth it is multiplied by the part
+    /// of the growth that the curve explains.
     pub confidence: f64,
     /// The median of the last bin divided by that of the first. For a step it is the median above the
     /// step divided by the one below.

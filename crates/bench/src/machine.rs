@@ -203,7 +203,7 @@ impl CpuTime {
         Self::parse(&read("/proc/stat"), &read("/proc/self/stat"))
     }
 
-    /// The same with more that is our own.
+    /// The CPU time with more that is our own.
     #[must_use]
     pub fn with(self, own: Duration) -> Self {
         let ticks = own.as_nanos() * u128::from(clock_ticks_per_second()) / 1_000_000_000;

@@ -19,7 +19,7 @@ enum Stop {
     Failed(Error),
     /// 2.
     Usage(String),
-    /// 130, behind whatever failed before.
+    /// 130, after the earlier failures.
     Interrupted(Vec<Error>),
 }
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         hook(fault);
         process::abort();
     }));
-    // clap itself exits with 2 for what it cannot understand, and 0 for --help.
+    // clap itself exits with 2 for arguments that it cannot parse, and with 0 for --help.
     let result = match Cli::parse().command {
         Command::Os(tests) => tested("os", os::tests(), &tests),
         Command::Events(tests) => tested("events", events::tests(), &tests),
@@ -88,7 +88,7 @@ fn tested(suite: &str, all: Vec<Test>, command: &Tests) -> Result<(), Stop> {
     measure(suite, chosen, &command.how)
 }
 
-/// Runs tests, prints what they say, and fails if one failed.
+/// Runs tests, prints their verdicts, and fails if one failed.
 fn measure(suite: &str, tests: Vec<Test>, how: &How) -> Result<(), Stop> {
     let finished = suite::run(tests, &how.options(suite))?;
     if how.json {

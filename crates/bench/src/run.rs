@@ -118,7 +118,7 @@ pub struct Description {
     /// Series of which less or more is better though their unit does not say so.
     #[serde(default)]
     pub better: Vec<(String, Better)>,
-    /// Series that are percentiles of one set of values, and not values of their own.
+    /// Series that are percentiles of one set of values, not values of their own.
     #[serde(default)]
     pub curves: Vec<String>,
 }

@@ -63,7 +63,7 @@ impl Spread {
         })
     }
 
-    /// `142 (139–150)`; `142` alone of one round; a dash where no round has a number.
+    /// `142 (139–150)`; `142` alone for one round; a dash if no round has a number.
     #[must_use]
     pub fn show(&self, show: impl Fn(f64) -> String) -> String {
         let Self { least, median, greatest, rounds } = self;

@@ -48,7 +48,7 @@ impl From<rustix::io::Errno> for Fault {
 /// The function that measures.
 pub type Body = Box<dyn FnMut(&mut Recorder<'_>) -> Result<(), Fault>>;
 
-/// A test: what it asks, how many steps, and how.
+/// A test: its question, its number of steps, and its code.
 pub struct Test {
     about: Description,
     steps: usize,
@@ -209,9 +209,9 @@ impl Recorder<'_> {
         }
         self.steps_within_memory(EACH_BYTES * each as u64).min(fit)
     }
-    /// Steps that fit into half of the memory that is free when each takes so many bytes, on top of
-    /// what its points take; notes it if that is fewer. Without it `--steps` would end in the hands of
-    /// the kernel's killer.
+    /// The number of steps that fit into half of the free memory if each takes `each` bytes, on top of
+    /// the memory of its points. A note says so if it is fewer than `--steps`, which would otherwise
+    /// end in the kernel's OOM killer.
     pub fn steps_within_memory(&mut self, each: u64) -> usize {
         /// A step's points, at most, as they are here and as the run keeps them.
         const POINTS: u64 = 128;
@@ -259,7 +259,7 @@ impl Recorder<'_> {
         let id = self.series(system, series, unit, 0);
         self.push(id, step, value);
     }
-    /// A series is a curve of percentiles: its points are of one set of values.
+    /// Marks a series as a curve of percentiles: its points are of one set of values.
     pub fn is_curve(&mut self, series: &str) {
         if !self.ran.about.curves.iter().any(|known| known == series) {
             self.ran.about.curves.push(series.to_owned());
@@ -406,7 +406,7 @@ pub fn run(tests: Vec<Test>, options: &Options) -> Result<Finished, Error> {
                 bar: &bar,
                 descriptors,
             };
-            // The same file as runs, even if it was built anew meanwhile.
+            // The file that runs, even if it was built again meanwhile.
             recorder.binary("samum-bench", Path::new("/proc/self/exe"));
             let result = (test.body)(&mut recorder);
             (result, recorder.series)

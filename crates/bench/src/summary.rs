@@ -80,7 +80,7 @@ pub fn summary(run: &Run) -> Summary<'_> {
     Summary { meta: &run.meta, verdicts }
 }
 
-/// The same for one of its tests.
+/// The verdicts on one test of a run.
 #[must_use]
 pub fn verdicts<'a>(run: &'a Run, ran: &Ran) -> Vec<Verdict<'a>> {
     run.series
@@ -166,7 +166,7 @@ pub fn verdict_table(run: &Run, with_tests: bool) -> Table {
     Table { title: "Verdicts".into(), head: head(with_tests), rows }
 }
 
-/// The same for one test.
+/// The table of verdicts on one test.
 #[must_use]
 pub fn test_table(run: &Run, ran: &Ran) -> Table {
     Table { title: ran.about.title.clone(), head: head(false), rows: test_rows(run, ran, false) }

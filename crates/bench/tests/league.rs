@@ -438,8 +438,8 @@ fn a_low_rate_is_shown_as_it_is() {
     assert!((1.0..4.0).contains(&rate), "{row}");
 }
 
-/// A server in Python that takes part like the others until it has answered so many requests, and then answers nothing but
-/// 404. `begin` sets `host` and `port`, and goes to the directory of the files.
+/// A server in Python that takes part like the others for `answers` responses, and then only responds with 404. `begin`
+/// sets `host` and `port`, and goes to the directory of the files.
 fn failing(begin: &str, answers: u32) -> String {
     format!(
         "\

@@ -228,7 +228,7 @@ impl Shared<'_> {
         from..BLOCK.min(from + PIECE.min(index(self.each - position)))
     }
 
-    /// Compares what a stream brought at `position`.
+    /// Compares the bytes of a stream at `position`.
     fn check(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         let mut from = index(position % BLOCK as u64);
         let mut rest = bytes;

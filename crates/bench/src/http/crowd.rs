@@ -171,7 +171,7 @@ fn exchange(
 /// To connect, for each receive, and for all receives of an answer.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-/// In a quick run a crowd grows for so long: such a run is to take less than a minute.
+/// The time for which a crowd grows in a quick run, which should take less than a minute.
 pub const QUICK_LIMIT: Duration = Duration::from_secs(15);
 
 /// The bytes received at once.

@@ -94,7 +94,7 @@ struct Http {
     asked: OnceCell<Vec<Result<(), String>>>,
 }
 
-/// A URL as it was given, and what it means.
+/// A URL as the user gave it, and its parsed form.
 type Named = (String, Url);
 
 /// The tests.

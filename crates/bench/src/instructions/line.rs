@@ -34,7 +34,7 @@ struct RequestKind {
     status: u16,
     /// Requests sent at once.
     pipelined: usize,
-    /// Connections that send so many at the same time; the server finds all of them when it wakes up.
+    /// Connections that send these requests at the same time; the server finds all of them when it wakes up.
     connections: usize,
     /// True if the file is evicted from the page cache before each request.
     is_cold: bool,
@@ -488,7 +488,7 @@ impl Client {
 /// Requests of a kind, of which the cheapest counts.
 const REQUESTS: usize = 7;
 
-/// The same on the own stack: its timers often run beside a request that takes as long as one that is stepped.
+/// The number of requests on the own stack: its timers often run beside a request, because a stepped one takes long.
 const REQUESTS_ON_OWN_STACK: usize = 20;
 
 /// Requests before counting, after which the server has cached all it will cache.

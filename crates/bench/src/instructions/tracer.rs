@@ -92,7 +92,8 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Steps the threads until all have slept for a while, and says what they have executed since the last time.
+    /// Steps the threads until all have slept for a while, and returns their instructions and calls since the last
+    /// time.
     ///
     /// # Errors
     /// When the process ends, or is still busy at `deadline`.
@@ -227,7 +228,7 @@ mod tests {
 
     const QUIET: Duration = Duration::from_millis(5);
 
-    /// Counts, for each byte, what a child executes until it sleeps again.
+    /// Counts, for each byte, the instructions and calls of a child until it sleeps again.
     fn cost_of(bytes: &[u8]) -> Vec<Count> {
         let [there, back] = [pipe().unwrap(), pipe().unwrap()];
         let child = Child::looping(std::os::fd::AsFd::as_fd(&there.0), &back.1).unwrap();

@@ -188,7 +188,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Percent of the samples in which one of so many was asleep.
+    /// `asleep` samples as a percentage of all.
     fn percent(&self, asleep: usize) -> f64 {
         100.0 * float(asleep) / float(self.samples)
     }
@@ -307,7 +307,7 @@ const FILE_BYTES: usize = 1 << 20;
 const HOT_BYTES: u64 = 1024;
 /// Requests for the hot file per second.
 const HOT_RATE: f64 = 1000.0;
-/// The disk is so many times as fast as in `cold`.
+/// The factor by which the disk is faster than in `cold`.
 const RATE_TIMES: u64 = 4;
 
 #[cfg(test)]

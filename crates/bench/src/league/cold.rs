@@ -239,5 +239,5 @@ const CONNECTIONS: usize = 32;
 /// Requests per second of the measurements by the clock.
 const REQUESTS: f64 = 5000.0;
 
-/// The downloads are alone for so long.
+/// The time for which the downloads are alone.
 const HEAD_START: Duration = Duration::from_secs(1);

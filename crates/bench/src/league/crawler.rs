@@ -164,8 +164,8 @@ impl Stage<'_> {
         Ok(Some(Round { alone: alone.0, beside: read, cpu_per_gib: cpu }))
     }
 
-    /// Asks for each of these once, of which so many are in no memory. Returns the percentage of the others' bytes that
-    /// were read from the disk, and the CPU time for a GiB of all.
+    /// Requests each of these files once; some of them were never in memory. Returns the percentage of the other files'
+    /// bytes that were read from the disk, and the CPU time for a GiB of all.
     fn load(
         &self,
         server: &mut Server,

@@ -76,7 +76,7 @@ struct Comparison {
     kind: Kind,
     ours: &'static str,
     theirs: &'static str,
-    /// The most CPU of ours, in relation to theirs.
+    /// The maximum CPU of ours, in relation to theirs.
     cpu_max: f64,
     /// The minimum speed of ours, in relation to theirs; None if the other server reads in another way.
     speed_min: Option<f64>,

@@ -300,7 +300,7 @@ impl Download {
         Ok(Self { stream, taken: 0 })
     }
 
-    /// Takes bytes until there have been so many, or the film ends.
+    /// Takes bytes until there are `until` of them, or the film ends.
     fn take(&mut self, until: u64) -> io::Result<()> {
         let mut bytes = vec![0; 16 * 1024];
         while self.taken < until {

@@ -118,10 +118,10 @@ pub fn write_in_pieces(paths: &[PathBuf], len: usize) -> std::io::Result<()> {
 /// The bytes of a file in one piece.
 pub const PIECE: usize = 32 << 10;
 
-/// The longest wait for a loop device to let go of its file: scripts beside this one take less.
+/// The longest wait for a loop device to close its file: scripts beside this one take less.
 const DEVICE_WAIT: Duration = Duration::from_secs(10);
 
-/// Runs it to its end; what it printed.
+/// Runs a command to its end; returns its output.
 fn command(command: &mut Command) -> Result<Vec<u8>, Fault> {
     let program = command.get_program().display().to_string();
     let failed = |said: &str| Fault::Skip(format!("needs root and {program}: {said}"));

@@ -273,10 +273,11 @@ const REQUESTS: f64 = 1000.0;
 /// waits for a connection instead of the server.
 const CONNECTIONS: usize = 2000;
 
-/// The disk is so many times as fast as in `cold`: it has more to do.
+/// The factor by which the disk is faster than in `cold`, because it has more to do.
 const RATE_TIMES: u64 = 4;
 
-/// The measurement takes so many times [`Args::secs`](super::Args::secs), so that rare events happen.
+/// The measurement takes [`Args::secs`](super::Args::secs) this number of times, so that rare events
+/// happen.
 const LENGTHS: u32 = 2;
 
 #[cfg(test)]

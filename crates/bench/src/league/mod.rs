@@ -312,7 +312,7 @@ impl League {
         self.start_on(recorder, peer, site, host)
     }
 
-    /// The same on a given host.
+    /// As `start`, on a given host.
     fn start_on(
         &self,
         recorder: &mut Recorder<'_>,
@@ -451,7 +451,7 @@ impl League {
         })
     }
 
-    /// Ends downloads of so many files, and notes which of them failed or ended too early.
+    /// Ends downloads of several files, and notes which of them failed or ended too early.
     fn end(&self, recorder: &mut Recorder<'_>, server: &str, downloads: Background, files: usize) {
         let result = downloads.stop();
         if let Ok(account) = &result {
@@ -495,15 +495,15 @@ impl League {
         said
     }
 
-    /// Versions, commands and configurations of all that could take part, as tables; and on what
-    /// they ran. Once a run.
+    /// Shows versions, commands and configurations of all possible participants as tables, and their machine. Once per
+    /// run.
     fn describe(&self, recorder: &mut Recorder<'_>) {
         if !self.described.replace(true) {
             self.describe_these(recorder, &self.peers);
         }
     }
 
-    /// The same for these.
+    /// As `describe`, for these participants.
     fn describe_these<'a>(
         &self,
         recorder: &mut Recorder<'_>,
@@ -587,7 +587,7 @@ impl Dropped {
         }
     }
 
-    /// The last fault, if all of so many peers have been dropped: then it is hardly theirs.
+    /// The last fault, if all `peers` have been dropped: then the peers are hardly at fault.
     fn result(mut self, peers: usize) -> Result<(), Fault> {
         if self.0.len() < peers {
             Ok(())

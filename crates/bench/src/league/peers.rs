@@ -242,7 +242,7 @@ fn configured(variable: &str, name: &str) -> PathBuf {
     env::var_os(variable).map_or_else(|| beside_us(name), PathBuf::from)
 }
 
-/// A file in the directory of this program: what the same `cargo build` has made.
+/// A file in the directory of this program, made by the same `cargo build`.
 fn beside_us(name: &str) -> PathBuf {
     let directory = env::current_exe().ok().and_then(|path| path.parent().map(Path::to_owned));
     let directory = directory.unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::spread::{Spread, Value};
 use crate::unit::NOTHING;
 use crate::{Recorder, Unit, stats};
 
-/// Values by server and by what they are.
+/// The values of each server and figure.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     values: BTreeMap<(String, String), Vec<Value>>,

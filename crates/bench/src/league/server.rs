@@ -91,7 +91,7 @@ impl Server {
         Self::start_within(peer, host, START_LIMIT)
     }
 
-    /// The same with a time limit for the first connection.
+    /// As [`start`](Self::start), with a time limit for the first connection.
     fn start_within(peer: &Peer, host: Host<'_>, limit: Duration) -> Result<Self, Absent> {
         let program = peer.program()?;
         let failed = |error: std::io::Error| format!("{} did not start: {error}", peer.name);
@@ -176,7 +176,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Compares what it serves with the file.
+    /// Compares its response with the file.
     ///
     /// # Errors
     /// When it cannot be had or differs.
@@ -184,7 +184,7 @@ impl Server {
         self.check_path(&format!("/{file}"), &root.join(file))
     }
 
-    /// The same for a path under which it answers with the bytes of a file.
+    /// As [`check`](Self::check), for a path whose response has the bytes of a file.
     ///
     /// # Errors
     /// The same.
@@ -237,7 +237,7 @@ impl Server {
         Self::memory_of(self.child.id())
     }
 
-    /// The same of the server with this process.
+    /// The memory of the server with this process.
     pub(super) fn memory_of(pid: u32) -> u64 {
         let pss = |pid| field(&read(&format!("/proc/{pid}/smaps_rollup")), "Pss:");
         family(pid).into_iter().filter_map(pss).sum::<u64>() * 1024

@@ -119,7 +119,7 @@ impl Site {
         Ok(())
     }
 
-    /// Checks that so many bytes of files can be made here and some space is left.
+    /// Checks that `bytes` of files can be made here and some space is left.
     ///
     /// # Errors
     /// [`Fault::Skip`] that says how many bytes are missing.

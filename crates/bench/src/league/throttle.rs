@@ -61,7 +61,7 @@ impl Throttle {
         Ok(throttle)
     }
 
-    /// Makes one that bounds memory to so many bytes.
+    /// Makes a cgroup that bounds memory to `bytes`.
     ///
     /// # Errors
     /// A sentence, when there is no right.
@@ -145,7 +145,7 @@ fn device(dev: u64) -> Option<String> {
     Some(id)
 }
 
-/// Cgroups of one process at the same time.
+/// The maximum of cgroups of one process at the same time.
 const GROUPS_MAX: u32 = 100;
 
 /// The directory at which the controllers are mounted.

@@ -64,8 +64,8 @@ impl Watch {
 /// Runs a load on this thread, which it pins to [`Plan::cpu`].
 ///
 /// # Errors
-/// When the first connections cannot be made, when [`FAILURES_MAX`] requests fail without one that
-/// succeeds, or when the kernel refuses what a generator needs.
+/// If the first connections cannot be made, if [`FAILURES_MAX`] requests in a row fail, or if the kernel
+/// refuses a resource of the generator.
 pub fn run(plan: &Plan, watch: &Watch) -> io::Result<Account> {
     pin(plan.cpu)?;
     // Due times are met to the microsecond, not to the default 50 of them (prctl(2)).
@@ -636,7 +636,7 @@ const SCAN: Duration = Duration::from_millis(50);
 /// The time after the window in which responses to its requests may come.
 pub const DRAIN: Duration = Duration::from_secs(2);
 
-/// A connection that has failed is not used for so long.
+/// The time for which a connection that has failed is not used.
 const REST: Duration = Duration::from_millis(10);
 
 /// The number of failures in a row, none of them a timeout, that ends the load.

@@ -7,7 +7,7 @@ pub enum Order {
     Cycle,
     /// Each one time; then the load ends.
     Once,
-    /// The k-th of them with a probability proportional to 1/k^s: what a site's files are asked for
+    /// The k-th target with a probability proportional to 1/k^s, as for the files of a site
     /// (Breslau et al., "Web Caching and Zipf-like Distributions", 1999: s from 0.64 to 0.83).
     Zipf(f64),
 }

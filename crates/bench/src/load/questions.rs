@@ -189,7 +189,7 @@ fn unspecified(address: SocketAddr) -> core::net::IpAddr {
     }
 }
 
-/// A question without an answer for so long is asked again.
+/// The time after which a question without an answer is asked again.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The largest datagram, as the questions say (RFC 6891).

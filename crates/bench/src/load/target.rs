@@ -26,7 +26,7 @@ impl Url {
     /// Parses a URL and asks for its host's address.
     ///
     /// # Errors
-    /// A sentence, when it is no `http` URL (of one that needs TLS, says so) or the host is not known.
+    /// A sentence, if it is no `http` URL (a special one for TLS) or the host is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let uri: http::Uri =
             text.parse().map_err(|error| format!("'{text}' is not a URL: {error}"))?;
@@ -118,7 +118,7 @@ impl Sources {
     }
 }
 
-/// Begins to connect, without waiting. The socket sends at once what it is given (`TCP_NODELAY`).
+/// Begins to connect, without waiting. The socket sends each write at once (`TCP_NODELAY`).
 ///
 /// # Errors
 /// As socket(2), bind(2) and connect(2), except that `EINPROGRESS` is none.

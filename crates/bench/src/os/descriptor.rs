@@ -203,7 +203,7 @@ fn dups(n: usize) -> io::Result<Vec<f64>> {
     Ok(times)
 }
 
-/// The same with a second thread, which sleeps.
+/// As `dups`, with a second thread, which sleeps.
 fn dups_beside(n: usize) -> io::Result<Vec<f64>> {
     let (end, ended) = mpsc::channel::<()>();
     let sleeper = thread::Builder::new().spawn(move || ended.recv())?;

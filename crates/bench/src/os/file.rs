@@ -120,7 +120,7 @@ fn reads(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Drops what the page cache has of a file that is not dirty.
+/// Drops the clean pages of a file from the page cache.
 fn forget(file: impl AsFd) -> io::Result<()> {
     Ok(fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?)
 }

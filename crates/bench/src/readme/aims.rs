@@ -117,7 +117,7 @@ pub(super) fn table(runs: &[Kept<'_>]) -> String {
     text
 }
 
-/// Says what the clients of these runs do with the bodies that they receive, where that is in a figure.
+/// Says what the clients of these runs do with the bodies that they receive, if a figure shows it.
 fn clients(runs: &[Kept<'_>]) -> String {
     let aims = aims();
     let measured = aims.iter().filter(|aim| aim.row(runs).is_some());
@@ -149,7 +149,7 @@ fn aims() -> Vec<Aim> {
     disk_aims().into_iter().chain(gateway_aims()).chain(stack_aims()).collect()
 }
 
-/// Downloads from disks, and what they do to others.
+/// The aims for downloads from disks, and for their effect on other requests.
 fn disk_aims() -> Vec<Aim> {
     let milliseconds: Show = |ns| format!("{:.1}", ns / 1e6);
     let p99 = |kind| in_windows(hung::HOT_P99, kind);

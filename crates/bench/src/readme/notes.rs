@@ -28,7 +28,7 @@ pub(super) fn receives(run: &Run, test: &str) -> Option<String> {
     Some(format!("{}{rest}.", first.to_uppercase()))
 }
 
-/// The same of a table of two tests, which may be of two runs.
+/// As [`receives`], for a table of two tests, which may be of two runs.
 pub(super) fn received(runs: &[Kept<'_>], tests: [&str; 2]) -> Vec<String> {
     let found = tests.iter().filter_map(|test| {
         let (kept, _, _) = find(runs, test)?;
@@ -90,7 +90,7 @@ mod tests {
     use super::super::tables::{GATEWAYS, gateway_table};
     use super::*;
 
-    /// A run of a table of servers, and of one whose bodies all come with their heads.
+    /// A run with a table of servers, and one with a table whose bodies all come with their heads.
     fn run_of(command: &[&str]) -> Run {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/runs/2026-11-26-gateways");
         let mut run = Run::load(std::path::Path::new(path)).unwrap();

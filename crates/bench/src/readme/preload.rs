@@ -7,7 +7,7 @@ use super::tables::warm_columns;
 use super::{Kept, find};
 use crate::league::{cold, mixed};
 
-/// The preload library against the same server without it: what it brings, and what it costs.
+/// The preload library against the same server without it: its gain and its cost.
 pub(super) fn tables(runs: &[Kept<'_>]) -> Vec<Comparison> {
     let columns_of = |test: &str, columns: &[Figure<'_>]| {
         let found = find(runs, test);

@@ -107,8 +107,8 @@ impl Locked {
         self.mapped - self.skip
     }
 
-    /// send(2) from so many bytes into the part on, to a socket that does not sleep. The kernel
-    /// copies; no reference to the bytes is made, for others may write to the file.
+    /// send(2) of the part from this byte on, to a socket that does not sleep. The kernel copies;
+    /// no reference to the bytes is made, because others may write to the file.
     pub(crate) fn send(&self, socket: std::os::fd::RawFd, from: usize) -> io::Result<usize> {
         assert!(from < self.len(), "beyond the part");
         // SAFETY: skip + from is below the mapping's length (asserted).

@@ -146,7 +146,7 @@ impl Timer {
         }
     }
 
-    /// timer_settime(2): once, after so long.
+    /// timer_settime(2): once, after `seconds`.
     pub(crate) fn set(&self, seconds: i64) -> io::Result<()> {
         let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::itimerspec {

@@ -63,7 +63,7 @@ impl Ring {
         Ok(Self { ring, byte: Box::new(0) })
     }
 
-    /// Makes an empty table for so many files.
+    /// Makes an empty table for this number of files.
     pub(crate) fn register_table(&self, files: u32) -> io::Result<()> {
         self.ring.submitter().register_files_sparse(files)
     }

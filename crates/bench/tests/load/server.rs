@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-/// When and what it answers.
+/// The delays and the kinds of its responses.
 pub(crate) struct Behaviour {
     response: Vec<u8>,
     /// Milliseconds, of the i-th request.

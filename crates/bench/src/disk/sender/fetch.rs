@@ -42,9 +42,9 @@ enum Piece {
     None,
     /// Being fetched.
     Asked,
-    /// In memory, so many bytes of it good, and so many of those sent.
+    /// In memory: `len` bytes of the buffer are good, and `sent` of them were sent.
     Buffer { buffer: Buffer, len: usize, sent: usize },
-    /// In a pipe, of which so many bytes were filled.
+    /// In a pipe, of which `len` bytes were filled.
     Pipe { pipe: Pipe, len: usize },
     /// Nowhere, and why.
     Failed(io::Error),

@@ -39,7 +39,7 @@ pub(super) struct Mapped {
 enum Piece {
     None,
     Asked,
-    /// Mapped and locked; so many bytes of it sent.
+    /// Mapped and locked, with the number of sent bytes.
     Here(Locked, usize),
     Failed(io::Error),
 }
@@ -118,7 +118,7 @@ impl Mover for Mlock {
         }
     }
 
-    /// The waker's: whatever the helpers have done by now.
+    /// Handles the completion of the waker: it takes all results of the helpers.
     fn complete(
         &mut self,
         _: &mut Ring,

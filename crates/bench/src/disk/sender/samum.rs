@@ -15,7 +15,7 @@ use super::{MOVER, Mover, Source, Step, Turn};
 pub(super) struct Samum {
     disk: Disk,
     policy: Policy,
-    /// A `File` keeps what it knows of residency, so all transfers of a file share one.
+    /// A `File` keeps its knowledge of residency, so all transfers of a file share one.
     files: std::collections::HashMap<u64, Rc<File>>,
 }
 

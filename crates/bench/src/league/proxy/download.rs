@@ -250,7 +250,7 @@ pub(super) const FIGURES: [(&str, Unit); 5] = [
 /// The bytes downloaded in each measurement, at least one file.
 const BYTES: u64 = 1 << 30;
 
-/// The same of a quick run, which is to take less than a minute with fourteen servers.
+/// The bytes in a quick run, which should take less than a minute with fourteen servers.
 const BYTES_QUICK: u64 = 64 << 20;
 
 /// Downloads in each measurement at most.

@@ -64,7 +64,7 @@ impl<'a> Stage<'a> {
         self.league.start_on(recorder, peer, self.site, host)
     }
 
-    /// Says on what the proxies ran, and with which configurations.
+    /// Shows the machine and the configurations of the proxies.
     fn describe(&self, recorder: &mut Recorder<'_>, peers: &[Peer]) {
         recorder.note("the origin shares the CPU of the load generator");
         self.league.describe_these(recorder, peers);

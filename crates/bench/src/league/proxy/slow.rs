@@ -189,7 +189,7 @@ const ROOM: u64 = 4 << 30;
 /// The bytes per second that each client receives.
 const RATE: u64 = 1 << 20;
 
-/// The clients' share of what they could receive, below which there is a remark.
+/// The part of the possible bytes that clients must receive; below it there is a remark.
 const RATE_MISSED: f64 = 0.9;
 
 /// Times `--secs` that the clients receive.

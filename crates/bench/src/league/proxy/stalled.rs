@@ -307,7 +307,7 @@ const HOT_RATE: f64 = 5000.0;
 const REQUESTS: usize = 100;
 /// Between two looks of the stalled server.
 const TICK: Duration = Duration::from_millis(100);
-/// The stalled server looks so many times for each byte: that takes a second.
+/// The number of times that the stalled server looks for each byte; together they take a second.
 const TICKS_PER_BYTE: u32 = 10;
 /// After this time all of the requests have come to the server behind.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -108,7 +108,7 @@ fn show(recorder: &mut Recorder<'_>, rounds: &Rounds, way: &str, receives: &str)
     });
 }
 
-/// samum as a proxy that receives so many bytes at once.
+/// samum as a proxy that receives `unit` bytes at once.
 fn peer(unit: u64, splice: bool) -> Result<Peer, Fault> {
     let mut peer = Peer::named("samum-proxy").map_err(Fault::Failed)?;
     peer.configuration += &format!("splice = {splice}\nreceive-max = {unit}\n");
