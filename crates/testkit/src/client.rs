@@ -165,7 +165,7 @@ impl Client {
         Instant::now() + self.limit
     }
 
-    /// Receives until a response is complete. `is_to_head`: it has no body, whatever its fields say.
+    /// Receives until a response is complete. `is_to_head`: it has no body, even if its fields announce one.
     fn receive_response(&mut self, is_to_head: bool) -> io::Result<Response> {
         let deadline = self.deadline();
         let mut has_ended = false;

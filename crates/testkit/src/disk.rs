@@ -223,8 +223,8 @@ impl Drop for Subvolumes {
     }
 }
 
-/// A squashfs, made in the way that releases are: whoever makes it of other bytes of the same length gets files with the
-/// same numbers and times.
+/// A squashfs, made as releases are. A second squashfs of other bytes of the same length has files with the same
+/// numbers and times.
 #[derive(Debug)]
 pub struct Image {
     place: TempDir,

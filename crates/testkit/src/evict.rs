@@ -32,8 +32,8 @@ pub fn evict(path: impl AsRef<Path>) {
     }
 }
 
-/// Writes a file to disk, and drops those of its pages that are not in use at that moment. Pages that a socket or a pipe
-/// holds stay.
+/// Writes a file to disk, and drops its pages that are not in use at that moment. Pages that a socket or a pipe holds
+/// stay.
 ///
 /// # Panics
 /// If the file system refuses.

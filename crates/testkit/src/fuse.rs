@@ -42,7 +42,7 @@ use nodes::{NodeId, Nodes};
 /// A kind of request that the kernel sends to the file system.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Op {
-    /// `close(2)` of a file: the kernel lets the file system write what it holds back, and waits for that.
+    /// `close(2)` of a file: the kernel lets the file system write its held-back bytes, and waits for the end.
     Flush,
     /// Asking for the attributes of a file that is open or already found.
     Getattr,
@@ -155,8 +155,8 @@ impl SlowFs {
         &self.mountpoint
     }
 
-    /// Delays every request of one kind, unless [`SlowFs::set_delay_of`] says otherwise for a file.
-    /// The delay counts from the arrival of a request, also for requests that sleep already.
+    /// Delays every request of one kind, unless [`SlowFs::set_delay_of`] has another delay for its file. The
+    /// delay counts from the arrival of a request, also for requests that sleep already.
     pub fn set_delay(&self, op: Op, delay: Duration) {
         self.shared.change(|state| state.delays.insert(op, delay));
     }
@@ -214,7 +214,7 @@ impl SlowFs {
         self.shared.state().tally(op).waiting
     }
 
-    /// The most requests of a kind that ever slept at the same time.
+    /// The maximum of requests of a kind that have slept at the same time.
     #[must_use]
     pub fn waiting_max(&self, op: Op) -> usize {
         self.shared.state().tally(op).waiting_max

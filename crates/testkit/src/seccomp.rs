@@ -20,7 +20,7 @@ pub fn forbid_io_uring(command: &mut Command) -> &mut Command {
     restrict(command, &IO_URING_SYSCALLS, SeccompAction::Errno(eperm))
 }
 
-/// The same for io_uring_enter alone.
+/// Forbids io_uring_enter alone.
 ///
 /// # Panics
 /// If the filter cannot be written for this architecture.

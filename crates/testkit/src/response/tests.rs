@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The responses in these bytes, none of them to HEAD, and the bytes behind the last of so many. Each is parsed
-/// from every beginning of the bytes first, which must be too short for it.
+/// The first `count` responses in these bytes, none of them to HEAD, and the bytes behind the last. First each
+/// response is parsed from every beginning of its bytes, which must be too short for it.
 fn parse(mut bytes: &[u8], count: usize) -> (Vec<Response>, &[u8]) {
     let mut responses = Vec::new();
     for _ in 0..count {
