@@ -70,8 +70,8 @@ impl<J: Job> Beside<J> {
         }
     }
 
-    /// The next result, in the order of the jobs, if it is there. Ask after each
-    /// [`Event::Woken`](crate::Event::Woken) until there is none.
+    /// The next result, in the order of the jobs, if a job has ended. After each
+    /// [`Event::Woken`](crate::Event::Woken) ask until there is none.
     pub fn take(&mut self) -> Option<J::Output> {
         match &mut self.0 {
             Executor::Thread { results, .. } => results.try_recv().ok(),

@@ -15,13 +15,13 @@ pub enum Fault {
     Blocked,
     /// A signal came first: try again.
     Interrupted,
-    /// The peer, or the way to it, has gone: close the connection; there is nothing to report.
+    /// The peer, or the path to it, has gone: close the connection; there is nothing to report.
     Peer,
     /// The file cannot be read: close the connection, and report the file.
     File(i32),
     /// The file system does not know this call: use another.
     Unsupported(i32),
-    /// The machine has no memory for it.
+    /// The machine has no memory for the call.
     Memory(i32),
     /// A mistake of this program, or an errno that this table does not know.
     Ours(i32),

@@ -11,10 +11,10 @@ use crate::notice::Notices;
 
 /// A shared descriptor of one ring.
 ///
-/// Each operation in flight holds a clone, so a number cannot be reused for another file while an
-/// operation still means the old one. When the last clone is dropped, the descriptor goes to the ring, which
-/// closes a socket at its next turn, and a file beside it, some at a time: `close(2)` of a file can sleep (a
-/// network file system flushes, the last name of a large file may just have been removed).
+/// Each operation in flight holds a clone, so a number cannot be reused for another file while an operation still means
+/// the old one. When the last clone is dropped, the descriptor goes to the ring, which closes a socket at its next
+/// turn. It closes files in other threads, some at a time, because `close(2)` of a file can sleep. (A network file
+/// system flushes, or the last name of a large file has just been removed.)
 #[derive(Clone)]
 pub struct Fd(Rc<Inner>);
 
@@ -91,7 +91,7 @@ impl Closing {
         self.handles.take().into_iter().filter_map(alone).collect()
     }
 
-    /// The ring goes: descriptors that outlive it are closed where they are dropped.
+    /// Notes that the ring has gone: descriptors that outlive it are closed where they are dropped.
     pub(crate) fn orphan(&self) {
         self.orphaned.set(true);
         drop(self.take());
@@ -137,7 +137,7 @@ impl Fd {
         }
     }
 
-    /// A socket that was accepted from this listener, of which it has the options.
+    /// A socket that was accepted from this listener, whose options it inherits.
     pub(crate) fn accepted(&self, socket: OwnedFd) -> Handle {
         match self.handle() {
             Handle::Lingering(_) => Handle::Lingering(socket),

@@ -21,10 +21,10 @@ use crate::timers::Time;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// The divisor for the share of all slots that a device may have while it answers.
 const SHARE_ANSWERING: usize = 2;
-/// The part that it may have else, and the part that is kept for devices that have less.
+/// The divisor for the share of a silent device, and for the slots that are kept for devices with fewer.
 const SHARE_SILENT: usize = 4;
 
-/// Devices without calls that are remembered, to know when they answered last.
+/// The maximum of devices without calls whose last answer is remembered.
 const IDLE_MAX: usize = 64;
 
 /// A disk or file system with a queue of its own, for which a call may have to wait.
@@ -98,9 +98,10 @@ pub struct Shares {
 #[derive(Debug)]
 struct Calls {
     device: Device,
-    /// When each of them began, in any order.
+    /// The times at which the calls began, in any order.
     begun: Vec<Time>,
-    /// When the device last answered: a call on it ended, one that [has asked it](Call::has_asked) if it is in doubt.
+    /// The time when the device last answered: a call on it ended. If the device is in doubt, the call must have [asked
+    /// it](Call::has_asked).
     answered: Option<Time>,
     last_begun: Time,
     /// True from the moment a call was found to be late until the next answer.
@@ -252,7 +253,7 @@ impl Shares {
         self.get(device).is_some_and(|calls| calls.is_doubted)
     }
 
-    /// Returns how long the device has had a call under way without an answer to any; 0 if it has none.
+    /// Returns how long the device has had a call under way without an answer to any call; 0 without calls.
     #[must_use]
     pub fn silence(&self, device: Device, now: Time) -> Duration {
         self.get(device).map_or(Duration::ZERO, |calls| calls.silence(now))
@@ -279,7 +280,7 @@ impl Shares {
 
     /// The devices that have answered nothing for `patience`, and the calls of each that are under way.
     pub fn silent(&self, now: Time, patience: Duration) -> impl Iterator<Item = (Device, usize)> {
-        // Mostly there are no calls, and this is asked in each turn.
+        // Mostly there are no calls, and each turn comes here.
         let devices = if self.taken == 0 { &[][..] } else { &self.devices };
         let are_silent =
             move |calls: &&Calls| !calls.begun.is_empty() && calls.silence(now) >= patience;
@@ -305,7 +306,7 @@ pub struct Gate<T> {
     shares: Shares,
     lines: BTreeMap<Device, VecDeque<T>>,
     waiting: usize,
-    /// The device whose call began last out of a line; the next is another's, if others wait.
+    /// The device whose call last left a queue; the next call is another device's, if others wait.
     last: Device,
 }
 
@@ -372,8 +373,8 @@ impl<T> Gate<T> {
 
     /// Takes the next call out of a queue, if it gets a slot now.
     pub fn next(&mut self, now: Time) -> Option<T> {
-        // There may be a line for each of thousands of directories. Lines that cannot be served because
-        // of their number are not looked at, so at most one for each call under way is looked at in vain.
+        // There may be a queue for each of thousands of directories. Queues that cannot be served because of their
+        // number are not looked at. So at most one queue for each call under way is looked at in vain.
         if self.waiting == 0 || self.shares.is_full() {
             return None;
         }
@@ -409,7 +410,7 @@ impl<T> Gate<T> {
         core::mem::take(&mut self.lines).into_values().flatten()
     }
 
-    /// Takes a call out of its line; returns whether it was there.
+    /// Takes a call out of its queue; returns whether it was there.
     pub fn withdraw(&mut self, device: Device, call: &T) -> bool
     where
         T: PartialEq,

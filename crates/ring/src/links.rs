@@ -95,7 +95,7 @@ impl<N: Names> Walk<'_, N> {
         Ok((directory, node))
     }
 
-    /// Follows a node of a directory if it is a link, until there is none.
+    /// Follows a node of a directory while it is a link.
     fn pass(&mut self, mut directory: N::Node, mut node: N::Node) -> io::Result<N::Node> {
         let Some(mut target) = self.names.target(&node)? else { return Ok(node) };
         // A link outside of the directories is a part of the way to the target of another link.
@@ -120,7 +120,7 @@ impl<N: Names> Walk<'_, N> {
     /// Returns whether a node is in one of the directories, or is one of them.
     fn is_inside(&self, node: &N::Node) -> io::Result<bool> {
         let path = self.names.path(node)?;
-        // In this order: a directory whose path has no links is not asked for it, for its device may not answer.
+        // In this order: a directory whose path has no links is not accessed, because its device may not answer.
         Ok(is_beneath(&path, &self.root)
             || self.into.iter().any(|into| is_beneath(&path, into.as_os_str().as_bytes()))
             || self

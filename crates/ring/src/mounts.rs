@@ -143,7 +143,7 @@ fn known(mount: u64) -> Option<Mount> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&mount).copied()
 }
 
-/// The device of an open file, as far as that is known; does not sleep.
+/// The device of an open file, as far as it is known; does not sleep.
 pub(crate) fn device_of(file: impl AsFd) -> Device {
     // An error leaves it with those whose device is not known.
     FileLocation::of(file, LOOKED_AT).map_or_else(Device::default, |place| {

@@ -42,7 +42,7 @@ pub(crate) struct Notices {
     told: Notice,
     /// Sends that were released before an earlier one, by number.
     early: Vec<Range<u64>>,
-    /// The operation that reports them.
+    /// The operation that reports the notices.
     pub(crate) reporter: Option<Key>,
 }
 

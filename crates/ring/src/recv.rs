@@ -20,13 +20,14 @@ pub(crate) struct Shape {
     pub(crate) count: u16,
     /// The bytes of each buffer.
     pub(crate) size: usize,
-    /// True if all pages are there from the beginning; else they are [when they are needed](RecvPool::populate).
+    /// True if all pages exist from the beginning; otherwise they are made [when needed](RecvPool::populate).
     is_populated: bool,
 }
 
 /// For requests: a browser's head fits.
 pub(crate) const SMALL: Shape = Shape { count: 512, size: 2 * 1024, is_populated: true };
-/// For responses: most of them fit, head and content of 16 KiB. Rings that connect to no server use one page of it.
+/// For responses: most of them fit, head and content of 16 KiB. A ring that connects to no server uses one page of
+/// it.
 pub(crate) const WIDE: Shape = Shape { count: 64, size: 20 * 1024, is_populated: false };
 const _: () = assert!(SMALL.count.is_power_of_two() && WIDE.count.is_power_of_two());
 /// The kernel reports a length in 16 bits.

@@ -12,11 +12,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::gate::Device;
 use crate::timers::Time;
 
-/// Devices that answer again and are remembered.
+/// The maximum of devices that are remembered after they answer again.
 const ANSWERING_MAX: usize = 64;
 
-/// The devices that do not answer, and some that have not answered before. `N` is kept with each of them, such as its
-/// name for the operator.
+/// The devices that do not answer, and some that did not answer earlier. `N` is kept with each device, such as its name
+/// for the operator.
 #[derive(Debug)]
 pub struct Silences<N = ()> {
     /// The number of silent devices. It is a hint to leave the lock alone, so relaxed order is enough.
@@ -69,8 +69,8 @@ impl<N> Silences<N> {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that a worker has had no answer of a device for `silence`. Returns whether that is news: no worker has said
-    /// so, and none has had an answer meanwhile.
+    /// Notes that a worker has had no answer of a device for `silence`. Returns true if it is news: no worker has noted
+    /// it, and none has had an answer meanwhile.
     pub fn begin(&self, device: Device, name: N, silence: Duration, now: Time) -> bool {
         let mut known = self.lock();
         let state = SilenceState::Silent(None);
@@ -105,7 +105,7 @@ impl<N> Silences<N> {
         Some(one.name.clone())
     }
 
-    /// Decides on a call: in each `patience` one may try a device that does not answer.
+    /// Decides on a call: in each `patience` one call may try a device that does not answer.
     pub fn judge(&self, device: Device, now: Time, patience: Duration) -> Verdict {
         self.verdict(device, now, patience, true)
     }
@@ -116,7 +116,7 @@ impl<N> Silences<N> {
         self.verdict(device, now, patience, false) == Verdict::Refused
     }
 
-    /// Returns whether a device does not answer, also if a call may try it now.
+    /// Returns whether a device does not answer, even if a call may try it now.
     #[must_use]
     pub fn is_silent(&self, device: Device) -> bool {
         // No time has passed since any try.

@@ -81,8 +81,8 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     ///
-    /// If there are 2²⁴ − 1 values already. Descriptors and buffers, for which the values stand, run
-    /// out long before.
+    /// If there are 2²⁴ − 1 values already. The descriptors and buffers behind the values run out
+    /// long before.
     pub fn insert(&mut self, value: T) -> Key {
         self.insert_with(|_| value)
     }
@@ -145,7 +145,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the slab has no values.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -30,7 +30,7 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The earliest of those times that there are.
+    /// The earliest of these times; None if all are None.
     #[must_use]
     pub fn earliest(times: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         times.into_iter().fold(None, |earliest, time| match (earliest, time) {
@@ -62,11 +62,12 @@ impl Sub for Time {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u64)>>,
-    /// The number of timers cancelled since the last look; those that fell due since count as well.
+    /// The number of timers cancelled since the last look; timers that fell due meanwhile are
+    /// included.
     cancelled: usize,
 }
 
-/// Below this many cancelled ones it is not worth looking for them.
+/// With fewer cancelled timers a search for them is not worth it.
 const CANCELLED_MIN: usize = 1024;
 
 impl Timers {

@@ -28,7 +28,7 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Descriptors become fewer in helper threads too, so give them a moment.
+/// Helper threads close descriptors too, so give them a moment.
 #[track_caller]
 fn assert_open(expected: usize, mut turn: impl FnMut()) {
     for _ in 0..500 {
@@ -326,7 +326,7 @@ fn operations_in_line_begin_although_those_before_them_failed_at_once() {
         let root = ring.adopt_file(fs::File::open(std::env::temp_dir()).unwrap().into());
         let limit = Rlimit { current: Some(3), maximum: old.maximum };
         setrlimit(Resource::Nofile, limit).unwrap();
-        // More than there are places. Without a descriptor for inotify each ends as it begins.
+        // More than there are slots. Without a descriptor for inotify each ends as it begins.
         let watches = 500;
         for token in 0..watches {
             ring.submit(Op::Watch { root: root.clone(), path: c"".into() }, token);

@@ -206,7 +206,7 @@ fn pages_on_their_way_count_as_cached_but_are_not_there() {
     assert_eq!(ring.probe(&file, 0, 64 * 4096).unwrap(), 33 * 4096);
 }
 
-/// A page is evicted while a read of it and others is under way, and another program begins to read it.
+/// A page is evicted while its read and others are under way, and another program begins to read it.
 #[test]
 fn a_read_ends_when_all_its_pages_are_there_even_those_that_another_brings() {
     for seed in 0..20 {

@@ -38,7 +38,7 @@ pub(crate) struct Slot {
 pub(crate) enum OpStage {
     /// It needs no slot, or has given it back.
     None,
-    /// In the line of the device.
+    /// In the queue of the device.
     InLine(Device),
     /// Among the calls of its device.
     Taken(Call),

@@ -23,7 +23,7 @@ use job::{Job, Outcome};
 pub(crate) const THREADS_MAX: usize = 160;
 /// A thread with nothing to do ends after this.
 const IDLE: Duration = Duration::from_secs(10);
-/// Whoever waits for all threads looks at them once in this time.
+/// The interval at which a wait for all threads looks at them.
 const STEP: Duration = Duration::from_millis(1);
 /// Small: the calls of a job need little, and there may be [`THREADS_MAX`] of these per worker.
 const STACK_BYTES: usize = 128 * 1024;
@@ -78,7 +78,7 @@ impl Helpers {
         self.shared.wake.as_fd()
     }
 
-    /// Queue a job, with a thread to do it unless there are enough.
+    /// Queue a job, and start a thread for it unless there are enough.
     pub(crate) fn submit(&mut self, key: Key, job: Job) -> io::Result<()> {
         let mut state = lock(&self.shared.state);
         state.jobs.push_back((key, job));
@@ -119,8 +119,8 @@ impl Helpers {
         state.jobs.len() < before
     }
 
-    /// Waits until the jobs that were submitted are done. Jobs that are not done by `end` are left to their threads, and
-    /// the drop of this does not wait for them.
+    /// Waits until the submitted jobs are done. Jobs that are not done by `end` are left to their threads, and the drop
+    /// of this does not wait for them.
     pub(crate) fn finish_until(&mut self, end: Instant) {
         while self.is_busy() && !self.is_detached {
             self.is_detached = Instant::now() >= end;
@@ -155,7 +155,7 @@ impl Drop for Helpers {
             return;
         }
         for thread in self.threads.drain(..) {
-            // A helper's panic has been reported by the panic hook; there is nothing to add.
+            // The panic hook has already reported a helper's panic.
             let _ = thread.join();
         }
     }

@@ -9,9 +9,9 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, StatxFlags, fstat, fstatf
 
 use crate::mounts::{FileLocation, UNIQUE};
 
-/// File systems all of whose changes pass through this kernel's VFS (or that never change), so
-/// that inotify sees them; `f_type` of statfs(2). On others another host, or a daemon, may change
-/// a file without an event.
+/// File systems whose changes all pass through this kernel's VFS (or that never change), so that
+/// inotify sees them; `f_type` of statfs(2). On other file systems another host, or a daemon, may
+/// change a file without an event.
 pub(crate) const LOCAL: [u64; 17] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs

@@ -13,7 +13,7 @@ pub(super) struct Mount<'a> {
     options: &'a [u8],
 }
 
-/// The mount with this id, if it is there and its line is as it should be.
+/// The mount with this id, if it exists and its line is well-formed.
 pub(super) fn find(mountinfo: &[u8], id: u64) -> Option<Mount<'_>> {
     mountinfo.split(|byte| *byte == b'\n').find_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');

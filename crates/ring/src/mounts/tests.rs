@@ -99,7 +99,7 @@ fn names_of_layers_are_unescaped_twice() {
     assert_eq!(layers, [b"04".to_vec(), b"999".to_vec(), b"400".to_vec()], "no octal numbers");
 }
 
-/// Whatever the table says, something comes of it, and never more than was in it.
+/// Any table gives a result, with no bytes that were not in the table.
 #[test]
 fn any_table_can_be_read() {
     let mut random = testkit::Random::new(1);

@@ -232,13 +232,13 @@ fn survives_cachestat() -> bool {
     child > 0 && libc::WIFEXITED(status)
 }
 
-/// `posix_fadvise(2)` of a whole file: on the descriptor, so it answers at once.
+/// `posix_fadvise(2)` of a whole file: it concerns the descriptor, so it returns at once.
 pub(crate) fn advise(file: BorrowedFd<'_>, advice: Advice) {
     // Fails only for pipes and the like.
     let _ = rustix::fs::fadvise(file, 0, None, advice);
 }
 
-/// The bytes that a pipe is asked to hold: the most that a user may ask for (`fs.pipe-max-size`).
+/// The bytes of a pipe: the maximum that a user may request (`fs.pipe-max-size`).
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// `pipe2(2)`: the end to read from, the one to write to, and how many bytes fit.

@@ -13,7 +13,7 @@ const MAPPINGS_MAX: usize = 16 * 1024;
 /// The number of mappings. Relaxed: it guards nothing.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// A file's pages as `mincore(2)` wants them: mapped, and never touched.
+/// A file's pages, mapped for `mincore(2)` and never touched.
 ///
 /// `mincore` reports on the page cache of the file that the file system maps, which on overlayfs is the
 /// lower one, and counts only pages that are up to date. To a process that neither owns the file nor may
@@ -105,7 +105,7 @@ impl Mapping {
         Ok(false)
     }
 
-    /// Looks at the page behind the end.
+    /// Looks at the page behind the end of the file.
     fn check_truth(&self) -> io::Result<()> {
         let mut behind = [0];
         self.look(self.bytes as u64, &mut behind)?;

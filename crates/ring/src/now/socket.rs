@@ -85,8 +85,8 @@ fn set_option<T: Copy>(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads the error queue of a socket until it is empty: acknowledgements, and completions of zero-copy
-/// sends. Other messages are dropped: an error of the connection comes with the next call, too.
+/// Reads the error queue of a socket until it is empty: acknowledgements, and completions of zero-copy sends. Other
+/// messages are dropped, because the next call also reports an error of the connection.
 pub(crate) fn read_notices(socket: BorrowedFd<'_>, notices: &mut Notices) {
     // 8-aligned, as control messages are. Room for an error, an address and three timestamps.
     let mut control = [0_u64; 32];
@@ -241,7 +241,7 @@ pub(crate) fn has_left(socket: BorrowedFd<'_>) -> Option<Left> {
 
 /// `connect(2)` with `AF_UNSPEC`: resets the connection and drops its queued bytes.
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
-    // ENOTCONN and the like: there is nothing to break.
+    // ENOTCONN and similar errors: there is no connection to break.
     let _ = rustix::net::connect_unspec(socket);
 }
 

@@ -171,9 +171,8 @@ pub struct Entry {
 /// A change in a watched directory, or of a watched file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The entry that was changed, created, replaced, moved or removed; `None` when it is not
-    /// known what changed (too many events, or the directory itself went away or has other
-    /// attributes): assume everything.
+    /// The entry that was changed, created, replaced, moved or removed. `None` when the entry is unknown: too many
+    /// events, or the directory itself went away or has other attributes. Then assume that everything has changed.
     pub name: Option<Vec<u8>>,
     /// True if the entry is a directory.
     pub directory: bool,

@@ -45,9 +45,9 @@ pub enum Op {
     /// simulation keep the further accepts of a listener themselves, at most [`SPARE_ACCEPTS_MAX`] per ring. Beyond
     /// that an accept fails at once with `ENOBUFS`. io_uring leaves them to the kernel.
     Accept(Fd),
-    /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each
-    /// piece, then [`Event::Eof`]. At most one per socket. A socket that was [connected](Self::Connect) brings one piece
-    /// at a time, and the next once no piece of such a socket is kept: copy what has to stay.
+    /// `recv(2)` again and again into buffers of the ring: one [`Event::Received`] for each piece, then [`Event::Eof`].
+    /// At most one per socket. A socket that was [connected](Self::Connect) brings one piece at a time. The next piece
+    /// comes once no piece of such a socket is kept, so copy bytes that must stay.
     Recv(Fd),
     /// `socket(2)` and `connect(2)`: a stream socket, nonblocking and close-on-exec, and then once
     /// [`Event::Connected`]. Fails as these calls do:

@@ -56,7 +56,7 @@ impl From<SocketAddr> for Address {
 pub(crate) enum Wait {
     /// Connections, again and again.
     Accept,
-    /// The answer of a peer, once.
+    /// The end of a connect, once.
     Connect,
     /// Received bytes, again and again.
     Recv,

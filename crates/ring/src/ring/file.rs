@@ -136,8 +136,8 @@ impl Ring {
         }
     }
 
-    /// Pages of the range that are in the page cache *or on their way*: fewer than the range has
-    /// means that it is not resident; all of them means nothing. `len` must not be 0.
+    /// Pages of the range that are in the page cache *or on their way*. Fewer pages than the range has mean that it is
+    /// not resident; all of them mean nothing. `len` must not be 0.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ pub use file::Mapping;
 /// The key of [`Event::Woken`], which no operation has.
 const WAKER_KEY: Key = Key::NONE;
 
-/// The offset at which reads end: no file system goes further, and no sum with a length overflows.
+/// The offset at which reads end: no file system has larger files, and no sum with a length overflows.
 const OFFSET_MAX: u64 = 1 << 62;
 
 /// The driver of a new ring.
@@ -120,7 +120,7 @@ impl Ring {
     /// `mmap(2)`.
     pub fn new(choice: Choice) -> io::Result<Self> {
         let common = Common::new()?;
-        // Found out now, for it may take a child, and the first look must not wait for that.
+        // Asked now, because it may start a child, and the first look must not wait for it.
         may_cachestat();
         let (driver, reason) = match choice {
             Choice::Epoll => (Driver::Epoll(Epoll::new(&common)?), "as asked".to_owned()),
@@ -182,7 +182,7 @@ impl Ring {
         fd
     }
 
-    /// Take a file or directory that other rings use, too. The last of them closes it.
+    /// Take a file or directory that other rings use, too. The last ring to drop it closes it.
     #[must_use]
     pub fn share_file(&self, fd: Arc<OwnedFd>) -> Fd {
         let device = device_of(&fd);
@@ -213,7 +213,7 @@ impl Ring {
 
     fn submit_counted(&mut self, op: Op, device: Option<Device>, token: Token) -> Key {
         let refused = match &op {
-            // To io_uring the last of them would mean "where the file's own offset is".
+            // To io_uring the largest offset would mean "at the file's own offset".
             Op::Read { offset, .. } | Op::Splice { offset, .. } => *offset >= OFFSET_MAX,
             Op::Notices(fd) => fd.notices().is_none(),
             _ => false,
@@ -303,9 +303,9 @@ impl Ring {
         self.common.gate.shares().refuses(device, self.woke_at, patience)
     }
 
-    /// Notes that an operation of a device is late, though others may have ended since it began. Until the next answer it
-    /// matters whether those that end have asked the device, or were answered from memory: [`silence`](Self::silence) goes
-    /// on in the second case.
+    /// Notes that an operation of a device is late, although later ones may have ended. Until the next answer it
+    /// matters whether an ended operation has asked the device, or was answered from memory. In the second case the
+    /// [`silence`](Self::silence) goes on.
     pub fn doubt(&mut self, device: Device) {
         self.common.gate.shares_mut().doubt(device);
     }
@@ -421,8 +421,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Gives completions back that were not handled, in their order, and leaves `completions` empty. The next wait does not
-    /// sleep, and hands them out before others.
+    /// Gives unhandled completions back, in their order, and leaves `completions` empty. The next wait does not sleep,
+    /// and hands them out before others.
     pub fn put_back(&mut self, completions: &mut Vec<Completion>) {
         // Operations that were submitted since the last wait may have ended at once.
         completions.append(&mut self.common.ready);

@@ -25,7 +25,7 @@ pub(super) struct Disk {
     pub(super) subvolumes: BTreeMap<u64, u64>,
     /// By device: since when it hangs.
     hung: BTreeMap<u64, Time>,
-    /// By device: when the last read of it ends, if it has a rate.
+    /// For each device with a rate: the time at which its last read ends.
     busy: BTreeMap<u64, Time>,
     /// The devices that have no space.
     pub(super) full: BTreeSet<u64>,
@@ -61,7 +61,7 @@ struct Page {
     /// None if the page is not in the cache, else the time at which its contents come (or came). A time in
     /// the future means that the page is being read.
     cached: Option<Time>,
-    /// When the kernel reclaimed the page, if that was the last eviction of it.
+    /// The time when the kernel reclaimed the page, if that was its last eviction.
     reclaimed: Option<Time>,
 }
 
@@ -192,7 +192,7 @@ impl Disk {
         self.hung.get(&self.device(ino)).copied().unwrap_or(now)
     }
 
-    /// The device that an inode is on, which has another number than its subvolume.
+    /// The device of an inode, which has another number than its subvolume.
     pub(super) fn device(&self, ino: u64) -> u64 {
         let dev = self.inode(ino).dev;
         self.subvolumes.get(&dev).copied().unwrap_or(dev)

@@ -478,7 +478,7 @@ impl WorldState {
         }
     }
 
-    /// Begin to read a range; when all of it is there, and which pages were not.
+    /// Begin to read a range; returns the time at which all of it is there, and the missing pages.
     pub(super) fn fetch(&mut self, open: &OpenFile, offset: u64, len: usize) -> Result<Fetch, i32> {
         let now = self.now;
         let pages = self.disk.file(open.ino)?.uncached(offset, len);

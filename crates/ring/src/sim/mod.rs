@@ -119,7 +119,7 @@ pub struct Config {
     pub descriptors: usize,
     /// The probability that all names of a path are in memory ([`Ring::open_cached`](crate::Ring::open_cached)).
     pub cached_names: f64,
-    /// The answer of `Op::FileSystem`. Watches work only where inotify sees all changes.
+    /// The result of `Op::FileSystem`. Watches work only where inotify sees all changes.
     pub file_system: u64,
     /// True if reads with `Caching::Drop` work (else `EOPNOTSUPP`).
     pub can_drop: bool,
@@ -152,8 +152,8 @@ pub struct Faults {
     pub short_read: f64,
     /// A read from the disk fails with `EIO`.
     pub read_error: f64,
-    /// A read from the disk fails with `ENOMEM`, because there is no memory for its pages; or the kernel reads
-    /// nothing ahead, for the same reason.
+    /// A read from the disk fails with `ENOMEM`, because there is no memory for its pages. Or the kernel reads nothing
+    /// ahead, for the same reason.
     pub no_memory: f64,
     /// A write takes fewer bytes than there are.
     pub short_write: f64,
@@ -209,7 +209,7 @@ impl Config {
         }
     }
 
-    /// A world where everything goes wrong now and then, and buffers are small.
+    /// A world in which every fault happens sometimes, and buffers are small.
     #[must_use]
     pub fn nasty(seed: u64) -> Self {
         Self {

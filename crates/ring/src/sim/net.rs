@@ -62,7 +62,7 @@ pub(super) struct Connection {
     pub(super) inbox: VecDeque<u8>,
     /// The state of the stream behind `inbox`.
     pub(super) input: Input,
-    /// The time at which the last segment of the peer comes, so that the next comes later.
+    /// The time at which the last segment of the peer arrives; later segments arrive later.
     pub(super) last_arrival: Time,
     /// The bytes that were sent and that the peer has not taken yet.
     pub(super) outbox: VecDeque<u8>,
@@ -267,7 +267,7 @@ impl Connection {
         self.input == Input::Reset || self.output != Output::Open
     }
 
-    /// Room for bytes, or why there is none.
+    /// The room for bytes, or the error of a send.
     pub(super) fn room(&self) -> io::Result<usize> {
         if self.is_dead() {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));

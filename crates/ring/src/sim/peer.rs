@@ -15,7 +15,7 @@ pub struct Peer {
 }
 
 impl World {
-    /// A new connection to one of the listeners; refused (that is, reset) when there is none.
+    /// A new connection to one of the listeners; it is refused (that is, reset) when there is none.
     #[must_use]
     pub fn connect(&self) -> Peer {
         self.dial(None)
@@ -111,7 +111,7 @@ impl Peer {
         self.world.state().segment(self.conn, Segment::End);
     }
 
-    /// Close: send no more, and answer what still comes with a reset.
+    /// Close: send no more, and reset the connection when further bytes arrive.
     pub fn close(&self) {
         let mut state = self.world.state();
         if !core::mem::replace(&mut state.conns[self.conn].peer.closed, true) {
@@ -152,7 +152,7 @@ impl Peer {
         self.world.state().conns[self.conn].inbox.len()
     }
 
-    /// The way in which the stream to it has ended, if it has.
+    /// The way in which the stream to the peer has ended, if it has.
     #[must_use]
     pub fn end(&self) -> Option<End> {
         self.world.state().conns[self.conn].peer.end

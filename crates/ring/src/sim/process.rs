@@ -40,7 +40,7 @@ pub(super) const fn can_block(number: i32) -> bool {
 }
 
 impl Process {
-    /// A signal comes, unless it is one that does not queue and is pending.
+    /// Sends a signal, unless it does not queue and is already pending.
     pub(super) fn send(&mut self, signal: Signal) {
         let is_same = |other: &Signal| other.number == signal.number;
         if signal.number >= FIRST_QUEUED || !self.pending.iter().any(is_same) {

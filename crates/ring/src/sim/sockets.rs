@@ -263,7 +263,7 @@ impl WorldState {
         self.peer_reads(conn);
     }
 
-    /// Put a segment on the way, behind those that the peer sent before.
+    /// Send a segment, behind the earlier segments of the peer.
     pub(super) fn segment(&mut self, conn: usize, segment: Segment) {
         let after_last = self.conns[conn].last_arrival + Duration::from_nanos(1);
         let at = self.after_network().max(after_last);
@@ -322,7 +322,7 @@ impl WorldState {
         self.peer_reads(conn);
     }
 
-    /// Have the peer read, if there is something to read and it wants to.
+    /// Have the peer read, if it wants to and bytes have come.
     pub(super) fn peer_reads(&mut self, conn: usize) {
         let one = &self.conns[conn];
         let nothing = one.available(self.now) == 0 && one.output == Output::Open;

@@ -11,8 +11,8 @@ use super::world::{World, WorldState};
 use crate::timers::Time;
 
 impl World {
-    /// Create a file or overwrite it in place, where open descriptors see it. It is in the page
-    /// cache afterwards.
+    /// Create a file or overwrite it in place, where open descriptors see it. Its pages are in the page cache
+    /// afterwards.
     ///
     /// # Panics
     ///
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// The device works again: all that waits for it goes on.
+    /// Makes the device work again: all operations that wait for it go on.
     pub fn release(&self, device: u64) {
         self.state().release(device);
     }
@@ -191,7 +191,7 @@ impl World {
         state.changed(target.dir, Some(&target.name), directory);
     }
 
-    /// Remove a file, a link, or a directory with all that is in it.
+    /// Remove a file, a link, or a directory with all its entries.
     ///
     /// # Panics
     ///

@@ -116,7 +116,7 @@ fn spare_accepts_are_limited(s: &mut Stage) {
     }
     let _peer = s.connect(other_address);
     s.accepted(first_of_other);
-    // A spare one takes the place of the first, and leaves its own to another.
+    // A spare accept replaces the first, and leaves its own slot to another.
     ends_cancelled(s, accepts[0]);
     let last = accept(s, &other);
     ends_cancelled(s, first_of_other);

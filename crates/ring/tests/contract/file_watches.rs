@@ -52,7 +52,7 @@ fn watch(s: &mut Stage, path: &str) -> Key {
     begun(s, key)
 }
 
-/// The file is reported to have changed, once or more often, and nothing else.
+/// The file is reported as changed, once or more often, and nothing else is reported.
 #[track_caller]
 fn expect(s: &mut Stage, key: Key, name: &str) {
     let expected = Change { name: Some(name.into()), directory: false };

@@ -69,7 +69,7 @@ mod receive_buffers {
 }
 
 /// Twenty connections have more to receive than there are buffers. Once they have shown it, a turn
-/// brings little of each, and what another sends comes with it.
+/// brings little of each, and the bytes of another sender come with them.
 fn a_few_that_send_without_a_pause_leave_buffers_to_others(s: &mut Stage) {
     const BYTES: usize = 100 * 1024;
     let (mut peers, mut receives) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ fn a_few_that_send_without_a_pause_leave_buffers_to_others(s: &mut Stage) {
     }
     let (socket, mut victim) = s.pair();
     let victims = s.ring.submit(Op::Recv(socket), 0);
-    // At first nothing is known of them, and each may be the one that takes all.
+    // At first each of them may be the one that takes all buffers.
     let mut streams = vec![Vec::new(); receives.len()];
     let (mut turn, mut sent, mut served, mut waited) = (0, false, 0, 0);
     while streams.iter().any(|stream| stream.len() < BYTES) {

@@ -186,7 +186,7 @@ fn sockets_wait_for_lent_buffers(s: &mut Stage) {
         peer.shutdown_write();
         conns.push((peer, recv, Vec::new()));
     }
-    // Keep every buffer until there are no more, then the rest must wait and not be lost.
+    // Keep every buffer until there are no more; then the other bytes must wait and not be lost.
     let mut held = s.rest();
     assert!(held.len() >= 512, "all buffers are lent, each of 2 KiB at most: {}", held.len());
     for _ in 0..10_000 {

@@ -84,7 +84,7 @@ pub(crate) fn once(driver: DriverKind, behaviour: fn(&mut Stage)) {
 /// Tries of a behaviour that says which pages are in memory.
 const TRIES: usize = 3;
 
-/// The kernel may reclaim any page at any time, and does so where DAMON looks for cold ones.
+/// The kernel may reclaim any page at any time, and does so where DAMON searches for cold pages.
 pub(crate) fn until_pages_stay(driver: DriverKind, behaviour: fn(&mut Stage)) {
     let is_met = |_| catch_unwind(|| once(driver, behaviour)).is_ok();
     assert!((0..TRIES).any(is_met), "failed {TRIES} times");
@@ -224,8 +224,8 @@ impl Stage {
         completion.result
     }
 
-    /// Everything that comes until for some time nothing does. Quiet alone is no end while a helper sets up a watch:
-    /// a file that takes the name of another is reported for the links of the old one, and again after the look.
+    /// All completions until none comes for some time. While a helper sets up a watch, quiet alone is no end: a file
+    /// that takes the name of another is reported for the links of the old one, and again after the look.
     pub(crate) fn rest(&mut self) -> Vec<Completion> {
         let mut end = self.ring.now() + QUIET;
         while self.ring.now() < end || self.ring.watches_settling() > 0 {
@@ -627,7 +627,7 @@ impl Child {
         }
     }
 
-    /// Wait for it without the ring.
+    /// Wait for the child without the ring.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         match self {
             Self::Os(child) => child.wait().unwrap(),

@@ -104,7 +104,7 @@ fn gathering_ends_with_what_has_come(s: &mut Stage) {
         s.ring.gather(count);
         assert!(matches!(s.event(receive), Event::Received(bytes) if *bytes == *b"a"), "{count}");
     }
-    // If nothing comes, it ends when it would have ended otherwise.
+    // If nothing comes, the wait ends at its usual time.
     let (start, mut completions) = (s.ring.now(), Vec::new());
     let until = start + Duration::from_millis(30);
     while s.ring.now() < until {

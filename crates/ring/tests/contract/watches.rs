@@ -43,7 +43,7 @@ fn watch(s: &mut Stage, path: &str) -> Key {
     begun(s, key)
 }
 
-/// The next changes are of this entry, however many there are.
+/// The next changes, any number of them, are of this entry.
 #[track_caller]
 fn expect(s: &mut Stage, key: Key, names: &[&str]) {
     let mut seen = vec![false; names.len()];

@@ -111,7 +111,7 @@ impl Epoll {
                 self.cancel_socket(common, key, wait, &fd);
             }
             None if common.helpers.cancel(key) => {}
-            // A helper is at it: it ends by itself.
+            // A helper works at the operation, which ends by itself.
             None => return,
         }
         common.end_cancelled(key);

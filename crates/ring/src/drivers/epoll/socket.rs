@@ -73,7 +73,7 @@ impl Epoll {
 
     pub(super) fn submit_socket(&mut self, common: &mut Common, key: Key, wait: Wait, fd: &Fd) {
         if wait == Wait::Accept {
-            // accept4(2) has no flag for it. ENOTTY and the like: accept4 will say.
+            // accept4(2) has no flag for nonblocking listeners. accept4 reports ENOTTY and similar faults.
             let _ = rustix::io::ioctl_fionbio(fd.os(), true);
         }
         // Before it is in the epoll set: a socket that connects to nothing is an event.
@@ -161,7 +161,7 @@ impl Epoll {
             Wait::Signal => {
                 self.interests[index(fd.raw())].queued = false;
                 match common.take_signal(key) {
-                    // There may be another, of which there is no further edge.
+                    // The socket may have another event, for which no further edge comes.
                     Ok(true) => {
                         self.interests[index(fd.raw())].queued = true;
                         self.again.push(key);
@@ -206,8 +206,8 @@ impl Epoll {
             }
             Some(Ok(buf)) if buf.is_empty() => Ok(Event::Eof),
             Some(Ok(buf)) => {
-                // A short receive has emptied the socket (epoll(7), "Questions and answers"),
-                // unless the end of the stream is what comes next.
+                // A short receive has emptied the socket (epoll(7), "Questions and answers"), unless the end of the
+                // stream follows.
                 if interest.dead || buf.len() == pool.shape().size {
                     interest.queued = true;
                     self.again.push(key);

@@ -105,9 +105,10 @@ pub(super) fn may_sleep_inline(op: &Op) -> bool {
 /// one byte in front would avoid this sleep, but it costs more. In a virtual machine the processor's first access to a
 /// page that the device has written may trap to the host, some 6 µs, and a splice does not access the page at all.
 ///
-/// The read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry
-/// fails or finds the end of the file, the kernel drops the splice without a completion of its own
-/// (`REQ_F_SKIP_LINK_CQES`; there is one of the entry), and it is [tried alone](Uring::complete_arrival).
+/// The read is a hint: pages in front of it may still be on their way, and then the thread sleeps. If an entry fails or
+/// finds the end of the file, the kernel drops the splice, which then has no completion of its own
+/// (`REQ_F_SKIP_LINK_CQES`). The completion of the entry comes, and the splice is [tried
+/// alone](Uring::complete_arrival).
 fn arrivals(op: &Op, key: Key) -> Option<[Entry; ARRIVALS]> {
     /// The byte that the read in front of a splice lands on. No code reads it, and the kernel may write it at any time.
     static LANDING: AtomicU8 = AtomicU8::new(0);
@@ -132,8 +133,8 @@ const OFFSET_MAX: u64 = 1 << 62;
 const ARRIVALS: usize = 2;
 
 impl Uring {
-    /// Submits what comes before a splice, if all of it fits into the queue: entries are linked only within
-    /// one submission.
+    /// Submits the entries in front of a splice, if all fit into the queue: entries are linked only within one
+    /// submission.
     pub(super) fn submit_arrivals(&mut self, op: &Op, key: Key) {
         if let Some(entries) = arrivals(op, key)
             && self.has_room(ARRIVALS + 1)
@@ -180,7 +181,7 @@ impl Uring {
         let slot = common.table.get_mut(key).expect("just looked at");
         let cancelled = slot.cancelled;
         match (&mut slot.op, outcome) {
-            // The kernel could not start a thread for it, and reports that as a cancel (`io_queue_iowq`).
+            // The kernel could not start a thread for the operation, and reports a cancel (`io_queue_iowq`).
             (_, Err(error)) if error.raw_os_error() == Some(libc::ECANCELED) && !cancelled => {
                 common.submit_job(key);
             }

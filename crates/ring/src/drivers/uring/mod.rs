@@ -42,7 +42,7 @@ const REFUSALS_MAX: u32 = 1000;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// The maximum number of completions that a wait [gathers](Uring::gather).
 const GATHERED_MAX: usize = 16;
-/// The time that a wait gathers them for. With 10 µs it gains less, with 40 no more (docs/linux.md).
+/// The time for which a wait gathers completions. With 10 µs it gains less, with 40 no more (docs/linux.md).
 const GATHERING_MICROS: u32 = 20;
 /// The group of the provided receive buffers for sockets that were accepted.
 const RECV_GROUP: u16 = 0;
@@ -53,7 +53,7 @@ const WIDE_GROUP: u16 = 1;
 const IGNORED: u64 = u64::MAX;
 /// Added to the key in the `user_data` of a cancel; keys leave the bit free.
 const CANCEL: u64 = 1 << 63;
-/// Added to the key in the `user_data` of what comes before a splice; keys leave the bit free.
+/// A bit in the `user_data` of entries in front of a splice, beside the key; keys leave the bit free.
 const ARRIVAL: u64 = 1 << 62;
 /// Added to the key of a close in its `user_data`; keys leave the bit free.
 const CLOSE: u64 = 1 << 61;
@@ -74,15 +74,15 @@ pub(crate) struct Uring {
     fixed: Fixed,
     /// The number of completions that the next wait shall bring.
     gathers: usize,
-    /// Receives that ended because the buffers ran out, or with bytes of a server; armed again at the next turn, when the
-    /// caller has given buffers back, unless it has cancelled them.
+    /// Receives that ended because the buffers ran out, or with bytes of a server. They are armed again at the next
+    /// turn, when the caller has given buffers back, unless it has cancelled them.
     starved: Vec<Key>,
     /// Accepts for which connections may wait.
     accepting: Vec<Key>,
     /// Operations that the kernel did not find when they were cancelled.
     missed: Vec<Key>,
-    /// The devices of closes in the kernel's threads. A ring that goes away would drop those that have not
-    /// begun, and leave the descriptors open.
+    /// The devices of closes in the kernel's threads. The drop of a ring would drop closes that have not begun, and
+    /// leave their descriptors open.
     closing: Slab<Device>,
     /// The number of calls of `wait`.
     turn: u64,
@@ -170,7 +170,7 @@ impl Uring {
         !core::mem::replace(&mut self.waker_armed, true)
     }
 
-    /// Give an entry to the kernel, or to the line of those that wait for room.
+    /// Give an entry to the kernel, or to the queue of entries that wait for room.
     fn push(&mut self, entry: Entry) {
         self.backlog.push_back(entry);
         if !self.push_backlog() && self.broken.is_none() {
@@ -187,7 +187,7 @@ impl Uring {
         self.backlog.is_empty() && queue.capacity() - queue.len() >= count
     }
 
-    /// Move what waits for room into the queue of submissions; whether all of it fits.
+    /// Move waiting entries into the submission queue; returns whether all of them fit.
     fn push_backlog(&mut self) -> bool {
         while let Some(entry) = self.backlog.pop_front() {
             // SAFETY: what an entry points to is owned by the table's slot (or is a descriptor of
@@ -206,7 +206,7 @@ impl Uring {
         if let Some(errno) = self.broken {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        // More than the queue holds goes with the next call, which comes at once.
+        // Entries beyond the queue go with the next call, which comes at once.
         let want = if self.push_backlog() { want } else { 0 };
         let result = if want > 0 { self.submit_and_wait(want, left) } else { self.ring.submit() };
         let Err(error) = result else {
@@ -260,7 +260,7 @@ impl Uring {
 
     pub(crate) fn submit(&mut self, common: &mut Common, key: Key) {
         if let Some(Op::Accept(listener)) = common.table.get(key).map(|slot| &slot.op) {
-            // accept4(2) has no flag for it. ENOTTY and the like: the kernel will say.
+            // accept4(2) has no flag for nonblocking listeners. The kernel reports ENOTTY and similar faults.
             let _ = rustix::io::ioctl_fionbio(listener.os(), true);
         }
         self.begin(common, key);
@@ -462,8 +462,8 @@ impl Uring {
     /// of this ring. Returns false if some had not ended at `end`.
     pub(crate) fn join(&mut self, common: &mut Common, end: Option<Instant>) -> bool {
         let mut have_ended = true;
-        // Everything cancellable ends at once; reads end when the disk answers; watches that are
-        // being set end in their helper.
+        // Cancellable operations end at once, reads end when the disk answers, and watches that are being set end in
+        // their helper.
         while !common.table.is_empty() || !self.closing.is_empty() {
             self.cancel_again(common);
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));

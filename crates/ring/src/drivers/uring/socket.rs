@@ -87,7 +87,8 @@ impl Uring {
                 Ok(socket) => {
                     let socket = common.fd(listener.accepted(socket));
                     common.emit(key, Event::Accepted(socket));
-                    // Mostly there is one. An accept that finds none makes a socket before it looks, and frees it.
+                    // Mostly one connection waits. An accept that finds none makes a socket before it looks, and frees
+                    // it.
                     if count == 0 && !now::polls(listener.os(), PollFlags::IN) {
                         return;
                     }
@@ -156,8 +157,8 @@ impl Uring {
             (Wait::Connect, result) => {
                 let (_, socket) = slot.socket().expect("looked at as a connect");
                 let socket = socket.clone();
-                // A server may have much more to send than is wanted, and the kernel would fill many buffers with it
-                // before anybody could say so.
+                // A server may have much more to send than is wanted, and the kernel would fill many buffers before the
+                // caller could stop it.
                 socket.mark_greedy();
                 if !self.wide.is_populated() {
                     self.wide.populate();

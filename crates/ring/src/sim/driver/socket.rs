@@ -15,7 +15,7 @@ impl Sim {
             Ok(Some(socket)) => {
                 let socket = common.fd(Handle::Sim(socket));
                 common.emit(key, Event::Accepted(socket));
-                // Perhaps there is another.
+                // Another event may have come.
                 self.look_again(key);
             }
             Ok(None) => {}
