@@ -19,7 +19,7 @@ use sendfile::{
 const DISK: Token = 1 << 40;
 /// The token of the listener; the tokens of clients are the numbers of their sockets.
 const LISTENER: Token = 0;
-/// The time without accepting after an accept that has failed: there is no free descriptor, say.
+/// The pause after an accept that has failed, for example without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
 struct Server {

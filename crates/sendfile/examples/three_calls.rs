@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     let Outcome::Received { room, end: Ok(count) } = next(&mut calls)? else { unreachable!() };
     println!("received {:?}", String::from_utf8_lossy(&room.bytes()[..count]));
 
-    // 2. send, 3. sendfile: one call, and one completion when all of it is with the kernel.
+    // 2. send, 3. sendfile: one call, and one completion when the kernel has all bytes.
     let root = calls.ring().adopt_file(std::fs::File::open(env!("CARGO_MANIFEST_DIR"))?.into());
     let path = CString::new("Cargo.toml").expect("no NUL");
     calls.open(&root, path, 0).expect("the queue is empty");

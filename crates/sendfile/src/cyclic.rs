@@ -53,16 +53,16 @@ use table::{Extent, Table};
 /// ```
 #[derive(Debug)]
 pub struct Cyclic {
-    /// The bytes that were received and not taken, and the memory that is filled next. No other owner
-    /// has a byte of it.
+    /// The bytes that were received and not taken, and the memory that is filled next. No other owner has
+    /// any of these bytes.
     room: Span,
     /// The number of bytes at the beginning of `room` that were received.
     received: usize,
     memory: Rc<Memory>,
 }
 
-/// A part of the bytes that one call of [`Cyclic::take`] took. While one of their parts lives, the
-/// memory of all of them is not filled again.
+/// A part of the bytes of one call of [`Cyclic::take`]. While any part of these lives, their memory is
+/// not filled again.
 pub struct Part {
     partition: Rc<Partition>,
     range: Range<usize>,
@@ -193,8 +193,8 @@ impl Cyclic {
         if self.room.len() == self.received
             && let Some(mut next) = table.next_free(self.received as u64)
         {
-            // The memory ends, and goes on at its beginning. Received bytes stay together: they may be
-            // a part of a line, which is no more than a few bytes.
+            // At the end of the memory, filling goes on at its beginning. Received bytes stay together,
+            // because they may be a part of a line, which has only a few bytes.
             next[..self.received].copy_from_slice(&self.room);
             let at = table.fill(self.received as u64);
             table.release(at, core::mem::replace(&mut self.room, next));

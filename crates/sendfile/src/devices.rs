@@ -28,8 +28,8 @@ pub struct Devices {
     known: Mutex<Known>,
     /// Devices and types of file systems that were reported to the operator.
     told: Mutex<Vec<(Device, u64)>>,
-    /// The devices whose reads do not end. Other calls to a device may be answered from memory, so they are counted
-    /// apart.
+    /// The devices whose reads do not end. They are separate from the devices of other calls, which may be answered
+    /// from memory.
     silences: Silences,
 }
 
@@ -112,7 +112,7 @@ impl Devices {
         self.silences.is_silent(device)
     }
 
-    /// Notes that a read begins: if the device does not answer, it is the one that tries it.
+    /// Notes that a read begins. If the device does not answer, this read is the one that tries it.
     pub(crate) fn note_try(&self, device: Device, now: Time, patience: Duration) {
         self.silences.judge(device, now, patience);
     }

@@ -81,8 +81,8 @@ pub struct DiskConfig {
     /// for at most a minute. Of further files, pages on their way to a peer stay in the page cache. For transports that
     /// take memory only, it is the maximum of files with a second descriptor, for reads past the page cache.
     pub lingering_files: usize,
-    /// Reads in flight at once, of which one device has a half at most, and a quarter if it has not
-    /// answered for a second ([`Shares`]).
+    /// The maximum of reads in flight. One device has at most a half of them, and a quarter if it has not answered for
+    /// a second ([`Shares`]).
     pub depth: usize,
     /// If set, a read that takes longer fails. If no read of a device has ended for so long, its reads fail at once. In
     /// each such time one read may try, of all disks with the same [`Devices`].
@@ -106,7 +106,7 @@ impl Default for DiskConfig {
     }
 }
 
-/// The disks as one worker uses them: a pool of buffers, reads in flight, and a line of streams.
+/// The disks as one worker uses them: a pool of buffers, reads in flight, and the queues of streams.
 #[derive(Debug)]
 pub struct Disk {
     pool: BufferPool,
@@ -289,8 +289,8 @@ impl Disk {
         takes == Takes::Files && self.file_systems.splices(file.dev())
     }
 
-    /// A stream begins to read the file from `offset` on. Up to `absent_to` nothing of it is in the page cache, and
-    /// nothing is to stay there.
+    /// Begins a stream that reads the file from `offset` on and keeps nothing in the page cache. Up to `absent_to`
+    /// nothing of the file is there.
     pub(crate) fn begin_trail(
         &mut self,
         ring: &mut Ring,
@@ -383,8 +383,8 @@ impl Disk {
         Some(self.submit_read(ring, Op::Read { file, offset, buf, caching }, read))
     }
 
-    /// The bytes of a read into a buffer, at most: a block; when three quarters of the memory are lent, two windows of
-    /// the transport, because the stream keeps them until its peer has acknowledged them. A power of two.
+    /// The maximum of bytes of a read into a buffer: a block. When three quarters of the memory are lent, it is two
+    /// windows of the transport, because the stream keeps them until its peer has acknowledged them. A power of two.
     fn buffer_bytes(&self, window: u64) -> u64 {
         if self.pool.available() > self.pool.count().div_ceil(URGENT_SHARE) {
             return BLOCK;

@@ -149,7 +149,7 @@ impl Inodes {
 pub(crate) enum Readahead {
     /// None: for slow disks, and for files that do not stay in the page cache.
     Off,
-    /// Twice as far as it is set up to, so that a read waits half as often: for fast disks.
+    /// Twice the device's setting, so that a read waits half as often: for fast disks.
     Far,
 }
 
@@ -160,9 +160,9 @@ enum Telling {
     Both,
     /// Only `RWF_NOWAIT`: `cachestat` is missing, or not permitted on files of others.
     Exact,
-    /// A memory file system: everything is resident unless there is swap; then like `Mapped`.
+    /// A memory file system: everything is resident, unless there is swap; with swap it is as `Mapped`.
     Memory,
-    /// `mincore` of a mapping: exact where it may be asked.
+    /// `mincore` of a mapping: exact where it is permitted.
     Mapped,
     /// Residency cannot be known, or `sendfile` does not take the file, so nothing counts as resident: FUSE, some
     /// network file systems. `cachestat` still counts.
@@ -172,7 +172,7 @@ enum Telling {
 }
 
 impl File {
-    /// Makes a file of the descriptor of a regular file and what `statx(2)` says of it.
+    /// Makes a file of the descriptor of a regular file and its `statx(2)`.
     #[must_use]
     pub fn new(fd: Fd, stat: &Stat) -> Self {
         Self {
@@ -213,8 +213,7 @@ impl File {
         }
     }
 
-    /// Notes that `sendfile(2)` refuses it: from now on nothing of it counts as resident, so it is
-    /// read.
+    /// Notes that `sendfile(2)` refuses the file: from now on nothing of it counts as resident, so it is read.
     pub(crate) fn cannot_be_sent(&self) {
         self.telling.set(Telling::Nothing);
     }
@@ -483,7 +482,8 @@ impl File {
         self.cached_pages(ring, first * PAGE, pages).unwrap_or(0)
     }
 
-    /// Pages of the range that are there or on their way; `None` where that may not be asked.
+    /// The pages of the range that are resident or on their way; `None` if the kernel does not permit the
+    /// question.
     fn cached_pages(&self, ring: &Ring, start: u64, pages: u64) -> Option<u64> {
         let cached = ring.cached_pages(&self.fd, start, pages * PAGE);
         if cached.is_err() {
@@ -511,7 +511,7 @@ impl File {
         if found > offset - start {
             return len.min(found - (offset - start));
         }
-        // If a part of the block is missing, all that is asked for may still be resident.
+        // If a part of the block is missing, the requested bytes may still be resident.
         if len == whole { 0 } else { find(offset, len) }
     }
 
@@ -544,7 +544,7 @@ impl File {
         }
         let answer = ask(mapping.as_ref()?);
         if answer.is_err() {
-            // The kernel's answer is not true for this process.
+            // The kernel's result is false for this process.
             self.telling.set(Telling::Hidden);
             *mapping = None;
         }

@@ -59,7 +59,7 @@ impl Line {
         self.places.is_empty()
     }
 
-    /// Puts a stream at the end of the line, unless it stands in it.
+    /// Puts a stream at the end of the queue, unless it is in the queue.
     pub(crate) fn enter(&mut self, owner: Owner, device: Device, wait: Wait) {
         if self.places.contains_key(&owner) {
             return;
@@ -104,7 +104,7 @@ impl Line {
         self.devices.keys().filter(|(_, wait)| *wait == Wait::Next).map(|(device, _)| *device)
     }
 
-    /// Takes a stream out of the line.
+    /// Takes a stream out of the queue.
     pub(crate) fn leave(&mut self, owner: Owner) {
         let Some((line, place)) = self.places.remove(&owner) else { return };
         let streams = self.devices.get_mut(&line).expect("it stands in both or in none");
@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// Takes the streams of a connection out of the line.
+    /// Takes the streams of a connection out of the queue.
     pub(crate) fn leave_all(&mut self, connection: u64) {
         let all = Owner { connection, lane: 0 }..=Owner { connection, lane: u32::MAX };
         while let Some((&owner, _)) = self.places.range(all.clone()).next() {

@@ -121,7 +121,7 @@ impl Payload for Piece {
         Weight { own: own as u64 + PLACE_BYTES, shared: shared as u64 }
     }
 
-    /// The pages of a file stay as they are, also if the page cache gives them up.
+    /// The pages of a file stay unchanged, even if the page cache gives them up.
     fn is_reusable(&self) -> bool {
         !matches!(self, Self::Static(_) | Self::Pipe(_) | Self::File(_))
     }

@@ -59,8 +59,8 @@ impl Window {
         Self { bytes: if bytes < u32::MAX as u64 { bytes as u32 } else { u32::MAX }, halvings: 0 }
     }
 
-    /// The time of which a paced window has the bytes. A read begins when half of them are left: it may
-    /// wait for all others of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
+    /// The time whose bytes a paced window holds. A read begins when half of them are left. It may wait for all
+    /// other reads of a worker, 64 of 256 KiB, on a disk that brings 16 MiB/s.
     pub const PACE: Duration = Duration::from_secs(2);
 
     /// The same window for a peer that is expected to take so many bytes in [`PACE`](Self::PACE), such as a

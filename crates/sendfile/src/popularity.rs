@@ -37,7 +37,7 @@ pub(crate) struct Popularity {
     cutoff: AtomicUsize,
 }
 
-/// The counters that a key may have: a cache line, of which each row has a quarter.
+/// The counters that a key may have: a cache line, a quarter of which belongs to each row.
 #[derive(Debug)]
 #[repr(align(64))]
 struct CounterLine([AtomicU8; ROWS * COUNTERS_PER_ROW]);

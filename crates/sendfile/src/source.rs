@@ -67,7 +67,7 @@ pub struct FillCx<'a> {
     pub ring: &'a mut Ring,
     /// The buffers to read into.
     pub disk: &'a mut Disk,
-    /// The name of the stream, for reads and for the disk's line.
+    /// The name of the stream, for reads and for the disk's queue.
     pub owner: Owner,
     /// The pieces that the transport can send. With [`Takes::Memory`] everything is read into
     /// buffers.
@@ -118,7 +118,7 @@ pub struct FileSource {
     failure: Option<Failure>,
 }
 
-/// A promised range of a file, as far as no read of it has begun.
+/// The part of a promised range of a file for which no read has begun.
 #[derive(Clone, Debug)]
 struct Promise {
     file: Rc<File>,
@@ -182,7 +182,7 @@ struct Fill {
     offset: u64,
     len: u64,
     policy: Policy,
-    /// Some if it has left pages in the page cache that are not to stay there.
+    /// Some if the read has left pages in the page cache that must not stay there.
     _trail: Option<Held>,
 }
 
@@ -286,9 +286,9 @@ impl FileSource {
         (self.mark, self.is_fast) = (None, false);
     }
 
-    /// Fills promises. If the first gap is resident, so much of it is lent that at most `budget` bytes
-    /// are ready; else reads begin, as far as the window goes. A `budget` of 0 says that nothing can
-    /// be sent now: nothing is lent.
+    /// Fills promises. If the first gap is resident, at most as much of it is lent that `budget` bytes are ready.
+    /// Otherwise reads begin, as far as the window goes. A `budget` of 0 means that nothing can be sent now: nothing
+    /// is lent.
     ///
     /// # Panics
     ///
@@ -361,8 +361,7 @@ impl FileSource {
         self.promises.front().map(|promise| promise.window.is_paced() && !self.is_fast)
     }
 
-    /// Lends at most `room` resident bytes where the first gap begins; returns whether there are
-    /// any.
+    /// Lends at most `room` resident bytes at the beginning of the first gap; returns whether there are any.
     fn lend(&mut self, queue: &mut OutQ<Piece>, cx: &mut FillCx<'_>, room: u64) -> bool {
         let Some(promise) = self.promises.front_mut() else { return false };
         if promise.at != queue.ready() {
@@ -455,8 +454,8 @@ impl FileSource {
         }
     }
 
-    /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]).
-    /// `head_missing`: nothing can be sent, and where the first gap begins nothing is resident.
+    /// Begins reads of ranges that are not resident, as far as the window goes (see [`Window`]). `head_missing`:
+    /// nothing can be sent, and the first gap begins with a byte that is not resident.
     fn prefetch(&mut self, queue: &OutQ<Piece>, cx: &mut FillCx<'_>, head_missing: bool) {
         let (mut index, mut looked_at) = (0, 0);
         while index < self.promises.len() && looked_at < SOURCES_AHEAD_MAX {
@@ -622,9 +621,9 @@ impl FileSource {
         self.fills.insert(place, Fill { file, at, offset, len, policy, _trail });
     }
 
-    /// Gives back the buffers and pipes of unsent bytes, if the transport was blocked at the last settling (otherwise
-    /// they are on their way); they will be read again. A buffer of which bytes were sent and not released stays, with
-    /// all its bytes: only the peer can give it back.
+    /// Gives back the buffers and pipes of unsent bytes, which will be read again. It does so only if the transport
+    /// was blocked at the last settling; otherwise the bytes are on their way. A buffer with bytes that were sent and
+    /// not released stays as a whole, because only the peer can release them.
     ///
     /// Returns true if such a buffer stays and the peer has not acknowledged anything for [`HOLD_MAX`]. Close the
     /// connection, for others wait for the memory.
@@ -680,7 +679,7 @@ impl FileSource {
         self.drop_behind_failure(queue, failure);
     }
 
-    /// Forgets everything behind the failure. The bytes in front of it are still sent.
+    /// Drops everything behind the failure. The bytes in front of it are still sent.
     fn drop_behind_failure(&mut self, queue: &OutQ<Piece>, failure: Failure) {
         self.failure.get_or_insert(failure);
         let Some(at) = queue.failed_at() else { return };

@@ -31,16 +31,16 @@ const TURN_BYTES: u64 = 1024 * 1024 + 64 * 1024;
 pub enum Progress {
     /// The transport has taken and released everything, and holds nothing back.
     Drained,
-    /// The peer has to take or to acknowledge bytes: the transport can take nothing now, or it has
-    /// sent bytes that it has not released, and no read is in flight that could bring more. Pump
-    /// again after [`Transport::handle_writable`] or [`Transport::receive`]. Reads may be in flight
-    /// if the transport is blocked; pump again after each of them.
+    /// The peer has to take or to acknowledge bytes. Either the transport can take nothing now, or it has sent bytes
+    /// that it has not released, and no read is in flight that could bring more. Pump again after
+    /// [`Transport::handle_writable`] or [`Transport::receive`]. If the transport is blocked, reads may be in flight;
+    /// pump again after each of them.
     Blocked,
     /// Reads are in flight, or the stream waits in the queue for a buffer: pump again after [`Stream::handle_read`] or
     /// [`Disk::next_waiting`]. If the transport has not released everything, pump again after [`Transport::receive`],
     /// too.
     Waiting,
-    /// The turn is over, and there is more to do: pump again after the others.
+    /// The turn is over, and the stream has more to send: pump again after the others.
     More,
     /// Promised bytes cannot be sent: close the connection. Nothing was sent in their place.
     Failed(Failure),
@@ -48,10 +48,10 @@ pub enum Progress {
 
 /// Everything promised to one peer, in order.
 ///
-/// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until
-/// it has nothing to do; give it the reads that end. A session that merges several streams into one
-/// calls [`fill`](Self::fill) with [`Takes::Memory`], moves ready bytes out of
-/// [`queue`](Self::queue) by [`OutQ::take_ready`], and calls [`settle`](Self::settle).
+/// Call [`push`](Self::push) and [`push_file`](Self::push_file), then [`pump`](Self::pump) until there is nothing to
+/// do; give it the reads that end. A session that merges several streams into one calls [`fill`](Self::fill) with
+/// [`Takes::Memory`]. It moves ready bytes out of [`queue`](Self::queue) by [`OutQ::take_ready`], and calls
+/// [`settle`](Self::settle).
 #[derive(Debug, Default)]
 pub struct Stream {
     queue: OutQ<Piece>,
@@ -85,9 +85,8 @@ impl Stream {
         }
     }
 
-    /// Says that nothing follows the promised bytes, although the response is not complete. If none
-    /// of them is missing, they are still sent before the stream fails; else it fails at the first
-    /// gap.
+    /// Notes that nothing follows the promised bytes, although the response is not complete. If none of the promised
+    /// bytes is missing, they are still sent before the stream fails. Otherwise the stream fails at the first gap.
     pub fn abort(&mut self, failure: Failure) {
         self.files.abort(&mut self.queue, failure);
     }

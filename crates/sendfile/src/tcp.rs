@@ -31,7 +31,7 @@ use crate::payload::{Piece, index};
 use crate::slice::Slices;
 use crate::transport::{Drained, Takes, Transport};
 
-/// If more than this has to leave, bytes from a disk go out in whole packets only.
+/// The bytes beyond which bytes from a disk leave in whole packets only.
 const CORK_BYTES_MIN: u64 = 512 * 1024;
 /// The unsent bytes that a bounded socket keeps: a quarter of a second of the fastest film whose window is paced.
 /// Without a bound the kernel took 2 MB of a film that is played at 0.25 MB a second.
@@ -157,8 +157,8 @@ impl KernelTcp {
         self
     }
 
-    /// Takes memory only. On a blocking socket `sendfile(2)` and `splice(2)` would sleep until the
-    /// peer has taken enough; a send of memory answers at once on any socket.
+    /// Takes memory only. On a blocking socket `sendfile(2)` and `splice(2)` would sleep until the peer has taken
+    /// enough; a send of memory returns at once on any socket.
     #[must_use]
     pub const fn of_memory(mut self) -> Self {
         self.takes = Takes::Memory;
@@ -379,8 +379,7 @@ impl Transport for KernelTcp {
         self.writable.is_some()
     }
 
-    /// The kernel may have taken megabytes more, and the socket is not called writable before a third
-    /// of them is gone.
+    /// The kernel may have taken megabytes more, and the socket becomes writable only when a third of them has gone.
     fn acknowledged(&self, ring: &Ring, queue: &OutQ<Piece>) -> i64 {
         queue.sent().wrapping_sub(ring.queued(&self.socket)).cast_signed()
     }

@@ -166,7 +166,7 @@ impl Trail {
         if end < self.discarded.get() + STEP {
             return None;
         }
-        // The next discard begins in front of its end, so there is no second try.
+        // The next discard begins in front of this one's end, so there is no second try.
         let passed = self.left(end, TRIES_MAX);
         self.discarded.set(end);
         (!self.is_wanted()).then_some(passed)
@@ -209,7 +209,7 @@ impl Trails {
         Self { page_cache, followed: RefCell::default(), left: RefCell::default(), left_max }
     }
 
-    /// A stream begins to read the file from `offset` on, and nothing of it is in the page cache from there to
+    /// Begins a stream that reads the file from `offset` on, when the page cache has nothing of the file from there to
     /// `absent_to`.
     pub(crate) fn begin(
         self: &Rc<Self>,

@@ -39,7 +39,7 @@ pub enum Drained {
     Empty,
     /// The socket is full; the transport will say that it can take more (an event "writable").
     Blocked,
-    /// The budget is spent and there is more.
+    /// The budget is spent, and the queue has more ready bytes.
     TurnOver,
     /// The file of the range at the head of the queue cannot be sent on this socket. The transport
     /// has marked the file, so that the source takes the range back and reads it.

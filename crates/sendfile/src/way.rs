@@ -15,7 +15,7 @@ pub(crate) const OVERLAYFS: u64 = 0x794c_7630;
 /// Also the type of ext2 and ext3.
 pub(crate) const EXT4: u64 = 0xef53;
 
-/// The names of these and of others, as `mount(8)` has them.
+/// The names of these and other file systems, as `mount(8)` shows them.
 const NAMES: [(u64, &str); 9] = [
     (TMPFS, "tmpfs"),
     (RAMFS, "ramfs"),

@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Send a file; how many bytes were read for it.
+    /// Send a file; returns the number of bytes that were read for it.
     fn send(&mut self, file: &Rc<File>) -> u64 {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
@@ -187,8 +187,8 @@ fn what_is_resident_on_overlayfs_leaves_without_a_read() {
     }
 }
 
-/// `mincore` says that everything is there to a process that neither owns the file nor may write to
-/// it.
+/// `mincore` reports everything as resident to a process that neither owns the file nor may write
+/// to it.
 #[test]
 fn a_kernel_that_does_not_tell_is_not_believed() {
     let name = "file_systems::a_kernel_that_does_not_tell_is_not_believed";

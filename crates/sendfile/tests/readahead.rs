@@ -352,7 +352,7 @@ fn of_a_file_that_is_partly_there_only_what_is_missing_is_read_and_all_of_a_wind
     let began = slow.ring.now();
     let reads = slow.send_file(&file, 0..8 * MIB);
     assert_eq!(reads.iter().sum::<u64>(), 8 * 256 * KIB, "{reads:?}");
-    // The first hole waits for the disk alone; then there are two in each window of 2 MiB.
+    // The wait for the first hole is for the disk alone; then each window of 2 MiB has two.
     let took = slow.ring.now().since(began);
     assert!(took < read * 6, "{took:?}, {reads:?}");
 }

@@ -388,7 +388,7 @@ fn a_paced_window_opens_for_a_peer_that_is_faster_than_expected() {
     }
 }
 
-/// The smallest window and a block at the head of the line.
+/// The smallest window and a block at the head of the queue.
 const PACED_MAX: u64 = 768 << 10;
 
 /// The maximum of bytes that are read ahead for a peer that waits at first, and then takes all.

@@ -295,8 +295,8 @@ impl Calls {
         self.sockets.get(socket.0).is_some()
     }
 
-    /// Ends our side (`shutdown(2)`): the peer sees the end of the stream behind what has been sent.
-    /// Sends in flight fail, so wait for them first.
+    /// Ends our side (`shutdown(2)`): the peer sees the end of the stream after the sent bytes. Sends in flight fail,
+    /// so wait for them first.
     pub fn shutdown(&mut self, socket: Socket) {
         if let Some(lines) = self.sockets.get_mut(socket.0) {
             lines.transport.shutdown(&mut self.ring);
@@ -379,8 +379,8 @@ impl Calls {
         Ok(call)
     }
 
-    /// Receives what comes next, at least one byte, into the front of `room`:
-    /// [`Outcome::Received`]. Without room it receives nothing, which looks like the end.
+    /// Receives the next bytes, at least one, into the front of `room`: [`Outcome::Received`]. Without room it receives
+    /// nothing, which looks like the end.
     ///
     /// # Errors
     ///
@@ -407,10 +407,9 @@ impl Calls {
         Ok(call)
     }
 
-    /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and uses its memory no
-    /// more when this returns. A call for a file completes with `ECANCELED`, although a disk that does not answer
-    /// keeps its operation. Another call completes with `ECANCELED` or with what had happened
-    /// before. A call that has completed is passed over.
+    /// Ends a call. A send or a receive completes with [`Stop::Cancelled`], and no longer uses its memory when this
+    /// returns. A call for a file completes with `ECANCELED`, although a disk that does not answer keeps its operation.
+    /// Any other call completes with `ECANCELED` or with an earlier result. A call that has completed is passed over.
     pub fn cancel(&mut self, call: Call) {
         match self.calls.get(call.0).map(|one| &one.work) {
             None => {}
@@ -430,8 +429,8 @@ impl Calls {
         }
     }
 
-    /// Makes what wakes this queue from another thread: [`Outcome::Event`] with [`Event::Woken`](ring::Event::Woken) of
-    /// no call, with the token of the first time that this was asked for.
+    /// Makes a waker of this queue for other threads. Each wake-up is an [`Outcome::Event`] with
+    /// [`Event::Woken`](ring::Event::Woken), without a call, with the token of the first request for the waker.
     ///
     /// # Errors
     ///
@@ -609,7 +608,8 @@ impl Calls {
                     return;
                 }
                 Err(fault) => {
-                    // An error of a Unix socket whose peer has left is that it has not read all (`unix_release_sock`).
+                    // An error of a Unix socket whose peer has left means that the peer has not read all
+                    // (`unix_release_sock`).
                     lines.is_unread |= self.ring.has_left(fd) == Some(Left::Read);
                     Err(Stop::Failed(Failure::of_send(fault)))
                 }
@@ -654,8 +654,7 @@ impl Calls {
         self.done.push(Done { call, token, outcome, more });
     }
 
-    /// Gives buffers to the sends that wait for one, and takes them from those whose peers take
-    /// nothing.
+    /// Gives buffers to the sends that wait for one, and takes buffers from sends whose peers take nothing.
     fn serve_line(&mut self) {
         while self.disk.is_starved()
             && let Some(owner) = self.disk.next_holder(self.ring.now())
@@ -681,7 +680,7 @@ const fn owner(call: Call) -> Owner {
     Owner::of(call.to_bits())
 }
 
-/// Takes a call out of a line; most are at its head.
+/// Takes a call out of a queue; most are at its head.
 fn leave(line: &mut VecDeque<Call>, call: Call) {
     if line.front() == Some(&call) {
         line.pop_front();

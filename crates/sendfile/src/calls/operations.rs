@@ -28,8 +28,8 @@ pub(super) struct OnDisk {
 }
 
 impl Calls {
-    /// Opens a regular file for [`Part::File`](super::Part::File), beneath a directory ([`OpenHow::BENEATH`]) and not on
-    /// this thread: [`Outcome::Opened`], with what `statx(2)` says of it.
+    /// Opens a regular file for [`Part::File`](super::Part::File), beneath a directory ([`OpenHow::BENEATH`]) and not
+    /// on this thread: [`Outcome::Opened`], with its `statx(2)`.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl Calls {
         Ok(self.begin_one(token, Op::Signal(number), Kind::Signal))
     }
 
-    /// Waits for the end of a child process, by the number that [`Child::id`](std::process::Child::id)
-    /// gives, and for no other one ([`Op::Child`]): [`Outcome::Exited`], with which it has been waited for.
+    /// Waits for the end of one child process, by the number from [`Child::id`](std::process::Child::id)
+    /// ([`Op::Child`]): [`Outcome::Exited`], with which the child has been reaped.
     ///
     /// # Errors
     ///

@@ -115,7 +115,7 @@ pub struct Done {
     pub token: Token,
     /// Its result.
     pub outcome: Outcome,
-    /// True if more completions of this call will come. Its name is of no use otherwise.
+    /// True if more completions of this call will come. After the last one its name has no more use.
     pub more: bool,
 }
 
@@ -126,7 +126,7 @@ pub enum Outcome {
     Sent {
         /// The bytes that the kernel has taken: all unless `end` is an error, and then the first ones.
         bytes: u64,
-        /// Why there are no more.
+        /// The reason for the end.
         end: Result<(), Stop>,
     },
     /// The end of [`Calls::receive_into`](crate::Calls::receive_into).

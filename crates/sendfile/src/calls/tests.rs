@@ -468,7 +468,7 @@ fn calls_on_a_disk_that_hangs_end_when_their_time_is_over() {
             assert_eq!(error_of(outcome).kind(), io::ErrorKind::TimedOut);
             assert!((PATIENCE..PATIENCE + Duration::from_secs(1)).contains(&after), "{after:?}");
         }
-        // The disk answers: what comes late is given back, and everything goes on.
+        // The disk answers: late results are given back, and everything goes on.
         hung.world.release(hung.device);
         hung.calls.wait(Some(hung.calls.ring().now() + Duration::from_secs(1)), &mut done).unwrap();
         assert!(done.is_empty(), "{done:?}");
@@ -503,7 +503,7 @@ fn a_call_on_a_disk_that_hangs_is_cancelled_at_once() {
             assert!(one.call == call && !one.more);
             assert_eq!(error_of(one.outcome).raw_os_error(), Some(ECANCELED));
         }
-        // A limit that is set again holds for reads as well.
+        // A patience that is set again holds for reads as well.
         hung.calls.set_patience(Some(PATIENCE));
         let late = hung.send(0);
         let outcome = only(&mut hung.calls, late);

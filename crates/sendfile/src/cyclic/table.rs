@@ -10,7 +10,7 @@ pub(super) trait Extent: Sized {
     /// The number of bytes, which may be 0.
     fn bytes(&self) -> u64;
 
-    /// Puts `next` behind the last byte; gives it back if it begins elsewhere.
+    /// Puts `next` behind the last byte; returns it if it begins elsewhere.
     fn join(&mut self, next: Self) -> Result<(), Self>;
 }
 
@@ -124,7 +124,7 @@ impl<E: Extent> Table<E> {
         self.free.push_front(room);
     }
 
-    /// Takes all memory out, which nothing uses and which has no room.
+    /// Takes all memory out, when nothing uses it and no room is left.
     pub(super) fn take_whole(&mut self) -> E {
         assert!(self.partitions.is_empty(), "cyclic: memory is in use");
         let mut parts: Vec<E> = self.free.drain(..).filter(|extent| extent.bytes() > 0).collect();

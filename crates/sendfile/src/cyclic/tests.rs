@@ -39,7 +39,7 @@ fn no_byte_is_overwritten_while_a_part_has_it() {
         let mut sent = Vec::<Sent>::new();
         for _ in 0..random.below(400) {
             match random.below(12) {
-                // A receive, of a few bytes or of all that there is room for.
+                // A receive, of a few bytes or of as many as there is room for.
                 0..=3 => {
                     let room = buffer.room();
                     let most = if random.one_in(2) { 100 } else { SIZE };
@@ -106,7 +106,7 @@ fn no_byte_is_overwritten_while_a_part_has_it() {
     assert!(passes > 1000 && fulls > 100 && aborts > 50, "{passes} {fulls} {aborts}");
 }
 
-/// Receives and takes bytes; all that there is room for, if that is less.
+/// Receives and takes `n` bytes, or as many as there is room for.
 fn fill(buffer: &mut Cyclic, n: usize) -> Part {
     let n = n.min(buffer.room().len());
     buffer.received(n);

@@ -62,7 +62,7 @@ impl Disk {
         !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
 
-    /// Takes the streams of a connection out of the line: it is closed.
+    /// Takes the streams of a closed connection out of the queue.
     pub fn leave_line(&mut self, connection: u64) {
         self.line.leave_all(connection);
     }
