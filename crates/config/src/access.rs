@@ -49,7 +49,7 @@ impl Prefix {
         (bits(address) ^ self.first).leading_zeros() >= u32::from(self.len)
     }
 
-    /// An address of the range, and the number of bits that all of them have in common.
+    /// An address of the range, and the number of bits that all its addresses share.
     pub fn network(self) -> (IpAddr, u8) {
         let address = Ipv6Addr::from_bits(self.first);
         match address.to_ipv4_mapped() {

@@ -200,7 +200,7 @@ impl Loader<'_> {
         let mut is_readable = true;
         let mut last = None;
         for error in &errors {
-            // After another error the rest may mean something else.
+            // After another error the rest may have another meaning.
             is_readable &= error.message() == "duplicate key";
             let span = error.span().unwrap_or_default();
             // Further errors in the same line mostly follow from the first.

@@ -135,7 +135,7 @@ pub struct Server {
     pub driver: Choice,
     /// The interfaces on which samum's own TCP/IP stack serves the listeners.
     pub interfaces: Vec<Interface>,
-    /// The way of frames from and to them.
+    /// The way of frames from and to the interfaces.
     pub frames: Frames,
     /// The congestion control of their connections.
     pub congestion: Congestion,
@@ -222,8 +222,7 @@ pub struct Route {
     pub errors: BTreeMap<u16, String>,
     /// True if responses have a `Server-Timing` field.
     pub server_timing: bool,
-    /// True if a client may end its side of the connection and still wait for the answer of a server or a
-    /// program.
+    /// True if a client may end its side of the connection and still wait for the response of an upstream or a program.
     pub half_close: bool,
     /// The maximum of bytes of the body of a request, if the action takes bodies; a longer one is refused with 413. By
     /// default there is no limit.
@@ -351,8 +350,8 @@ pub struct Files {
 /// The rules by which files are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRules {
-    /// The names of files that are served for their directory: the first that it has, of
-    /// [`INDICES_MAX`](Self::INDICES_MAX) at most and one at least. By default `index.html`.
+    /// The names of files that are served for their directory: the first name that exists counts. At most
+    /// [`INDICES_MAX`](Self::INDICES_MAX) and at least one. By default `index.html`.
     pub index: Vec<String>,
     /// True if directories without such a file are listed.
     pub listing: bool,
@@ -360,11 +359,10 @@ pub struct FileRules {
     pub policy: Policy,
     /// The source of entity tags.
     pub tags: Tags,
-    /// The file that is served with status 200 where there is nothing: a path of the same site that leads
-    /// to files. By default there is none.
+    /// The file that is sent with status 200 for paths without a file: a path of the same site that leads to files. By
+    /// default none.
     pub fallback: Option<String>,
-    /// True if `/a` is answered with `a.html` where there is no `a`, and `/a.html` redirects to `/a`. By
-    /// default false.
+    /// True if `/a` gets `a.html` where `a` does not exist, and `/a.html` redirects to `/a`. By default false.
     pub clean_urls: bool,
     /// Media types by the name of a file, or by its extension without a dot, in lower case, before those that are
     /// built in. By default empty.
@@ -533,8 +531,8 @@ pub struct Limits {
     pub connections: Option<u32>,
     /// `requests-per-ip`: requests.
     pub requests: Option<Rate>,
-    /// True if the route itself has this limit, and counts them alone. Routes that have the limit of their site count them
-    /// together.
+    /// True if the route itself has this limit, and counts its requests alone. Routes with the limit of their site
+    /// count their requests together.
     pub has_own_requests: bool,
     /// `bytes-per-connection`: bytes per second that a connection is sent, at least
     /// [`BYTES_PER_SECOND_MIN`](Self::BYTES_PER_SECOND_MIN) and twice `--rate-min`. It is the rate of the response that
@@ -631,12 +629,12 @@ pub struct Tuning {
     pub connections_max: usize,
     /// An idle connection is closed after this time.
     pub timeout_idle: Duration,
-    /// A request that is not complete after this time is answered 408.
+    /// A request that is not complete after this time gets the response 408.
     pub timeout_header: Duration,
     /// A connection whose peer takes less than [`rate_min`](Self::rate_min) for this long is closed.
     pub timeout_send: Duration,
-    /// A request whose file a disk has not brought after this time is answered 503. If its response has
-    /// begun, its connection is closed.
+    /// A request whose file a disk has not brought after this time gets the response 503. If its response has begun,
+    /// its connection is closed.
     pub timeout_disk: Duration,
     /// The bytes per second that a peer must take while a response waits for it. It must always take at least one byte
     /// in each `timeout_send`.

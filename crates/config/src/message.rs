@@ -9,7 +9,7 @@ use crate::text::plain;
 
 /// Errors, and warnings, that are kept; the others are counted.
 const MESSAGES_MAX: usize = 50;
-/// Characters of a line that are shown.
+/// The maximum of characters of a line that are shown.
 const LINE_CHARS_MAX: usize = 100;
 
 /// A file that was read.

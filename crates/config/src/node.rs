@@ -206,7 +206,7 @@ impl<'a> Node<'a> {
         if path.is_empty() || path.contains('\0') {
             return Err("expected a path in the file system".to_owned());
         }
-        // Without `.` and repeated slashes; `..` stays, for it may follow a symbolic link.
+        // Without `.` and repeated slashes; `..` stays, because it may follow a symbolic link.
         Ok(self.origin.directory.join(path).components().collect())
     }
 }

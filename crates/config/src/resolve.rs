@@ -272,7 +272,7 @@ fn check_routes(site: &SiteDraft, has_told_actions: &mut bool, notes: &mut Notes
     }
 }
 
-/// Checks that a pattern for one directory is not meant for all that is in it, as a location of nginx is.
+/// Checks that a pattern for one directory is not meant for everything below it, as a location of nginx is.
 fn check_directory(route: &RouteDraft, notes: &mut Notes) {
     let Some((pattern, place)) = &route.pattern else { return };
     let shape = pattern.shape();
@@ -331,7 +331,7 @@ fn check_request_headers(site: &SiteDraft, notes: &mut Notes) {
     }
 }
 
-/// Checks that there is something of a buffer that can be on a disk.
+/// Checks that the route has a buffer that can be on a disk.
 fn check_buffer(route: &RouteDraft, notes: &mut Notes) {
     let rules = &route.shared.gateway;
     let has_buffer =

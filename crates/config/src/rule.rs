@@ -7,7 +7,7 @@ use http::path;
 
 use super::{HeaderRule, Pattern, StatusSet};
 
-/// The fields that the wire writes: the configuration can neither set nor remove them.
+/// The fields that the HTTP version writes: the configuration can neither set nor remove them.
 const FIELDS_OF_THE_WIRE: [&str; 9] = [
     "Connection",
     "Content-Length",

@@ -70,7 +70,7 @@ pub struct GatewayRules {
     /// The time in which a server must send some bytes while it is its turn; in a tunnel, in which either end must
     /// take or send some. 60 s by default.
     pub timeout_upstream: Duration,
-    /// The time in which a server that has not answered must take some bytes of a request that wait for it; 60 s by
+    /// The time in which a server that has not responded must take some bytes of a request that wait for it; 60 s by
     /// default.
     pub timeout_upstream_send: Duration,
     /// The rule by which the server of a request is chosen.
@@ -129,8 +129,8 @@ impl GatewayRules {
     pub const BUFFER: u64 = 1024 * 1024;
     /// The least value of [`buffer`](Self::buffer).
     pub const BUFFER_MIN: u64 = 16 * 1024;
-    /// The least value of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on
-    /// the way to the disk.
+    /// The minimum of [`buffer`](Self::buffer) with a [directory](Self::buffer_dir): a part of it is memory, on the way
+    /// to the disk.
     pub const BUFFER_FILE_MIN: u64 = 4 * 1024 * 1024;
     /// The least value of [`receive_max`](Self::receive_max).
     pub const RECEIVE_MIN: u64 = 4 * 1024;

@@ -14,9 +14,9 @@ use sendfile::{Caching, Window};
 use super::{Address, Pattern, Peers, Prefix, Rate, Tags, UnixSocket, rule, suggest};
 use crate::site;
 
-/// The numbers of workers that can be asked for.
+/// The allowed numbers of workers.
 pub const THREADS: RangeInclusive<i64> = 1..=1024;
-/// The maximum numbers of connections that can be asked for.
+/// The allowed maximum numbers of connections.
 pub const CONNECTIONS: RangeInclusive<i64> = 1..=1 << 20;
 /// The bytes that the longest head of a request or a response may have.
 pub const HEAD_BYTES: RangeInclusive<u64> = 1024..=256 * 1024;
@@ -25,7 +25,7 @@ pub const FIELDS: RangeInclusive<i64> = 1..=4096;
 /// The ranges that a request may ask for at most.
 pub const RANGES: RangeInclusive<i64> = 1..=1024;
 
-/// The numbers of capture files that can be asked for.
+/// The allowed numbers of capture files.
 pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
 
 /// The maximum length of the name of an interface (`IFNAMSIZ` without the terminating zero).

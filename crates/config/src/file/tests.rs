@@ -708,7 +708,7 @@ fn what_is_only_unusual_is_no_error() {
     assert_eq!(*hosts, ["example.org", "*.example.org", "[2001:db8::1]", "xn--bcher-kva.example"]);
 }
 
-/// Each unknown key has an error, and the actions that there are stand in one of them all.
+/// Each unknown key has an error, and one of these errors lists the actions.
 #[test]
 fn a_route_with_an_unknown_action_is_not_said_to_have_none_each_time() {
     let routes = |keys: &[&str]| {
@@ -859,7 +859,7 @@ fn an_address_says_whether_proxies_send_headers() {
     assert_eq!(read(&printed).sites, config.sites);
 }
 
-/// The keys that only routes to other servers have, or need them.
+/// The keys for routes with gateways only.
 const GATEWAY: [&str; 17] = [
     "balance",
     "buffer",
