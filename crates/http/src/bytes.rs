@@ -126,8 +126,8 @@ pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     value.split(|&byte| byte == b',').map(trim).filter(|element| !element.is_empty())
 }
 
-/// A number of decimal digits only; `None` if there is anything else, nothing, or more than a `u64`
-/// holds.
+/// A number of decimal digits only; `None` for any other byte, for no digits, and for more than a
+/// `u64` holds.
 #[inline]
 pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {

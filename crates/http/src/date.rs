@@ -49,7 +49,7 @@ pub fn format(unix: i64) -> [u8; DATE_LEN] {
     let unix = unix.clamp(FIRST, LAST);
     let weekday = (unix.div_euclid(SECONDS_PER_DAY) + FIRST_WEEKDAY).rem_euclid(7);
     let Civil { year, month, day, second_of_day } = Civil::from_unix(unix);
-    // Small and not negative, all of them, and divided in fewer instructions so.
+    // All three are small and not negative, and so are divided in fewer instructions.
     let [year, day, second_of_day] = [year, day, second_of_day].map(small);
 
     let mut out = *b"Sun, 00 Jan 0000 00:00:00 GMT";
@@ -67,8 +67,8 @@ pub fn format(unix: i64) -> [u8; DATE_LEN] {
 /// The length of a time in the form of RFC 3339, `1994-11-06T08:49:37`.
 pub const RFC3339_LEN: usize = 19;
 
-/// Formats Unix seconds as RFC 3339 has them, without the zone, which is UTC. As for
-/// [`format`](fn@format), a time outside the years 0 to 9999 is shown as the nearest that is inside.
+/// Formats Unix seconds as in RFC 3339, without the zone, which is UTC. As for
+/// [`format`](fn@format), a time outside the years 0 to 9999 is shown as the nearest time inside.
 pub fn rfc3339(unix: i64) -> [u8; RFC3339_LEN] {
     let Civil { year, month, day, second_of_day } = Civil::from_unix(unix.clamp(FIRST, LAST));
     let [year, month, day, second_of_day] = [year, month, day, second_of_day].map(small);

@@ -82,7 +82,7 @@ impl Codings {
 /// quality than any available coding. Without the field nothing is encoded. Malformed elements are
 /// passed over.
 ///
-/// If the client refuses all of them, it still gets the file as it is: RFC 9110 §12.5.3 leaves the
+/// If the client refuses all of them, it still gets the file as it is. RFC 9110 §12.5.3 leaves the
 /// choice between that and a 406, and a 406 helps no client.
 pub fn choose<'a>(lines: impl Iterator<Item = &'a [u8]>, available: Codings) -> Option<Coding> {
     if available.is_empty() {

@@ -116,7 +116,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 const _: () = assert!(Field::COUNT <= u32::BITS as usize);
 
-/// The places of the fields named in [`Field`] among the field lines of a head.
+/// The positions of the fields named in [`Field`] among the field lines of a head.
 ///
 /// A parser adds each such line that it accepts, in their order, and passes the index to
 /// [`Head::new`](crate::Head::new).
@@ -140,7 +140,7 @@ struct Span {
 impl Span {
     /// The size of the short form.
     const BYTES: usize = 4;
-    /// A value that ends too far behind for these offsets: it is looked for.
+    /// Stands for a value that ends too far behind for these offsets: its lines are searched.
     const FAR: Self = Self { start: u16::MAX, end: 0 };
 
     #[inline(always)]

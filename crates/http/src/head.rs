@@ -22,7 +22,7 @@ pub struct Head<'a> {
     pub target: Target<'a>,
     /// The version of the request. It decides which features the connection may use, and is shown in logs.
     pub version: Version,
-    /// The content that follows, which the parser says: there is none unless it sets this.
+    /// The content that follows the head. There is none unless the parser sets this.
     pub framing: Framing,
     /// The authority that the target names, if it names one.
     authority: Option<&'a [u8]>,
@@ -43,12 +43,12 @@ pub enum Target<'a> {
     Origin {
         /// The path, beginning with a slash.
         path: &'a [u8],
-        /// The text behind the first `?`, if there is one; it may be empty.
+        /// The text behind the first `?`, if the target has one; it may be empty.
         query: Option<&'a [u8]>,
     },
     /// The server as a whole: `OPTIONS *`, or `OPTIONS` of an absolute URI without path and query.
     Asterisk,
-    /// `host:port`, of `CONNECT` and of nothing else; [`Head::host`] returns it.
+    /// `host:port`, only for `CONNECT`; [`Head::host`] returns it.
     Authority,
 }
 
@@ -67,12 +67,12 @@ impl<'a> Head<'a> {
 
     /// A head, as its parser found it.
     ///
-    /// `authority` is the one of an absolute target, or `:authority` in later versions. `lines` are
-    /// the field lines, each `name ":" OWS value OWS CRLF` with a token as its name and no control
-    /// character but HTAB in its value: as HTTP/1.1 sends them, and as the parser of another version
-    /// writes them. `index` says where the values of the fields named by [`Field`] are in `lines`.
+    /// `authority` is the one of an absolute target, or `:authority` in later versions. `lines` are the field lines,
+    /// each `name ":" OWS value OWS CRLF` with a token as its name and no control character but HTAB in its value.
+    /// HTTP/1.1 sends them in this form, and the parser of another version writes them so. `index` has the positions
+    /// in `lines` of the values of the fields named by [`Field`].
     ///
-    /// The parser answers for the syntax of all of these; nothing is checked again here.
+    /// The parser is responsible for the syntax of all of these; nothing is checked again here.
     ///
     /// # Panics
     ///
@@ -173,12 +173,11 @@ impl<'a> Head<'a> {
         Fields::new(self.lines)
     }
 
-    /// The host and port that the request is for: the authority of the target if it has one, else
-    /// the value of `Host`.
+    /// The host and port that the request is for: the authority of the target if it has one, otherwise the value of
+    /// `Host`.
     ///
-    /// `None` only in HTTP/1.0; empty if the client says that there is none. Its syntax has been
-    /// checked: it holds no user information, no slash, no whitespace. Hosts compare without case,
-    /// and the port is still attached.
+    /// `None` only in HTTP/1.0; empty if the client says that it has no host. The syntax has been checked: no user
+    /// information, no slash, no whitespace. Hosts compare without case, and the port is still attached.
     #[inline]
     pub fn host(&self) -> Option<&'a [u8]> {
         self.authority.or_else(|| self.field(Field::Host))

@@ -33,8 +33,8 @@ use crate::method::Method;
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct HeadBuf {
-    /// One after the other: method, path, query, authority, field lines, the positions of the
-    /// known fields as [`FieldIndex::write_spans`] writes them, and the length of the content if it is known.
+    /// In this order: method, path, query, authority, field lines, the positions of the known fields as
+    /// written by [`FieldIndex::write_spans`], and the length of the content if it is known.
     bytes: Box<[u8]>,
     method_len: u32,
     target: Form,

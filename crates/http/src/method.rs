@@ -25,7 +25,7 @@ pub enum Method<'a> {
     Trace,
     /// `CONNECT`
     Connect,
-    /// Any other token. A server that does not know it answers 501, not 405.
+    /// Any other token. A server that does not know it responds with 501, not 405.
     Other(&'a [u8]),
 }
 

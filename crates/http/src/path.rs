@@ -47,7 +47,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// The status to answer with.
+    /// The status of the response.
     pub const fn status(self) -> Status {
         match self {
             Self::NotAbsolute | Self::AboveRoot | Self::BadPercent | Self::Nul => {
@@ -333,7 +333,7 @@ pub fn behind<'a>(path: &'a [u8], segments: &[u8]) -> &'a [u8] {
     &path[at.unwrap_or(path.len())..]
 }
 
-/// Appends a segment with the spelling that it has.
+/// Appends a segment with its spelling unchanged.
 fn push_segment(segment: &[u8], out: &mut Vec<u8>) {
     let mut rest = segment;
     while let [byte, after @ ..] = rest {

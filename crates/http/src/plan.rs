@@ -19,10 +19,10 @@ pub struct Representation<'a> {
     pub validators: Validators<'a>,
 }
 
-/// The answer to a GET or HEAD for a representation that exists.
+/// The response to a GET or HEAD for a representation that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// 200 with all of it.
+    /// 200 with the whole representation.
     Full,
     /// 304 without content, with the validators.
     NotModified,
@@ -95,11 +95,11 @@ impl Multipart {
 
     /// The wrapping of the parts.
     ///
-    /// `part_type` is the `Content-Type` of the representation, empty if it has none; it must not
-    /// hold control characters, and is left out (a panic in debug builds) if it does. `token` makes
-    /// the boundary. The boundary must not occur in the content (RFC 2046 §5.1.1), and the content is
-    /// not searched for it: take a token that the author of the content could not know, such as a
-    /// random number of this process.
+    /// `part_type` is the `Content-Type` of the representation, empty if it has none. It must not
+    /// hold control characters; if it does, it is left out (a panic in debug builds). `token` makes
+    /// the boundary, which must not occur in the content (RFC 2046 §5.1.1). The content is not
+    /// searched for it: take a token that the author of the content could not know, such as a random
+    /// number of this process.
     pub fn wrapping<'a>(&'a self, part_type: &'a [u8], token: u64) -> Wrapping<'a> {
         let is_clean = bytes::skip_value(part_type, 0) == part_type.len();
         debug_assert!(is_clean, "content type {}", part_type.escape_ascii());

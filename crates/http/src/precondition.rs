@@ -12,7 +12,7 @@ use crate::method::Method;
 /// The marks that distinguish one state of a representation from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validators<'a> {
-    /// The entity tag as it stands in the `ETag` field, with its quotes; empty if there is none.
+    /// The entity tag as in the `ETag` field, with its quotes; empty if the representation has none.
     ///
     /// A static server has strong tags. A weak one (`W/"..."`) is honoured as such: it never
     /// validates a range.

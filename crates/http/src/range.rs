@@ -28,8 +28,7 @@ pub struct Range {
 /// The meaning of the value of a `Range` field, given the size of the representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeSet {
-    /// The field is not understood, or asks for too much: ignore it and send the whole
-    /// representation.
+    /// The field is not understood, or asks for too many ranges: ignore it and send the whole representation.
     Ignore,
     /// All requested bytes are beyond the end: a 416.
     Unsatisfiable,
@@ -89,7 +88,7 @@ impl Ranges {
         }
     }
 
-    /// The only range, if there is one only.
+    /// The range, if there is only one.
     pub fn single(&self) -> Option<Range> {
         match self.as_slice() {
             [range] => Some(*range),
@@ -102,8 +101,7 @@ impl Ranges {
         self.as_slice().iter().map(Range::len).sum()
     }
 
-    /// Adds a range, joined with all that are near. The joined one stands where the first of them
-    /// stood.
+    /// Adds a range, joined with all ranges near it. The joined range replaces the first of them.
     fn add(&mut self, mut range: Range) {
         let mut list = match core::mem::replace(&mut self.0, List::One(range)) {
             List::One(first) if first.is_near(&range) => {
@@ -195,7 +193,7 @@ fn resolve(spec: &[u8], size: u64) -> Spec {
         (Some(first), Some(last)) if last < first => return Spec::Malformed,
         (Some(first), Some(last)) => (first, last.saturating_add(1).min(size)),
         (Some(first), None) => (first, size),
-        // A suffix longer than the representation is all of it: the RFC says to saturate.
+        // A suffix longer than the representation means all of it: the RFC says to saturate.
         (None, Some(suffix)) => (size.saturating_sub(suffix), size),
     };
     if start < end { Spec::Within(Range { start, end }) } else { Spec::BeyondEnd }

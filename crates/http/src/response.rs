@@ -30,7 +30,7 @@ use crate::status::Status;
 pub struct ResponseHead<'a> {
     /// The status.
     pub status: Status,
-    /// `Date` in Unix seconds, of a response that another server has made; else it is the time of sending.
+    /// `Date` in Unix seconds, for a response from another server. By default the time of sending.
     pub date: Option<i64>,
     /// `Server`
     pub server: Option<Cow<'a, str>>,

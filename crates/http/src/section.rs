@@ -11,8 +11,8 @@ use crate::head::Fields;
 
 /// Some field lines, in their order: `name ": " value CRLF` each, in one buffer.
 ///
-/// All lines take one allocation together, or none if there are no lines or they are borrowed.
-/// HTTP/1.1 sends the text as it is.
+/// All lines share one allocation; there is none if there are no lines or if they are borrowed. HTTP/1.1
+/// sends the text as it is.
 ///
 /// ```
 /// use http::FieldSection;
@@ -34,8 +34,8 @@ impl<'a> FieldSection<'a> {
         Self(Cow::Owned(Vec::with_capacity(bytes)))
     }
 
-    /// Appends a line. No name or value can end its line: a line whose name is not a token is left
-    /// out, and control characters are left out of values.
+    /// Appends a line. No name or value can end its line. A line whose name is not a token is left out,
+    /// and values lose their control characters.
     ///
     /// # Panics
     ///

@@ -113,8 +113,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// The reason for refusing a request: the peer broke the protocol, or asked for something that is not
-/// provided.
+/// The reason for refusing a request: the peer broke the protocol, or asked for a feature that is not provided.
 ///
 /// The response has `status`. In HTTP/1 the connection is closed after it, because the framing of the
 /// bytes that follow cannot be trusted (RFC 9112 §9.6, §11.2).

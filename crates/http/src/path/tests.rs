@@ -217,7 +217,7 @@ fn rfc3986_2_1_bytes_that_are_not_kept_are_encoded_with_upper_case_digits() {
     assert_eq!(out, b"/a%2F%FF%20%25%0A");
 }
 
-/// Paths with all that is special in them.
+/// Paths with all special characters.
 #[test]
 fn rfc3986_6_2_2_a_path_that_is_sent_on_has_one_form() {
     for (path, expected) in [
