@@ -196,7 +196,7 @@ impl Decoder {
                         Ok(Some(Line::Field { name_end, value, next })) => {
                             let field = Found::Trailer(&rest[..name_end], &rest[value]);
                             match rest.get(next) {
-                                // The next line may continue it, and then both are left out.
+                                // The next line may be a continuation of this one, and then both are left out.
                                 None if is_odd.is_some() => return Ok((at, Found::Partial)),
                                 Some(b' ' | b'\t') if is_odd.is_some() => (next, None),
                                 _ => (next, Some(field)),
@@ -262,7 +262,7 @@ fn found(data: &[u8]) -> Found<'_> {
     if data.is_empty() { Found::Partial } else { Found::Data(data) }
 }
 
-/// `remaining`, or as much of it as `available` has.
+/// The smaller of `remaining` and `available`.
 fn clamp(remaining: u64, available: usize) -> usize {
     usize::try_from(remaining).map_or(available, |remaining| remaining.min(available))
 }

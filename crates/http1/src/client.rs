@@ -61,16 +61,16 @@ pub struct Connection {
 /// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// More bytes are needed: call again when there are.
+    /// More bytes are needed: call again when they have come.
     Partial,
     /// An interim response, with a status of 1xx other than 101; the final response is still to come. It
     /// may be ignored. After a 100 a client that waited for it sends its body.
     Interim(Response<'a>),
     /// The final response.
     ///
-    /// A body follows unless its framing is [`Framing::None`]. Behind a 101, and behind a 2xx to
-    /// CONNECT, the bytes belong to another protocol: the connection is closed for this one. A client
-    /// that did not ask for that treats the 101 as a fault.
+    /// A body follows unless its framing is [`Framing::None`]. After a 101, and after a 2xx to CONNECT,
+    /// the bytes belong to another protocol, and the connection is closed for this one. A client that has
+    /// not asked for another protocol treats the 101 as a fault.
     Response(Response<'a>),
     /// A part of the content of the body, at least one byte.
     Body(&'a [u8]),
@@ -111,7 +111,7 @@ enum State {
     },
     Body {
         decoder: Decoder,
-        /// True if the connection closes behind the body.
+        /// True if the connection closes after the body.
         last: bool,
     },
     Closed,

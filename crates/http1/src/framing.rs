@@ -56,7 +56,7 @@ pub(crate) fn check_transfer_encoding<'a>(
 /// The body that the fields of a response announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
-    /// The length, if there is one and the body is not in chunks.
+    /// The length, if a field has one and the body is not in chunks.
     pub(crate) length: Option<u64>,
     /// True if the body is in chunks.
     pub(crate) is_chunked: bool,

@@ -48,8 +48,8 @@ pub struct Request<'a> {
     pub keep_alive: bool,
     /// True if the client waits for `100 Continue` before it sends its body (RFC 9110 §10.1.1).
     ///
-    /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection)
-    /// also clears it until the body is asked for: a body that is not read is not invited.
+    /// Never set without a body, nor in HTTP/1.0. [`server::Connection`](crate::server::Connection) also clears it
+    /// until the caller asks for the body: a body that is not read is not invited.
     pub expect_continue: bool,
 }
 
@@ -57,8 +57,8 @@ impl Request<'_> {
     /// Sets `keep_alive` and `expect_continue` by the fields of the head.
     pub(crate) fn set_persistence(&mut self) {
         let head = &self.head;
-        // The bytes behind a CONNECT are meant for the other end of a tunnel, never for this parser
-        // (RFC 9110 §9.3.6).
+        // The bytes after a CONNECT are meant for the other end of a tunnel, never for this parser (RFC 9110
+        // §9.3.6).
         self.keep_alive = head.method != Method::Connect
             && framing::keeps_alive(head.version, head.lines(Field::Connection));
         // An expectation in HTTP/1.0 is ignored, RFC 9110 §10.1.1.
@@ -93,7 +93,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     within(input, bytes_max, too_long, |view| parse_view(view, limits))
 }
 
-/// The request line, and where it ends.
+/// The request line, and the position of its end.
 struct RequestLine<'a> {
     method: Method<'a>,
     target: Target<'a>,
@@ -120,7 +120,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     let lines = line::section(section, limits.fields_max, |name, value| {
         if let Some(field) = Field::of_name(name) {
             let is_first = index.add(field, value.clone());
-            // A fault that no later line can mend is refused here, not at the end of the head.
+            // A fault that no later line can repair is refused here, not at the end of the head.
             match field {
                 Field::Host => check_host_field(is_first, &section[value])?,
                 Field::ContentLength => {
@@ -157,7 +157,7 @@ fn parse_view<'a>(view: &'a [u8], limits: &Limits) -> Result<Option<(Request<'a>
     Ok(Some((request, len)))
 }
 
-/// The position of the request line; `None` if more bytes are needed.
+/// The position of the request line behind empty lines; `None` if more bytes are needed.
 #[inline(always)]
 fn skip_empty_lines(view: &[u8]) -> Result<Option<usize>, Reject> {
     let mut at = 0;

@@ -41,7 +41,7 @@ pub struct Connection {
 /// The outcome of a call of [`Connection::handle_input`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// More bytes are needed: call again when there are.
+    /// More bytes are needed: call again when they have come.
     Partial,
     /// A request, which needs a response.
     ///
@@ -59,9 +59,8 @@ pub enum Event<'a> {
     /// The peer broke the protocol or a limit. Answer with the status, say `Connection: close`, and
     /// close.
     ///
-    /// If [`is_idle`](Connection::is_idle) was false before the call, the fault is in the body of a
-    /// request that has been delivered already; if that has been answered, then close without
-    /// another response.
+    /// If [`is_idle`](Connection::is_idle) was false before the call, the fault is in the body of a request that has
+    /// been delivered already. If that request has its response, close without another one.
     Rejected(Reject),
     /// There will be no more requests; further bytes of the peer are dropped.
     Closed,
@@ -83,7 +82,7 @@ enum State {
     SkipBody(Decoder),
     DecodeBody {
         decoder: Decoder,
-        /// True if the connection closes behind the body.
+        /// True if the connection closes after the body.
         last: bool,
     },
     Closed,

@@ -135,7 +135,7 @@ pub(crate) fn nearly(pieces: &[&'static [u8]]) -> impl Strategy<Value = Vec<u8>>
     })
 }
 
-/// Checks that the verdict on each prefix of `bytes` is that on the whole, if there is one yet.
+/// Checks that each prefix of `bytes` has the same verdict as the whole, or none yet.
 pub(crate) fn check_prefixes<'a, T: Debug + PartialEq, E: Debug + PartialEq>(
     bytes: &'a [u8],
     parse: impl Fn(&'a [u8]) -> Result<Option<T>, E>,

@@ -34,7 +34,7 @@ pub(crate) type FieldLine<'a> = (&'a [u8], Cow<'a, [u8]>);
 pub(crate) enum Line<'a> {
     /// A field with this name and value.
     Field(&'a [u8], Cow<'a, [u8]>),
-    /// More of the value of the line before.
+    /// A continuation of the value of the previous line.
     Continuation(Cow<'a, [u8]>),
     /// A line without a meaning.
     Nothing,
@@ -42,7 +42,7 @@ pub(crate) enum Line<'a> {
     End,
 }
 
-/// Reads the line that begins at `at`. Returns it, and where the next begins; `None` if more bytes are needed.
+/// Reads the line that begins at `at`. Returns it with the start of the next line; `None` if more bytes are needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<(Line<'_>, usize)>, Reject> {
@@ -125,8 +125,8 @@ pub(crate) fn size_line(input: &[u8], limits: &Limits) -> Result<Option<(u64, us
 }
 
 /// Reads the next line of a trailer section that may have `bytes_left` more bytes, and leaves it out, as RFC 9112
-/// §7.1.2 lets a recipient do with all trailers: the length of the line, and whether it is the end of the section.
-/// `None` if more bytes are needed.
+/// §7.1.2 permits for all trailers. Returns the length of the line, and whether it ends the section; `None` if more
+/// bytes are needed.
 #[cold]
 #[inline(never)]
 pub(crate) fn trailer(input: &[u8], bytes_left: usize) -> Result<Option<(usize, bool)>, Reject> {
@@ -146,7 +146,7 @@ pub(crate) fn data_end(input: &[u8]) -> Result<Option<usize>, Reject> {
     }
 }
 
-/// The bytes of the line that begins at `at`, without its end, and where the next begins.
+/// The bytes of the line that begins at `at`, without its end, and the start of the next line.
 fn whole_line(bytes: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, Reject> {
     let rest = &bytes[at..];
     let Some(stop) = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) else {

@@ -257,8 +257,8 @@ const CHUNKED: &[u8] = b"Transfer-Encoding: chunked\r\n";
 /// The interim response that invites the body of a request (RFC 9110 §10.1.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends the line before the data of a chunk of `len` bytes. Behind the data comes [`CHUNK_END`],
-/// and behind the last chunk [`LAST_CHUNK`].
+/// Appends the line before the data of a chunk of `len` bytes. [`CHUNK_END`] follows the data, and
+/// [`LAST_CHUNK`] the last chunk.
 ///
 /// # Panics
 ///

@@ -158,7 +158,7 @@ fn rfc9112_8_an_end_within_a_message_is_told_from_one_between() {
     check(&input, GET, &["200 Chunked", "Truncated \"hello\""]);
 }
 
-/// An odd line is understood if it has one meaning, and nothing follows it on its connection.
+/// An odd line is understood if it has one meaning, and its connection gets no further request.
 #[test]
 fn rfc9112_2_2_odd_lines_are_understood_and_end_the_connection() {
     let chunked = |body: &str| format!("{OK}Transfer-Encoding: chunked\r\n\r\n{body}");

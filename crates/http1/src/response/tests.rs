@@ -296,7 +296,7 @@ const DISPUTED_LENGTHS: &[&str] = &[
     "Transfer-Encoding: gzip\r\n",
     "Transfer-Encoding: xchunked\r\n",
     "Transfer-Encoding: \"chunked\"\r\n",
-    // Malformed fields of the framing, or what looks like them.
+    // Malformed fields of the framing, and names that look like them.
     "Content-Length : 5\r\n",
     "Transfer-Encoding\t: chunked\r\n",
     "Content-Length:\r\n 5\r\n",

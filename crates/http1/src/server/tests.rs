@@ -17,9 +17,9 @@ fn post(fields: &str) -> String {
     format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }
 
-/// Runs a connection on an input that arrives in pieces of these sizes, and returns what happens, in short
-/// form. With `decode`, bodies are decoded, up to so many bytes; content is one entry, in whatever pieces
-/// it comes. Otherwise they are skipped.
+/// Runs a connection on an input that arrives in pieces of these sizes, and returns the events in short
+/// form. With `decode`, bodies are decoded, up to this many bytes; content is one entry, in any number of
+/// pieces. Otherwise they are skipped.
 fn run(input: &[u8], limits: &Limits, decode: Option<u64>, sizes: &[usize]) -> Vec<String> {
     let mut connection = Connection::new();
     let mut happened = Vec::<String>::new();
