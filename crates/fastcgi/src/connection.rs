@@ -91,8 +91,7 @@ pub enum Eof {
 
 /// The application broke the protocol, or a limit of ours.
 ///
-/// The connection is of no more use, because the records that follow cannot be trusted. A web server
-/// answers 502.
+/// The connection is of no more use, because the following records cannot be trusted. A web server responds with 502.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// A fragment of an English sentence for the log, such as "a record of another version of FastCGI".
@@ -107,12 +106,12 @@ enum ConnectionState {
     Closed,
 }
 
-/// A response that comes.
+/// The response that is being received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Response {
-    /// The request that it answers.
+    /// The request of the response.
     request: RequestId,
-    /// True once a byte of it has come.
+    /// True once a byte of the response has come.
     has_begun: bool,
     place: RecordPosition,
     /// True if the stream of output has ended.
@@ -238,8 +237,8 @@ impl Response {
         }
     }
 
-    /// Takes the next bytes up to the end of a part of a record; returns how many, and perhaps an event.
-    /// Without one there is more to do.
+    /// Takes the next bytes up to the end of a part of a record. Returns their number, and perhaps an event; without
+    /// an event there is more to do.
     fn step<'a>(&mut self, input: &'a [u8]) -> Result<(usize, Option<Event<'a>>), &'static str> {
         let (next, len, event) = match &mut self.place {
             RecordPosition::Padding(0, Some(end)) => return Ok((0, Some(Event::End(*end)))),
@@ -318,7 +317,7 @@ impl Response {
 impl Held {
     const NOTHING: Self = Self { bytes: [0; HELD_BYTES], len: 0 };
 
-    /// Takes bytes that are missing; returns how many, and all once there are eight.
+    /// Adds missing bytes; returns their number, and all eight once they are there.
     fn extend(&mut self, input: &[u8]) -> (usize, Option<[u8; HELD_BYTES]>) {
         let len = input.len().min(HELD_BYTES - self.len);
         self.bytes[self.len..self.len + len].copy_from_slice(&input[..len]);

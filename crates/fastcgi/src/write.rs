@@ -21,8 +21,8 @@ const LONG_MAX: usize = 0x7fff_ffff;
 
 /// Appends `FCGI_BEGIN_REQUEST`, for a responder.
 ///
-/// If `keeps_connection` is true, the application leaves the connection open behind its response, for
-/// another request; else it closes it.
+/// If `keeps_connection` is true, the application leaves the connection open after its response, for another
+/// request. Otherwise the application closes it.
 pub fn begin_request(id: RequestId, keeps_connection: bool, out: &mut Vec<u8>) {
     let [role_high, role_low] = RESPONDER.to_be_bytes();
     let flags = if keeps_connection { KEEP_CONNECTION } else { 0 };
