@@ -10,7 +10,7 @@
 /// Values that a directive has at most.
 const VALUES_MAX: usize = 3;
 
-/// A directive, as it is evaluated. Values are as they were written: variables in them are not replaced.
+/// A directive in evaluated form. Values are unchanged: variables in them are not replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
     /// The response to another path of the site.
@@ -65,7 +65,7 @@ impl Directive {
         let mut values = Values::read(rest)?;
         let directive = match &command.to_ascii_lowercase()[..] {
             b"include" => {
-                // Includes are always sent in order, which is all that this asks for.
+                // Includes are always sent in order, so `wait` needs no action.
                 values.take(b"wait");
                 Self::Include(match (values.take(b"virtual"), values.take(b"file")) {
                     (Some(path), None) => Reference::Virtual(path),

@@ -71,7 +71,7 @@ pub struct Evaluator {
     lines: Vec<u32>,
 }
 
-/// A condition, as far as it has been decided.
+/// The state of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Branch {
     /// This branch is true.
@@ -96,7 +96,7 @@ pub enum Step {
     Fault(Fault),
     /// There is more, and the caller may look at the clock.
     Pause,
-    /// The next directive sets something for which there is no memory until all that is before it has been sent.
+    /// The next directive sets a value that has no memory until everything before it has been sent.
     Wait,
 }
 
@@ -199,7 +199,7 @@ impl Evaluator {
         &self.scope
     }
 
-    /// The line of the directive that was evaluated last.
+    /// The line of the last evaluated directive.
     pub fn line(&self) -> u32 {
         self.template.line(self.directives.saturating_sub(1))
     }
@@ -215,7 +215,7 @@ impl Evaluator {
         self.next == self.template.parts().len()
     }
 
-    /// The next step of the page; `None` at its end. `is_next`: all that is before it has been sent.
+    /// The next step of the page; `None` at its end. `is_next`: everything before it has been sent.
     pub fn next(&mut self, facts: &Facts<'_>, is_next: bool) -> Option<Step> {
         let template = Rc::clone(&self.template);
         while let Some(part) = template.parts().get(self.next) {
@@ -353,7 +353,7 @@ impl Evaluator {
     }
 }
 
-/// A step for these bytes, if there are some.
+/// A step for these bytes; none if they are empty.
 fn shown(bytes: Vec<u8>) -> Option<Step> {
     (!bytes.is_empty()).then_some(Step::Bytes(bytes))
 }

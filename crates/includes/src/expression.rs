@@ -48,7 +48,7 @@ pub(super) fn expand(
     Ok(out)
 }
 
-/// Splits off the name that follows a dollar sign; `None` if there is none, so that the sign stands for itself.
+/// Splits off the name behind a dollar sign. `None` without a name: then the sign stands for itself.
 fn split_name(text: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fault> {
     if let Some(inner) = text.strip_prefix(b"{") {
         let end = inner.iter().position(|byte| *byte == b'}').ok_or(Fault::Malformed)?;

@@ -39,7 +39,7 @@ pub struct Parser {
     lines: Vec<u32>,
     /// Ends of lines that were taken.
     line_ends: u32,
-    /// The line in which the directive begins that is being read.
+    /// The line in which the present directive begins.
     line: u32,
     /// The number of bytes that were taken.
     at: u64,
@@ -67,7 +67,7 @@ enum Inner {
     Escaped(u8),
     /// It is too long, and ends at the next `-->`, of which these hyphens may be the beginning.
     Lost { hyphens: usize },
-    /// There are too many: it ends with the file.
+    /// The file has too many directives: this one ends with the file.
     Endless,
 }
 
@@ -95,7 +95,7 @@ impl Parser {
         }
     }
 
-    /// Takes bytes of text, as far as one that may begin a directive. Returns how many.
+    /// Takes bytes of text, up to a byte that may begin a directive. Returns their number.
     fn push_text(&mut self, from: u64, matched: usize, bytes: &[u8]) -> usize {
         if matched == 0 {
             let plain = bytes.iter().position(|byte| *byte == BEGIN[0]).unwrap_or(bytes.len());
@@ -184,7 +184,7 @@ impl Parser {
 }
 
 impl Template {
-    /// Returns whether there are no directives.
+    /// Returns whether the file has no directives.
     pub fn is_plain(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, Part::Text(_)))
     }

@@ -12,7 +12,7 @@ use super::work::Work;
 pub struct Facts<'a> {
     /// The request of the client; for a page that is included, with the path and the query of that one.
     pub head: &'a Head<'a>,
-    /// The path, in its normal form, of the page that the client has asked for.
+    /// The path, in its normal form, of the page that the client has requested.
     pub document: &'a [u8],
     /// The time of that file's last change, in Unix seconds.
     pub modified: i64,
