@@ -355,8 +355,8 @@ impl Exposition {
         self.sums.len() * one + self.rest.capacity()
     }
 
-    /// The next part of the text, which ends with the site at which it has this many bytes; empty if there
-    /// is no more.
+    /// The next part of the text. It ends with the site at which it has this many bytes; it is empty at
+    /// the end of the text.
     pub fn next_part(&mut self, bytes: usize) -> String {
         let mut text = String::new();
         while text.len() < bytes {

@@ -39,7 +39,7 @@ pub struct Metrics {
     loads: Mutex<Loads>,
 }
 
-/// The numbers of one worker, as others see them.
+/// The numbers of one worker, for readers.
 #[derive(Debug)]
 struct Shown {
     /// In the order of [`Stats::values`].
@@ -49,11 +49,11 @@ struct Shown {
     longest_turn: Number,
     series: Mutex<BTreeMap<Labels, Arc<Series>>>,
     devices: Mutex<Vec<(Device, DeviceStats)>>,
-    /// Calls that devices have not answered for long.
+    /// Calls that devices have not answered for a long time.
     unanswered: Mutex<Vec<(Device, usize)>>,
 }
 
-/// The numbers of one worker, as it writes them.
+/// The numbers of one worker, for this worker, which writes them.
 #[derive(Debug)]
 pub struct Meters {
     metrics: Arc<Metrics>,
@@ -73,7 +73,7 @@ pub struct Meters {
 #[derive(Clone, Copy, Debug, Default)]
 struct DeviceNumbers {
     reads: DeviceStats,
-    /// Calls that it has not answered for long.
+    /// Calls that it has not answered for a long time.
     unanswered: u64,
 }
 
@@ -256,7 +256,7 @@ impl Meters {
         }
     }
 
-    /// Shows the calls that devices have not answered for long.
+    /// Shows the calls that devices have not answered for a long time.
     #[inline]
     pub fn show_unanswered(&mut self, calls: impl Iterator<Item = (Device, usize)>) {
         let mut calls = calls.peekable();
@@ -290,7 +290,7 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// The numbers behind a lock have no state in which a panic could leave them.
+/// The numbers behind a lock are valid after each statement, so a panic leaves them valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

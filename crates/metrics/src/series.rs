@@ -44,7 +44,7 @@ pub(super) struct Series {
 /// A request whose response has left, or of which no more will leave.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
-    /// The site that answered.
+    /// The site that responded.
     pub site: SiteLabel,
     /// One of the standard methods, or any other.
     pub method: MethodLabel,
