@@ -39,7 +39,7 @@ pub struct Ratio {
     pub test: String,
     /// The system being compared.
     pub system: String,
-    /// The quantity measured of it.
+    /// The measured quantity of the system.
     pub series: String,
     /// The unit of the values.
     pub unit: Unit,
@@ -65,7 +65,7 @@ pub enum Difference {
     Worse,
     /// The difference is beyond noise, and the test does not say which direction is better.
     Other,
-    /// The interval holds 1, or is nearer to it than the floor.
+    /// The interval contains 1, or is nearer to 1 than the floor.
     Noise,
     /// No ratio, or one of fewer than [`PAIRS_MIN`] steps.
     Unknown,

@@ -65,7 +65,7 @@ pub struct Measured {
     count: u32,
     /// The time until all connections were open.
     pub opened: Duration,
-    /// The time until all of them had a response to a request.
+    /// The time until all clients had a response to a request.
     pub answered: Duration,
     /// The latency of new clients without the crowd: the time until the response is complete, with the
     /// connect.
@@ -92,7 +92,7 @@ pub struct Memory {
     pub before: u64,
     /// For each connection, when all were open.
     pub each: u64,
-    /// For each connection, when all had asked.
+    /// For each connection, after all have sent a request.
     pub each_asked: u64,
 }
 

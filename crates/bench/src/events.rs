@@ -73,7 +73,7 @@ impl Descriptors {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair =
             || Ok::<_, io::Error>(socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?);
-        // The active ones come last, which is the worst case for a way that asks in order.
+        // The active ones come last, the worst case for a way that asks in order.
         Ok(Self {
             idle: (0..idle)
                 .map(|_| Ok(socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?))
@@ -83,7 +83,8 @@ impl Descriptors {
     }
 }
 
-/// Numbers of idle descriptors: powers of two up to the steps asked for or the limit, and that one.
+/// Numbers of idle descriptors: powers of two up to the requested steps or the limit, and the maximum
+/// itself.
 fn numbers(recorder: &mut Recorder<'_>) -> Vec<usize> {
     let most = most(recorder, ACTIVE);
     let mut numbers: Vec<_> =
@@ -214,7 +215,7 @@ fn wakeup(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 break;
             }
             sleeper.shared.written.store(sleeper.shared.now(), Ordering::Release);
-            // A datagram into an empty queue; should it fail, nothing comes back in time.
+            // A datagram into an empty queue; if it fails, no event comes in time.
             let _ = rustix::io::write(&writers[0], &[1]);
             let took = match sleeper.told.recv_timeout(LOST) {
                 Ok(took) => took,
@@ -274,7 +275,7 @@ impl Sleeper {
         let shared = Arc::new(shared);
         let (theirs, (tell, told)) = (Arc::clone(&shared), mpsc::channel());
         let thread = thread::spawn(move || {
-            // Made here: signals and rings belong to the thread that uses them.
+            // Made in this thread: signals and rings belong to the thread that uses them.
             let mut waiter = (way.make)(idle, watched)?;
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
             let _ = tell.send(u64::from(tid.unsigned_abs()));

@@ -79,7 +79,7 @@ const GAIN_OVER_CONSTANT: f64 = 0.7;
 const GAIN_OVER_LINEAR: f64 = 0.6;
 /// If two constants leave less than this part of a curve's squared error, there is no curve.
 const GAIN_OF_STAIR: f64 = 0.5;
-/// Values above a step within the last bin at least: of fewer, too many may lie high by chance.
+/// The minimum of values above a step within the last bin: fewer may lie high by chance.
 const TAIL_MIN: usize = 10;
 /// No median is surer than this part of itself: clocks tick, caches come and go.
 const ERROR_FLOOR: f64 = 0.005;

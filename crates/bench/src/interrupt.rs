@@ -14,13 +14,12 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 /// The exit code after an interrupt: the one that shells use for SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
-/// A ctrl-C so soon behind the first one is of the same mind.
+/// Within this time a further ctrl-C counts as the same one.
 const SAME: Duration = Duration::from_secs(1);
 
-/// From now on SIGINT, SIGTERM and SIGHUP set the flag. A line on standard error says that the first ctrl-C has come: to
-/// clean up may take seconds. A second one, `SAME` later at the earliest, exits at once with
-/// [`EXIT_CODE`], and leaves what has been made; not so a second SIGTERM, for timeout(1) sends two.
-/// SIGHUP stays ignored where it was, as nohup(1) has it.
+/// From now on SIGINT, SIGTERM and SIGHUP set the flag. A line on standard error reports the first ctrl-C, because the
+/// cleanup may take seconds. A second one, at least `SAME` later, exits at once with [`EXIT_CODE`], without a cleanup.
+/// A second SIGTERM does not, because timeout(1) sends two. SIGHUP stays ignored if it was, as under nohup(1).
 ///
 /// # Errors
 /// When the kernel refuses the handlers or a thread.
@@ -72,6 +71,6 @@ pub fn check() -> std::io::Result<()> {
 /// Has one come?
 #[must_use]
 pub fn is_set() -> bool {
-    // Alone: nothing is published with it.
+    // Relaxed: the flag publishes no other memory.
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

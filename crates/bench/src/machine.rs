@@ -148,7 +148,7 @@ const ASLEEP_WITHIN: Duration = Duration::from_secs(10);
 const MOMENT: Duration = Duration::from_micros(50);
 
 /// A CPU for the measured program and one for the measuring program: the first two that this process may use, on
-/// different cores where there are such; `None` with only one.
+/// different cores if possible; `None` if there is only one.
 #[must_use]
 pub fn two_cpus() -> Option<(usize, usize)> {
     let allowed = sched_getaffinity(None).ok()?;
@@ -171,7 +171,7 @@ pub fn available_memory() -> u64 {
     field(&read("/proc/meminfo"), "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024)
 }
 
-/// A number behind a word in a file of `/proc`.
+/// The number behind a word in a file of `/proc`.
 #[must_use]
 pub fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
@@ -230,8 +230,7 @@ impl CpuTime {
     }
 }
 
-/// The time that a CPU has been busy since boot: user, system and interrupt time of everything that ran
-/// there. Zero if there is no such CPU.
+/// The time that a CPU has been busy since boot: user, system and interrupt time. Zero if there is no such CPU.
 #[must_use]
 pub fn busy(cpu: usize) -> Duration {
     of_ticks(busy_ticks(&read("/proc/stat"), cpu))
@@ -259,7 +258,7 @@ fn interrupts_of(table: &str, cpu: usize) -> u64 {
     let Some(column) = cpus.enumerate().find(|(_, name)| *name == format!("CPU{cpu}")) else {
         return 0;
     };
-    // The names in front differ between processors, the descriptions behind do not.
+    // The names at the start of lines differ between processors, the descriptions at their ends do not.
     let by_others = ["Function call interrupts", "Rescheduling interrupts"];
     let lines = lines.filter(|line| by_others.iter().any(|words| line.ends_with(words)));
     let counts =

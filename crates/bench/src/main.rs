@@ -70,7 +70,7 @@ fn main() -> ExitCode {
             (interrupt::EXIT_CODE, errors.join("\nsamum-bench: "))
         }
     };
-    // With standard error closed the exit code has to do.
+    // If standard error is closed, the exit code has to suffice.
     let _ = writeln!(io::stderr(), "samum-bench: {error}");
     ExitCode::from(code)
 }

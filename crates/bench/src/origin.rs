@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Tree {
     /// The commit that is checked out.
     pub commit: String,
-    /// True if tracked files differed from it.
+    /// True if tracked files differed from the commit.
     pub is_dirty: bool,
 }
 
@@ -48,7 +48,7 @@ impl Tree {
 /// The output of git, run so that it does not change the tree. `None` when it fails.
 fn git(dir: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
-    // The tree may belong to somebody else than root.
+    // The tree may belong to another user than root.
     command.args(["--no-optional-locks", "-c", "safe.directory=*", "-C"]).arg(dir);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;

@@ -40,7 +40,7 @@ const MARKED_MAX: usize = 60;
 /// A line of a plot.
 #[derive(Clone, Copy, Debug)]
 pub struct PlotLine<'a> {
-    /// The name of its run in the legend, where there are several runs.
+    /// The name of its run in the legend, if there are several runs.
     pub run: Option<&'a str>,
     /// The points to show.
     pub series: &'a Series,
@@ -108,7 +108,7 @@ fn draw(about: &Description, figure: &Figure, lines: &[PlotLine<'_>]) -> Result<
     }
     let legend = Legend::of(&names(shown));
     let frame = Frame { title: &title, x_title: &about.x, unit: figure.unit, top: legend.height() };
-    // Clouds for growth: many dots, and their medians on top. Else the dots are the line.
+    // For a growth many dots with their medians on top; otherwise the dots are the line.
     let clouds = about.judge == Judge::Growth && !figure.lines;
     let paint = Paint { lines: shown, clouds, x: x.clone(), y: y.clone() };
     let (svg, over) = match (x.is_log, y.is_log) {

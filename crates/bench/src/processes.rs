@@ -46,8 +46,8 @@ pub fn user_time(pid: u32) -> Duration {
     of_ticks(used.unwrap_or(0))
 }
 
-/// A process and its descendants, without us and ours if we are one of them. The first process, whose
-/// descendants are the whole machine, stands for itself alone.
+/// A process and its descendants, without us and our descendants if we are among them. The first process,
+/// an ancestor of the whole machine, stands for itself alone.
 #[must_use]
 pub fn family(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];
@@ -67,8 +67,8 @@ pub fn family(pid: u32) -> Vec<u32> {
     found
 }
 
-/// The processes that serve at a TCP address: those that listen there, and their families, as they are
-/// now; we are none of them.
+/// The processes that serve at a TCP address: the listening ones and their families at this moment,
+/// without us.
 #[must_use]
 pub fn servers(address: SocketAddr) -> Vec<u32> {
     let us = std::process::id();

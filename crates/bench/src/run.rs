@@ -35,7 +35,7 @@ pub struct Meta {
     pub label: String,
     /// RFC 3339, UTC.
     pub start: String,
-    /// RFC 3339, UTC; so far, while the run goes on.
+    /// RFC 3339, UTC; the present time while the run goes on.
     pub end: String,
     /// With few steps, to see that it works.
     pub quick: bool,
@@ -65,13 +65,13 @@ pub struct Meta {
 pub struct Ran {
     /// The description of the test.
     pub about: Description,
-    /// Steps that were asked for.
+    /// The requested number of steps.
     pub steps: usize,
     /// Its duration, seconds.
     pub seconds: f64,
     /// Remarks on the figures: warm-up, an early end and its reason.
     pub notes: Vec<String>,
-    /// Systems that could not be measured, and why. An empty name means all of them.
+    /// Systems that could not be measured, with the reasons. An empty name means all of them.
     pub skipped: Vec<Skipped>,
     /// Tables that are not made of series.
     pub tables: Vec<Table>,
@@ -124,7 +124,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// The better direction for one of its series, if there is one.
+    /// The better direction for one of its series; None if there is none.
     #[must_use]
     pub fn better(&self, series: &str, unit: Unit) -> Option<Better> {
         let own = self.better.iter().find(|(name, _)| name == series);
@@ -138,7 +138,7 @@ impl Description {
 pub enum Judge {
     /// By the curve of value against step: constant, logarithmic, linear, worse.
     Growth,
-    /// By median and spread alone: steps are time, or there is just one.
+    /// By median and spread alone: steps are time, or there is only one.
     Level,
     /// By tables of the test's own; series are for raw.csv and its plots.
     Tables,
@@ -207,7 +207,7 @@ pub struct Series {
     pub test: String,
     /// The system being compared: "epoll", "nginx 1.22".
     pub system: String,
-    /// The quantity measured of it: "fork", "wake-up".
+    /// The measured quantity of the system: "fork", "wake-up".
     pub series: String,
     /// The unit of the values.
     pub unit: Unit,
@@ -277,7 +277,7 @@ impl Run {
     /// Writes meta.json and raw.csv. Each appears whole or not at all.
     ///
     /// # Errors
-    /// When the disk refuses them.
+    /// If the disk refuses them.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(&self.meta)
             .map_err(|error| format!("cannot write {META}: {error}"))?;
@@ -393,7 +393,7 @@ fn read_raw(text: &[u8], meta: &Meta) -> Result<Vec<Series>, String> {
         };
         series[at].points.push((row.step, row.value));
     }
-    // Without any row, each test has a reason for it.
+    // If there is no row, each test has a reason.
     let has_reason = |ran: &Ran| !ran.skipped.is_empty();
     if series.is_empty() && !meta.interrupted && !meta.tests.iter().all(has_reason) {
         return Err(format!("has no rows, and {META} has no reason for that"));

@@ -9,7 +9,7 @@ use crate::unit::NOTHING;
 /// A figure of one round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Value {
-    /// The number; not finite where there is none, as a latency when nothing was answered.
+    /// The number; not finite if there is none, such as a latency without any response.
     pub number: f64,
     /// The true value may be greater: the measurement was cut off.
     pub at_least: bool,

@@ -155,7 +155,7 @@ pub struct Options {
     pub steps: Option<usize>,
 }
 
-/// The recorder that each test is given: it takes the figures and answers questions about the run.
+/// The recorder that each test gets: it takes the figures and answers questions about the run.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     options: &'a Options,
@@ -213,7 +213,7 @@ impl Recorder<'_> {
     /// the memory of its points. A note says so if it is fewer than `--steps`, which would otherwise
     /// end in the kernel's OOM killer.
     pub fn steps_within_memory(&mut self, each: u64) -> usize {
-        /// A step's points, at most, as they are here and as the run keeps them.
+        /// The maximum of bytes of a step's points, here and in the kept run.
         const POINTS: u64 = 128;
         let fit = machine::available_memory() / 2 / (each + POINTS);
         let fit = usize::try_from(fit).unwrap_or(usize::MAX);

@@ -27,7 +27,7 @@ pub struct Verdict<'a> {
     pub test: &'a str,
     /// The system being compared.
     pub system: &'a str,
-    /// The quantity measured of it.
+    /// The measured quantity of the system.
     pub series: &'a str,
     /// The unit of the values.
     pub unit: Unit,
@@ -43,7 +43,7 @@ impl Verdict<'_> {
     #[must_use]
     pub fn words(&self) -> String {
         let Some(Fit { shape, confidence, growth }) = self.fit else { return "–".to_owned() };
-        /// From here on it is plain that it grows, if not how.
+        /// Beyond this ratio the values certainly grow, even if the curve is unknown.
         const PLAIN: f64 = 2.0;
         let percent = confidence * 100.0;
         let is_sure = confidence >= fit::CONFIDENCE_MIN;

@@ -25,8 +25,8 @@ fn text(output: &[u8]) -> String {
 /// Tests that measure at some of their steps, the last among them.
 const SAMPLED: [&str; 5] = ["memory", "wakeup", "cpu", "active", "sigio-overflow"];
 
-/// Runs a suite in quick mode; every test of it must have rows to its last step or a reason, and every
-/// file be there.
+/// Runs a suite in quick mode. Each test must have rows to its last step or a reason, and every file
+/// must exist.
 fn check_suite(suite: &str, tests: &[samum_bench::Test]) {
     let dir = tempfile::tempdir().unwrap();
     let output = bench(dir.path(), &[suite, "--quick", "--out", "run", "--host", "here"]);

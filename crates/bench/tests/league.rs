@@ -23,8 +23,8 @@ fn bench(args: &[&str]) -> Output {
 fn samum() -> &'static Path {
     static SAMUM: LazyLock<PathBuf> = LazyLock::new(|| {
         let _ = built(&["--package", "samum-preload"]);
-        // With the features that all packages together ask of their dependencies, as `cargo test --workspace` has them:
-        // else samum and half of its dependencies would be compiled once more.
+        // With the features that all packages together need of their dependencies, as in `cargo test --workspace`.
+        // Otherwise samum and half of its dependencies would be compiled once more.
         built(&["--workspace", "--bin", "samum"]).join("samum")
     });
     &SAMUM
@@ -205,7 +205,7 @@ fn download_mixed_and_idle_measure_or_say_why_not() {
         ("mixed", "CPU per GB", 1, on_a_disk),
         ("mixed", "p99 of small files", 1, on_a_disk),
         ("idle", "request beside all", 1, true),
-        // The first connection is measured otherwise.
+        // The first connection is measured in another way.
         ("idle", "connect", 49, true),
         ("idle", "first request", 49, true),
     ] {
@@ -557,7 +557,7 @@ fn a_server_that_does_not_start_has_one_row() {
     }
 }
 
-/// A server that knows nothing but to answer once and close.
+/// A server that can only respond once and close.
 #[test]
 fn http_measures_a_server_that_closes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -592,7 +592,7 @@ fn a_server_that_does_not_answer_is_asked_once() {
     let (asked, count) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // Closed without an answer.
+            // Closed without a response.
             let _ = stream.and_then(|mut stream| stream.read(&mut [0; 1024]));
             asked.send(()).unwrap();
         }

@@ -20,7 +20,7 @@ struct Paper {
     name: &'static str,
     /// The directory of the kept runs, as its links have it.
     runs: &'static str,
-    /// The blocks that it has.
+    /// The blocks of the paper.
     blocks: &'static [&'static str],
 }
 
@@ -39,7 +39,7 @@ impl Paper {
         fs::read_to_string(Path::new(ROOT).join(self.dir).join(self.name)).unwrap()
     }
 
-    /// The runs that its tables are of, the newest first: if a test is in several of them, the first counts.
+    /// The runs of its tables, the newest first: if several runs have a test, the first counts.
     fn dirs(&self, tables: &str) -> Vec<String> {
         let mut dirs = Vec::new();
         for part in tables.split(&format!("]({}", self.runs)).skip(1) {
@@ -112,8 +112,8 @@ fn each_run_that_is_linked_can_be_read() {
     assert!(unreadable.is_empty(), "{unreadable:#?}");
 }
 
-/// A figure with its least and greatest stands in a table between the marks. Elsewhere there are no
-/// requests per second, no speeds and no percentiles.
+/// Figures with their least and greatest are only in tables between the marks. Other text has no requests
+/// per second, no speeds and no percentiles.
 #[test]
 fn no_figure_stands_outside_the_tables() {
     for paper in PAPERS {

@@ -127,7 +127,8 @@ fn run(plan: &Plan, recorder: &mut Recorder<'_>, speed: Speed) -> Result<(), Fau
         rows: rows.collect(),
     };
     if speed == Speed::Slow {
-        // In `slow`, hot requests take most of the CPU, so a strategy that answers fewer would look better.
+        // In `slow`, hot requests take most of the CPU, so a strategy that serves fewer of them would look
+        // better.
         let at = table.head.iter().position(|name| name == PER_GB).unwrap_or(0);
         for row in core::iter::once(&mut table.head).chain(&mut table.rows) {
             row.remove(at);
@@ -163,7 +164,7 @@ fn scenes(plan: &Plan) -> Vec<Scene> {
     alone.chain(strategies).collect()
 }
 
-/// Slows down the disk if the test asks for it; if that is impossible, a row says so.
+/// Slows down the disk if the test requires it; a row says so if that is impossible.
 fn can_be_slow(plan: &Plan, recorder: &mut Recorder<'_>, site: &Site) -> bool {
     match Throttle::new(site.root()) {
         Ok(_) => {
@@ -437,7 +438,7 @@ const READ: &str = "read";
 const LEFT: &str = "left";
 const MEMORY: &str = "memory";
 
-/// The clients do not copy what comes: if they did, they would be measured.
+/// The clients do not copy received bytes, because otherwise they would be measured.
 const COPIES: bool = false;
 
 /// The interval of samples of speed and CPU.

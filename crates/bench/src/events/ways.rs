@@ -15,8 +15,8 @@ use crate::sys::uring::{Ask, Ring};
 
 /// A way to wait, with its descriptors.
 pub(super) trait Wait {
-    /// Waits until there are events, takes a byte from each of their descriptors, and says how many
-    /// there were; 0 after an interruption.
+    /// Waits until there are events, and takes a byte from each of their descriptors. Returns the
+    /// number of events; 0 after an interruption.
     fn wait(&mut self) -> io::Result<usize>;
 }
 

@@ -33,7 +33,7 @@ pub struct Crowd {
 pub struct Step {
     /// To connect.
     pub connect: f64,
-    /// From the request to the end of its answer.
+    /// From the request to the end of its response.
     pub request: f64,
 }
 
@@ -100,16 +100,16 @@ impl Crowd {
     /// Opens one more and uses it once.
     ///
     /// # Errors
-    /// As connect(2): among others when ports or descriptors run out; or when the answer is not one
-    /// with status 200. After [`LIMIT`] for the connection, and twice that for the answer, at most.
+    /// As connect(2), for example without free ports or descriptors; or if the response has not the status 200.
+    /// After [`LIMIT`] for the connection, and twice that for the response, at most.
     pub fn grow(&mut self) -> io::Result<Step> {
         pin(self.cpu)?;
         let start = Instant::now();
         let socket: OwnedFd =
             connect(self.address, self.sources.of(self.connections.len()), LIMIT)?;
         let connect = nanoseconds(start);
-        // Closed by a reset: else tens of thousands of ports would be held for a minute after each
-        // crowd (TIME-WAIT), and the next would not find any.
+        // Closed by a reset. Otherwise tens of thousands of ports would be held for a minute after each crowd
+        // (TIME-WAIT), and the next crowd would find none.
         set_socket_linger(&socket, Some(Duration::ZERO))?;
         let mut stream = TcpStream::from(socket);
         stream.set_nonblocking(false)?;
@@ -168,7 +168,7 @@ fn exchange(
     }
 }
 
-/// To connect, for each receive, and for all receives of an answer.
+/// The limit for a connect, for each receive, and for all receives of a response.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 /// The time for which a crowd grows in a quick run, which should take less than a minute.
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends its answers in parts, with a pause in front of each. Its connections stay open.
+    /// A server that sends its responses in parts, with a pause before each. Its connections stay open.
     fn serve(parts: &'static [&'static [u8]], pause: Duration) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -90,7 +90,7 @@ struct Http {
     slow_path: Option<String>,
     copy: bool,
     cpu: Option<usize>,
-    /// For each URL, whether its server answers, or why it takes no part; empty until they have been asked.
+    /// For each URL, whether its server responds, or the reason why it takes no part; empty before the check.
     asked: OnceCell<Vec<Result<(), String>>>,
 }
 
@@ -209,7 +209,7 @@ fn maximum(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<
                 Ok(account) if keep_alive && !keeps(&account, &plan) => {
                     recorder.skip(name, format!("{kind}: the server does not keep connections"));
                 }
-                // Too few failures within the time to end the load, and no answer either.
+                // Too few failures within the time to end the load, and no response either.
                 Ok(account) if account.answered_ever == 0 => {
                     recorder.skip(name, format!("{kind}: {}", account.failures()));
                 }
@@ -327,11 +327,11 @@ fn latency(http: &Http, urls: &[&Named], recorder: &mut Recorder<'_>) -> Result<
 }
 
 impl Http {
-    /// The URLs whose servers answer. Each server is asked once a run, because one that says nothing costs as long as
-    /// its time limit; one that does not answer is a row of each test.
+    /// The URLs whose servers respond. Each server is asked once per run, because a silent one costs its whole time
+    /// limit. A server that does not respond is a row of each test.
     ///
     /// # Errors
-    /// When none of them answers.
+    /// If none of them responds.
     fn answering(&self, recorder: &mut Recorder<'_>) -> Result<Vec<&Named>, Fault> {
         // The tests that need kept connections ask for them.
         let ask = |(_, url): &Named| {
@@ -386,7 +386,7 @@ fn keeps(account: &Account, plan: &Plan) -> bool {
     account.connect.len() <= plan.connections as u64 + account.answered_ever / 2
 }
 
-/// The processes behind a URL, if they run here.
+/// The processes of a URL's server, if they run on this machine.
 struct Server {
     address: SocketAddr,
     times: CpuTimes,
@@ -422,7 +422,7 @@ fn figures(account: &Account, cpu: Option<Duration>, percentiles: &[(&str, f64)]
     all.chain([own, figures::remarks(&[account])]).collect()
 }
 
-/// A table with what [`figures()`] says behind the columns of `head`.
+/// A table with the columns `head`, followed by those of [`figures()`].
 fn table(title: &str, head: &[&str], percentiles: &[(&str, f64)], rows: Vec<Vec<String>>) -> Table {
     let percentiles: Vec<&str> = percentiles.iter().map(|(name, _)| *name).collect();
     let columns =

@@ -72,8 +72,7 @@ const COLD_PERCENT: u64 = 15;
 /// The time at which a log line is written depends on the clock, so its counts vary more.
 const LOGGED_PERCENT: u64 = 5;
 
-/// A request that is stepped lasts longer than a tick of the proxy's deadlines, and how many there are depends on the
-/// machine.
+/// A stepped request lasts longer than a tick of the proxy's deadlines, and the number of ticks depends on the machine.
 const PROXIED_PERCENT: u64 = 10;
 
 /// Timers of the own stack run beside its requests, and their number depends on the machine. Whether the
@@ -219,7 +218,7 @@ pub(super) fn count_all(root: Option<&Path>, wanted: &str, kept: &[Table]) -> Re
     Ok(table)
 }
 
-/// The link to the servers that have a stack of their own, or the reason why there is none.
+/// The link to the servers with a stack of their own, or the reason why there is none.
 fn link(cpu: Option<usize>) -> Result<Network, String> {
     let cpu = cpu.unwrap_or(0);
     Network::new(cpu, cpu)
@@ -380,7 +379,7 @@ fn made_with(server: &Server) -> Result<std::collections::BTreeMap<String, Strin
     Ok(facts.into_iter().map(|(what, value)| (what.to_owned(), value)).collect())
 }
 
-/// The rest of the line that begins so in a program; "unknown" without one.
+/// The rest of the line with this beginning in a program; "unknown" if there is none.
 fn text_in(path: &str, beginning: &str) -> String {
     let bytes = fs::read(path).unwrap_or_default();
     let at = bytes.windows(beginning.len()).position(|part| part == beginning.as_bytes());
@@ -391,8 +390,8 @@ fn text_in(path: &str, beginning: &str) -> String {
 }
 
 impl RequestKind {
-    /// Drivers that are counted. With epoll the number of turns for frames that come together differs from time to
-    /// time by one, and with it the cost by half.
+    /// The drivers that are counted. With epoll the number of turns for frames that come together differs from time to
+    /// time by one, and the cost then differs by half.
     const fn drivers(&self) -> usize {
         if self.frames.is_some() { 1 } else { DRIVERS.len() }
     }

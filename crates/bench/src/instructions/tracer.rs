@@ -60,7 +60,8 @@ enum Thread {
 }
 
 impl Tracer {
-    /// Stops the threads of a process whose names are `chosen`, and steps them and the threads they start from now on.
+    /// Stops the threads of a process whose names are `chosen`. From now on it steps these threads and the threads that
+    /// they start.
     ///
     /// # Errors
     /// `PermissionDenied` where ptrace(2) is not allowed.

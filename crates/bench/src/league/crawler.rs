@@ -202,7 +202,7 @@ const CPU: &str = "CPU per GiB";
 
 /// The bytes of each file.
 const FILE_BYTES: u64 = 330 << 10;
-/// The exponent of Zipf's law, by which the files of the site are asked for.
+/// The exponent of Zipf's law for requests for files of the site.
 const ZIPF: f64 = 0.8;
 const CONNECTIONS: usize = 8;
 /// For all requests of a round.

@@ -126,7 +126,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     if servers.is_empty() { Ok(()) } else { dropped.result(servers.len()) }
 }
 
-/// Checks that a server answers.
+/// Checks that a server answers a question.
 fn check(server: &Server) -> Result<(), String> {
     let duration = Duration::from_millis(100);
     let answered = ask(server, 1, duration, None).map_err(|error| error.to_string())?;

@@ -308,7 +308,7 @@ impl Download {
             match self.stream.read(&mut bytes[..want]) {
                 Ok(0) => break,
                 Ok(count) => self.taken += count as u64,
-                // A process that was stopped for a while goes on.
+                // The process was stopped for a while, and goes on.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

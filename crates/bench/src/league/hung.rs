@@ -48,7 +48,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     let cold: Vec<String> = (0..per_window)
         .map(|i| site.file(&format!("cold/{i}"), COLD_BYTES))
         .collect::<Result<_, _>>()?;
-    // No file is asked for in two windows: it would come from memory.
+    // No file is requested in two windows, because it would then come from memory.
     let directory = |window: usize| format!("hung/{window}");
     let write = |mounted: &std::path::Path| {
         for window in 0..windows {
@@ -173,7 +173,8 @@ impl Window {
 }
 
 impl Stage<'_> {
-    /// A window alone and one beside hung requests, and the nanoseconds until those were answered.
+    /// A window alone and one beside hung requests, and the nanoseconds until the hung ones had their
+    /// responses.
     fn windows(&mut self, directory: &str, requests: usize) -> Result<([Window; 2], f64), Fault> {
         let alone = self.window()?;
         let hung = self.hang(directory, requests);
@@ -230,7 +231,7 @@ impl Stage<'_> {
         }))
     }
 
-    /// Lets the device answer; returns the nanoseconds until all requests were answered.
+    /// Lets the device answer; returns the nanoseconds until all requests had their responses.
     fn recover(&self, hung: std::io::Result<Background>, requests: usize) -> Result<f64, Fault> {
         let start = Instant::now();
         self.throttle.limit(None)?;
@@ -253,7 +254,7 @@ const RECOVERY: &str = "recovery";
 
 const HOT_BYTES: u64 = 1024;
 const HOT_CONNECTIONS: usize = 32;
-/// Requests for it per second.
+/// The requests per second for the healthy file.
 const HOT_RATE: f64 = 5000.0;
 
 const COLD_BYTES: u64 = 64 << 10;

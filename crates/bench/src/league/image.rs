@@ -51,7 +51,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Puts all of it out of memory, the metadata too. No file of it may be open.
+    /// Evicts the whole file system, with its metadata. No file of it may be open.
     ///
     /// # Errors
     /// As umount(2) and mount(8).

@@ -271,7 +271,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Nanoseconds of the server's CPU for each answer.
+    /// Nanoseconds of the server's CPU for each response.
     fn cpu_per_request(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e9 / float(self.account.answered_ever)
     }
@@ -291,7 +291,7 @@ impl League {
         }
     }
 
-    /// The words for tables of loads of [`Self::plan`], where bodies are so large that not all of them come with their
+    /// The remark for tables of loads of [`Self::plan`] whose bodies are so large that not all of them come with their
     /// heads.
     fn receives(&self) -> &'static str {
         load::receives(self.copy)
@@ -365,7 +365,7 @@ impl League {
         if peers.is_empty() { Err(Fault::Skip("none was chosen".into())) } else { Ok(peers) }
     }
 
-    /// A server that answers at `path` with the bytes of a file; one that does not becomes a row that says so.
+    /// Compares the response at `path` with the bytes of a file. A server that fails becomes a row with the reason.
     fn compared(
         &self,
         recorder: &mut Recorder<'_>,
@@ -435,8 +435,8 @@ impl League {
         }
     }
 
-    /// Downloads these files of `len` bytes, each of them once: a file asked for again would come from
-    /// memory. [`Self::readers`] at a time.
+    /// Downloads these files of `len` bytes, [`Self::readers`] at a time. Each is requested once, because a second
+    /// response would come from memory.
     fn download(&self, server: &Server, files: &[String], len: u64) -> Background {
         let target = |file| Target { len: Some(len), ..Target::new(format!("/{file}")) };
         let targets = files.iter().map(target).collect();
@@ -464,7 +464,7 @@ impl League {
             }
         }
         match result {
-            // Downloads in progress do not count among them.
+            // Downloads in progress are not among the failures.
             Ok(account) if account.failed_ever() > account.failed(Failure::Unfinished) => {
                 recorder.note(format!("{server}, downloads: {}", account.failures()));
             }
@@ -545,7 +545,7 @@ fn in_turn(count: usize, round: usize) -> impl Iterator<Item = usize> {
 struct Silent(RefCell<Vec<(String, String)>>);
 
 impl Silent {
-    /// Asks something of a server, unless it has kept silent before.
+    /// Asks a server, unless it has been silent before.
     fn unless<T>(&self, name: &str, ask: impl FnOnce() -> Result<T, Absent>) -> Result<T, String> {
         if let Some((_, why)) = self.0.borrow().iter().find(|(silent, _)| silent == name) {
             return Err(why.clone());
@@ -597,10 +597,10 @@ impl Dropped {
     }
 }
 
-/// Downloads that start at once, and each of them.
+/// The time limit of downloads that start at once, and of each of them.
 const AT_ONCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The client does not copy what comes, and the tables say so.
+/// The client does not copy received bytes, and the tables say so.
 const AT_ONCE_COPIES: bool = false;
 const AT_ONCE_RECEIVES: &str = load::receives(AT_ONCE_COPIES);
 
@@ -643,7 +643,7 @@ mod tests {
             assert_eq!(ask("a", Ok(())).unwrap_err(), why);
             assert_eq!(asked.get(), 1);
         }
-        // A server that answers, or fails at once, costs no time when it is asked again.
+        // A server that responds, or fails at once, costs no time when it is asked again.
         assert_eq!(ask("b", Err(Absent::Failed("no".into()))).unwrap_err(), "no");
         assert_eq!(ask("b", Ok(())), Ok(()));
         assert_eq!(asked.get(), 3);

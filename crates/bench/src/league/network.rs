@@ -62,8 +62,8 @@ impl Network {
         &self.clients
     }
 
-    /// Moves the receive work of the server's stack to its CPU: with an XDP program in the driver, veth
-    /// receives on the CPU that sends. Without such a program there is nothing to move.
+    /// Moves the receive work of the server's stack to its CPU: with an XDP program in the driver, veth receives on the
+    /// CPU that sends. Without such a program there is no work to move.
     pub fn pin_polling(&self, cpu: usize) {
         let file = format!("/sys/class/net/{}/threaded", OWN.interface);
         if self.servers.run(&format!("echo 1 >{file}")).is_err() {
@@ -123,8 +123,9 @@ impl Namespace {
         Ok(Self { name })
     }
 
-    /// The words in front of a command that is to run in it. The command keeps this process's view of the mounts: `ip
-    /// netns exec` would give it a copy of it, in which an [`Image`](super::image::Image) stays mounted after its end here.
+    /// The words in front of a command that runs in this namespace. The command keeps this process's view of the
+    /// mounts. `ip netns exec` would give it a copy, in which an [`Image`](super::image::Image) stays mounted after its
+    /// end here.
     ///
     /// # Errors
     /// A sentence, when there is no `nsenter`.

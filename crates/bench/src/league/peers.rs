@@ -21,7 +21,7 @@ pub struct Peer {
     pub configuration: String,
     /// Environment variables it gets.
     pub environment: Vec<(String, String)>,
-    /// Arguments with which the program prints its version; none if it has no such.
+    /// Arguments with which the program prints its version; none if it cannot.
     pub version: &'static [&'static str],
     /// True if the argument `{files}` is replaced by the names of the files.
     pub needs_files: bool,
@@ -291,7 +291,7 @@ pub const OWN_STACK: [&str; 3] = ["samum-own", "samum-own-never", CROWDED];
 /// The one that takes a crowd of connections and lets them be idle.
 pub const CROWDED: &str = "samum-own-crowd";
 
-/// The server behind the proxies.
+/// The server from which the proxies get their responses.
 pub const ORIGIN: &str = "origin";
 
 /// The servers that take part in tests of proxies without `--servers`: the origin itself, and proxies.

@@ -275,7 +275,7 @@ impl Server {
 
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        // Its group is gone when all of it has ended.
+        // The group is gone when all of its processes have ended.
         let _ = pid.map(|pid| kill_process_group(pid, signal));
     }
 }
@@ -334,8 +334,8 @@ fn compile_floor(cc: &Path, dir: &Path) -> Result<std::path::PathBuf, String> {
     Ok(program)
 }
 
-/// The words in front of a command that joins the cgroup before it becomes its program, so that all its
-/// threads are in it.
+/// The words in front of a command that joins the cgroup before it becomes its program. So all its threads are in
+/// the cgroup.
 fn joining(throttle: &Throttle) -> [OsString; 5] {
     let shell = find("sh").unwrap_or_else(|| "/bin/sh".into());
     let script = "echo $$ >\"$1\" && shift && exec \"$@\"";

@@ -10,7 +10,7 @@ use crate::stats::float;
 use crate::sys::memory::Mapping;
 use crate::{Fault, Unit, interrupt};
 
-/// A directory of files, made for this; both go away with it.
+/// A directory of files, which were made for this; its drop removes both.
 #[derive(Debug)]
 pub struct Site {
     root: tempfile::TempDir,
@@ -68,8 +68,8 @@ impl Site {
         Ok(name.to_owned())
     }
 
-    /// Makes a file to compare that comes from the disk: put out of memory before a server starts, and
-    /// not asked for while it is measured.
+    /// Makes a file to compare that comes from the disk: it is evicted before a server starts, and not requested
+    /// while the server is measured.
     ///
     /// # Errors
     /// As [`Site::file`].

@@ -188,8 +188,7 @@ impl Stage<'_> {
     }
 }
 
-/// Does something, and looks at the memory of a process and of those that it has started meanwhile, on that CPU.
-/// Returns the most that there was.
+/// Does `work`, and samples on that CPU the memory of a process and of its new children. Returns the maximum.
 fn watched<T>(pid: u32, cpu: Option<usize>, work: impl FnOnce() -> T) -> (T, u64) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

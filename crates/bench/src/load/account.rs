@@ -18,15 +18,15 @@ pub enum Failure {
     Ports,
     /// The connection was reset or closed within the exchange.
     Closed,
-    /// No complete answer within the time limit.
+    /// No complete response within the time limit.
     Timeout,
     /// Not a response.
     Malformed,
     /// Another status than 200.
     Status,
-    /// Other bytes, or another number of them, than the file has.
+    /// Other bytes than those of the file, or another number of them.
     Bytes,
-    /// Neither answered nor timed out when the load ended.
+    /// Without a response and without a timeout at the end of the load.
     Unfinished,
 }
 
@@ -59,13 +59,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A part of the window: the number of answers in it, and the longest wait.
+/// A part of the window: the number of responses in it, and the longest wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Requests answered.
+    /// The requests that got their responses.
     pub answered: u64,
-    /// The longest of their latencies, or the time in the window that the oldest unanswered request had
-    /// waited at the end of the slice: a stalled server answers nothing, and that must be visible.
+    /// The longest of their latencies, or the time in the window that the oldest open request had waited at
+    /// the end of the slice. A stalled server sends no response, and must be visible.
     pub latency_max: Nanos,
 }
 
@@ -84,7 +84,7 @@ pub struct Account {
     pub cut_off: Option<Nanos>,
     /// The time to connect, of each new connection, in the window or not.
     pub connect: Histogram<u64>,
-    /// From when a request was meant to leave to the first byte of its answer, in the window or not.
+    /// From when a request was meant to leave to the first byte of its response, in the window or not.
     pub first_byte: Histogram<u64>,
     /// By [`SLICE`], from the window's start.
     pub slices: Vec<Slice>,
@@ -137,7 +137,7 @@ impl Account {
         }
     }
 
-    /// An answer that came at `at`, counted from the window's start.
+    /// Counts a response that came at `at`, counted from the window's start.
     pub fn answer(&mut self, at: Nanos, latency: Nanos) {
         self.answered += 1;
         let slice = self.slice(at);
@@ -165,7 +165,7 @@ impl Account {
         &mut self.slices[slice]
     }
 
-    /// Counts the latency of an answer.
+    /// Counts the latency of a response.
     pub fn took(&mut self, latency: Nanos) {
         self.latency.saturating_record(latency.max(1));
     }
@@ -239,7 +239,7 @@ impl Account {
         self.own_cpu.as_secs_f64() / self.window.as_secs_f64()
     }
 
-    /// The reason why the generator and not the server may have limited the figures, if there is one.
+    /// The reason why the generator, and not the server, may have limited the figures; None without one.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "counts of requests")]
     pub fn bottleneck(&self) -> Option<Bottleneck> {
@@ -318,7 +318,7 @@ pub const LATE: Duration = Duration::from_millis(1);
 /// The distance of [`Account::slices`].
 pub const SLICE: Duration = Duration::from_millis(100);
 
-/// An hour of them; all later answers are counted in the last.
+/// The slices of an hour; the last one counts all later responses.
 const SLICES_MAX: usize = 36_000;
 
 #[cfg(test)]

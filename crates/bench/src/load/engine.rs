@@ -37,7 +37,7 @@ impl Watch {
     /// The bytes of bodies received so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        // Counters alone: nothing else is published with them.
+        // The counter publishes no other memory.
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -50,7 +50,7 @@ impl Watch {
         self.enough.load(Ordering::Relaxed)
     }
 
-    /// Ends the load within [`NAP_MAX`], without waiting for answers.
+    /// Ends the load within [`NAP_MAX`], without waiting for responses.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -68,7 +68,7 @@ impl Watch {
 /// refuses a resource of the generator.
 pub fn run(plan: &Plan, watch: &Watch) -> io::Result<Account> {
     pin(plan.cpu)?;
-    // Due times are met to the microsecond, not to the default 50 of them (prctl(2)).
+    // Due times are met to the microsecond; by default they are 50 µs late (prctl(2)).
     rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1))?;
     let mut engine = Engine::new(plan, watch)?;
     engine.open()?;
@@ -122,11 +122,11 @@ struct Request {
     target: usize,
     /// When it was meant to leave.
     intended: Nanos,
-    /// When it did, or began to connect for it.
+    /// The time when the request left, or when its connect began.
     began: Nanos,
     /// The bytes of it that the kernel has taken; None while connecting.
     sent: Option<usize>,
-    /// True once the first byte of its answer has come.
+    /// True once the first byte of its response has come.
     has_begun: bool,
 }
 
@@ -164,7 +164,8 @@ impl<'a> Engine<'a> {
             failures_in_row: 0,
             next_scan: 0,
             buffer: vec![0; BUFFER].into_boxed_slice(),
-            // Meant to leave when the warm-up began, and sent in the last moment of the wait for answers.
+            // The extreme case: meant to leave when the warm-up began, and sent in the last moment of the
+            // wait for responses.
             account: Account::new(plan.warmup + plan.duration + DRAIN + plan.timeout),
         })
     }
@@ -287,7 +288,7 @@ impl<'a> Engine<'a> {
         times.into_iter().flatten().fold(now + nanos(NAP_MAX), Nanos::min)
     }
 
-    /// Sends the requests that are due, as far as connections are free.
+    /// Sends the due requests, as long as there are free connections.
     fn send_due(&mut self, now: Nanos) -> io::Result<()> {
         while let Some(&(i, at)) = self.resting.front()
             && at <= now
@@ -304,8 +305,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// When the next request was meant to leave, if it was and there is one. Behind the window there
-    /// are those that should have left within it.
+    /// The time at which the next request was meant to leave, if that has passed. After the window only
+    /// requests are left that should have left within it.
     fn next_intended(&mut self, now: Nanos) -> Option<Nanos> {
         if self.exhausted {
             return None;
@@ -382,7 +383,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Moves a connection's request on as far as it goes.
+    /// Advances a connection's request as far as possible.
     fn advance(&mut self, i: usize) -> Verdict {
         let connection = &mut self.connections[i];
         let Some(socket) = connection.socket.as_ref() else { return Verdict::Waiting };
@@ -413,7 +414,7 @@ impl<'a> Engine<'a> {
                 Err(Errno::AGAIN) => {}
                 Err(_) => return Verdict::Failed(Failure::Closed),
             }
-            // The answer cannot have come yet; when it does, there is an event.
+            // The response cannot have come yet; an event will report it.
             return Verdict::Waiting;
         }
         self.receive(i)

@@ -1,6 +1,6 @@
 //! Chooses the target of the next request. Pure and seeded.
 
-/// The order in which targets are asked for.
+/// The order in which targets are requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
     /// All targets, one after the other, again and again.

@@ -18,7 +18,7 @@ use crate::interrupt;
 pub struct Questions {
     /// The server.
     pub address: SocketAddr,
-    /// The names that are asked for in turn; at least one. Each has an address (A) there.
+    /// The names that are asked for in turn; at least one. Each has an address (A) at the server.
     pub names: Vec<String>,
     /// Clients, each with a socket of its own; at least one.
     pub clients: usize,
@@ -79,7 +79,7 @@ impl Questions {
             }
             let now = Instant::now();
             answered.time = now - begun;
-            // An answer that comes later could meet the next client that has this port.
+            // A later answer could meet the next client with this port.
             let is_over = answered.time >= self.duration;
             for event in events.drain(..) {
                 let number = usize::try_from(event.data.u64()).expect("a number of ours");

@@ -160,7 +160,7 @@ impl Parser {
         self.body_len = 0;
     }
 
-    /// Parses a head, at once if `bytes` has it all. Returns how many of `bytes` belong to it.
+    /// Parses a head, at once if `bytes` has all of it. Returns the number of its bytes in `bytes`.
     fn head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         if self.head.is_empty()
             && let Some(len) = self.parse_head(bytes)?

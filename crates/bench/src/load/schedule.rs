@@ -10,7 +10,7 @@ pub type Nanos = u64;
 /// The event that makes the next request leave.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrival {
-    /// The answer to the one before, on the same connection: finds a server's maximum.
+    /// Sends after the previous response on the same connection: it finds a server's maximum.
     Closed,
     /// The clock, at equal distances. Requests per second.
     Even(f64),

@@ -89,14 +89,14 @@ fn read(plan: &Plan, mut readers: Vec<OwnedFd>, share: usize, shared: &Shared) -
                 *socket = ask(plan, i, share)?;
             }
         }
-        // If it is late, it goes on at once to keep the rate.
+        // A late reader reads on at once to keep the rate.
         next = (next + TICK).max(Instant::now());
         thread::sleep(next - Instant::now());
     }
     Ok(())
 }
 
-/// Receives at most as much as fits. Returns how much that was, and whether nothing more comes.
+/// Receives at most as much as fits. Returns the number of bytes, and whether the stream has ended.
 fn take(socket: &OwnedFd, buffer: &mut [u8]) -> (usize, bool) {
     let mut taken = 0;
     while taken < buffer.len() {
@@ -117,7 +117,7 @@ fn share(rate: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).clamp(1, SHARE_MAX)
 }
 
-/// Slow readers do not copy what comes ([`Plan::copy`]).
+/// Slow readers do not copy received bytes ([`Plan::copy`]).
 pub(crate) const COPIES: bool = false;
 
 /// The interval at which each reader reads.

@@ -72,7 +72,7 @@ impl Target {
         Self { path: path.into(), len: None, body: None }
     }
 
-    /// A request for it, which keeps the connection or not.
+    /// A request for the target, which keeps the connection or not.
     #[must_use]
     pub fn request(&self, host: &str, keep_alive: bool) -> Vec<u8> {
         let connection = if keep_alive { "" } else { "Connection: close\r\n" };

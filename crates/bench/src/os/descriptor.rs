@@ -152,7 +152,7 @@ fn listener() -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Closes connections with RST: thousands in TIME_WAIT would be in the way of what comes next.
+/// Closes connections with RST: thousands in TIME_WAIT would disturb the next steps.
 fn close_hard(connections: impl Iterator<Item = (OwnedFd, OwnedFd)>) {
     for (client, server) in connections {
         // Else it closes in the usual way.

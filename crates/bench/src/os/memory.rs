@@ -52,7 +52,7 @@ fn mmap(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
 }
 
 fn touch(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
-    // With huge pages those between are there as well.
+    // With huge pages the pages between are in memory as well.
     let n = recorder.steps_within_memory(2 * page() as u64);
     for (system, advice) in
         [("as configured", Advice::Normal), ("without huge pages", Advice::LinuxNoHugepage)]

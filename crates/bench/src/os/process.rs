@@ -190,7 +190,7 @@ impl Sleepers {
         let theirs = Arc::clone(&bed);
         let sleep = move || {
             let tid = rustix::thread::gettid().as_raw_nonzero().get();
-            // Alone: nothing is published with it.
+            // Relaxed: the number publishes no other memory.
             theirs.tid.store(tid, Ordering::Relaxed);
             while theirs.word.load(Ordering::Acquire) == 0 {
                 // Woken or not: the word decides.
@@ -373,7 +373,7 @@ fn memory(recorder: &mut Recorder<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes things in batches, and after each records how many bytes one of all of them took.
+/// Makes objects in batches, and after each batch records the average bytes of all of them.
 fn count_bytes(
     recorder: &mut Recorder<'_>,
     system: &str,

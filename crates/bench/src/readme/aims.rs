@@ -23,7 +23,7 @@ struct Aim {
     /// The description in the table.
     what: String,
     test: &'static str,
-    /// The server, and the figure of it.
+    /// The server, and its figure.
     of: (&'static str, String),
     /// The server and the figure that it is divided by; none, if the figure counts itself.
     to: Option<(&'static str, String)>,
@@ -247,8 +247,8 @@ fn disk_aims() -> Vec<Aim> {
     aims
 }
 
-/// Each policy of the cache and of the readahead is compared with nginx, or with samum without that policy; there it has to
-/// save a tenth.
+/// Each policy of the cache and of the readahead is compared with nginx, or with samum without that policy. In the
+/// second case it has to save a tenth.
 fn policy_aims() -> Vec<Aim> {
     let [named, unnamed] = films::NAMED;
     let crawler = |what, theirs, limit| {

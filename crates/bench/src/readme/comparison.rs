@@ -91,7 +91,7 @@ impl Comparison {
         }
         let is_shown = |row: &&Row| {
             let is_ranked = columns.iter().any(|column| self.is_ranked(row, column));
-            // A server stays if another that is ranked is compared with it.
+            // A server stays if a ranked server is compared with it.
             let is_needed = self.rows.iter().any(|other| {
                 other.reference.as_ref() == Some(&row.server)
                     && other.size == row.size

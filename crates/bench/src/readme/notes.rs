@@ -43,8 +43,8 @@ pub(super) fn received(runs: &[Kept<'_>], tests: [&str; 2]) -> Vec<String> {
     }
 }
 
-/// Tells whether the client of a test copied what came; `None` if it made no difference, because all of it came with
-/// heads.
+/// Tells whether the client of a test copied received bytes; `None` if it made no difference, because all bytes came
+/// with heads.
 pub(super) fn copies(run: &Run, test: &str) -> Option<bool> {
     let (by_option, never) = (BY_OPTION.contains(&test), NEVER_COPIED.contains(&test));
     (by_option || never).then(|| by_option && run.meta.command.iter().any(|word| word == "--copy"))

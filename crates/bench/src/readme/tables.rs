@@ -13,7 +13,7 @@ use crate::league::rounds::Rounds;
 use crate::league::{cold, dns, download, idle, mixed, warm, wire, wire_cold, wire_idle};
 use crate::run::{Ran, Run};
 
-/// Servers stand in this order in a table, samum's last; others before them.
+/// The order of servers in a table: samum is last, and unlisted servers are first.
 const ORDER: [&str; 7] = ["nginx", "nginx-aio", "h2o", "lighttpd", "caddy", "samum-epoll", "samum"];
 const SAMUM: &str = "samum";
 /// The order of servers over a link.
@@ -76,7 +76,7 @@ fn rows(rounds: &Rounds) -> Vec<Row> {
     names.map(|name| row(None, name, SAMUM)).collect()
 }
 
-/// The table of a small file in memory that is asked for beside downloads from a slow disk.
+/// The table of a small file in memory that is requested beside downloads from a slow disk.
 pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
     servers(
         runs,

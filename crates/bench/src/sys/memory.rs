@@ -15,7 +15,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Private memory that is all zeros; `writable`, or else only readable.
+    /// Private memory of zeros; `writable`, or else read-only.
     pub(crate) fn anonymous(length: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };

@@ -42,8 +42,8 @@ impl Child {
         unsafe { Self::fork(pass) }
     }
 
-    /// Forks a child that passes single bytes on, as above, but goes round a loop 100 times the byte's
-    /// value before each.
+    /// Forks a child that passes single bytes on, as above, and before each byte loops 100 times its
+    /// value.
     #[cfg(test)]
     pub(crate) fn looping(from: BorrowedFd<'_>, to: impl AsFd) -> io::Result<Self> {
         let pass = || {
@@ -116,7 +116,7 @@ pub(crate) fn with_own_descriptors<R: Send + 'static>(
     thread.join().map_err(|_| io::Error::other("the thread panicked"))?
 }
 
-/// CPU time that a process has used so far: of all its threads, those that have ended among them; not
+/// The CPU time that a process has used so far: of all its threads, with those that have ended, but not
 /// of its children (clock_getcpuclockid(3)).
 ///
 /// # Errors
@@ -138,7 +138,7 @@ pub(crate) fn cpu_time(pid: Pid) -> io::Result<Duration> {
     Ok(whole + Duration::from_nanos(nanoseconds.unwrap_or(0)))
 }
 
-/// Makes the standard library start `command` by fork(2) and execve(2), where otherwise it would take
+/// Makes the standard library start `command` by fork(2) and execve(2). Otherwise it would use
 /// posix_spawn(3), which is vfork(2) in the C library.
 pub(crate) fn force_fork(command: &mut Command) {
     // SAFETY: what runs between fork and exec does nothing.

@@ -28,7 +28,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Blocks them in this thread.
+    /// Blocks the signals in this thread.
     pub(crate) fn block() -> io::Result<Self> {
         let realtime = libc::SIGRTMIN() + 1;
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();

@@ -13,7 +13,7 @@ pub(crate) struct Registered {
     ring: IoUring,
     /// Not freed before all operations have ended: see `drop`.
     memory: ManuallyDrop<Box<[u8]>>,
-    /// Receives in flight: while there are any, the memory is not read.
+    /// Receives in flight: as long as there are any, the memory is not read.
     receives: usize,
     /// Operations that have not ended yet, receives among them.
     in_flight: usize,
@@ -90,7 +90,8 @@ impl Registered {
         Ok(())
     }
 
-    /// Sends a part of the memory without a copy (`IORING_OP_SEND_ZC`, Linux 6.0), all of it or not.
+    /// Sends a part of the memory with zero-copy (`IORING_OP_SEND_ZC`, Linux 6.0), completely or not at
+    /// all.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -134,7 +135,8 @@ impl Registered {
         const COPIED: i32 = i32::MIN;
         let entry = self.ring.completion().next()?;
         let (token, result) = (entry.user_data(), entry.result());
-        // A send without a copy is answered twice: taken, and through with.
+        // A zero-copy send has two completions: the kernel has taken the bytes, and it has released the
+        // memory.
         self.in_flight -= usize::from(!cqueue::more(entry.flags()));
         Some(if token & RECEIVE != 0 {
             self.receives -= 1;

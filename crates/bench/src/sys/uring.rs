@@ -9,7 +9,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 /// A ring, and a byte that its reads write to.
 pub(crate) struct Ring {
-    // Before the byte, so that it is gone when the byte goes.
+    // Declared before the byte, so that the ring is dropped first.
     ring: IoUring,
     byte: Box<u8>,
 }
@@ -46,8 +46,8 @@ pub(crate) struct Completion {
 }
 
 impl Ring {
-    /// A ring for `entries` submissions and `completions` answers at once; one thread uses it, and
-    /// the kernel works when that thread waits (6.1), or as it likes on older ones.
+    /// A ring for `entries` submissions and `completions` completions at once. One thread uses it, and
+    /// the kernel works when that thread waits (6.1), or at any time on older kernels.
     pub(crate) fn new(entries: u32, completions: u32) -> io::Result<Self> {
         let modern = IoUring::builder()
             .setup_single_issuer()
@@ -111,7 +111,7 @@ impl Ring {
         }
     }
 
-    /// An answer, if there is one.
+    /// The next completion, if there is one.
     pub(crate) fn next(&mut self) -> Option<Completion> {
         self.ring.completion().next().map(|entry| Completion {
             token: entry.user_data(),

@@ -15,7 +15,7 @@ pub(crate) struct Behaviour {
     response: Vec<u8>,
     /// Milliseconds, of the i-th request.
     delay: fn(u64) -> u64,
-    /// Between these times nothing is answered.
+    /// Between these times the server sends no response.
     pause: Range<Duration>,
 }
 
@@ -46,7 +46,7 @@ struct Shared {
     start: Mutex<Instant>,
     requests: AtomicU64,
     connections: AtomicU64,
-    /// Seconds from a request to its answer.
+    /// Seconds from a request to its response.
     took: Mutex<Vec<f64>>,
 }
 
@@ -86,7 +86,7 @@ impl Server {
         *self.shared.start.lock().unwrap() = Instant::now();
     }
 
-    /// Seconds it took over each answer, sorted.
+    /// The seconds of each response, sorted.
     pub(crate) fn took(&self) -> Vec<f64> {
         let mut took = self.shared.took.lock().unwrap().clone();
         took.sort_by(f64::total_cmp);

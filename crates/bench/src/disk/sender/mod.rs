@@ -111,7 +111,7 @@ pub struct Args {
 /// Serves until the process that started it has ended.
 ///
 /// # Errors
-/// When files cannot be opened as the strategy needs them, or the kernel refuses a listener or ring.
+/// If files cannot be opened as the strategy needs them, or the kernel refuses a listener or ring.
 pub fn run(args: &Args) -> io::Result<()> {
     let parent = rustix::process::getppid();
     let listener = TcpListener::bind(("127.0.0.1", args.port))?;

@@ -67,7 +67,7 @@ fn run(league: &League, recorder: &mut Recorder<'_>) -> Result<(), Fault> {
                 }
                 Err(fault) => {
                     dropped.add(recorder, &peer.name, window + 1, fault);
-                    // Its stalled requests end with it at the latest.
+                    // The stalled requests end with the server at the latest.
                     drop(server);
                     origin.end_window()?;
                     break;
@@ -170,7 +170,7 @@ fn look(league: &League, server: &mut Server) -> Result<Window, Fault> {
     Ok(Window { rate: closed.rate(), p99: by_clock.percentile(0.99) })
 }
 
-/// Sends the requests that stall, and waits until the server behind has all of them.
+/// Sends the requests that stall, and waits until the server behind the gateway has all of them.
 fn stall(league: &League, server: &Server, origin: &Origin) -> Result<Background, Fault> {
     let forever = Duration::from_secs(3600);
     let path = |nth| if nth % 2 == 0 { "/stalled/silent" } else { "/stalled/slow" };
@@ -196,7 +196,7 @@ fn stall(league: &League, server: &Server, origin: &Origin) -> Result<Background
 /// A server that does not go on, in this process.
 struct Origin {
     address: SocketAddr,
-    /// Requests that wait for it.
+    /// The number of requests that wait for the server.
     waiting: Arc<AtomicUsize>,
     /// Windows that have ended; their requests wait no more.
     windows: Arc<AtomicUsize>,
@@ -301,7 +301,7 @@ pub(crate) const RATE: &str = "requests per second";
 pub(crate) const P99: &str = "p99 of a hot file";
 
 const HOT_BYTES: u64 = 1024;
-/// Requests for it per second, where the latency is measured.
+/// The requests per second for the hot file, where the latency is measured.
 const HOT_RATE: f64 = 5000.0;
 /// Requests that stall.
 const REQUESTS: usize = 100;
@@ -309,5 +309,5 @@ const REQUESTS: usize = 100;
 const TICK: Duration = Duration::from_millis(100);
 /// The number of times that the stalled server looks for each byte; together they take a second.
 const TICKS_PER_BYTE: u32 = 10;
-/// After this time all of the requests have come to the server behind.
+/// The time limit for all requests to reach the server behind the gateway.
 const PATIENCE: Duration = Duration::from_secs(10);
