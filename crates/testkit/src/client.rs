@@ -51,8 +51,8 @@ pub struct Client {
     limit: Duration,
 }
 
-/// The bytes of a request. `head` is the request line without its version, and further fields, one a
-/// line; without a `Host` among them it is `test`.
+/// The bytes of a request. `head` is the request line without its version, and further fields, one per line. If
+/// no field is `Host`, the host is `test`.
 pub fn request(head: &str) -> String {
     let (line, fields) = head.split_once('\n').unwrap_or((head, ""));
     let has_host = fields.lines().any(|field| field.starts_with("Host:"));
@@ -199,7 +199,7 @@ impl Client {
         Err(io::Error::new(ErrorKind::UnexpectedEof, got))
     }
 
-    /// Appends what comes next to the buffer; 0 when the server has closed its side.
+    /// Appends the next bytes to the buffer; 0 when the server has closed its side.
     fn receive(&mut self, deadline: Instant) -> io::Result<usize> {
         let before = self.buffer.len();
         self.buffer.resize(before + RECEIVE_BYTES_MAX, 0);

@@ -39,7 +39,7 @@ impl Content {
         }
     }
 
-    /// Says whether there are no bytes.
+    /// Returns whether the content has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

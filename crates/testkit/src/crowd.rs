@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use crate::{Address, Client, request};
 
-/// Descriptors that a program with few of them may have.
+/// The maximum of descriptors of a program that has few.
 const FEW: usize = 40;
-/// Clients that are answered when the others have left.
+/// Clients that get their responses when the others have left.
 const LATE: usize = 8;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -46,8 +46,8 @@ pub fn assert_accepts_after_crowd(pid: u32, address: SocketAddr) {
     }
 }
 
-/// Asserts that a file server with few descriptors, the process `pid`, answers 503 for a file while it has no free descriptor:
-/// there is such a file, and later it is sent.
+/// Asserts that a file server with few descriptors, the process `pid`, responds with 503 for a file while it has no
+/// free descriptor. The file exists, and is sent later.
 pub fn assert_unavailable_in_crowd(pid: u32, address: SocketAddr, path: &str) {
     let address = Address::Tcp(address);
     let connect = || Client::connect(&address).expect("the backlog has room");

@@ -34,7 +34,7 @@ impl Disk {
         let disk = Self { place };
         File::create(disk.image()).and_then(|it| it.set_len(BYTES)).map_err(failed)?;
         fs::create_dir(disk.mounted()).map_err(failed)?;
-        // With one group of blocks and no journal, files lie in one piece, with only files behind them.
+        // With one group of blocks and no journal, each file lies in one piece, with only files behind it.
         let options = ["-q", "-F", "-b", "4096", "-O", "^has_journal"];
         run(Command::new("mkfs.ext4").args(options).arg(disk.image()))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(disk.image()).arg(disk.mounted()))?;
@@ -155,7 +155,7 @@ impl HungDisk {
         evicted.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
-    /// Waits until it has been asked for something that it does not answer; false if it was not within `limit`.
+    /// Waits until the device has a request that it does not answer; false if none comes within `limit`.
     #[must_use]
     pub fn wait_until_asked(&self, limit: Duration) -> bool {
         self.slow.wait_until_waiting(Op::Read, 1, limit)
@@ -170,8 +170,8 @@ impl Drop for HungDisk {
     }
 }
 
-/// A btrfs on a loop device with the subvolumes `one` and `two`, and at `both` an overlay of both of them. Each has a
-/// device number of its own, and files of all three wait for one disk.
+/// A btrfs on a loop device with the subvolumes `one` and `two`, and at `both` an overlay of the two. Each has its own
+/// device number, and files of all three wait for one disk.
 #[derive(Debug)]
 pub struct Subvolumes {
     place: TempDir,
@@ -269,7 +269,7 @@ impl Image {
 }
 
 impl Mounted {
-    /// Mounts an overlay of it, without a layer to write to, at an empty directory.
+    /// Mounts an overlay of the image, without an upper layer, at an empty directory.
     ///
     /// # Errors
     /// If there is no overlayfs in the kernel.

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// `posix_fadvise(2)` leaves pages that are in use at that moment, and sometimes pages that another CPU has just
 /// filled.
 ///
-/// All pages of a file on a tmpfs stay. A kernel without `cachestat(2)`, which is older than 6.5, drops them once.
+/// All pages of a file on a tmpfs stay. A kernel without `cachestat(2)` (before 6.5) drops pages once.
 ///
 /// # Panics
 /// If the file system refuses, or if pages are left after 10 s.

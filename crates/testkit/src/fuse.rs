@@ -61,8 +61,8 @@ pub enum Op {
 /// Requests sleep in parallel. By default nothing is slow, and the kernel caches neither names nor
 /// attributes, and data only while a file stays open, so that every access arrives here.
 ///
-/// When it is dropped, it answers all requests that sleep, and unmounts. Files that others still have open work
-/// until they are closed, without delays.
+/// Its drop answers all requests that sleep, and unmounts. Files that others still have open work until they
+/// are closed, without delays.
 ///
 /// ```no_run
 /// use core::time::Duration;
@@ -249,7 +249,7 @@ impl Drop for SlowFs {
 }
 
 impl SlowFsBuilder {
-    /// Adds a file, with the directories that lead to it.
+    /// Adds a file, and the directories on its path.
     ///
     /// # Panics
     /// If the path is not made of plain names, or leads through or to an existing file.
@@ -276,7 +276,7 @@ impl SlowFsBuilder {
         self
     }
 
-    /// Adds an empty directory, with those that lead to it.
+    /// Adds an empty directory, and the directories on its path.
     ///
     /// # Panics
     /// If the path is not made of plain names, or leads through or to a file.
@@ -357,7 +357,7 @@ fn run_session(session: Session<Daemon>) -> io::Result<Pid> {
     Ok(receiver.recv().expect("it is sent before anything else"))
 }
 
-/// Unmounts even if files are open, and leaves those usable. The daemon's thread ends when the last of them is
+/// Unmounts even if files are open, which can still be used. The daemon's thread ends when the last file is
 /// closed, so it is not joined.
 fn unmount_lazily(mountpoint: &Path) -> bool {
     match unmount(mountpoint, UnmountFlags::DETACH) {
@@ -365,7 +365,7 @@ fn unmount_lazily(mountpoint: &Path) -> bool {
         Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => return true,
         Err(_) => {}
     }
-    // Without the privilege, FUSE's set-user-id helper has to do it.
+    // Without the privilege, FUSE's set-user-id helper has to unmount.
     let helper = Command::new("fusermount3").args(["-u", "-z"]).arg(mountpoint).status();
     helper.is_ok_and(|status| status.success())
 }
@@ -470,7 +470,7 @@ impl Daemon {
             reply(&shared);
         };
         let spawned = thread::Builder::new().name(format!("slow-{op:?}")).spawn(answer);
-        // The closure was dropped with the reply, for which fuser answers EIO.
+        // The closure was dropped with the reply, so fuser answers EIO.
         if let Err(error) = spawned {
             eprintln!("SlowFs: no thread for a request: {error}");
         }

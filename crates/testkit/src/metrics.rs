@@ -27,9 +27,9 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// A sentence about the first fault: a line that is malformed or repeated, a family that is not in one
-    /// piece or has no help or type, a counter that does not end in `_total`, a histogram whose buckets
-    /// do not ascend, do not end with `+Inf`, or disagree with its count.
+    /// A sentence about the first fault. A line may be malformed or repeated. A family may be in pieces,
+    /// or have no help or type. A counter may not end in `_total`. The buckets of a histogram may not
+    /// ascend, not end with `+Inf`, or disagree with its count.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !text.is_empty() && !text.ends_with('\n') {
             return Err("the last line does not end".to_owned());

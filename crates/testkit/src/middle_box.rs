@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl};
 
-/// The other end of the cable of a network interface: the frames that the kernel sends there can be read, and those
-/// that are written arrive there (tun(4)). The interface goes when this is dropped.
+/// The other end of the cable of a network interface (tun(4)): the kernel's frames can be read there, and written
+/// frames arrive at the interface. The interface goes when this is dropped.
 #[derive(Debug)]
 pub struct Tap {
     file: File,

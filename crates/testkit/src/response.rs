@@ -11,7 +11,7 @@ pub struct Response {
     pub minor_version: u8,
     /// The three digits.
     pub status: u16,
-    /// The text behind them, which may be empty.
+    /// The text after the status, which may be empty.
     pub reason: String,
     /// In order, as spelled, with the values' bytes read as ISO 8859-1.
     pub headers: Vec<(String, String)>,
@@ -30,7 +30,7 @@ pub enum Framing {
     Chunked,
     /// The connection is closed.
     Close,
-    /// Content-Length says how many bytes there are.
+    /// The body has the number of bytes that Content-Length gives.
     Length(u64),
     /// The status does not allow a body.
     None,

@@ -44,7 +44,7 @@ impl Drop for Guard {
 }
 
 /// The daemon's thread is alive while it has memory. A killed thread first frees its memory and then closes its
-/// files, where it may itself wait for the daemon that it has just been.
+/// files. There it may wait for the daemon, which was this very thread.
 ///
 /// A forced unmount aborts the connection. Only root may do that; without root, waiting threads stay.
 const SCRIPT: &str = "

@@ -54,7 +54,7 @@ impl Nodes {
         assert!(file.is_new, "{} exists", path.display());
     }
 
-    /// Finds or makes the directory, with those that lead to it.
+    /// Finds or makes the directory, and the directories on its path.
     pub(super) fn add_directory(&mut self, path: &Path) -> NodeId {
         let found = names(path).fold(ROOT, |parent, name| {
             let children = BTreeMap::new();
