@@ -1,5 +1,5 @@
-//! Passes orders to the workers from threads that may sleep. A worker must not sleep: it opens no file
-//! itself, and takes no lock to receive its orders.
+//! Passes orders to the workers from threads that may sleep. A worker must not sleep, so it opens no file itself and
+//! takes no lock to receive its orders.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -18,18 +18,18 @@ use crate::serving::{Snapshot, Succession};
 use crate::session::Session;
 use crate::worker::{Replacement, Worker};
 
-/// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few
-/// per second at most, and a turn takes milliseconds. So a worker with a full queue no longer runs, and
-/// gets no further orders.
+/// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few per second at
+/// most, and a worker turn takes milliseconds. So a worker with a full queue no longer runs, and gets no further
+/// orders.
 const ORDERS_MAX: usize = 16;
 
-/// The bit of [`State`] that tells the workers to shut down.
+/// The bit of [`State`] that makes the workers shut down.
 const STOP: u64 = 1 << 63;
 
-/// The number of orders given so far, and [`STOP`]. A worker checks it after each turn.
+/// The number of orders given so far, and [`STOP`]. A worker checks it after each of its turns.
 type State = Arc<AtomicU64>;
 
-/// The time for a worker to take the orders before an order that all workers have to get.
+/// The time for a worker to take earlier orders before an order that all workers have to get.
 const ORDERS_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The pause between two tries in that time.
 const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
@@ -37,19 +37,19 @@ const ORDERS_WAIT_PAUSE: Duration = Duration::from_millis(2);
 /// The time for a worker to describe its stack.
 const REPORT_MAX: Duration = Duration::from_secs(2);
 
-/// The time for a worker to carry out the orders that it has been given.
+/// The time for a worker to carry out the orders that it has got.
 const FINISH_MAX: Duration = Duration::from_secs(2);
 
-/// An order to a worker: what to use from now on, or to say.
+/// An order to a worker: a part to use from now on, or a question.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Another configuration.
     Configuration(Box<Configuration>),
     /// Another file for an access log.
     Log(Log, OwnedFd),
-    /// The state of its stack, with its connections or without, if it has one.
+    /// A report on the state of its stack, with its connections or without, if it has a stack.
     Report(Sender<String>, bool),
-    /// Nothing. The sender is dropped when all orders before it have been carried out.
+    /// No action. The sender is dropped when all earlier orders have been carried out.
     Mark { _done: Sender<()> },
     /// Another directory for one of the roots of the snapshot, or none.
     Root(usize, Option<Arc<OwnedFd>>),
@@ -73,7 +73,7 @@ pub(crate) struct Workers {
     wakers: Vec<Waker>,
 }
 
-/// The orders for one worker, as it sees them.
+/// The orders for one worker, as the worker sees them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     state: State,
@@ -100,31 +100,30 @@ impl Workers {
         self.wakers.push(waker);
     }
 
-    /// Tells all workers to shut down.
+    /// Orders all workers to shut down.
     pub(crate) fn stop(&self) {
         // Release pairs with the acquire in `Inbox::is_stopped`.
         self.state.fetch_or(STOP, Ordering::Release);
         self.wake();
     }
 
-    /// Gives each worker a duplicate of a descriptor. If the descriptor cannot be duplicated for all
-    /// of them, no worker gets one.
+    /// Gives each worker a duplicate of a descriptor. If the descriptor cannot be duplicated for all workers, no worker
+    /// gets one.
     ///
     /// # Errors
     ///
-    /// Those of `dup(2)`; `WouldBlock` if the queue of a worker is full. The other workers have got the
-    /// order then.
+    /// Those of `dup(2)`; `WouldBlock` if the queue of a worker is full. Then the other workers have got the order.
     pub(crate) fn tell(&self, order: impl Fn(OwnedFd) -> Order, fd: &OwnedFd) -> io::Result<()> {
         let duplicates: io::Result<Vec<_>> =
             self.orders.iter().map(|_| fd.try_clone().map(&order)).collect();
         self.give(duplicates?, Duration::ZERO)
     }
 
-    /// Tells all workers to serve a root from another directory, or from none.
+    /// Orders all workers to serve a root from another directory, or from none.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if the queue of a worker is full. The other workers have got the order then.
+    /// `WouldBlock` if the queue of a worker is full. Then the other workers have got the order.
     pub(crate) fn replace_root(
         &self,
         root: usize,
@@ -134,8 +133,8 @@ impl Workers {
         self.give(orders, Duration::ZERO)
     }
 
-    /// Asks the workers of interfaces for the states of their stacks, with the connections or without. A
-    /// worker that does not answer in time is left out.
+    /// Asks the workers of interfaces for the states of their stacks, with the connections or without. A worker that
+    /// does not answer in time is left out.
     pub(crate) fn reports(&self, has_connections: bool) -> Vec<String> {
         let (sender, reports) = mpsc::channel();
         let orders = self.orders.iter().map(|_| Order::Report(sender.clone(), has_connections));
@@ -149,12 +148,12 @@ impl Workers {
         all
     }
 
-    /// Gives each worker its configuration, and waits until all serve it, at most [`FINISH_MAX`]: a client that
-    /// comes after a reload expects the new configuration.
+    /// Gives each worker its configuration, and waits at most [`FINISH_MAX`] until all serve it: a client that comes
+    /// after a reload expects the new configuration.
     ///
     /// # Errors
     ///
-    /// `WouldBlock` if a worker takes no orders. The other workers have got theirs then.
+    /// `WouldBlock` if a worker takes no orders. Then the other workers have got theirs.
     pub(crate) fn configure(&self, all: Vec<Configuration>) -> io::Result<()> {
         let orders = all.into_iter().map(|one| Order::Configuration(Box::new(one)));
         self.give(orders, ORDERS_WAIT_MAX)?;
@@ -162,20 +161,20 @@ impl Workers {
         Ok(())
     }
 
-    /// Waits until all workers have carried out their orders, at most [`FINISH_MAX`]. Returns false if one may not
+    /// Waits at most [`FINISH_MAX`] until all workers have carried out their orders. Returns false if a worker may not
     /// have.
     pub(crate) fn finish(&self) -> bool {
         let (sender, done) = mpsc::channel();
         let marks = self.orders.iter().map(|_| Order::Mark { _done: sender.clone() });
-        // A worker whose queue is full is not waited for.
+        // A worker whose queue is full is left out of the wait.
         let are_all_told = self.give(marks, Duration::ZERO).is_ok();
         drop(sender);
-        // It ends when the last worker has dropped its mark, or when the time is over.
+        // The wait ends when the last worker has dropped its mark, or when the time is over.
         let ended = done.recv_timeout(FINISH_MAX);
         are_all_told && ended == Err(RecvTimeoutError::Disconnected)
     }
 
-    /// Gives each worker its order. If the queue of a worker is full, waits at most `patience`.
+    /// Gives each worker its order. If the queue of a worker is full, it waits at most `patience`.
     fn give(&self, orders: impl IntoIterator<Item = Order>, patience: Duration) -> io::Result<()> {
         let mut result = Ok(());
         for (sender, mut order) in self.orders.iter().zip(orders) {
@@ -198,7 +197,7 @@ impl Workers {
         result
     }
 
-    /// Makes the workers look at their orders.
+    /// Makes the workers check for orders.
     fn announce(&self) {
         // Release pairs with the acquire in `Inbox::obey`.
         self.state.fetch_add(1, Ordering::Release);
@@ -213,13 +212,13 @@ impl Workers {
 }
 
 impl Inbox {
-    /// Returns whether the worker must shut down.
+    /// Returns true if the worker must shut down.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.load(Ordering::Acquire) & STOP != 0
     }
 
-    /// Carries out the orders given since the last call. Call it after each turn; an order wakes the
-    /// worker, which ends its turn.
+    /// Carries out the orders given since the last call. The worker calls it after each of its turns; an order wakes
+    /// the worker, which then ends its turn.
     pub(crate) fn obey<S: Session, N: Network>(&mut self, worker: &mut Worker<S, N>) {
         let state = self.state.load(Ordering::Acquire);
         if core::mem::replace(&mut self.seen, state) == state {
@@ -249,7 +248,7 @@ impl Inbox {
                 }
                 Order::Report(sender, has_connections) => {
                     if let Some(report) = worker.report(has_connections) {
-                        // It fails if the client has gone.
+                        // The call fails if the client has gone.
                         let _ = sender.send(report);
                     }
                 }

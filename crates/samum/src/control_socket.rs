@@ -1,8 +1,8 @@
-//! The control socket: takes commands of the operator, and gives them (`samum reload`, `samum stack`).
+//! The control socket: serves commands of the operator, and sends them (`samum reload`, `samum stack`).
 //!
-//! A command is a line, and so is its answer: `ok` and a text, or `error` and a text. The text for `reload` is the
-//! hash of what was loaded, and a line for each warning; for `stack` and `stack connections` the state of the interfaces' stacks. In a
-//! text a line feed is `\n`, and a backslash is `\\`.
+//! A command is a line, and so is its reply: `ok` and a text, or `error` and a text. The text for `reload` has the hash
+//! of the loaded configuration, and a line for each warning. The text for `stack` and `stack connections` has the state
+//! of the interfaces' stacks. In a text a line feed is `\n`, and a backslash is `\\`.
 
 use core::time::Duration;
 use std::ffi::OsString;
@@ -22,38 +22,38 @@ use crate::errno::words;
 use crate::listen::{self, Probe, SocketFile};
 use crate::reload::Reply;
 
-/// The permissions of the socket: those of its owner.
+/// The permissions of the socket: only its owner may use it.
 const MODE: u32 = 0o600;
 /// The directory of the socket, unless systemd has given the server another one.
 const DIRECTORY: &str = "/run/samum";
 const NAME: &str = "control.sock";
-/// Clients that may wait: they are served one after the other.
+/// Clients that may wait, because they are served one after the other.
 const BACKLOG: i32 = 16;
-/// Bytes of a command.
+/// The most bytes of a command.
 const COMMAND_MAX: usize = 64;
-/// Bytes of an answer. A longer text is cut.
+/// The most bytes of a reply. A longer text is cut.
 const ANSWER_MAX: usize = 64 * 1024;
-/// The time for a client to send its command, or to take its answer.
+/// The time for a client to send its command, or to take its reply.
 const CLIENT_MAX: Duration = Duration::from_secs(5);
-/// The time for a reload. It goes on afterwards, but the next client is served.
+/// The time for a reload. The reload goes on after that, but the next client is served.
 const RELOAD_MAX: Duration = Duration::from_secs(60);
 
 /// The path of the control socket, unless the configuration has another.
 #[must_use]
 pub fn default_path() -> PathBuf {
     let given = std::env::var_os("RUNTIME_DIRECTORY").and_then(|given| {
-        // systemd separates several by colons.
+        // If there are several, systemd separates them by colons.
         let given = given.into_string().ok()?;
         given.split(':').next().filter(|first| !first.is_empty()).map(OsString::from)
     });
     PathBuf::from(given.unwrap_or_else(|| DIRECTORY.into())).join(NAME)
 }
 
-/// Finds out whether a server could open the control socket, or has it: one answers there.
+/// Checks if a server could open the control socket, or has it, because a server answers there.
 pub(crate) fn probe(path: &Path) -> Result<(), String> {
     let directory = Path::new(DIRECTORY);
     if path.parent() == Some(directory) && !directory.exists() {
-        // The server makes it.
+        // The server makes this directory.
         return Ok(());
     }
     if SocketAddrUnix::new(path).is_ok_and(|address| listen::answers(&address)) {
@@ -69,7 +69,7 @@ pub(crate) fn probe(path: &Path) -> Result<(), String> {
 /// Opens the control socket.
 pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     if path.parent() == Some(Path::new(DIRECTORY)) {
-        // If it fails, the socket cannot be made, which is the error to report.
+        // If the call fails, the socket cannot be made, and that error is reported.
         let _ = std::fs::create_dir(DIRECTORY);
     }
     let socket = UnixSocket { path: path.to_owned(), mode: Some(MODE), user: None, group: None };
@@ -81,7 +81,7 @@ pub(crate) fn open(path: &Path) -> Result<(UnixListener, SocketFile), String> {
     Ok((listener, file))
 }
 
-/// Serves one client after the other for as long as the process runs.
+/// Serves one client after the other as long as the process runs.
 pub(crate) fn serve(
     listener: &UnixListener,
     reloads: &SyncSender<Option<Reply>>,
@@ -90,10 +90,10 @@ pub(crate) fn serve(
     for client in listener.incoming() {
         match client {
             Ok(client) => {
-                // It fails if the client has gone.
+                // The call fails if the client has gone.
                 let _ = serve_one(&client, reloads, workers);
             }
-            // Without descriptors a client waits for others to be closed.
+            // Without free descriptors a client waits until others are closed.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -120,7 +120,7 @@ fn serve_one(
     }
 }
 
-/// Returns whether a user may command a server: its own, and root.
+/// Returns true if a user may command a server: the server's own user, and root.
 fn may_command(client: Uid, server: Uid) -> bool {
     client == server || client.is_root()
 }
@@ -166,8 +166,8 @@ fn answer(mut client: &UnixStream, result: Result<&str, &str>) -> io::Result<()>
     client.write_all(&line)
 }
 
-/// Reads a line of at most `most` bytes, and returns it without its end. `None` if the peer has closed the
-/// connection before.
+/// Reads a line of at most `most` bytes, and returns it without its end. `None` if the peer has closed the connection
+/// before the line's end.
 fn read_line(
     mut stream: &UnixStream,
     most: usize,
@@ -194,14 +194,14 @@ fn read_line(
         }
         line.extend_from_slice(&room[..count]);
         if line.len() > most {
-            // No command is that long.
+            // No command has as many bytes.
             return Ok(Some(line));
         }
     }
 }
 
-/// Has the server at a control socket load its configuration again (`samum reload`). Returns the hash of
-/// what was loaded, and a line for each warning.
+/// Has the server at a control socket load its configuration again (`samum reload`). Returns the hash of the loaded
+/// configuration, and a line for each warning.
 ///
 /// # Errors
 ///
@@ -236,7 +236,7 @@ fn ask(path: &Path, command: &str) -> Result<String, String> {
     let lost = |error: io::Error| format!("no answer at the control socket {shown}: {error}");
     let ended = || lost(io::ErrorKind::UnexpectedEof.into());
     (&stream).write_all(format!("{command}\n").as_bytes()).map_err(lost)?;
-    // A client before this one may take as long.
+    // An earlier client may take as long.
     let line = read_line(&stream, ANSWER_MAX, 2 * RELOAD_MAX).map_err(lost)?.ok_or_else(ended)?;
     let line = String::from_utf8_lossy(&line);
     match line.split_once(' ') {

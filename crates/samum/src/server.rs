@@ -35,13 +35,13 @@ use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
 use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
 
-/// Requests for a reload that wait at once. All that wait are answered by one reload.
+/// Requests for a reload that may wait at once. One reload answers all that wait.
 const RELOADS_MAX: usize = 16;
 
 /// Serves until a signal stops it. The configuration cannot be replaced.
 ///
-/// The server has the process for itself: it takes its signals, ends it when a thread panics, and shuts down all sockets
-/// that were opened since the first server began.
+/// The server has the process for itself. It takes the signals of the process, ends it when a thread panics, and shuts
+/// down all sockets that were opened since the first server began.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn run(config: &Config) -> Result<(), String> {
     serve(config.server.clone(), Snapshot::new(config)?, None)
 }
 
-/// Serves a configuration until a signal stops it, and the one that the source reads at each reload.
+/// Serves a configuration until a signal stops it. At each reload it is replaced by the one that the source reads.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ fn serve(
     let snapshot = Arc::new(snapshot);
     let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
         prepare(&server, &snapshot, source.is_some())?;
-    // Before any thread starts, so that no signal meets its default action.
+    // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
         Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
     supervisor::adopt_orphans();
@@ -112,7 +112,7 @@ fn serve(
             };
             start_reloader(reloader, loaded, reloads)?;
         }
-        // Without a source nothing receives.
+        // Without a source no request for a reload is received.
         None => drop(reloads),
     }
     if let Some((listener, file)) = control {
@@ -142,27 +142,27 @@ fn serve(
     Ok(())
 }
 
-/// The things that the server has before any thread starts.
+/// The resources that the server opens before any thread starts.
 struct Prepared {
     shares: Shares,
     /// The open directories of [`Snapshot::roots`].
     roots: Vec<Root>,
     /// The open files of [`Snapshot::logs`].
     logs: Vec<(Log, OwnedFd)>,
-    /// The ways of the connections, one for each worker.
+    /// The sources of connections, one for each worker.
     ways: Vec<Way>,
-    /// The places where the server listens, for the operator.
+    /// The addresses at which the server listens, for the operator.
     texts: Vec<String>,
     socket_files: Arc<SocketFiles>,
     control: Option<(UnixListener, SocketFile)>,
     owners: Owners,
-    /// Sockets that keep addresses of interfaces from other programs, until the server ends.
+    /// Sockets that keep addresses of interfaces from other programs until the server ends.
     reserved: HashMap<SocketAddr, OwnedFd>,
 }
 
-/// Opens what is served and where, and gives up the rights that only this needs.
+/// Opens the directories, logs and listeners, and gives up the rights that only this needs.
 fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
-    // Where it fails, programs (CGI) get what the server itself has inherited.
+    // If the call fails, programs (CGI) get the descriptors that the server itself has inherited.
     let _ = ring::keep_descriptors_from_programs();
     let limit = descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
@@ -191,7 +191,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     texts.extend(said);
     let control = open_control_socket(server.control.as_deref(), is_replaceable || has_interfaces)?;
     if has_interfaces {
-        // Before any thread starts: each has the rights of the thread that starts it.
+        // Rights are dropped before any thread starts, because a thread has the rights of the thread that starts it.
         interface::drop_rights().map_err(|error| format!("cannot drop rights: {error}"))?;
     }
     let ways = sockets.into_iter().map(Way::Listeners);
@@ -199,7 +199,7 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     Ok(Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved })
 }
 
-/// Tells the operator what is served, and what may be unwanted about that.
+/// Reports what is served, and what may be unwanted about it.
 fn announce(
     snapshot: &Snapshot,
     loaded: Option<&Loaded>,
@@ -233,7 +233,7 @@ fn announce(
     }
 }
 
-/// Starts the thread that reopens the logs. It does so for each message: true if there should be some.
+/// Starts the thread that reopens the logs, once for each message: true if there should be some.
 fn start_reopener(logs: Arc<OpenLogs>, workers: Arc<Workers>) -> Result<SyncSender<bool>, String> {
     let (reopen, requests) = mpsc::sync_channel(1);
     spawn("log", move || {
@@ -242,14 +242,14 @@ fn start_reopener(logs: Arc<OpenLogs>, workers: Arc<Workers>) -> Result<SyncSend
     Ok(reopen)
 }
 
-/// Starts the thread that replaces the configuration, the first of which is `loaded`.
+/// Starts the thread that replaces the configuration; the first one is `loaded`.
 fn start_reloader(
     reloader: Reloader,
     loaded: Loaded,
     reloads: Receiver<Option<Reply>>,
 ) -> Result<(), String> {
     spawn("reload", move || {
-        // With 100,000 routes it has much memory, which takes a while to be freed.
+        // With 100,000 routes it has much memory, and to free it takes a while.
         drop(loaded);
         reloader.run(&reloads);
     })?;
@@ -260,15 +260,15 @@ fn start_reloader(
 fn join(ends: &Receiver<Result<usize, String>>, workers: usize) -> Result<usize, String> {
     let mut result = Ok(0);
     for _ in 0..workers {
-        // Without a result it has panicked.
+        // A worker without a result has panicked.
         let ended = ends.recv().unwrap_or_else(|_| Err("a worker panicked".to_owned()));
         result = result.and_then(|cut| Ok(cut + ended?));
     }
     result
 }
 
-/// Opens the control socket, if the server has one: where the configuration says, or at the default path if
-/// it can be reloaded. Without the default one the server runs all the same, for there are signals.
+/// Opens the control socket, if the server has one: at the path of the configuration, or at the default path if the
+/// server can be reloaded. Without the socket at the default path the server still runs, because there are signals.
 fn open_control_socket(
     path: Option<&Path>,
     is_replaceable: bool,
@@ -300,7 +300,7 @@ fn open_logs(snapshot: &Snapshot) -> Result<Vec<(Log, OwnedFd)>, String> {
     snapshot.logs().into_iter().map(open).collect()
 }
 
-/// Makes a panic of any thread end the process, so that it never goes on without a worker.
+/// Makes a panic of any thread end the process, so that the server never goes on without a worker.
 fn end_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -10,21 +10,21 @@ use crate::descriptors;
 use crate::reload::Room;
 use crate::serving::Snapshot;
 
-/// The size of the kernel's descriptor table from the start, or twice the maximum number of connections
-/// if that is more: 512 KiB of kernel memory.
+/// The size of the kernel's descriptor table from the start, or twice the maximum number of connections if that is
+/// more. It takes 512 KiB of kernel memory.
 pub(super) const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
-/// Descriptors at least for directories and listeners of configurations that replace the first one.
+/// The least number of descriptors for directories and listeners of later configurations.
 const ROOM_MIN: usize = 32;
-/// This part of the process's descriptors is for them, if that is more.
+/// They get this part of the process's descriptors if that is more.
 const ROOM_PART: usize = 8;
 
 /// Memory of a worker that has answered a few requests (measured).
 const WORKER_MEMORY_MIB: f64 = 1.1;
 /// Memory that a worker may fill: finished responses (64 MiB) and buffers of its disk (16 MiB).
 const WORKER_MEMORY_MAX_MIB: usize = 80;
-/// Threads that may sleep for a worker, its own and the kernel's (`ring::Shares` and io_uring).
+/// Threads that may sleep for a worker: its own and the kernel's (`ring::Shares` and io_uring).
 const WORKER_THREADS_MAX: usize = 320;
-/// With more workers per core than this, the operator is told their cost.
+/// The number of workers per core beyond which their cost is reported.
 const WORKERS_PER_CORE: usize = 4;
 
 /// The numbers of workers, and their shares in the resources of the process.
@@ -48,7 +48,7 @@ impl Shares {
     }
 }
 
-/// Divides the descriptors that `limit` allows, but for `room`, among the workers.
+/// Divides the descriptors of `limit`, without those of `room`, among the workers.
 pub(super) fn share(
     server: &Server,
     limit: usize,
@@ -57,7 +57,7 @@ pub(super) fn share(
     has_sockets: bool,
 ) -> Result<Shares, String> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // One directory and one listener of each worker are among `descriptors::OF_WORKER`.
+    // `descriptors::OF_WORKER` includes one directory and one listener of each worker.
     let beyond = room.max.saturating_sub(Room::needed(1, 1, server.threads));
     let descriptors = descriptors::of_worker(limit, beyond, workers, cores)?;
     // A connection of a stack has no descriptor.
@@ -67,15 +67,15 @@ pub(super) fn share(
     Ok(Shares { cores, workers, room, limit, descriptors, connections })
 }
 
-/// Finds out whether the workers of a server would have descriptors enough, beside those of interfaces.
+/// Checks if the workers of a server would have enough descriptors, beside those of interfaces.
 pub(crate) fn have_descriptors(server: &Server, snapshot: &Snapshot) -> Result<(), String> {
     let limit = descriptors::limit();
     let room = room(limit, server.threads, snapshot, true)?;
     share(server, limit, room, server.threads, true).map(drop)
 }
 
-/// The descriptors for directories and listeners: those of the configuration, and some for others if they may
-/// replace it.
+/// The descriptors for directories and listeners: those of the configuration, and some for later configurations if it
+/// is replaceable.
 pub(super) fn room(
     limit: usize,
     threads: usize,
@@ -97,7 +97,7 @@ pub(super) fn room(
     Ok(Room { threads, max: needed.saturating_add(growth).min(rest.max(needed)) })
 }
 
-/// A message about the cost of many workers, for operators that take workers for connections.
+/// A message about the cost of many workers, for operators who think that each connection needs a worker.
 pub(super) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
         #[expect(clippy::cast_precision_loss, reason = "a rounded figure for a person")]
@@ -112,9 +112,9 @@ pub(super) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     })
 }
 
-/// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when
-/// it is full, and in a process with several threads the kernel then waits until no CPU can use the old
-/// table (`expand_fdtable` in fs/file.c): the worker that accepts would sleep for milliseconds.
+/// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when it is full. In a
+/// process with several threads the kernel then waits until no CPU can use the old table (`expand_fdtable` in
+/// fs/file.c): the worker that accepts would sleep for milliseconds.
 pub(super) fn grow_descriptor_table(count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
     // If it fails, the table grows later.

@@ -1,4 +1,4 @@
-//! The signals that ask for something, and what they ask for.
+//! The signals that the server takes, and their actions.
 
 use core::time::Duration;
 use std::sync::mpsc::SyncSender;
@@ -17,21 +17,22 @@ use crate::reload::Reply;
 use crate::say::say;
 use gateways::programs::supervisor;
 
-/// The time for removing the names of Unix sockets at the end: their file system may not respond.
+/// The time for removing the names of Unix sockets at the end, because their file system may not
+/// respond.
 const REMOVE_MAX: Duration = Duration::from_secs(1);
 
-/// The signals that the server takes. SIGWINCH, by which nginx ends its workers before an upgrade, is ignored as by
-/// default; so is SIGPIPE.
+/// The signals that the server takes. SIGWINCH, with which nginx ends its workers before an
+/// upgrade, is ignored as by default; so is SIGPIPE.
 pub(super) const SIGNALS: [i32; 7] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD];
 
-/// What a signal asks for. As far as nginx knows a signal, it has the same meaning.
+/// The meaning of a signal. A signal that nginx knows has the same meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
-    /// Stop after the responses that have begun, or at once if that was asked for before.
+    /// Stop after the responses that have begun, or at once if it is the second such signal.
     Stop,
     Reload,
     Reopen,
-    /// Let another program file take over, which samum cannot do.
+    /// Let another program file take over, which samum does not support.
     Upgrade,
     /// Wait for processes that have ended.
     Children,
@@ -50,11 +51,11 @@ impl Wish {
     }
 }
 
-/// The things that signals ask for, which threads of their own do.
+/// The actions for signals that threads of their own do.
 pub(super) struct Wishes {
-    /// The logs are to be reopened; true if there should be some.
+    /// Reopens the logs; true if there should be some.
     pub(super) reopen: SyncSender<bool>,
-    /// The configuration is to be loaded again, if it can be.
+    /// Loads the configuration again, if the server can.
     pub(super) reload: Option<SyncSender<Option<Reply>>>,
 }
 
@@ -77,18 +78,19 @@ pub(super) fn obey_signals(
             Wish::Reload => {
                 reopen(wishes, wishes.reload.is_none());
                 if let Some(reload) = &wishes.reload {
-                    // If the queue is full, a reload is about to begin already.
+                    // If the queue is full, a reload will begin soon anyway.
                     let _ = reload.try_send(None);
                 }
             }
             Wish::Stop if is_stopping => {
-                // Nothing would end them, and enforce their limits, any more.
+                // After the process has ended, nothing would end them or enforce their limits.
                 supervisor::kill_all();
                 exit(0);
             }
             Wish::Stop => {
                 is_stopping = true;
-                // Before the sockets are closed, so that no successor takes the names for stale.
+                // The names are removed before the sockets are closed, so that no successor takes
+                // the names for stale.
                 let files = Arc::clone(socket_files);
                 within(REMOVE_MAX, move || files.close());
                 workers.stop();
@@ -102,7 +104,7 @@ pub(super) fn obey_signals(
 
 /// Has the logs reopened; `is_wanted` if there should be some.
 fn reopen(wishes: &Wishes, is_wanted: bool) {
-    // If the queue is full, the log is about to be reopened already.
+    // If the queue is full, the logs will be reopened soon anyway.
     let _ = wishes.reopen.try_send(is_wanted);
 }
 
@@ -124,7 +126,7 @@ pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
             Err(error) => say(&format!("{error}; logging continues to the old file")),
         }
     }
-    // From then on no write to an old file begins. It may be compressed.
+    // After this no write to an old file begins, so the file may be compressed.
     if !told_of.is_empty() && !workers.finish() {
         say(
             "a worker is busy: it goes on with the old log files until it has time for the new ones",
@@ -138,16 +140,16 @@ pub(super) fn reopen_logs(logs: &[Log], workers: &Workers, is_wanted: bool) {
     }
 }
 
-/// Does something that may sleep for ever on a thread of its own, and waits for it at most `limit`.
+/// Runs a call that may sleep for ever on a thread of its own, and waits for it at most `limit`.
 fn within(limit: Duration, act: impl FnOnce() + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let acting = move || {
         act();
-        // It fails if the wait is over.
+        // The call fails if the wait is over.
         let _ = done.send(());
     };
     if spawn("cleanup", acting).is_ok() {
-        // After the limit the server goes on without it.
+        // After the limit the server continues without it.
         let _ = ended.recv_timeout(limit);
     }
 }

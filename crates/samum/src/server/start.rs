@@ -1,4 +1,4 @@
-//! The threads of workers: what they get, and what they do from their start to their end.
+//! The threads of workers: the values that they get, and their steps from start to end.
 
 use core::time::Duration;
 use std::io;
@@ -27,12 +27,12 @@ use crate::shell::kind;
 use crate::worker::{Parts, Worker};
 use crate::{descriptors, interface, memory};
 
-/// The time for responses that have begun, after the signal to stop.
+/// The time for responses that have begun, from the signal to stop.
 pub(super) const RESPONSES_MAX: Duration = Duration::from_secs(30);
-/// The time for the logs to be written after that, and then for frames that are recorded.
+/// The time after that for writing the logs, and then for writing recorded frames.
 const LOGS_MAX: Duration = Duration::from_secs(2);
 
-/// The worker of a server over a network. Nothing else says what connections speak.
+/// The worker of a server over a network. Only this type decides which protocol connections speak.
 type ServerWorker<N> = Worker<Http1, N>;
 
 /// The workers that have started.
@@ -46,7 +46,7 @@ pub(super) struct Started {
     pub(super) ends: Receiver<Result<usize, String>>,
 }
 
-/// The way of a worker's connections.
+/// The source of a worker's connections.
 pub(super) enum Way {
     /// Listening sockets of the kernel, with the numbers of their listeners.
     Listeners(Vec<(u32, OwnedFd)>),
@@ -54,7 +54,7 @@ pub(super) enum Way {
     Interface(Box<interface::Seed>),
 }
 
-/// The values that all workers have.
+/// The values that all workers share.
 #[derive(Clone)]
 pub(super) struct Shared {
     snapshot: Arc<Snapshot>,
@@ -84,7 +84,7 @@ impl Shared {
             metrics: Metrics::new(shares.workers),
             driver: server.driver,
             crowd: Crowd::new(shares.connections),
-            // The rest is for buffers, sockets, and what else runs here.
+            // The rest is for buffers, sockets, and other programs.
             page_cache: Arc::new(PageCache::new(memory::limit() / 4 * 3)),
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
@@ -112,15 +112,15 @@ pub(super) fn start_workers(
         let ended = ended.clone();
         let body = move || {
             let result = seed.run(inbox, &started);
-            // It fails if the main thread has given up.
+            // The call fails if the main thread has given up.
             let _ = ended.send(result);
         };
         let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
         spawned.map_err(|error| format!("cannot start a worker: {error}"))?;
     }
     drop((started, ended));
-    // The workers have duplicates of all of it. What is kept here would stay when they have replaced theirs: the
-    // old file of a log that is reopened, the old directory of a root, the old configuration.
+    // The workers have duplicates of all this. A copy here would outlive theirs after a replacement: the old file of a
+    // reopened log, the old directory of a root, the old configuration.
     drop((logs, shared));
     let mut driver = String::new();
     for _ in 0..count {
@@ -165,12 +165,12 @@ impl Seed {
         let (mut worker, waker, driver) = match self.worker(network) {
             Ok(worker) => worker,
             Err(error) => {
-                // The main thread reports it.
+                // The main thread reports the error.
                 let _ = started.send(Err(error));
                 return Ok(0);
             }
         };
-        // It fails if the main thread has already given up.
+        // The call fails if the main thread has already given up.
         let _ = started.send(Ok((waker, driver)));
         while !inbox.is_stopped() {
             worker.turn(None).unwrap_or_else(|error| end_at_once(&error));
@@ -190,8 +190,8 @@ impl Seed {
             say(&format!("{lost} lines of the access log are lost"));
         }
         worker.end_network(LOGS_MAX);
-        // Dropping the ring waits for its calls, and a call may sleep for ever on a dead network file
-        // system. The process exits next, which frees everything.
+        // A drop of the ring waits for its calls, and a call may sleep for ever on a dead network file system. The
+        // process exits next, which frees everything.
         core::mem::forget(worker);
         Ok(cut)
     }
@@ -236,7 +236,7 @@ fn no_ring(choice: Choice, error: &io::Error) -> String {
         Choice::Uring => "io_uring",
         Choice::Auto => "io_uring or epoll",
     };
-    // The others are no matter of the driver.
+    // Other errors do not come from the driver.
     let is_missing =
         matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS | Errno::INVAL));
     let advice = if choice == Choice::Uring && is_missing {
@@ -251,8 +251,8 @@ fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, String> {
     fd.try_clone().map_err(|error| format!("cannot duplicate a descriptor: {error}"))
 }
 
-/// Ends the process because a worker cannot wait for events. If it went on, the listeners of that worker
-/// would stay open, and their clients would hang.
+/// Ends the process because a worker cannot wait for events. Otherwise the listeners of that worker would stay open,
+/// and their clients would hang.
 fn end_at_once(error: &io::Error) -> ! {
     say(&format!("a worker cannot wait for events: {error}; the server ends"));
     exit(1);
