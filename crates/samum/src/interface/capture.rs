@@ -1,7 +1,7 @@
 //! Records frames in files of the format pcapng (`--pcap`).
 //!
-//! The worker copies frames into batches; a thread of its own writes them, for a disk may be slow. When
-//! the thread is behind, batches are lost and counted, and no connection waits.
+//! The worker copies frames into batches, and a thread of its own writes them, because a disk may be slow. When the
+//! thread is behind, batches are lost and counted, and no connection waits.
 
 use core::cell::Cell;
 use core::convert::Infallible;
@@ -23,16 +23,16 @@ use crate::config;
 use crate::place::Place;
 use crate::say::say;
 
-/// Bytes of a frame that are recorded: all of the largest one.
+/// The most bytes of a frame that are recorded; the largest frame fits.
 const FRAME_BYTES_MAX: u32 = 64 * 1024 + 256;
-/// Batches that may wait to be written, each of 256 KiB and a frame at most.
+/// Batches that may wait to be written, each of at most 256 KiB and one frame.
 const BATCHES_MAX: usize = 32;
 
-/// What the thread that writes is told.
+/// An order to the thread that writes.
 #[derive(Debug)]
 enum Order {
     Append(Vec<u8>),
-    /// Go on with another file, which begins with these bytes.
+    /// Continue with another file, which begins with these bytes.
     Next(Vec<u8>),
 }
 
@@ -67,7 +67,7 @@ impl Files {
         for number in (1..self.files_max).rev() {
             let from = if number == 1 { self.path.clone() } else { self.older(number - 1) };
             match std::fs::rename(from, self.older(number)) {
-                // There may be fewer files by now.
+                // The files may be fewer by now.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
@@ -93,13 +93,13 @@ impl Files {
     }
 }
 
-/// Makes a file, in the place of an old one. Others may not read what clients send, and have no say in where it goes.
+/// Makes a file, which replaces an old one. Other users may not read the bytes of clients, and cannot redirect the
+/// file.
 fn create(path: &Path) -> io::Result<File> {
     Place::find_name(path)?.replace(Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
-/// The name of the file of one of several queues: that of the interface and the number stand in front of the
-/// extension.
+/// The name of the file of one of several queues: the interface and the number stand in front of the extension.
 pub(super) fn path_of(path: &Path, interface: &str, queue: usize) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy()));
@@ -111,7 +111,7 @@ type Deliver = Box<dyn FnMut(Batch<'_>)>;
 /// The record of one receive queue, on the thread of its worker.
 pub(super) struct Recorder {
     channel: Channel<Deliver>,
-    /// A frame is recorded if one of them applies to it, or if there is none.
+    /// A frame is recorded if one of these applies to it, or if there is none.
     filters: Vec<Filter>,
     /// Frames that were not recorded because the disk was too slow.
     lost: Rc<Cell<u64>>,
@@ -121,11 +121,11 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Begins to record. `epoch` is the moment at which the stack's clock was 0, in nanoseconds since 1970.
+    /// Begins to record. `epoch` is the time at which the stack's clock was 0, in nanoseconds since 1970.
     ///
     /// # Errors
     ///
-    /// If there is no thread to write.
+    /// If the thread that writes cannot be started.
     pub(super) fn start(
         files: Files,
         settings: &config::Capture,
@@ -160,7 +160,7 @@ impl Recorder {
     fn finish(self, limit: Duration) {
         let Self { mut channel, writing, path, .. } = self;
         channel.flush();
-        // The thread ends behind the last order.
+        // The thread ends after the last order.
         drop(channel);
         if writing.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             say(&format!(
@@ -170,7 +170,7 @@ impl Recorder {
         }
     }
 
-    /// Frames that were lost to a slow disk.
+    /// The number of frames that were lost to a slow disk.
     pub(super) fn lost(&self) -> u64 {
         self.lost.get()
     }
@@ -180,7 +180,7 @@ impl Recorder {
     }
 }
 
-/// Makes the bytes of files of batches.
+/// Turns batches into the bytes of files.
 struct Writer {
     capture: netstack::capture::Capture,
     sender: SyncSender<Order>,
@@ -194,7 +194,7 @@ impl Writer {
     }
 
     fn deliver(&mut self, batch: Batch<'_>) {
-        // A batch that is lost is as if it had never been, with the begin of a file that may be in it.
+        // A lost batch leaves no trace, also if it would have begun a file.
         let mut capture = self.capture.clone();
         let is_first = capture.file_bytes() == 0;
         let is_full = !is_first && capture.file_bytes() >= self.bytes_max;
@@ -242,7 +242,7 @@ impl Port {
         }
     }
 
-    /// Sends what waits; returns whether all has left.
+    /// Sends frames that wait; returns true if all have left.
     pub(super) fn flush(&mut self) -> bool {
         if let Some(recorder) = &mut self.recorder {
             recorder.channel.flush();

@@ -1,7 +1,7 @@
 //! Network interfaces whose listeners are served by samum's own TCP/IP stack.
 //!
-//! `plan` says which listener is an interface's, `netdev` opens the interfaces, and each of their receive
-//! queues has a worker with a stack of its own:
+//! `plan` assigns listeners to interfaces, and `netdev` opens the interfaces. Each of their receive queues has a worker
+//! with a stack of its own:
 //!
 //! ```text
 //!   Device ──frames──► Stack ──news──► StackNetwork ──events──► worker
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! A connection lives on one core. A frame is handled to its end, session and response included, before the next frame
-//! is looked at. What was sent leaves in one batch when the worker waits. Received bytes are parts of the frame,
+//! is handled. Frames to be sent leave in one batch before the worker waits. Received bytes are parts of the frame,
 //! without a copy. A connection that has nothing left to send is closed with a FIN, any other connection with a reset.
-//! Ports are held by sockets of the kernel that do not listen, so a second server fails as at any port, and the port
-//! of a dead server refuses. Rights are dropped before threads start.
+//! Sockets of the kernel that do not listen hold the ports. So a second server fails as at any port, and after the
+//! server's death the kernel refuses connections. Rights are dropped before threads start.
 
 mod capture;
 mod listening;
@@ -49,10 +49,10 @@ pub(crate) use rights::drop_rights;
 use strays::Strays;
 pub(crate) use transport::StackTransport;
 
-/// Connections of a stack that may wait for a place in the worker, beside those that have one.
+/// Connections of a stack that may wait for a slot in the worker, beside those that have one.
 const BACKLOG: u32 = 4096;
-/// The least time without an acknowledgement after which a connection is lost. The time that a client has is
-/// the session's (`--timeout-send`).
+/// The least time without an acknowledgement after which a connection is lost. The time of a client is the session's
+/// matter (`--timeout-send`).
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// The interfaces of a server, which are open.
@@ -60,12 +60,12 @@ const PATIENCE: Duration = Duration::from_secs(100);
 pub(crate) struct Interfaces {
     /// The listeners that the kernel serves.
     pub(crate) kernel: Vec<(u32, Listen)>,
-    /// For each receive queue, what its worker needs.
+    /// The values that the workers need, one for each receive queue.
     pub(crate) seeds: Vec<Seed>,
-    /// Sentences for the operator: the addresses, and the ways of the frames.
+    /// Sentences for the operator about the addresses and the drivers of the frames.
     pub(crate) said: Vec<String>,
-    /// Sockets of the kernel that keep the ports of the interfaces: a second server at such a port fails as it
-    /// does at any other.
+    /// Sockets of the kernel that hold the ports of the interfaces, so that a second server at such a port fails as at
+    /// any other.
     pub(crate) reserved: HashMap<SocketAddr, OwnedFd>,
     pub(crate) owners: Owners,
 }
@@ -73,13 +73,13 @@ pub(crate) struct Interfaces {
 /// The addresses of the interfaces.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    /// By the names of the interfaces.
+    /// The addresses by the names of the interfaces.
     addresses: Vec<(String, Vec<IpAddr>)>,
-    /// What they took at the start, and have until the end.
+    /// The addresses that the interfaces took at the start, and keep until the end.
     locals: HashSet<SocketAddr>,
 }
 
-/// What a worker of an interface needs to begin.
+/// The values with which a worker of an interface begins.
 #[derive(Debug)]
 pub(crate) struct Seed {
     /// The interface and its receive queue.
@@ -96,7 +96,7 @@ pub(crate) struct Seed {
 }
 
 impl Interfaces {
-    /// Opens the interfaces for the listeners that are theirs. Without interfaces all are the kernel's.
+    /// Opens the interfaces for their listeners. Without interfaces all listeners are the kernel's.
     ///
     /// # Errors
     ///
@@ -126,10 +126,10 @@ impl Interfaces {
         let is_ours = !interface.addresses.is_empty();
         if !is_ours {
             for (_, local) in &locals {
-                // The kernel listens there itself for a listener of all addresses.
+                // The kernel listens at this port itself for a listener at all addresses.
                 let is_kernels =
                     self.kernel.iter().any(|(_, other)| plan::is_all(&other.address, *local));
-                // The kernel may have an address twice.
+                // The kernel may list an address twice.
                 if !is_kernels && !self.reserved.contains_key(local) {
                     self.reserved.insert(*local, listen::reserve(*local)?);
                 }
@@ -176,7 +176,7 @@ impl Interfaces {
                 connections_max: connections.saturating_add(BACKLOG),
                 congestion: congestion(server.congestion),
                 patience: PATIENCE.max(server.tuning.timeout_send),
-                // Its device knows the link address.
+                // The device knows its own link address.
                 ..Config::new([0; 6])
             };
             self.seeds.push(Seed {
@@ -198,12 +198,12 @@ impl Interfaces {
 }
 
 impl Owners {
-    /// Returns the name of the interface that serves a listener alone.
+    /// Returns the name of the interface that alone serves a listener.
     pub(crate) fn owner(&self, listener: &Address) -> Option<&str> {
         plan::owner(listener, &self.places())
     }
 
-    /// Returns the address of a listener that an interface has taken since the start, be it served now or not.
+    /// Returns the address of a listener that an interface has taken since the start, even if it is not served now.
     pub(crate) fn taken(&self, listener: &Address) -> Option<SocketAddr> {
         let Address::Ip(ip) = listener else { return None };
         self.locals.get(ip).copied()
@@ -260,7 +260,7 @@ fn addresses_of(interface: &Interface, frames: Frames) -> Result<Vec<IpAddr>, St
     Ok(found.addresses.into_iter().map(|(address, _)| address).collect())
 }
 
-/// Finds out whether an interface is there.
+/// Checks if an interface exists.
 pub(crate) fn probe(interface: &Interface, frames: Frames) -> Result<(), String> {
     addresses_of(interface, frames)?;
     netdev::Interface::open(&interface.name).map(drop).map_err(|error| error.to_string())

@@ -30,7 +30,7 @@ use crate::shell::{id_of, kind};
 /// So often a device is asked how many frames it has missed, for metrics.
 const MISSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Frames that are handled before the worker looks at other things.
+/// Frames that are handled before the worker does other work.
 const BATCH_FRAMES: usize = 256;
 
 /// The network of one receive queue of an interface.
@@ -46,11 +46,11 @@ pub struct StackNetwork {
     listening: Listening,
     /// The time of the batch that is being handled.
     now: netstack::Time,
-    /// Frames of this batch that may still be received.
+    /// Frames that this batch may still receive.
     frames_left: usize,
-    /// Rounds in which frames were received.
+    /// The number of batches that had frames.
     batches: u64,
-    /// [`netdev::Device::missed`] at a time. It is a system call, and metrics are counted in each turn.
+    /// [`netdev::Device::missed`] at a time. It is a system call, and metrics are counted in each worker turn.
     missed: Cell<(netstack::Time, u64)>,
 }
 
@@ -84,7 +84,7 @@ impl StackNetwork {
         })
     }
 
-    /// The frames that the device missed, at most [`MISSED_PAUSE`] before the last batch.
+    /// The frames that the device has missed, at most [`MISSED_PAUSE`] before the last batch.
     fn missed(&self, wire: &Wire) -> u64 {
         let (asked_at, missed) = self.missed.get();
         if self.now.since(asked_at) < MISSED_PAUSE {
@@ -129,7 +129,7 @@ impl StackNetwork {
         newcomer
     }
 
-    /// The next event of the news that are there.
+    /// The next event of the news so far.
     fn next_told(&mut self) -> Option<NetEvent<Newcomer, Bytes>> {
         loop {
             let (id, came) = self.wire.borrow_mut().news.next()?;
@@ -141,13 +141,13 @@ impl StackNetwork {
             }
             let mut wire = self.wire.borrow_mut();
             match wire.places.get(id) {
-                // The worker has closed it.
+                // The worker has closed the connection.
                 None => {}
                 Some(Place::Waiting) => {
                     let is_bytes = matches!(came, Came::Bytes(_));
                     wire.places.keep(id, came);
                     if is_bytes {
-                        // The stack holds what follows, up to the receive window, and then the peer stops.
+                        // The stack holds further bytes, up to the receive window, and then the peer stops.
                         wire.set_receiving(self.now, id, false);
                     }
                 }
@@ -221,7 +221,7 @@ impl Network for StackNetwork {
         None
     }
 
-    /// The next event of the news that are there, or of the next frame.
+    /// The next event of the news so far, or of the next frame.
     fn next_event(&mut self) -> Option<NetEvent<Newcomer, Bytes>> {
         loop {
             if let Some(newcomer) = self.listening.next_waiting() {
@@ -244,7 +244,7 @@ impl Network for StackNetwork {
         for came in wire.places.take_kept(newcomer.id).into_iter().rev() {
             wire.news.put_back(newcomer.id, came);
         }
-        // The application has now been told all earlier bytes, so the stack gives it the ones that it has held.
+        // The worker has now got all earlier bytes, so the stack gives it the bytes that it has held.
         wire.set_receiving(self.now, newcomer.id, true);
         StackTransport::new(Rc::clone(&self.wire), newcomer.id)
     }

@@ -1,4 +1,4 @@
-//! What a stack tells, in the order in which the worker is to hear it.
+//! The news of a stack, in the order in which the worker has to get them.
 
 use core::net::SocketAddr;
 use core::ops::Deref;
@@ -29,7 +29,7 @@ impl Deref for Bytes {
     }
 }
 
-/// What has happened to a connection.
+/// The events of a connection.
 #[derive(Debug)]
 pub(super) enum Came {
     Accepted {
@@ -38,13 +38,13 @@ pub(super) enum Came {
     },
     Bytes(Bytes),
     End,
-    /// The connection is gone.
+    /// The connection no longer exists.
     Lost,
-    /// More can be sent, or the peer has acknowledged bytes.
+    /// More bytes can be sent, or the peer has acknowledged bytes.
     Room,
 }
 
-/// The news of a stack that the worker has not heard yet.
+/// The news of a stack that the worker has not got yet.
 #[derive(Debug)]
 pub(super) struct News {
     came: VecDeque<(ConnectionId, Came)>,
@@ -52,7 +52,7 @@ pub(super) struct News {
     strays: Option<Strays>,
 }
 
-/// The application of a stack: it notes the news, and takes parts of the frame that the stack handles now.
+/// The application of a stack: it notes the news, and takes parts of the frame that the stack is handling.
 #[derive(Debug)]
 pub(super) struct Teller<'a> {
     news: &'a mut News,
@@ -64,7 +64,7 @@ impl News {
         Self { came: VecDeque::new(), strays }
     }
 
-    /// Notes what the stack tells while it handles this frame, or something else.
+    /// The application for news of this frame, or of something else.
     pub(super) const fn teller<'a>(&'a mut self, frame: Option<&'a Received>) -> Teller<'a> {
         Teller { news: self, frame }
     }
@@ -82,13 +82,13 @@ impl News {
         self.came.push_front((id, came));
     }
 
-    /// Takes the reports about connections of this stack, or of none, that other stacks of the interface have told.
+    /// Takes the reports of other stacks of the interface about connections of this stack, or of none.
     pub(super) fn take_strays(&self) -> VecDeque<Report> {
         self.strays.as_ref().map(Strays::take).unwrap_or_default()
     }
 
     fn add_room(&mut self, id: ConnectionId) {
-        // One frame may both acknowledge bytes and open the window, or bring bytes, with which the queue is
+        // One frame may both acknowledge bytes and open the window. It may also bring bytes, after which the queue is
         // drained anyway.
         let is_known = |(other, came): &(ConnectionId, Came)| {
             *other == id && matches!(came, Came::Room | Came::Bytes(_))
@@ -106,7 +106,7 @@ impl Application for Teller<'_> {
 
     fn received(&mut self, id: ConnectionId, bytes: &[u8]) {
         let part = self.frame.and_then(|frame| {
-            // Bytes that the stack has held are elsewhere, and the range is none of the frame's.
+            // Bytes that the stack has held are not in the frame, so they have no range of it.
             let at = (bytes.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)?;
             (at + bytes.len() <= frame.len()).then(|| frame.part(at..at + bytes.len()))
         });
@@ -133,7 +133,7 @@ impl Application for Teller<'_> {
         self.news.came.push_back((id, Came::End));
     }
 
-    /// The peer's end was told before.
+    /// The peer's end was reported before.
     fn closed(&mut self, id: ConnectionId) {
         self.news.came.push_back((id, Came::Lost));
     }

@@ -1,4 +1,4 @@
-//! The connections of a stack as the worker knows them.
+//! The connections of a stack in the worker's view.
 
 use std::collections::HashMap;
 
@@ -6,48 +6,48 @@ use netstack::ConnectionId;
 
 use super::news::Came;
 
-/// The connections that the worker has not closed, by their places in the stack.
+/// The connections that the worker has not closed, by their slots in the stack.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     entries: Vec<Entry>,
-    /// News of connections that wait for a place in the worker.
+    /// News of connections that wait for a slot in the worker.
     waiting: HashMap<ConnectionId, Vec<Came>, foldhash::quality::RandomState>,
 }
 
-/// A connection as the worker knows it.
+/// A connection in the worker's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It waits for a place; news of it wait, too.
+    /// The connection waits for a slot in the worker, and its news wait, too.
     Waiting,
-    /// The worker's id of it.
+    /// The connection has this id in the worker.
     Open(u64),
-    /// The same, and its queue is empty for good: the stack may have to send our end again.
+    /// The same, and its queue will stay empty: the stack may have to send our end again.
     Ending(u64),
 }
 
-/// An entry for the connection that has or had a place.
+/// An entry for the connection that has or had a slot of the stack.
 #[derive(Clone, Copy, Debug)]
-// Without padding, for there is one for each connection.
+// The entry has no padding, because each connection has one.
 #[repr(Rust, packed(4))]
 struct Entry {
-    /// The part of the connection's name that tells it from others of the same place.
+    /// The generation in the connection's name, which tells it from others of the same slot.
     generation: u32,
-    /// A mark, and the worker's id if it has one.
+    /// A mark, and the worker's id if there is one.
     state: u64,
 }
 
-/// The bits of the mark: the worker's ids are below 2⁵⁶.
+/// The bits of the mark; the worker's ids are below 2⁵⁶.
 const MARK: u64 = 0xff << 56;
 const NONE: u64 = 0;
 const WAITING: u64 = 1 << 56;
 const OPEN: u64 = 2 << 56;
 const ENDING: u64 = 3 << 56;
 
-// Each idle connection has one.
+// The size counts because each idle connection has one.
 const _: () = assert!(size_of::<Entry>() == 12);
 
 impl Places {
-    /// The place of a connection; `None` if the worker has closed it.
+    /// The state of a connection; `None` if the worker has closed it.
     #[inline]
     pub(super) fn get(&self, id: ConnectionId) -> Option<Place> {
         let entry = self.entries.get(id.place()).filter(|entry| entry.is_of(id))?;
@@ -68,7 +68,7 @@ impl Places {
         }
     }
 
-    /// Sets the place of a connection.
+    /// Sets the state of a connection.
     pub(super) fn set(&mut self, id: ConnectionId, place: Place) {
         let state = match place {
             Place::Waiting => WAITING,
@@ -81,12 +81,12 @@ impl Places {
         self.entries[id.place()] = Entry { generation: id.generation(), state };
     }
 
-    /// Keeps news of a connection that waits for a place.
+    /// Keeps news of a connection that waits for a slot.
     pub(super) fn keep(&mut self, id: ConnectionId, came: Came) {
         self.waiting.entry(id).or_default().push(came);
     }
 
-    /// Takes the news of a connection that has waited for a place, in their order.
+    /// Takes the news of a connection that has waited for a slot, in their order.
     pub(super) fn take_kept(&mut self, id: ConnectionId) -> Vec<Came> {
         if self.waiting.is_empty() {
             Vec::new()
@@ -95,7 +95,7 @@ impl Places {
         }
     }
 
-    /// The worker has closed a connection.
+    /// Removes a connection that the worker has closed.
     pub(super) fn remove(&mut self, id: ConnectionId) {
         self.take_kept(id);
         if let Some(entry) = self.entries.get_mut(id.place()).filter(|entry| entry.is_of(id)) {

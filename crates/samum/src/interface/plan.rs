@@ -1,4 +1,4 @@
-//! Who serves which listener: the kernel, or the stack of an interface. Pure.
+//! Assigns each listener to the kernel, or to the stack of an interface. Pure.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ pub(super) struct Plan {
     pub(super) interfaces: Vec<Vec<Local>>,
 }
 
-/// An interface, as far as listeners are concerned.
+/// An interface, with the facts that matter for listeners.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) name: &'a str,
@@ -38,20 +38,21 @@ impl Place<'_> {
         })
     }
 
-    /// Returns whether the interface has a listener alone, so that the kernel has no socket for it.
+    /// Returns true if only the interface has a listener, so that the kernel has no socket for it.
     fn has_alone(&self, listener: &Address) -> bool {
         matches!(listener, Address::Ip(ip) if self.addresses.contains(&ip.ip()))
     }
 }
 
-/// Returns whether a listener is for all addresses of the kernel, and so for this one, too.
+/// Returns true if a listener is at all addresses of the kernel, and so also at this one.
 pub(super) fn is_all(listener: &Address, local: SocketAddr) -> bool {
     matches!(listener, Address::Ip(ip) if ip.ip().is_unspecified()
         && ip.port() == local.port()
         && ip.is_ipv4() == local.is_ipv4())
 }
 
-/// Finds the listeners of these addresses of an interface. Of several the last one counts.
+/// Finds the listeners of these addresses of an interface. If an address has several, the last one
+/// counts.
 pub(super) fn served(
     listeners: &[(u32, Listen)],
     locals: &[SocketAddr],
@@ -64,16 +65,16 @@ pub(super) fn served(
     })
 }
 
-/// Returns the name of the interface that serves a listener alone.
+/// Returns the name of the interface that alone serves a listener.
 pub(super) fn owner<'a>(listener: &Address, places: &[Place<'a>]) -> Option<&'a str> {
     places.iter().find(|place| place.has_alone(listener)).map(|place| place.name)
 }
 
-/// Divides the listeners. A listener for all addresses is one of the kernel and of all interfaces.
+/// Divides the listeners. A listener at all addresses belongs to the kernel and to all interfaces.
 ///
 /// # Errors
 ///
-/// A message for the operator, if an interface would serve nothing, or a port is not known.
+/// A message for the operator, if an interface would serve nothing, or a port is unknown.
 pub(super) fn divide(listeners: &[(u32, Listen)], places: &[Place<'_>]) -> Result<Plan, String> {
     let mut interfaces = Vec::new();
     for place in places {

@@ -1,4 +1,4 @@
-//! The rate at which one connection is sent to.
+//! The rate at which one connection sends.
 
 use core::num::NonZeroU64;
 
@@ -12,14 +12,14 @@ use crate::shell::kind;
 pub(super) struct Rate {
     bytes_per_second: NonZeroU64,
     slices: Slices,
-    /// The worker's name of the connection.
+    /// The connection's id in the worker.
     name: u64,
     /// The time of the timer that is in the ring.
     timer_at: Option<Time>,
 }
 
 impl Rate {
-    /// A rate from now on, for the connection that the worker calls `name`.
+    /// A rate from now on, for the connection with the id `name` in the worker.
     pub(super) fn new(ring: &Ring, bytes_per_second: NonZeroU64, name: u64) -> Self {
         let slices = Slices::new(bytes_per_second, ring.now());
         Self { bytes_per_second, slices, name, timer_at: None }
@@ -29,7 +29,7 @@ impl Rate {
         self.bytes_per_second
     }
 
-    /// Bytes that may be sent now; if there are none, a timer tells when.
+    /// The bytes that may be sent now; if there are none, a timer will wake the connection.
     pub(super) fn allowed(&mut self, ring: &mut Ring) -> u64 {
         match self.slices.room(ring.now()) {
             Ok(room) => room.get(),

@@ -8,7 +8,7 @@ use netstack::{Census, Counters, Status};
 
 use crate::metrics::Stats;
 
-/// What a report is made of.
+/// The facts of a report.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     /// The interface and its receive queue.
@@ -18,13 +18,13 @@ pub(super) struct Facts<'a> {
     pub(super) states: [usize; TcpState::ALL.len()],
     pub(super) counters: Counters,
     pub(super) device: netdev::Counters,
-    /// Frames that came while too many waited for the stack.
+    /// Frames that were missed because too many waited for the stack.
     pub(super) missed: u64,
-    /// Rounds in which frames were received.
+    /// The number of batches that had frames.
     pub(super) batches: u64,
     /// Bytes of memory for connections.
     pub(super) memory: usize,
-    /// Frames that were not recorded because the disk was too slow; None without `--pcap`.
+    /// Frames that were not recorded because the disk was too slow; `None` without `--pcap`.
     pub(super) record_lost: Option<u64>,
 }
 
@@ -151,7 +151,7 @@ impl Facts<'_> {
         text + &lines
     }
 
-    /// Puts the numbers where metrics take them from.
+    /// Adds the counters to the worker's, for metrics.
     pub(super) const fn count(&self, stats: &mut Stats) {
         let Self { census, counters, device, .. } = self;
         let [established, fin_wait_1, fin_wait_2, close_wait, closing, last_ack] = self.states;
@@ -199,7 +199,7 @@ impl Facts<'_> {
     }
 }
 
-/// The numbers that are not zero, with their names.
+/// The counters that are not zero, with their names.
 fn listed(numbers: &[(u64, &str)]) -> String {
     let some = numbers.iter().filter(|(number, _)| *number > 0);
     let all: Vec<_> = some.map(|(number, name)| format!("{number} {name}")).collect();
@@ -222,7 +222,7 @@ fn line(status: &Status) -> String {
     text
 }
 
-/// Milliseconds with three digits behind the point.
+/// Milliseconds with three digits after the point.
 fn millis(time: Duration) -> String {
     format!("{:.3}", time.as_secs_f64() * 1000.0)
 }

@@ -4,15 +4,15 @@ use std::io;
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-/// Each right that is kept, if the process has it. What follows the start needs it: a request, a reload, a log that is
-/// reopened, or the end.
+/// The rights that are kept if the process has them. Something after the start needs each of them: a request, a reload,
+/// the reopening of a log, or the end.
 const KEPT: [CapabilitySet; 7] = [
-    // Sockets of a reload may have other owners.
+    // Sockets of a reload may get other owners.
     CapabilitySet::CHOWN,
     // Files, directories of a reload and logs may belong to others than root.
     CapabilitySet::DAC_OVERRIDE,
     CapabilitySet::DAC_READ_SEARCH,
-    // The permissions of sockets that have other owners; files of others are read without new times (O_NOATIME).
+    // Sockets with other owners get permissions; files of other users are read without new access times (O_NOATIME).
     CapabilitySet::FOWNER,
     // Programs (CGI) that have taken on another user's rights are stopped.
     CapabilitySet::KILL,
@@ -22,8 +22,8 @@ const KEPT: [CapabilitySet; 7] = [
     CapabilitySet::IPC_LOCK,
 ];
 
-/// Gives up all other rights, for the calling thread and the threads that it starts afterwards. Programs that root
-/// executes have all rights again.
+/// Gives up all other rights, for the calling thread and the threads that it starts later. A program that root executes
+/// has all rights again.
 ///
 /// # Errors
 ///

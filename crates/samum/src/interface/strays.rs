@@ -1,7 +1,8 @@
 //! Passes reports of routers to the stack of the queue that has the connection.
 //!
-//! A router's report has the router's address, so an adapter gives it to any queue, not to the one of the connection that
-//! it is about. Each worker posts a report of a connection that it has not to all others of its interface.
+//! A router's report comes from the router's address, so an adapter gives it to any queue, and not to the queue of its
+//! connection. If a worker does not have the connection of a report, it posts the report to all other workers of its
+//! interface.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::VecDeque;
@@ -9,29 +10,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use netstack::Report;
 
-/// Reports that wait for a worker; further ones are dropped. Anybody can forge them, and the network repeats them, for
-/// each segment that is too long: more than a round trip of a few connections brings are of no use.
+/// Reports that wait for a worker; further ones are dropped. Anyone can forge them, and the network repeats them for
+/// each segment that is too long. So more reports than a few connections cause in a round trip are of no use.
 const REPORTS_MAX: usize = 64;
 
 /// The mailbox of one worker, and those of the other workers of its interface.
 #[derive(Debug)]
 pub(super) struct Strays {
     mailboxes: Arc<[Mailbox]>,
-    /// The place of the worker's own one.
+    /// The index of the worker's own mailbox.
     own: usize,
 }
 
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// The number of reports, written under the lock. Read without it, it may be old: then a report waits for the next turn, or
-    /// is dropped. The lock orders the reports themselves, so relaxed order is enough.
+    /// The number of reports, written under the lock. A read without the lock may be late: then a report waits for the
+    /// next worker turn, or is dropped. The lock orders the reports themselves, so relaxed order is enough.
     count: AtomicUsize,
     reports: Mutex<VecDeque<Report>>,
 }
 
 impl Strays {
-    /// Makes the mailboxes of an interface with so many queues, one for each in their order. A single queue gets every
-    /// report and has none.
+    /// Makes the mailboxes of an interface with this many queues, one for each in their order. A single queue gets
+    /// every report, and has no mailbox.
     pub(super) fn of_queues(queues: usize) -> Vec<Option<Self>> {
         let mailboxes: Arc<[Mailbox]> = (0..queues).map(|_| Mailbox::default()).collect();
         let strays = |own| (queues > 1).then(|| Self { mailboxes: Arc::clone(&mailboxes), own });
@@ -40,8 +41,8 @@ impl Strays {
 
     /// Gives a report to all other workers of the interface.
     ///
-    /// They are not woken. The report is about a segment in flight, so its worker wakes for its retransmission at the
-    /// latest, and takes the report before it looks at its timers.
+    /// The workers are not woken. The report is about a segment in flight, so its worker wakes at the latest for the
+    /// segment's retransmission, and takes the report before it looks at its timers.
     pub(super) fn post(&self, report: Report) {
         for (number, mailbox) in self.mailboxes.iter().enumerate() {
             if number != self.own {
@@ -58,7 +59,7 @@ impl Strays {
 
 impl Mailbox {
     fn post(&self, report: Report) {
-        // A flood does not take the lock.
+        // In a flood, reports are dropped without the lock.
         if self.count.load(Ordering::Relaxed) >= REPORTS_MAX {
             return;
         }

@@ -1,4 +1,4 @@
-//! One connection's way through the stack.
+//! The transport of one connection over the stack.
 
 use core::cell::RefCell;
 use core::num::NonZeroU64;
@@ -12,14 +12,15 @@ use sendfile::{Drained, Failure, Piece, Takes, Transport};
 use super::rate::Rate;
 use super::wire::{Wire, time};
 
-/// A connection of the stack. Its queue is the send buffer: the stack reads from it again what was lost.
+/// A connection of the stack. Its queue is the send buffer: the stack reads lost bytes from it
+/// again.
 #[derive(Debug)]
 pub struct StackTransport {
     wire: Rc<RefCell<Wire>>,
     id: ConnectionId,
-    /// Whether the windows were full when the queue was last drained.
+    /// True if the windows were full when the queue was last drained.
     is_blocked: bool,
-    /// Whether the stack knows that nothing follows what is promised.
+    /// True if the stack knows that nothing follows the promised bytes.
     is_finished: bool,
     receives: bool,
     has_ended: bool,
@@ -27,7 +28,7 @@ pub struct StackTransport {
     has_rate: bool,
 }
 
-// Each idle connection has one.
+// The size counts because each idle connection has one.
 const _: () = assert!(size_of::<StackTransport>() == 24);
 
 impl StackTransport {
@@ -43,7 +44,7 @@ impl StackTransport {
         }
     }
 
-    /// Drains as far as the rate allows.
+    /// Drains the bytes that the rate allows.
     #[cold]
     fn drain_at_rate(&self, ring: &mut Ring, queue: &mut OutQ<Piece>, budget: &mut u64) -> Drained {
         let mut wire = self.wire.borrow_mut();
@@ -78,7 +79,7 @@ impl Transport for StackTransport {
         self.wire.borrow().stack.window(self.id).into()
     }
 
-    /// An acknowledgement may have come with the bytes.
+    /// The frame of the bytes may also have brought an acknowledgement.
     fn receive<'a>(
         &'a mut self,
         bytes: &'a [u8],
@@ -100,7 +101,7 @@ impl Transport for StackTransport {
         queue.released().cast_signed()
     }
 
-    /// Bytes that are sent again count, too.
+    /// Retransmitted bytes count, too.
     fn set_rate(&mut self, ring: &Ring, bytes_per_second: Option<NonZeroU64>) {
         let Some(bytes_per_second) = bytes_per_second else {
             if core::mem::take(&mut self.has_rate) {
@@ -146,7 +147,8 @@ impl Transport for StackTransport {
         if !core::mem::replace(&mut self.is_finished, true) {
             self.wire.borrow_mut().finish(self.id);
         }
-        // All bytes have been released. From now on the end alone leaves, again if it is lost.
+        // All bytes have been released. From now on only the end is sent, and sent again if it is
+        // lost.
         self.wire.borrow_mut().end_alone(time(ring.woke_at()), self.id);
     }
 

@@ -36,7 +36,7 @@ impl Wire {
         true
     }
 
-    /// Handles what other queues of the interface have got about connections of this one.
+    /// Handles reports that other queues of the interface have got about connections of this one.
     pub(super) fn take_strays(&mut self, now: netstack::Time) {
         let Self { stack, port, news, .. } = self;
         for report in news.take_strays() {
@@ -67,31 +67,32 @@ impl Wire {
         self.send_end(now, id);
     }
 
-    /// Sends the end of a connection that has nothing else to send, if it is due.
+    /// Sends the end of a connection that has nothing else to send, if the end is due.
     pub(super) fn send_end(&mut self, now: netstack::Time, id: ConnectionId) {
         // A FIN takes one sequence number.
         self.drain(now, id, &mut OutQ::new(), &mut 1);
     }
 
-    /// Nothing follows what the queue of a connection promises.
+    /// Takes note that nothing follows the promised bytes of a connection's queue.
     pub(super) fn finish(&mut self, id: ConnectionId) {
         self.stack.shutdown(id);
     }
 
-    /// Bytes that have been held are told in the next turn.
+    /// Starts or stops receiving; the worker gets bytes that were held in the next worker turn.
     pub(super) fn set_receiving(&mut self, now: netstack::Time, id: ConnectionId, on: bool) {
         let Self { stack, port, news, .. } = self;
         stack.set_receiving(now, id, on, &mut news.teller(None), port);
     }
 
-    /// The worker has given a connection up: the peer sees a reset.
+    /// Closes a connection that the worker has given up: the peer gets a reset.
     pub(super) fn close(&mut self, now: netstack::Time, id: ConnectionId) {
-        // What is queued and not drained is not known to the stack.
+        // The stack does not know bytes that are queued and not drained.
         self.stack.shutdown(id);
         self.remove(now, id);
     }
 
-    /// The worker needs a connection no more. If its [end](Self::end_alone) has left, the stack sees to the rest.
+    /// Removes a connection that the worker no longer needs. If its [end](Self::end_alone) has
+    /// left, the stack does the rest.
     pub(super) fn remove(&mut self, now: netstack::Time, id: ConnectionId) {
         self.places.remove(id);
         self.rates.remove(&id);
