@@ -15,7 +15,7 @@ use metrics::{MethodLabel, Observation, SiteLabel, StatusLabel};
 #[derive(Clone, Debug)]
 pub struct LogId(pub Rc<Key>);
 
-/// The places where the requests of a site are recorded.
+/// The site for which requests are recorded, with its log and its label.
 #[derive(Debug)]
 pub struct Recording {
     /// The name of the site.
@@ -73,26 +73,26 @@ pub struct Began {
     pub disk_wait: Duration,
 }
 
-/// The reason why a response did not leave to its end.
+/// The reason why a response was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// The client closed the connection.
     Client,
-    /// The client took too little, or nothing came of a request's body, for too long.
+    /// For too long, the client took too few bytes, or no bytes of a request's body came.
     Timeout,
     /// The disk failed, or did not answer in time.
     Disk,
     /// The file became shorter.
     Truncated,
-    /// What makes the response failed.
+    /// The producer of the response failed.
     Handler,
-    /// The server ended the connection: memory or a place was needed, or the server shut down.
+    /// The server ended the connection, because it needed memory or a slot, or shut down.
     Server,
 }
 
 impl Record {
-    /// Makes the entry of a request; without a head, of bytes that were no request. The position of its
-    /// body is set later.
+    /// Makes the entry of a request, or, without a head, of bytes that were no request. The position of its body is set
+    /// later.
     pub fn new(
         recording: Rc<Recording>,
         head: Option<&Head<'_>>,
@@ -118,7 +118,7 @@ impl Record {
         Box::new(record)
     }
 
-    /// The numbers of the request, if it is counted: `body_bytes` of its body have been sent by now.
+    /// The values of the request for metrics, if it is counted. By now `body_bytes` bytes of its body have been sent.
     pub fn observation(&self, body_bytes: u64, now: Time) -> Option<Observation> {
         Some(Observation {
             site: self.recording.label?,
@@ -187,7 +187,7 @@ impl Text {
 }
 
 impl Cut {
-    /// The reason that a failure is.
+    /// The reason for a failure.
     pub const fn of(failure: Failure) -> Self {
         match failure {
             Failure::Gone => Self::Client,

@@ -1,4 +1,4 @@
-//! The files of logs, as the threads open them that may sleep.
+//! The files of logs, as they are opened by threads that may sleep.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,7 +24,7 @@ impl OpenLogs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The configuration was replaced.
+    /// Takes the logs of the configuration that is served now.
     pub(crate) fn replace(&self, logs: Vec<Log>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = logs;
     }
@@ -40,7 +40,7 @@ pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
     opened.map_err(|error| cannot_log(path, &error))
 }
 
-/// Says why a log cannot be opened, and what it needs.
+/// The reason why a log cannot be opened, and the remedy.
 pub(crate) fn cannot_log(path: &Path, error: &io::Error) -> String {
     let directory = path.parent().unwrap_or(path).display();
     let advice = match error.kind() {

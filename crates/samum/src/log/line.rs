@@ -1,7 +1,6 @@
 //! The lines of access logs and messages.
 //!
-//! Lines in JSON have one schema, which `docs/logs-and-metrics.md` describes. Its members are written in a
-//! fixed order.
+//! Lines in JSON have one schema, which `docs/logs-and-metrics.md` describes. The order of its members is fixed.
 
 use core::time::Duration;
 use std::io::Write as _;
@@ -12,13 +11,13 @@ use super::{Cut, Record};
 use crate::config::LogFormat;
 use crate::text::{escape_json, is_plain_json};
 
-/// A request and what became of it.
+/// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) record: &'a Record,
     /// The name of the connection's other end.
     pub(super) peer: &'a str,
-    /// The name of the client: another one if a proxy asks for it.
+    /// The name of the client, which differs from the peer's if a proxy names the client.
     pub(super) client: &'a str,
     /// Bytes of the body that have been sent.
     pub(super) bytes: u64,
@@ -26,7 +25,7 @@ pub(super) struct Line<'a> {
     pub(super) cut: Option<Cut>,
 }
 
-/// The text of a second, which most lines share with those before them.
+/// The text of a second, which most lines share with earlier lines.
 #[derive(Debug)]
 pub(super) struct Clock {
     second: i64,
@@ -171,8 +170,7 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Writes a number with at least so many digits: `write!` would take as many instructions as the rest of
-/// a line.
+/// Writes a number with at least this many digits. `write!` would take as many instructions as the rest of a line.
 fn push_number(number: u64, digits: usize, out: &mut Vec<u8>) {
     let mut text = [b'0'; 20];
     let (mut at, mut rest) = (text.len(), number);
@@ -184,7 +182,7 @@ fn push_number(number: u64, digits: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&text[at.min(text.len() - digits)..]);
 }
 
-/// Writes seconds with six digits behind the point.
+/// Writes seconds with six digits after the point.
 fn push_seconds(duration: Duration, out: &mut Vec<u8>) {
     push_number(duration.as_secs(), 1, out);
     out.push(b'.');

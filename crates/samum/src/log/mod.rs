@@ -1,9 +1,9 @@
-//! The logs of a worker: one for each target and format, however many sites share it.
+//! The logs of a worker: one for each target and format, shared by any number of sites.
 //!
-//! A response carries the recording of its site, so a response that is not recorded costs a test. A record lives from
-//! the beginning of the response until it has left or was cut. It knows how long the request waited for a disk. A
-//! client that leaves before that gets a record with the status 499. A log is looked at when its lines are due, so
-//! idle logs cost nothing.
+//! A response carries the recording of its site, so a response that is not recorded costs one test. A record lives from
+//! the beginning of the response until it has left or was cut. The record has the time for which the request waited for
+//! a disk. If the client leaves before the response begins, its record has the status 499. A log is looked at when its
+//! lines are due, so idle logs cost nothing.
 
 pub(crate) mod files;
 mod line;
@@ -26,13 +26,13 @@ pub(crate) use sink::Sink;
 pub(crate) struct Logs {
     all: Slab<OpenLog>,
     by_log: HashMap<Log, Key>,
-    /// The tokens of writes are this one and the key of the log.
+    /// Tokens of writes consist of this one and the key of the log.
     token: Token,
-    /// The logs with lines that wait, each once, by the time at which they are to be looked at.
+    /// The logs with waiting lines, each once, by the time of their next look.
     waiting: BinaryHeap<Reverse<(Time, u64)>>,
     /// Lines that were dropped.
     dropped: u64,
-    /// Messages about lost lines that have not been reported to the operator.
+    /// Messages about lost lines that were not reported yet.
     complaints: Vec<String>,
     clock: Clock,
     line: Vec<u8>,
@@ -43,9 +43,9 @@ struct OpenLog {
     id: LogId,
     log: Log,
     sink: Sink,
-    /// The number of its dropped lines that [`Logs::dropped`] contains.
+    /// The number of the log's dropped lines that [`Logs::dropped`] includes.
     counted: u64,
-    /// True if it is in [`Logs::waiting`].
+    /// True if the log is in [`Logs::waiting`].
     is_waiting: bool,
 }
 
@@ -64,7 +64,7 @@ impl Logs {
         }
     }
 
-    /// Opens a log; if it is open already, the file replaces the one that it had.
+    /// Opens a log. If the log is open already, the file replaces the earlier one.
     pub(crate) fn open(&mut self, log: &Log, file: Fd, now: Time) {
         if let Some(key) = self.by_log.get(log).copied()
             && let Some(open) = self.all.get_mut(key)
@@ -105,13 +105,12 @@ impl Logs {
         });
     }
 
-    /// Returns whether there is no log.
+    /// Returns true if there is no log.
     pub(crate) const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Writes the line of a response of which `bytes` bytes of the body have been sent by now, if it is
-    /// logged.
+    /// Writes the line of a response, if it is logged. `bytes` bytes of the body have been sent by now.
     pub(crate) fn record(
         &mut self,
         ring: &mut Ring,
@@ -138,13 +137,13 @@ impl Logs {
     /// Takes the completion of a write to a log.
     pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let key = Key::from_bits(completion.token - self.token);
-        // If its last write was given up, it may be closed.
+        // If the last write of a log was given up, the log may be closed.
         let Some(open) = self.all.get_mut(key) else { return };
         open.sink.written(ring, completion, now);
         self.look_after(key, now);
     }
 
-    /// Writes the lines that are due; returns when to call it again.
+    /// Writes the lines that are due; returns the time of the next call.
     pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
         while let Some(Reverse((due, key))) = self.waiting.peek().copied() {
             if due > now {
@@ -161,7 +160,7 @@ impl Logs {
         None
     }
 
-    /// Has a log looked at again when its lines are due, and takes what it has to say.
+    /// Plans the next look at a log, when its lines are due, and takes its messages.
     fn look_after(&mut self, key: Key, now: Time) {
         let Some(open) = self.all.get_mut(key) else { return };
         if !open.is_waiting
@@ -175,7 +174,7 @@ impl Logs {
         self.complaints.extend(open.sink.complaint());
     }
 
-    /// The next message about lost lines, if the operator has to be told.
+    /// The next message about lost lines that has to be reported.
     pub(crate) fn complaint(&mut self) -> Option<String> {
         self.complaints.pop()
     }
@@ -185,12 +184,12 @@ impl Logs {
         self.dropped
     }
 
-    /// Lines that were dropped and not reported to the operator, and those that still wait.
+    /// Lines that were dropped and not reported, and lines that still wait.
     pub(crate) fn lost(&self) -> u64 {
         self.all.iter().map(|(_, open)| open.sink.lost()).sum()
     }
 
-    /// Writes the waiting lines at once, for the end of a worker; returns whether none is left.
+    /// Writes the waiting lines at once, for the end of a worker; returns true if none is left.
     pub(crate) fn hurry(&mut self, ring: &mut Ring, now: Time) -> bool {
         let keys: Vec<_> = self.all.keys().collect();
         let mut is_quiet = true;

@@ -1,5 +1,5 @@
-//! Writes a log without blocking the worker: lines are collected, written through the ring, and dropped
-//! if the log takes no more.
+//! Writes a log without blocking the worker. Lines are collected and written through the ring, and dropped if the log
+//! takes no more.
 
 use core::time::Duration;
 use std::rc::Rc;
@@ -8,27 +8,26 @@ use ring::{Completion, Event, Fd, Key, Op, Ring, Time, Token};
 use rustix::fs::fstat;
 use rustix::pipe::fcntl_getpipe_size;
 
-/// Bytes that may wait to be written; lines beyond are dropped and counted.
+/// Bytes that may wait to be written; at this limit lines are dropped and counted.
 const BUFFER_MAX: usize = 1024 * 1024;
-/// From this number of bytes on, waiting lines are written at once; fewer wait for at most
-/// [`DELAY_MAX`].
+/// The number of waiting bytes from which on lines are written at once; fewer wait for at most [`DELAY_MAX`].
 const BATCH_BYTES: usize = 32 * 1024;
 const DELAY_MAX: Duration = Duration::from_millis(250);
-/// Bytes in one write to a pipe: the kernel does not mix smaller writes of several workers (`PIPE_BUF`,
+/// Bytes in one write to a pipe: the kernel does not interleave smaller writes of several workers (`PIPE_BUF`,
 /// pipe(7)).
 const PIPE_BYTES_MAX: usize = 4096;
 /// The time between a write that failed and the next try.
 const RETRY: Duration = Duration::from_secs(1);
-/// The time for a write to a pipe that is to be replaced. Its reader may hang, or have gone.
+/// The time for a write to a pipe that is to be replaced. Its reader may hang or have gone.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(1);
 
-/// Lines on their way to a file or pipe.
+/// Lines under way to a file or pipe.
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
     next: Option<Next>,
-    /// The end of what has been written.
+    /// The end of the bytes that have been written.
     end: End,
     token: Token,
     name: Rc<str>,
@@ -40,9 +39,9 @@ pub(crate) struct Sink {
     in_flight: Option<InFlight>,
     retry_at: Option<Time>,
     dropped: u64,
-    /// The number of dropped lines that have been reported to the operator.
+    /// The number of dropped lines that were reported.
     told: u64,
-    /// A message about lost lines that has not been reported to the operator.
+    /// A message about lost lines that was not reported yet.
     trouble: Option<String>,
     /// True if lines are being dropped.
     troubled: bool,
@@ -52,27 +51,27 @@ pub(crate) struct Sink {
 #[derive(Debug)]
 struct Next {
     fd: Fd,
-    /// The time at which the write in flight is given up for it, if that may never end.
+    /// The time at which the write in flight is given up for the next file, if the write may never end.
     deadline: Option<Time>,
 }
 
-/// A write.
+/// A write in flight.
 #[derive(Debug)]
 struct InFlight {
     key: Key,
     lines: u64,
-    /// True if it ends with a whole line.
+    /// True if the write ends with a complete line.
     is_whole: bool,
 }
 
-/// The end of what has been written.
+/// The end of the bytes that have been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// A whole line.
+    /// A complete line.
     Whole,
-    /// A part of a line. Its rest is at the beginning of the lines that wait, or in flight.
+    /// A part of a line. The rest of the line is in flight, or first among the lines that wait.
     Torn,
-    /// A part of a line whose rest was dropped. The next write begins with a newline.
+    /// A part of a line whose rest was dropped. The next write begins with a line feed.
     Broken,
 }
 
@@ -97,7 +96,7 @@ impl Sink {
         }
     }
 
-    /// Writes to another file from the next whole line on. A pipe that takes nothing more is not waited for.
+    /// Writes to another file from the next complete line on. A pipe that takes nothing more is not waited for.
     pub(crate) fn replace(&mut self, fd: Fd, now: Time) {
         let may_hang = self.fd.as_ref().is_some_and(|before| is_other_pipe(before, &fd));
         let deadline = may_hang.then(|| now + LAST_WRITE_MAX);
@@ -105,7 +104,7 @@ impl Sink {
         self.settle();
     }
 
-    /// Takes the next file, unless the rest of a line must still go to the present one.
+    /// Takes the next file, unless the rest of a line must still go to the current one.
     fn settle(&mut self) {
         if self.next.is_some() && self.in_flight.is_none() && self.end != End::Torn {
             self.fd = self.next.take().map(|next| next.fd);
@@ -115,7 +114,7 @@ impl Sink {
         }
     }
 
-    /// Adds a line, which ends in a newline, and writes it now if no write is in flight.
+    /// Adds a line, which ends in a line feed, and writes it now if no write is in flight.
     pub(crate) fn line(&mut self, ring: &mut Ring, line: &[u8]) {
         let now = ring.now();
         self.add(line, now);
@@ -150,7 +149,7 @@ impl Sink {
         Some((since + DELAY_MAX).max(self.retry_at.unwrap_or_default()))
     }
 
-    /// Returns whether so many lines wait that they are to be written at once.
+    /// Returns true if enough lines wait to be written at once.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= BATCH_BYTES && self.in_flight.is_none() && self.retry_at.is_none()
     }
@@ -166,7 +165,7 @@ impl Sink {
     /// Drops the lines of the write in flight, and takes the next file.
     fn give_up(&mut self, ring: &mut Ring) {
         let Some(InFlight { key, lines, is_whole }) = self.in_flight.take() else { return };
-        // With epoll it may go on for ever in a helper thread; `written` passes over its end.
+        // With epoll the write may go on for ever in a helper thread; `written` ignores its end.
         ring.cancel(key);
         self.dropped += lines;
         if !is_whole {
@@ -192,7 +191,7 @@ impl Sink {
         let limit = self.waiting.len().min(self.write_bytes_max - usize::from(is_broken));
         let is_end = |byte: &u8| *byte == b'\n';
         let whole = if self.next.is_some() {
-            // The rest of a line must go to the file that has its beginning.
+            // The rest of a line must go to the file with the line's beginning.
             self.waiting[..limit].iter().position(is_end)
         } else {
             self.waiting[..limit].iter().rposition(is_end)
@@ -249,7 +248,7 @@ impl Sink {
             }
             Ok(event) => unreachable!("a write ended with {event:?}"),
             Err(error) => {
-                // The lines of this write are gone.
+                // The lines of this write are lost.
                 if self.end == End::Torn {
                     self.end = End::Broken;
                 }
@@ -264,7 +263,7 @@ impl Sink {
         }
     }
 
-    /// Takes the message about lost lines, if the operator has to be told.
+    /// Takes the message about lost lines that has to be reported.
     pub(crate) fn complaint(&mut self) -> Option<String> {
         self.trouble.take()
     }
@@ -274,13 +273,13 @@ impl Sink {
         self.dropped
     }
 
-    /// Lines that were dropped and not reported to the operator, and those that still wait.
+    /// Lines that were dropped and not reported, and lines that still wait.
     pub(crate) fn lost(&self) -> u64 {
         let in_flight = self.in_flight.as_ref().map_or(0, |write| write.lines);
         self.dropped - self.told + in_flight + lines_of(&self.waiting)
     }
 
-    /// Returns whether everything has been written.
+    /// Returns true if everything has been written.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.in_flight.is_none() && self.waiting.is_empty()
     }
@@ -292,8 +291,8 @@ impl Sink {
     }
 }
 
-/// Returns whether a file is a pipe, and not the one that replaces it. Only pipes are looked at with `fstat(2)`, for which a
-/// network would be asked of other files.
+/// Returns true if a file is a pipe and not its own replacement. Only pipes are examined with `fstat(2)`, because for
+/// other files the call may ask a network server.
 fn is_other_pipe(before: &Fd, next: &Fd) -> bool {
     let is_pipe = |fd: &Fd| fcntl_getpipe_size(fd.os()).is_ok();
     let identity = |fd: &Fd| fstat(fd.os()).map(|stat| (stat.st_dev, stat.st_ino));
