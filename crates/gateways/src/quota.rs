@@ -1,4 +1,4 @@
-//! The bytes of the files in which bodies of requests wait: of all workers together, and shared by client.
+//! The bytes of the files in which bodies of requests wait: for all workers together, and shared out among clients.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::borrow::Cow;
@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use session::limits::ClientKey;
 
-/// Files at most, and at least if there are few descriptors. Each counts for its part of all bytes, if it has fewer.
+/// The most files, and the most if there are few descriptors. Each file counts at least for its part of all bytes.
 const FILES_MAX: usize = 1024;
 const FILES_MIN: usize = 16;
 /// The part of the descriptors of the process that files of bodies may have.
 const DESCRIPTORS_PART: usize = 16;
 
-/// A client for which bytes are held; all that come by Unix sockets are one.
+/// A client that holds bytes; all clients on Unix sockets count as one.
 pub(crate) type Holder = Option<ClientKey>;
 
-/// The bound of the files of all bodies.
+/// The limit of the files of all bodies.
 ///
-/// A client may have all of it as long as nobody else needs it. Then the client that has most gives way: its largest file
-/// whose body is still coming. Nobody has to give way to a client that would have more.
+/// A client may have all of it while no other client needs it. Otherwise the client that has most gives way: its
+/// largest file whose body is still coming. No client has to give way to a client that would have more.
 #[derive(Debug)]
 pub struct Quota {
     bytes_max: AtomicU64,
@@ -41,7 +41,7 @@ struct State {
 struct Entry {
     client: Holder,
     bytes: u64,
-    /// True while its body comes.
+    /// True while the body comes.
     may_give_way: bool,
     gives_way: Arc<AtomicBool>,
 }
@@ -54,35 +54,35 @@ pub(crate) struct Place {
     gives_way: Arc<AtomicBool>,
 }
 
-/// The answer to a file that wants to be longer.
+/// The answer to a file that has to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Granted,
-    /// Others give way: ask again.
+    /// Other files give way; ask again later.
     Soon,
-    /// Nobody gives way for it.
+    /// No file gives way.
     None,
 }
 
-/// The directory of the files of a route with this `buffer-dir`: without one, that of the system for temporary files.
+/// The directory for files of a route with this `buffer-dir`; without one, the system's directory for temporary files.
 pub fn directory(buffer_dir: Option<&Path>) -> Cow<'_, Path> {
     buffer_dir.map_or_else(|| Cow::Owned(env::temp_dir()), Cow::Borrowed)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here panics while it holds the lock.
+    // No code here panics while it holds the lock.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Quota {
-    /// `descriptors` is the number of those that the process may have.
+    /// Makes the quota. `descriptors` is the number of descriptors that the process may have.
     pub fn new(bytes_max: u64, descriptors: usize) -> Arc<Self> {
         let files_max = (descriptors / DESCRIPTORS_PART).clamp(FILES_MIN, FILES_MAX) as u64;
         let bytes_max = AtomicU64::new(bytes_max);
         Arc::new(Self { bytes_max, files_max, state: Mutex::default() })
     }
 
-    /// Bytes that all files may have.
+    /// The bytes that all files may have.
     pub fn bytes_max(&self) -> u64 {
         self.bytes_max.load(Ordering::Relaxed)
     }
@@ -105,7 +105,7 @@ impl Quota {
         Place { quota: Arc::clone(self), number, gives_way }
     }
 
-    /// Bytes that are counted.
+    /// The bytes that count now.
     #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         lock(&self.state).used
@@ -113,19 +113,19 @@ impl Quota {
 }
 
 impl Place {
-    /// Asks for room for a file of so many bytes.
+    /// Asks for room for a file of `bytes` bytes.
     pub(crate) fn reserve(&self, bytes: u64) -> Room {
         let bytes_max = self.quota.bytes_max();
         let bytes = bytes.max(bytes_max / self.quota.files_max);
         lock(&self.quota.state).reserve(self.number, bytes, bytes_max)
     }
 
-    /// Returns whether it has to make room for another client.
+    /// Returns true if the file has to make room for another client.
     pub(crate) fn gives_way(&self) -> bool {
         self.gives_way.load(Ordering::Relaxed)
     }
 
-    /// Its body has come: it does not give way any more.
+    /// Takes note that the body has come: its file no longer gives way.
     pub(crate) fn stay(&self) {
         if let Some(entry) = lock(&self.quota.state).files.get_mut(&self.number) {
             entry.may_give_way = false;
@@ -152,7 +152,7 @@ impl State {
             self.used += more;
             return Room::Granted;
         }
-        // What the client would have is compared with what others have.
+        // The client's bytes with the new ones are compared with the bytes of others.
         let mut held = HashMap::<Holder, u64>::new();
         let mut missing = all - bytes_max;
         for entry in self.files.values() {

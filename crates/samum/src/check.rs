@@ -1,5 +1,5 @@
-//! Tries what a server would do with a configuration: opens directories and logs, binds addresses, and looks
-//! interfaces up.
+//! Tries the steps of a server with a configuration: opens directories and logs, binds addresses, and looks up
+//! interfaces.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -34,31 +34,31 @@ pub struct Checked {
 
 /// Checks a configuration file.
 ///
-/// An address that another process has is an error, unless that process shares it or answers at the control
-/// socket of the configuration: then it is probably the server that uses the configuration, and only a warning
-/// says so.
+/// An address that another process has is an error. There are two exceptions, which are only warnings: the process
+/// shares the address, or it answers at the configuration's control socket. Then it is probably the server that uses
+/// the configuration.
 ///
 /// # Errors
 ///
-/// All errors of the files, or else all things that cannot be opened, or else the first value that does not go
-/// with another one.
+/// All errors of the files, or else all things that cannot be opened, or else the first value that contradicts another
+/// one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
     warn_of_body_files(&mut loaded);
     let mut warnings = core::mem::take(&mut loaded.warnings);
-    // It tells all that is wrong, and where; `Snapshot::new` would tell the first, and not where.
+    // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
     warnings.extend(warnings_of_links(&loaded));
     let errors = open_all(&loaded, &mut warnings);
     if !errors.is_empty() {
         return Err(Errors(errors));
     }
-    // A server compares some values with others when it takes the configuration.
+    // A server compares some values with others when it prepares the configuration.
     let snapshot = Snapshot::new(&loaded.config)?;
     server::have_descriptors(&loaded.config.server, &snapshot)?;
     Ok(Checked { text: print::to_toml(&loaded.config), warnings })
 }
 
-/// Opens the things that a configuration names, each once; returns what is wrong with them.
+/// Opens the things that a configuration names, each once; returns a message for each error.
 fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
@@ -68,7 +68,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             errors.push(loaded.error(&thing, &why));
         }
     }
-    // They stay bound until all are, so two that are in each other's way are found.
+    // The sockets stay bound until all are, so that two conflicting ones are found.
     let mut bound = Vec::new();
     for thing in things(&loaded.config) {
         if !seen.insert(thing.clone()) {
@@ -103,7 +103,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
                 let mut all = server.interfaces.iter().filter(|it| it.name == *name);
                 all.try_for_each(|it| interface::probe(it, server.frames))
             }
-            // The kernel does not have it, and samum would not bind it.
+            // The kernel does not have this address, and samum would not bind it.
             Thing::Address(address) if is_samums_alone(address, &loaded.config) => Ok(()),
             Thing::Address(address) => match listen::probe(address) {
                 Ok(Probe::Free(socket)) => {
@@ -125,7 +125,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
     errors
 }
 
-/// Warns of directories that symbolic links may lead into: of those that are none, and of all if root would read them.
+/// Warns of directories into which symbolic links may lead: if they are no directories, and always if root would read
+/// them.
 pub(crate) fn warnings_of_links(loaded: &Loaded) -> Vec<Message> {
     let routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
     let rules = routes.filter_map(|route| match &route.action {
@@ -161,7 +162,7 @@ pub(crate) fn warnings_of_links(loaded: &Loaded) -> Vec<Message> {
     warnings
 }
 
-/// The things outside its files that a configuration names.
+/// The things outside of its files that a configuration names.
 fn things(config: &Config) -> impl Iterator<Item = Thing> {
     let control = config.server.control.clone().map(Thing::Control);
     let interfaces = config.server.interfaces.iter().map(|it| Thing::Interface(it.name.clone()));
@@ -203,14 +204,14 @@ fn things(config: &Config) -> impl Iterator<Item = Thing> {
     control.into_iter().chain(interfaces).chain(of_sites)
 }
 
-/// Returns whether a directory has a file by the name in which the path of its route ends, or by the whole path.
+/// Returns true if a directory has a file with the last name of the route's path, or with the whole path.
 fn has_file(root: &Path, path: &str) -> bool {
     let below = path.trim_start_matches('/');
     let name = path.rsplit('/').next().unwrap_or_default();
     !name.is_empty() && [below, name].iter().any(|name| root.join(name).is_file())
 }
 
-/// What to do about a route whose path is that of a file.
+/// The advice for a route whose path is that of a file.
 fn for_a_file(path: &str) -> String {
     format!(
         "the `path` of a route with `files` is a directory, and requests for `{path}` are sent to `{path}/`: for the \
@@ -218,27 +219,27 @@ fn for_a_file(path: &str) -> String {
     )
 }
 
-/// Returns whether a site listens on the Unix socket at a path.
+/// Returns true if a site listens at the Unix socket with this path.
 fn is_listener(path: &Path, config: &Config) -> bool {
     let mut all = config.sites.iter().flat_map(|site| &site.listen);
     all.any(|listen| matches!(&listen.address, Address::Unix(socket) if socket.path == path))
 }
 
-/// Returns whether only samum's own stack has an address.
+/// Returns true if only samum's own stack has an address.
 fn is_samums_alone(address: &Address, config: &Config) -> bool {
     let Address::Ip(ip) = address else { return false };
     let mut own = config.server.interfaces.iter().flat_map(|interface| &interface.addresses);
     own.any(|own| own.address == ip.ip())
 }
 
-/// Returns whether a server listens on the control socket of the configuration.
+/// Returns true if a server listens at the control socket of the configuration.
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
 }
 
-/// Warns if bodies of requests go to the directory of the system for temporary files, and that is in memory, or takes
-/// none.
+/// Warns if bodies of requests go to the system's directory for temporary files, and that directory is in memory or
+/// takes no files.
 pub(crate) fn warn_of_body_files(loaded: &mut Loaded) {
     let mut routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
     let is_used = routes.any(|route| match &route.action {
@@ -269,7 +270,7 @@ pub(crate) fn warn_of_body_files(loaded: &mut Loaded) {
     loaded.warnings.push(warning);
 }
 
-/// Finds out whether buffers can be made in a directory: files without names, in which there can be holes.
+/// Checks if buffers can be made in a directory: files without names, in which holes are possible.
 fn try_buffer(path: &Path) -> Result<(), String> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -288,7 +289,7 @@ fn try_buffer(path: &Path) -> Result<(), String> {
     })
 }
 
-/// Finds out whether a log could be appended to. It is not made.
+/// Checks if a log could be appended to, and does not make it.
 fn try_log(path: &Path) -> Result<(), String> {
     let tried = Place::find(path).and_then(|place| place.try_append());
     tried.map_err(|error| cannot_log(path, &error))

@@ -1,26 +1,25 @@
-//! Shares out the descriptors of the process: among workers, and among connections, files and everything else.
+//! Shares out the descriptors of the process: among workers, and among connections, files and all other uses.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are reserved for uses other than connections and files, of at least 256: a server with one worker
-/// has 12 from its start on (measured), and a program, a reload or the log needs a few for a moment.
+/// Descriptors that are reserved for uses other than connections and files, if there are at least 256. A server with
+/// one worker has 12 from its start on (measured). A program, a reload or the log needs a few for a moment.
 const RESERVED: usize = 64;
-/// The same, where there are few.
+/// The same number if there are few descriptors.
 const RESERVED_MIN: usize = 24;
-/// A worker's descriptors are divided into this many parts: five for connections, one for connections
-/// that are accepted at once beyond them, one for files that stay open, and one for pipes and files
-/// that are being opened.
+/// The number of parts of a worker's descriptors: five for connections, one for connections that are accepted at once
+/// beyond them, one for files that stay open, and one for pipes and files that are being opened.
 pub(crate) const PARTS: usize = 8;
 /// The parts for connections.
 const CONNECTION_PARTS: usize = 5;
-/// Open files that a worker may keep at least.
+/// The least number of open files that a worker may keep.
 const FILES_MIN: usize = 8;
 /// Descriptors of an idle worker (measured: 7.4): its ring or epoll, wakers, inotify, and duplicates of
 /// the listeners, the directory, the log and standard error.
 pub(crate) const OF_WORKER: usize = 8;
-/// Descriptors that each of several workers needs at least: with 32, it may have 20 clients.
+/// The least descriptors of each of several workers: with 32, a worker may have 20 clients.
 const OF_WORKER_MIN: usize = 32;
-/// With room for fewer connections than this, and than it may have, the operator is told at the start.
+/// The number of connections below which a shortage is reported at the start, if more are allowed.
 const FEW: usize = 512;
 
 /// The number of descriptors that the process may have, once [`raise`] has raised it.
@@ -40,7 +39,7 @@ fn number(limit: Option<u64>) -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(1 << 20)
 }
 
-/// The descriptors that are reserved for uses other than connections and files.
+/// The number of descriptors that are reserved for uses other than connections and files.
 pub(crate) fn reserved(limit: usize) -> usize {
     (limit / 4).clamp(RESERVED_MIN, RESERVED)
 }
@@ -51,8 +50,7 @@ pub(crate) fn workers(limit: usize, cores: usize) -> usize {
     (rest / (OF_WORKER_MIN + OF_WORKER)).clamp(1, cores.max(1))
 }
 
-/// The share of one worker for its connections and files. `beyond` of the descriptors are for other uses than those
-/// of each server.
+/// The share of one worker for its connections and files. `beyond` descriptors are for uses that not every server has.
 ///
 /// # Errors
 ///
@@ -64,7 +62,7 @@ pub(crate) fn of_worker(
     cores: usize,
 ) -> Result<usize, String> {
     let rest = limit.saturating_sub(beyond);
-    // Those of the first worker are among the reserved ones.
+    // The descriptors of the first worker are among the reserved ones.
     let own = reserved(rest).saturating_add((workers - 1).saturating_mul(OF_WORKER));
     let share = rest.saturating_sub(own) / workers;
     if workers > 1 && share < OF_WORKER_MIN {
@@ -78,7 +76,7 @@ pub(crate) fn of_worker(
     Ok(share)
 }
 
-/// The connections of `workers` workers that have this share each; at least one.
+/// The connections of `workers` workers with this share each; at least one.
 pub(crate) fn places(share: usize, workers: usize) -> usize {
     (share * workers / PARTS * CONNECTION_PARTS).max(1)
 }

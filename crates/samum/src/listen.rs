@@ -1,4 +1,4 @@
-//! Listening sockets, and errors that say what to do about them.
+//! Listening sockets, and errors that say what to do.
 
 mod socket_file;
 
@@ -25,9 +25,9 @@ use crate::errno::words;
 pub(crate) use socket_file::SocketFile;
 use socket_file::{Identity, Node, lock_directory, remove};
 
-/// How long an address may be in use before that is an error. The kernel closes the descriptors of an
-/// io_uring a moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c), so the
-/// listeners of a killed server still exist when its successor starts at once.
+/// The time for which an address may be in use before that is an error. The kernel closes the descriptors of an
+/// io_uring a moment after its process has ended (`io_ring_exit_work` in io_uring/io_uring.c). So the listeners of a
+/// killed server still exist when its successor starts at once.
 const IN_USE_MAX: Duration = Duration::from_secs(1);
 /// The pause between two tries in that time.
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ pub(crate) const BACKLOG_MAX: usize = 4096;
 /// The least number of them.
 const BACKLOG_MIN: usize = 8;
 
-/// Returns the number of connections that may wait at each of `listeners`, if so many may wait at all of them.
+/// Returns the number of connections that may wait at each of `listeners`, if `waiting_max` may wait at all of them.
 pub(crate) fn backlog(waiting_max: usize, listeners: usize) -> i32 {
     let each = (waiting_max / listeners.max(1)).clamp(BACKLOG_MIN, BACKLOG_MAX);
     i32::try_from(each).expect("a small number")
@@ -62,14 +62,15 @@ pub(crate) fn open(
     opened.map_err(|error| explain(address, error))
 }
 
-/// Keeps a port for the stack of an interface: a second server at the same address fails as it does at any
-/// other. Nothing listens there, so the kernel refuses connections that the stack does not get.
+/// Holds a port for the stack of an interface, so that a second server at the same address fails as at any other. The
+/// socket does not listen, so the kernel refuses connections that the stack does not get.
 pub(crate) fn reserve(address: SocketAddr) -> Result<OwnedFd, String> {
     insist(|| reserve_once(&address)).map_err(|error| explain(&Address::Ip(address), error))
 }
 
-/// With SO_REUSEADDR at both, another server could listen at the port of a socket that does not. So the socket has it at
-/// most while it is bound, for ends of old connections that the kernel still has at the port.
+/// Binds a socket. If two sockets have SO_REUSEADDR and one of them does not listen, the other can listen at the same
+/// port. So the socket has the option at most during the bind, for ends of old connections that the kernel still has at
+/// the port.
 fn reserve_once(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket_of(address)?;
     match rustix::net::bind(&socket, address) {
@@ -83,16 +84,16 @@ fn reserve_once(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The result of a try to listen on an address, without listening.
+/// The result of a check if an address is free for a listener, without listening.
 #[derive(Debug)]
 pub(crate) enum Probe {
     /// A server could listen. The socket, if there is one, keeps the address until it is dropped.
     Free(Option<OwnedFd>),
-    /// Another server listens there. `is_shared` if it lets other servers of its user do so, too.
+    /// Another server listens there. `is_shared` if that server lets other servers of its user listen, too.
     InUse { is_shared: bool, why: String },
 }
 
-/// Finds out whether a server could listen on an address. No client can connect meanwhile.
+/// Checks if a server could listen at an address. No client can connect meanwhile.
 pub(crate) fn probe(address: &Address) -> Result<Probe, String> {
     let tried = match address {
         Address::Ip(ip) => socket_for(ip, false).map(Some),
@@ -114,8 +115,8 @@ pub(crate) fn probe(address: &Address) -> Result<Probe, String> {
     }
 }
 
-/// Finds out whether a Unix socket could be made: nothing else is at the path, no server listens there, and
-/// its directory can be written to.
+/// Checks if a Unix socket could be made: no other file is at the path, no server listens there, and its directory can
+/// be written to.
 fn probe_unix(path: &Path) -> Result<(), Errno> {
     let address = SocketAddrUnix::new(path)?;
     match Node::open(path) {
@@ -126,17 +127,17 @@ fn probe_unix(path: &Path) -> Result<(), Errno> {
     rustix::fs::access(socket_file::directory_of(path), Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Returns whether a server listens on a Unix socket.
+/// Returns true if a server listens at a Unix socket.
 pub(crate) fn answers(address: &SocketAddrUnix) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-    // A server whose queue is full answers with EAGAIN.
+    // A server whose accept queue is full answers with EAGAIN.
     socket.is_ok_and(|socket| {
         matches!(rustix::net::connect(socket, address), Ok(()) | Err(Errno::AGAIN))
     })
 }
 
-/// Opens a Unix socket that is not used through a ring: if it is in use, another server has it.
+/// Opens a Unix socket that is not used through a ring. If it is in use, another server has it.
 pub(crate) fn open_one(unix: &UnixSocket, backlog: i32) -> Result<(OwnedFd, SocketFile), String> {
     let owner = Owner { user: None, group: None };
     let (mut sockets, file) = open_unix(unix, &owner, 1, backlog)
@@ -157,17 +158,16 @@ fn insist<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 fn open_ip(address: SocketAddr, workers: usize, backlog: i32) -> Result<Vec<OwnedFd>, Errno> {
     if workers > 1 {
-        // A socket without SO_REUSEPORT cannot be bound where another server listens, even if that
-        // server allows sharing. So another server's connections are not taken by mistake.
+        // A socket without SO_REUSEPORT cannot be bound where another server listens, even if that server allows
+        // sharing. So this server never takes another server's connections by mistake.
         socket_for(&address, false)?;
     }
     let mut address = address;
     let mut all = Vec::new();
     for _ in 0..workers {
-        // With one socket per worker the kernel spreads the connections, and a connection wakes only
-        // one worker.
+        // With one socket per worker the kernel spreads the connections, and a connection wakes only one worker.
         let socket = socket_for(&address, workers > 1)?;
-        // Accepted sockets inherit it. MSG_MORE joins what belongs together instead.
+        // Accepted sockets inherit the option. MSG_MORE joins bytes that belong together.
         sockopt::set_tcp_nodelay(&socket, true)?;
         listen(&socket, backlog)?;
         if address.port() == 0 {
@@ -213,12 +213,12 @@ impl Owner {
         Ok(Self { user: user.map(Uid::from_raw), group: group.map(Gid::from_raw) })
     }
 
-    /// Finds out whether this process could give a socket that it makes to this owner, with a file that has no name.
+    /// Checks if this process could give a socket of its own to this owner, by means of a file without a name.
     fn probe(&self) -> Result<(), Errno> {
         if self.user.is_none() && self.group.is_none() {
             return Ok(());
         }
-        // Without such a file, nothing is known.
+        // Without such a file there is no answer.
         let Ok(file) = rustix::fs::memfd_create(c"samum-owner", MemfdFlags::CLOEXEC) else {
             return Ok(());
         };
@@ -242,7 +242,7 @@ fn open_unix(
     match bind_unix(&socket, unix, &address) {
         Ok(()) => {}
         Err(Errno::ADDRINUSE) => {
-            // What is no socket stays, and so does a socket that answers.
+            // A file that is no socket stays, and so does a socket that answers.
             let node = Node::open(path).map_err(|_| Errno::ADDRINUSE)?;
             if rustix::net::connect(make()?, &node.address()?) != Err(Errno::CONNREFUSED) {
                 return Err(Errno::ADDRINUSE);
@@ -255,7 +255,7 @@ fn open_unix(
     }
     let node = Node::open(path).map_err(|_| Errno::STALE)?;
     let file = SocketFile::new(path, node.identity());
-    // No client can connect before `listen`, so none connects by the rights of before.
+    // No client can connect before `listen`, so none connects by earlier rights.
     let ready = give_rights(&node, unix, *owner).and_then(|()| listen(&socket, backlog));
     // The lock is held until the socket listens, because before that it looks stale. If `listen` has
     // failed, `file` takes the lock again to remove the name.
@@ -277,31 +277,31 @@ fn bind_unix(socket: &OwnedFd, unix: &UnixSocket, address: &SocketAddrUnix) -> R
     rustix::net::bind(socket, address)
 }
 
-/// Gives the file of a socket that was just bound its rights. The umask belongs to the whole process, whose other
-/// threads may be making files, so what it has taken is given back here.
+/// Gives the file of a newly bound socket its rights. The umask belongs to the whole process, whose other threads may
+/// be making files. So the permissions that the umask took away are added here.
 fn give_rights(node: &Node, unix: &UnixSocket, owner: Owner) -> Result<(), Errno> {
     let mode = unix.mode.map(Mode::from_raw_mode).filter(|mode| *mode != node.mode());
     let is_changed = mode.is_some() || owner.user.is_some() || owner.group.is_some();
-    // Whoever may write to the directory may have put another socket in the place of the new one meanwhile.
+    // A user who may write to the directory may have replaced the new socket by another one meanwhile.
     if is_changed && !node.is_made_by(geteuid()) {
         return Err(Errno::STALE);
     }
     node.give(mode, (owner.user, owner.group))
 }
 
-/// The rights that a Unix socket that listens is to have.
+/// The rights that a listening Unix socket is to have.
 pub(crate) struct Rights<'s> {
     path: &'s Path,
-    /// The file that was made. Another one at its path gets no rights.
+    /// The file that was made. Another file at its path gets no rights.
     identity: Option<Identity>,
-    /// Without a mode the permissions stay, for the umask of the start is not known any more.
+    /// Without a mode the permissions stay, because the umask of the start is no longer known.
     mode: Option<Mode>,
     owner: Owner,
 }
 
 impl<'s> Rights<'s> {
-    /// The rights that a socket is to have, and had as `before`. If that had an owner and this has none, the server
-    /// is the owner.
+    /// The rights that a socket is to have, and had as `before`. If only `before` has an owner, the server becomes the
+    /// owner.
     pub(crate) fn look_up(
         socket: &'s UnixSocket,
         before: &UnixSocket,
@@ -316,7 +316,7 @@ impl<'s> Rights<'s> {
         Ok(Self { path, identity, mode, owner: Owner { user, group } })
     }
 
-    /// Opens the file of the socket, if it is still there.
+    /// Opens the file of the socket, if it still exists.
     fn node(&self) -> Result<Node, String> {
         match Node::open(self.path) {
             Ok(node) if Some(node.identity()) == self.identity => Ok(node),
@@ -329,7 +329,7 @@ impl<'s> Rights<'s> {
     }
 }
 
-/// The rights that a Unix socket had before it got others.
+/// The rights that a Unix socket had before a change.
 pub(crate) struct Former {
     node: Node,
     mode: Mode,
@@ -342,13 +342,13 @@ impl Former {
         Self { mode: node.mode(), owner: node.owner(), node }
     }
 
-    /// Gives them to the socket again, after an error, which is what the operator is told.
+    /// Restores them after an error, which is reported to the operator.
     pub(crate) fn restore(&self) {
         let _ = self.node.give(Some(self.mode), self.owner);
     }
 }
 
-/// Gives Unix sockets that listen other rights: all of them, or none. Returns the rights that they had.
+/// Gives listening Unix sockets other rights: all of them, or none. Returns their earlier rights.
 pub(crate) fn change_rights(all: &[Rights<'_>]) -> Result<Vec<Former>, String> {
     let mut before = Vec::new();
     for rights in all {
@@ -457,7 +457,7 @@ impl SocketFiles {
             let mut names = self.lock();
             numbers.iter().filter_map(|number| names.files.remove(number)).collect()
         };
-        // Without the lock, for the file system may not respond.
+        // The lock is not held here, because the file system may not respond.
         drop(gone);
     }
 

@@ -1,4 +1,4 @@
-//! The machine on which a configuration is used, as its files need it.
+//! The machine on which a configuration is used, as the files of the configuration need it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -46,13 +46,13 @@ impl Environment for Machine {
     }
 
     fn canonical(&mut self, path: &Path) -> PathBuf {
-        // A pipe, for example, has no canonical path, and one name only.
+        // A pipe, for example, has no canonical path and only one name.
         path.canonicalize().unwrap_or_else(|_| path.to_owned())
     }
 
     fn read(&mut self, path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         if is_unnamed_pipe(path) {
-            // A shell makes such a pipe of `<(command)`: it has a writer, or an end.
+            // A shell makes such a pipe for `<(command)`: it has a writer, or an end.
             read_to_end(File::open(path)?, bytes_max)
         } else {
             read_regular(path, bytes_max)
@@ -68,14 +68,14 @@ impl Environment for Machine {
     }
 }
 
-/// Reads a regular file that a configuration names, or that is one.
+/// Reads a regular file that a configuration names, or that is a configuration.
 ///
 /// # Errors
 ///
 /// Those of the system; [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more than `bytes_max` bytes, and a
 /// sentence for the operator if it is not a regular file.
 pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Without the flag, opening a FIFO would wait for a writer. It has no effect on files.
+    // Without the flag, an open of a FIFO would wait for a writer. The flag has no effect on files.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let data = file.metadata()?;
@@ -89,7 +89,7 @@ pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_to_end(file, bytes_max)
 }
 
-/// Returns whether a path leads to a pipe that has no name in a file system.
+/// Returns true if a path leads to a pipe that has no name in a file system.
 fn is_unnamed_pipe(path: &Path) -> bool {
     let is_fifo = path.metadata().is_ok_and(|data| data.file_type().is_fifo());
     is_fifo && path.canonicalize().is_err()
@@ -97,7 +97,7 @@ fn is_unnamed_pipe(path: &Path) -> bool {
 
 fn read_to_end(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more tells a file that is too large.
+    // One byte more shows that a file is too large.
     let read = file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if read as u64 > bytes_max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }

@@ -11,7 +11,7 @@ use samum::config::{Message, reference};
 use samum::{control_socket, preload, server};
 
 fn main() -> ExitCode {
-    // clap itself exits with 2 for arguments that it does not understand, and with 0 for --help.
+    // clap itself exits with 2 for invalid arguments, and with 0 for --help.
     let result = match Cli::parse().command {
         Command::Serve(serve) => {
             serve.load().map_err(|errors| explain(&errors)).and_then(|loaded| {
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // An error in a file has several lines.
+            // An error in a file has several lines of text.
             for line in error.lines() {
                 // If standard error is closed, the exit code alone reports the error.
                 let _ = io::stderr().write_all(&samum::message(line));

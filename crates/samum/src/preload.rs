@@ -32,7 +32,7 @@ const LIBRARY_VARIABLE: &str = "SAMUM_PRELOAD_LIB";
 ///
 /// # Errors
 ///
-/// It returns only if that failed; the message says what to do about it.
+/// The function returns only if it failed; the message says what to do.
 pub fn exec(preload: &Preload) -> Result<(), String> {
     let (program, arguments) = preload.command.split_first().ok_or("there is no command to run")?;
     let library = library()?;
@@ -79,9 +79,9 @@ fn library() -> Result<PathBuf, String> {
     })
 }
 
-/// The value of `LD_PRELOAD`, with the library in front of those that are in it.
+/// The value of `LD_PRELOAD`, with the library in front of the libraries in it.
 fn in_front(library: &Path) -> Result<OsString, String> {
-    // For the loader, both characters end a name.
+    // For the loader, both characters separate names.
     if library.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(format!(
             "LD_PRELOAD cannot name {}: its path has a space or colon; copy it to another place",
@@ -120,11 +120,11 @@ fn is_program(found: &fs::Metadata) -> bool {
     found.is_file() && found.mode() & 0o111 != 0
 }
 
-/// Checks that the dynamic loader will obey `LD_PRELOAD`.
+/// Checks that the dynamic loader will use `LD_PRELOAD`.
 fn check(path: &Path) -> Result<(), String> {
     let read = |error: io::Error| error.to_string();
     let file = File::open(path);
-    // A user may be allowed to run it and not to read it. Then the loader reports what is wrong.
+    // A user may be allowed to run the file and not to read it. Then the loader reports the error.
     let Ok(mut file) = file else { return Ok(()) };
     let found = file.metadata().map_err(read)?;
     // The kernel sets AT_SECURE by the same rules (security/commoncap.c): root gains nothing from
@@ -155,7 +155,7 @@ fn has_capabilities(file: &File) -> bool {
     rustix::fs::fgetxattr(file, c"security.capability", &mut [0u8; 64][..]).is_ok()
 }
 
-/// How a program is loaded.
+/// The way in which a program is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// By the dynamic loader.

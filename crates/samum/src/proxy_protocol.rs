@@ -1,12 +1,12 @@
-//! The header that a proxy sends in front of a connection's bytes, to name its client: versions 1 and 2 of
-//! the PROXY protocol.
+//! The header that a proxy sends in front of a connection's bytes to name its client: versions 1 and 2 of the PROXY
+//! protocol.
 //!
-//! Read first: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, §2.
+//! Reading list: <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>, §2.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of a header. Version 1 has 107 at most; version 2 has 16 and addresses (216 for Unix sockets),
-/// and further values (TLVs), which are skipped.
+/// The most bytes of a header. Version 1 has at most 107. Version 2 has 16, then addresses (216 for Unix sockets) and
+/// further values (TLVs), which are skipped.
 pub const HEADER_BYTES_MAX: usize = 4 * 1024;
 /// Bytes of a header of version 1, with its line end.
 const LINE_BYTES_MAX: usize = 107;
@@ -15,18 +15,17 @@ const BINARY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of a header of version 2 in front of its addresses.
 const BINARY_BYTES: usize = 16;
 
-/// The peer sends something else than a header where one has to be, or a header where none may be.
+/// The peer sends other bytes where a header is required, or a header where none is permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid;
 
-/// Reads a header, however its bytes come.
+/// Reads a header, whose bytes may come in any pieces.
 ///
-/// A peer that is not trusted may send no header: its first bytes are held back until it is known that they
-/// are none.
+/// A peer that is not trusted may send no header: its first bytes are held back until they cannot begin a header.
 #[derive(Debug)]
 pub struct Reader {
     is_trusted: bool,
-    /// What has come of it.
+    /// The bytes that have come.
     bytes: Vec<u8>,
 }
 
@@ -36,7 +35,7 @@ pub struct Header {
     /// The client; `None` if the connection is the peer's own (`LOCAL`), or the peer does not name an
     /// address (`UNKNOWN`, a Unix socket).
     pub client: Option<SocketAddr>,
-    /// The bytes that came behind the header.
+    /// The bytes that came after the header.
     pub rest: Vec<u8>,
 }
 
@@ -44,7 +43,7 @@ pub struct Header {
 type Found = (Option<SocketAddr>, usize);
 
 impl Reader {
-    /// A reader for a peer that has to send a header, or for one that may not.
+    /// A reader for a peer that must send a header, or for a peer that must not.
     #[must_use]
     pub const fn new(is_trusted: bool) -> Self {
         Self { is_trusted, bytes: Vec::new() }
@@ -74,13 +73,13 @@ impl Reader {
         }))
     }
 
-    /// Returns whether the peer has to send a header; else it may send none.
+    /// Returns true if the peer must send a header; otherwise it must send none.
     #[must_use]
     pub const fn is_trusted(&self) -> bool {
         self.is_trusted
     }
 
-    /// What has come so far.
+    /// The bytes that have come so far.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -93,7 +92,7 @@ impl Reader {
     }
 }
 
-/// Returns whether the bytes begin with a signature; `None` if more are needed to tell.
+/// Returns true if the bytes may begin with a signature; `None` if more bytes are needed to decide.
 fn may_begin_with(bytes: &[u8], signature: &[u8]) -> Option<bool> {
     if bytes.len() < signature.len() && signature.starts_with(bytes) {
         return None;
@@ -112,7 +111,7 @@ fn line(bytes: &[u8]) -> Result<Option<Found>, Invalid> {
     let client = match words.next() {
         Some("TCP4") => Some(addresses::<Ipv4Addr>(words)?),
         Some("TCP6") => Some(addresses::<Ipv6Addr>(words)?),
-        // The rest of the line is to be ignored.
+        // The rest of the line has to be ignored.
         Some("UNKNOWN") => None,
         _ => return Err(Invalid),
     };
@@ -155,12 +154,12 @@ fn binary(bytes: &[u8]) -> Result<Option<Found>, Invalid> {
     let Some(block) = rest.get(..len) else { return Ok(None) };
     let client = match family {
         _ if is_local => None,
-        // The protocol is not specified, or the proxy's client came by a Unix socket.
+        // The protocol is not specified, or the proxy's client came through a Unix socket.
         0x00 => None,
         0x11 => Some(source::<4>(block)?),
         0x21 => Some(source::<16>(block)?),
         0x31 if len >= 216 => None,
-        // Datagrams, and what must not be sent.
+        // Datagrams, and values that no proxy may send.
         _ => return Err(Invalid),
     };
     Ok(Some((client, BINARY_BYTES + len)))

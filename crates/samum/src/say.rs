@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::config::{self, ErrorFormat};
 use crate::log::message_json;
 
-/// True if messages are JSON. It is set once, when the configuration is known.
+/// True if messages are JSON. It is set once the configuration is known.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Chooses the format of all messages from now on.
@@ -18,20 +18,21 @@ pub(crate) fn set_format(format: ErrorFormat) {
     IS_JSON.store(format == ErrorFormat::Json, Ordering::Relaxed);
 }
 
-/// Makes a message about a configuration lines, with their end: what is wrong, and an excerpt of the file.
+/// Turns a message about a configuration into lines, with their ends: the mistake, and an excerpt
+/// of the file.
 #[must_use]
 pub fn lines(about: &config::Message) -> Vec<u8> {
     let text = about.to_string();
     if IS_JSON.load(Ordering::Relaxed) { message(&text) } else { format!("{text}\n").into_bytes() }
 }
 
-/// Makes a message a line, with its end.
+/// Turns a message into a line, with its end.
 #[must_use]
 pub fn message(text: &str) -> Vec<u8> {
     if !IS_JSON.load(Ordering::Relaxed) {
         return format!("{}: {}\n", config::NAME, crate::text::plain(text)).into_bytes();
     }
-    // A clock before 1970 is not set.
+    // A clock before 1970 was not set, and counts as 0.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     message_json(text, i64::try_from(now.as_millis()).unwrap_or_default())
 }
@@ -40,12 +41,12 @@ pub fn message(text: &str) -> Vec<u8> {
 /// server.
 pub(crate) fn say(text: &str) {
     let mut stderr = io::stderr();
-    // Where poll(2) reports room, a line fits.
+    // If poll(2) reports room, a line fits.
     let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     if poll(&mut ready, Some(&now)) != Ok(1) {
         return;
     }
-    // No place is left to report an error of standard error itself.
+    // An error of standard error itself can be reported nowhere.
     let _ = stderr.write_all(&message(text));
 }

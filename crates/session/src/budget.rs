@@ -14,18 +14,18 @@ use sendfile::{Account, Weight};
 
 use config::WORKER_BYTES_MAX;
 
-/// Bytes that one connection may hold. The last response that begins below this limit may exceed it by
-/// its own memory: a finished response or 64 KiB of a listing. Four finished responses of the largest
-/// size can wait while a fifth begins.
+/// Bytes that one connection may hold. The last response that begins below this limit may exceed it by its own memory:
+/// a finished response or 64 KiB of a listing. Four finished responses of the largest size can wait while a fifth
+/// begins.
 pub const CONNECTION_BYTES_MAX: u64 = 128 * 1024;
 
 /// Bytes of finished responses and listings that one worker keeps for later requests.
 pub const CACHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-// Unless its settings say otherwise, a worker has beside a full cache the budgets of 512 connections.
+// With default settings, a worker has the budgets of 512 connections beside a full cache.
 const _: () = assert!(WORKER_BYTES_MAX == CACHED_BYTES_MAX + 512 * CONNECTION_BYTES_MAX);
 
-/// The part of a worker's budget that is not given to contents of responses that wait for slow clients.
+/// The part of a worker's budget that contents for slow clients may not use.
 const LEFT_PART: u64 = 8;
 
 /// The memory that the connections of one worker hold.
@@ -55,7 +55,7 @@ impl Budget {
         self.own = self.own - before + now;
     }
 
-    /// Bytes that connections hold beside what they share.
+    /// Bytes that connections hold beside shared ones.
     pub const fn own(&self) -> u64 {
         self.own
     }
@@ -65,7 +65,7 @@ impl Budget {
         self.own + self.shared.charged()
     }
 
-    /// Returns whether the worker's budget is spent.
+    /// Returns true if the worker's budget is spent.
     pub fn is_spent(&self) -> bool {
         self.held() >= self.bytes_max
     }

@@ -72,13 +72,13 @@ pub fn leave_out_content(head: &mut ResponseHead<'_>) {
     }
 }
 
-/// Puts the fields of a server that has handed a request over to a file in the place of those of the file.
+/// Replaces fields of a file by those of the upstream that has handed its request over.
 pub fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
     let is_whole = head.status == Status::Ok;
     let is_part = head.status == Status::PartialContent;
-    // What is said about the file is not true for a failure, such as a range that it does not have.
+    // Fields about the file are not true for an error, such as a range that the file does not have.
     let is_lasting = is_lasting(head.status.code());
-    // The type of several ranges is that of the frame around them.
+    // The type of a response with several ranges is the type of its multipart frame.
     let has_type = is_whole || is_part && head.content_range.is_some();
     let is_for = |name: &[u8]| {
         let is_type = name.eq_ignore_ascii_case(b"Content-Type");
@@ -112,7 +112,7 @@ pub fn take_over(fields: &FieldSection<'_>, head: &mut ResponseHead<'_>) {
 /// Removes a field, and sets it if there is a value.
 fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
     let bytes = || value.map(|value| Cow::Owned(value.as_bytes().to_vec()));
-    // A response of another server has all its fields there.
+    // For a response of an upstream all fields are there.
     head.extra.remove(name.as_bytes());
     match name.to_ascii_lowercase().as_str() {
         "allow" => head.allow = bytes(),
@@ -123,7 +123,7 @@ fn replace(head: &mut ResponseHead<'_>, name: &str, value: Option<&str>) {
         "location" => head.location = bytes(),
         "server" => head.server = value.map(|value| Cow::Owned(value.to_owned())),
         "vary" => head.vary = bytes(),
-        // The members of these cannot have any value, so the field becomes one of the others.
+        // The members for these fields cannot have any value, so the field goes to the other fields.
         lower => {
             match lower {
                 "accept-ranges" => head.accept_ranges = false,

@@ -1,4 +1,4 @@
-//! Clients that speak another protocol than HTTP/1 where that is expected: what they get, and what the operator is told.
+//! Clients that speak another protocol than the expected HTTP/1: their refusal, and the message to the operator.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -6,13 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use ring::Time;
 
-/// The minimum time between two messages about the same protocol, from all workers together: scanners try TLS everywhere.
+/// The minimum time between two messages about the same protocol, for all workers together: scanners try TLS
+/// everywhere.
 const TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The type of a TLS record with a handshake, which each client begins with (RFC 8446 §5.1). No request begins so.
+/// The type of a TLS record with a handshake, with which each client begins (RFC 8446 §5.1). No request begins with it.
 const HANDSHAKE: u8 = 22;
-/// The record of a fatal alert, `protocol_version` (RFC 8446 §6). The version is that of a first record, TLS 1.0, which
-/// clients of all versions read.
+/// The record of a fatal alert, `protocol_version` (RFC 8446 §6). Its version is that of a first record, TLS 1.0, which
+/// clients of all versions accept.
 const ALERT: &[u8] = &[21, 3, 1, 0, 2, 2, 70];
 
 /// A protocol that a client speaks in place of HTTP/1.
@@ -27,7 +28,7 @@ pub enum OtherProtocol {
 }
 
 impl OtherProtocol {
-    /// Returns the protocol of the first bytes of a connection, which are no request.
+    /// Returns the protocol of the first bytes of a connection, if they are no request of HTTP/1.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         if bytes.first() == Some(&HANDSHAKE) {
             Some(Self::Tls)
@@ -40,7 +41,7 @@ impl OtherProtocol {
         }
     }
 
-    /// What the client gets in place of a response, if it would not understand one.
+    /// The bytes that the client gets in place of a response that it would not understand.
     pub const fn alert(self) -> Option<&'static [u8]> {
         match self {
             Self::Tls => Some(ALERT),
@@ -48,7 +49,7 @@ impl OtherProtocol {
         }
     }
 
-    /// What happened, and what to do, for the operator.
+    /// The message for the operator, with the advice.
     pub fn text(self, client: &str) -> String {
         match self {
             Self::Tls => format!(
@@ -67,12 +68,12 @@ impl OtherProtocol {
     }
 }
 
-/// When the operator was told of each protocol.
+/// The times at which each protocol was last reported.
 #[derive(Debug, Default)]
 pub struct Told(Mutex<BTreeMap<OtherProtocol, Time>>);
 
 impl Told {
-    /// Returns true if the operator is to be told again.
+    /// Returns true if a protocol is to be reported again.
     pub fn is_due(&self, protocol: OtherProtocol, now: Time) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = told.get(&protocol).is_none_or(|then| now.since(*then) >= TOLD_INTERVAL);

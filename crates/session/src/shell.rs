@@ -40,7 +40,7 @@ pub mod kind {
     pub const NOTE: Token = 10 << 56;
     /// The operations of another network than the kernel's; the rest of the token is its own.
     pub const NETWORK: Token = 11 << 56;
-    /// A read of a film whose layout is learned.
+    /// The operations of another network than the kernel's; the rest of the token belongs to it.
     pub const LAYOUT: Token = 12 << 56;
     /// A pipe of a program, or the timer of all programs.
     pub const CGI: Token = 13 << 56;
@@ -73,19 +73,19 @@ pub mod kind {
 pub enum Complaint {
     /// As many connections as are allowed.
     Connections,
-    /// No more descriptors, or no memory.
+    /// There are no more descriptors, or no memory.
     Descriptors,
-    /// No more descriptors for files.
+    /// There are no more descriptors for files.
     Files,
-    /// A disk that does not answer.
+    /// A disk does not answer.
     Disk,
-    /// Files that cannot be read.
+    /// Files cannot be read.
     Unreadable,
     /// Headers of the PROXY protocol.
     ProxyHeader,
-    /// Redirects that lead to their own path.
+    /// Redirects lead to their own path.
     Redirects,
-    /// Pages that cannot be made as they say.
+    /// Pages have faults.
     Includes,
     /// Files in which bodies of requests wait.
     Bodies,
@@ -133,8 +133,8 @@ impl<O: Operator + ?Sized> Shell<O> {
         }
     }
 
-    /// Returns whether a request for a device is refused, because that does not answer. In each `timeout_disk` one
-    /// request of all workers is not, and tries it.
+    /// Returns true if a request for a device is refused, because the device does not answer. In each `timeout_disk`
+    /// one request of all workers is not refused, and tries the device.
     pub fn refuses(&mut self, device: Device) -> bool {
         let patience = self.cx.tuning.timeout_disk;
         if self.ring.refuses(device, patience) {
@@ -150,8 +150,8 @@ impl<O: Operator + ?Sized> Shell<O> {
         }
     }
 
-    /// Returns whether a device has answered nothing for `patience`, or is known not to answer, also if one request may
-    /// try it now.
+    /// Returns true if a device has answered nothing for `patience`, or is known not to answer. It does not matter if
+    /// one request may try the device now.
     pub fn is_silent(&self, device: Device, patience: Duration) -> bool {
         self.ring.silence(device) >= patience || self.silences.is_silent(device)
     }
@@ -161,7 +161,7 @@ impl<O: Operator + ?Sized> Shell<O> {
     pub fn report_silence(&mut self, device: Device, path: Option<&[u8]>) {
         let silence = self.ring.silence(device);
         if silence < self.cx.tuning.timeout_disk {
-            // Other calls have ended meanwhile, but perhaps the kernel had their answers in memory.
+            // Other calls have ended meanwhile, but the kernel may have had their answers in memory.
             return self.ring.doubt(device);
         }
         let calls = self.ring.report(device);
@@ -179,7 +179,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         }
     }
 
-    /// Tells the operator of a device whose reads have stopped to end, or end again.
+    /// Reports a device whose reads no longer end, or end again.
     #[cold]
     pub fn tell_silence(&mut self, silence: Silence) {
         match silence {
@@ -198,7 +198,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         }
     }
 
-    /// Tells the operator that a path cannot be looked at or read.
+    /// Reports that a path cannot be looked at or read.
     #[cold]
     pub fn complain_of_disk(
         &mut self,
@@ -226,7 +226,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         self.operator.note(&mut self.ring, text);
     }
 
-    /// Tells the operator that a limit of the system has been reached, unless it was a short time ago.
+    /// Reports that a limit of the system has been reached, at most once in [`COMPLAINT_INTERVAL`].
     pub fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Descriptors, &format!(
@@ -235,7 +235,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         ));
     }
 
-    /// Tells the operator that responses hold all descriptors that are for files, unless it was a short time ago.
+    /// Reports that responses hold all descriptors for files, at most once in [`COMPLAINT_INTERVAL`].
     pub fn complain_of_files(&mut self, most: usize) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Files, &format!(
@@ -244,7 +244,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         ));
     }
 
-    /// Tells the operator of something that each request could cause.
+    /// Reports something, at most once in [`COMPLAINT_INTERVAL`].
     pub fn complain(&mut self, about: Complaint, text: &str) {
         self.operator.complain(&mut self.ring, self.cx.now, about, text);
     }

@@ -1,5 +1,5 @@
-//! The file of a Unix socket. Others may write to its directory, and put something else at its path at any time. So
-//! what is done to the file is done to what was looked at, by a descriptor, and never to whatever is at the path.
+//! The file of a Unix socket. Other users may write to its directory, and replace the file at its path at any time. So
+//! each operation on the file uses a descriptor of the file that was examined, and never the path.
 
 use core::time::Duration;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -11,11 +11,11 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
-/// How long to wait for other servers that lock the same directory of Unix sockets. Each holds the lock
-/// for a few system calls; a process that holds it longer is no samum.
+/// The time to wait for other servers that lock the same directory of Unix sockets. Each holds the lock for a few
+/// system calls; a process that holds the lock longer is no samum.
 const LOCK_MAX: Duration = Duration::from_secs(1);
 
-/// Device and inode. As long as a socket is bound to it, no other file can have the same.
+/// Device and inode. While a socket is bound to the file, no other file can have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64, u64);
 
@@ -32,11 +32,11 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Opens what is at a path.
+    /// Opens the file at a path.
     ///
     /// # Errors
     ///
-    /// `NOTSOCK` if it is no socket: a symbolic link is none, wherever it leads.
+    /// `NOTSOCK` if it is no socket. A symbolic link is no socket, wherever it leads.
     pub(super) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())?;
@@ -59,18 +59,17 @@ impl Node {
         (Some(Uid::from_raw(self.stat.st_uid)), Some(Gid::from_raw(self.stat.st_gid)))
     }
 
-    /// Returns whether it can be the file that a process of this user has just made: it is the user's, and has no
-    /// other name.
+    /// Returns true if a process of this user may just have made the file: the user owns it, and it has no other name.
     pub(super) fn is_made_by(&self, user: Uid) -> bool {
         self.stat.st_uid == user.as_raw() && self.stat.st_nlink == 1
     }
 
-    /// The address at which the socket of just this file answers.
+    /// The address at which the socket of this very file answers.
     pub(super) fn address(&self) -> Result<SocketAddrUnix, Errno> {
         SocketAddrUnix::new(self.path())
     }
 
-    /// Changes its permissions and its owner, as far as they are given.
+    /// Changes its permissions and its owner, if they are given.
     pub(super) fn give(
         &self,
         mode: Option<Mode>,
@@ -84,7 +83,7 @@ impl Node {
         rustix::fs::chownat(&self.fd, c"", user, group, AtFlags::EMPTY_PATH)
     }
 
-    /// A path that leads to what the descriptor holds.
+    /// A path that leads to the file of the descriptor.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
@@ -108,11 +107,11 @@ pub(super) fn lock_directory(path: &Path) -> Option<OwnedFd> {
     }
 }
 
-/// Removes a name, if it is still that of this file.
+/// Removes a name, if it still names this file.
 pub(super) fn remove(path: &Path, identity: Identity) -> Result<(), Errno> {
     let name = path.file_name().ok_or(Errno::NOENT)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // One directory for both calls, whatever its path leads to by then.
+    // Both calls use one directory, wherever its path leads by then.
     let directory = rustix::fs::open(directory_of(path), flags, Mode::empty())?;
     let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if Identity::of(&stat) != identity {
@@ -131,14 +130,14 @@ pub(super) fn directory_of(path: &Path) -> &Path {
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Another server's socket may be at the path by then.
+    /// The identity of the file, because another server's socket may be at the path later.
     identity: Identity,
 }
 
 impl SocketFile {
-    /// Notes a socket that was just made. The caller holds the lock.
+    /// Takes a socket that was just made. The caller holds the lock.
     pub(super) fn new(path: &Path, identity: Identity) -> Self {
-        // Absolute, so that it stays right if the working directory changes.
+        // The path is absolute, so that it stays right if the working directory changes.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self { path, identity }
     }
@@ -151,10 +150,10 @@ impl SocketFile {
 impl Drop for SocketFile {
     /// Removes the name, unless another server's socket is there now.
     ///
-    /// Drop it while the socket still listens, so that a successor never takes the name for stale.
+    /// The caller drops it while the socket still listens, so that a successor never takes the name for stale.
     fn drop(&mut self) {
         let _lock = lock_directory(&self.path);
-        // It fails if another process has removed the name, which is what we want.
+        // The call fails if another process has removed the name, which is as good.
         let _ = remove(&self.path, self.identity);
     }
 }
