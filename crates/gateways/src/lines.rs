@@ -89,7 +89,7 @@ impl Lines {
         }
     }
 
-    /// Logs a line like [`note_client`](Self::note_client), about a fault of a page that clients can request as often
+    /// Logs a line like `note_client`, about a fault of a page that clients can request as often
     /// as they want.
     pub fn note_page(&mut self, shell: &mut Shell, name: &str, text: &str) {
         if let Some(dropped) = self.clients.take(shell.cx.now) {

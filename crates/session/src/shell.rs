@@ -226,7 +226,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         self.operator.note(&mut self.ring, text);
     }
 
-    /// Reports that a limit of the system has been reached, at most once in [`COMPLAINT_INTERVAL`].
+    /// Reports that a limit of the system has been reached, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain_of_limit(&mut self, error: &io::Error) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Descriptors, &format!(
@@ -235,7 +235,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         ));
     }
 
-    /// Reports that responses hold all descriptors for files, at most once in [`COMPLAINT_INTERVAL`].
+    /// Reports that responses hold all descriptors for files, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain_of_files(&mut self, most: usize) {
         self.cx.stats.descriptor_shortages += 1;
         self.complain(Complaint::Files, &format!(
@@ -244,7 +244,7 @@ impl<O: Operator + ?Sized> Shell<O> {
         ));
     }
 
-    /// Reports something, at most once in [`COMPLAINT_INTERVAL`].
+    /// Reports something, at most once in `COMPLAINT_INTERVAL`.
     pub fn complain(&mut self, about: Complaint, text: &str) {
         self.operator.complain(&mut self.ring, self.cx.now, about, text);
     }

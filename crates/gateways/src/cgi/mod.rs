@@ -6,12 +6,12 @@
 //!   Directory (threads) starts it ┘         └ stderr ──► the operator
 //! ```
 //!
-//! [`Programs`] has the programs of one worker. A [`program`] moves its bytes: its pipes ([`running`]) are nonblocking,
-//! and the ring reports when they can be read and written again. [`life`] decides when a response ends and when a
-//! program is stopped, and [`response`](mod@response) interprets headers. The threads of a [`Directory`] make the calls
+//! [`Programs`] has the programs of one worker. A `program` moves its bytes: its pipes (`running`) are nonblocking,
+//! and the ring reports when they can be read and written again. `life` decides when a response ends and when a
+//! program is stopped, and `response` interprets headers. The threads of a [`Directory`] make the calls
 //! that may wait for a disk.
 //!
-//! A body that fits into memory is collected first ([`bodies`](super::gateway::bodies)), so that a slow client occupies
+//! A body that fits into memory is collected first (`bodies`), so that a slow client occupies
 //! no program. A body of unknown length is collected in memory and in a file, because a program must be given the
 //! length (RFC 3875 §4.1.2). A longer body of known length is given to the program while it comes.
 

@@ -1,9 +1,9 @@
 //! Directories of programs, and the threads that start programs. The threads find, open and execute files, and may wait
 //! for a disk.
 //!
-//! All workers share a directory, so that its limits hold for all of them together. An [`Order`] of a worker waits in a
+//! All workers share a directory, so that its limits hold for all of them together. An `Order` of a worker waits in a
 //! queue until fewer than `processes_max` programs run and a thread has taken it. The result comes back into the
-//! worker's [`Mailbox`].
+//! worker's `Mailbox`.
 //!
 //! Programs are started by `posix_spawn(3)`, which copies no page tables and suspends only the thread that calls it.
 //! ([`Command`] uses it if nothing else is to be done in the child.) The directory of the program is opened beneath the

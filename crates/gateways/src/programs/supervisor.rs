@@ -1,10 +1,10 @@
 //! The list of the processes of all programs, and the signals for them. To find the processes takes many system calls,
 //! so a thread of its own does it.
 //!
-//! Processes that get SIGTERM get SIGKILL after [`PATIENCE`], also if their program is over by then.
+//! Processes that get SIGTERM get SIGKILL after `PATIENCE`, also if their program is over by then.
 //!
 //! The thread also waits for orphans that the server has adopted, so that they leave no zombies. It leaves the leaders
-//! to their [`Process`](super::process::Process).
+//! to their `Process`.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -8,7 +8,7 @@
 //!
 //! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it. [`request`]
 //! writes the head of the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows
-//! the upstream's protocol, and [`exchange`] moves the bytes.
+//! the upstream's protocol, and `exchange` moves the bytes.
 //!
 //! No head is copied from the peer: each is written anew from the parsed head. The corpus of `http_desync_guardian`, a
 //! property test and a garden of origins and proxies (`tests/garden`) check that. A response that is not complete is a

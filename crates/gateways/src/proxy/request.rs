@@ -58,7 +58,7 @@ pub struct Forwarding<'a> {
     pub fields: Option<&'a Arc<[RequestHeader]>>,
 }
 
-/// The head of a request would have more than [`HEAD_BYTES_MAX`] bytes.
+/// The head of a request would have more than `HEAD_BYTES_MAX` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong<'a> {
     /// The field of the route that does not fit; `None` if all of them fit.
@@ -115,7 +115,7 @@ impl Objections {
 
 /// Returns true if a samum server has passed a request on for an include of a page. Includes of the answer are then not
 /// passed on again. Otherwise a page that includes itself through upstreams n times would be asked for n to the power
-/// of [`HOPS_MAX`] times.
+/// of `HOPS_MAX` times.
 pub fn is_for_include(head: &Head<'_>) -> bool {
     let mut hops = values(head, b"Via").flat_map(bytes::list);
     hops.any(|hop| comment_of_own(hop) == Some(INCLUDE))
