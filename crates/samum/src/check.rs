@@ -13,12 +13,12 @@ use crate::config::file::{self, Errors, Loaded};
 use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Message, Symlinks, Thing, print};
 use crate::errno::words;
 use crate::listen::{self, Probe};
-use crate::log::files::cannot_log;
 use crate::machine::Machine;
-use crate::place::Place;
 use crate::serving::{self, NoRedirects, Snapshot};
 use crate::{control_socket, follow, interface, server};
 use gateways::quota;
+use logs::files::cannot_log;
+use logs::place::Place;
 
 /// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];

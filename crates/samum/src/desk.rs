@@ -11,12 +11,12 @@ use ring::{Completion, Ring, Time};
 use sendfile::{Disk, DiskStats};
 
 use crate::context::Context;
-use crate::log::{Cut, Logs, Record, Recording, Sink};
 use crate::metrics::Meters;
 use crate::other_protocol::{OtherProtocol, Told};
 use crate::say::message;
 use crate::serving::{Servings, Snapshot};
 use crate::shell::{Complaint, Operator, kind};
+use logs::{Cut, Logs, Record, Recording, Sink};
 
 /// The minimum time between two messages about the same thing.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);

@@ -30,11 +30,11 @@ mod guard;
 pub mod handler;
 pub mod interface;
 mod listen;
-mod log;
+
 mod machine;
 mod memory;
 pub mod network;
-mod place;
+
 pub mod preload;
 pub mod proxy_protocol;
 pub mod reload;

@@ -24,10 +24,10 @@ use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
-use crate::log::files::{self, OpenLogs};
 use crate::metrics::Metrics;
 use crate::say::say;
 use crate::serving::Snapshot;
+use logs::files::{self, OpenLogs};
 
 /// The time between two looks at configurations that were replaced and are still in use.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);

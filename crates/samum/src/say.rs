@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::{self, ErrorFormat};
-use crate::log::message_json;
+use logs::message_json;
 
 /// True if messages are JSON. It is set once the configuration is known.
 static IS_JSON: AtomicBool = AtomicBool::new(false);

@@ -20,8 +20,8 @@ use netstack::{Frame, Full, Limits, Transmit};
 use rustix::fs::Mode;
 
 use crate::config;
-use crate::place::Place;
 use crate::say::say;
+use logs::place::Place;
 
 /// The most bytes of a frame that are recorded; the largest frame fits.
 const FRAME_BYTES_MAX: u32 = 64 * 1024 + 256;

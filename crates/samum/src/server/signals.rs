@@ -12,10 +12,10 @@ use super::spawn;
 use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
 use crate::listen::SocketFiles;
-use crate::log::files;
 use crate::reload::Reply;
 use crate::say::say;
 use gateways::programs::supervisor;
+use logs::files;
 
 /// The time for removing the names of Unix sockets at the end, because their file system may not
 /// respond.

@@ -31,7 +31,6 @@ use crate::desk::Desk;
 use crate::handler::Handler;
 use crate::handler::router::Router;
 use crate::interface::StackTransport;
-use crate::log::{Cut, Logs, Sink};
 use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
 use crate::other_protocol::Told;
@@ -42,6 +41,7 @@ use crate::shell::{Complaint, Shell, kind};
 use crate::wheel::{Tick, Wheel};
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
+use logs::{Cut, Logs, Sink};
 use trim::Trim;
 
 /// The precision of the deadlines of connections.

@@ -23,7 +23,7 @@ const LAST_WRITE_MAX: Duration = Duration::from_secs(1);
 
 /// Lines under way to a file or pipe.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub struct Sink {
     fd: Option<Fd>,
     /// Replaces `fd` once no line is partly written.
     next: Option<Next>,
@@ -77,7 +77,7 @@ enum End {
 
 impl Sink {
     /// Makes a sink; without an `fd` it discards all lines.
-    pub(crate) fn new(fd: Option<Fd>, token: Token, name: &str, is_file: bool) -> Self {
+    pub fn new(fd: Option<Fd>, token: Token, name: &str, is_file: bool) -> Self {
         Self {
             fd,
             next: None,
@@ -97,7 +97,7 @@ impl Sink {
     }
 
     /// Writes to another file from the next complete line on. A pipe that takes nothing more is not waited for.
-    pub(crate) fn replace(&mut self, fd: Fd, now: Time) {
+    pub fn replace(&mut self, fd: Fd, now: Time) {
         let may_hang = self.fd.as_ref().is_some_and(|before| is_other_pipe(before, &fd));
         let deadline = may_hang.then(|| now + LAST_WRITE_MAX);
         self.next = Some(Next { fd, deadline });
@@ -115,7 +115,7 @@ impl Sink {
     }
 
     /// Adds a line, which ends in a line feed, and writes it now if no write is in flight.
-    pub(crate) fn line(&mut self, ring: &mut Ring, line: &[u8]) {
+    pub fn line(&mut self, ring: &mut Ring, line: &[u8]) {
         let now = ring.now();
         self.add(line, now);
         self.write(ring, now);
@@ -209,7 +209,7 @@ impl Sink {
     }
 
     /// Takes the completion of a write.
-    pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
+    pub fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let Some(InFlight { lines, .. }) =
             self.in_flight.take_if(|write| write.key == completion.key)
         else {
@@ -264,28 +264,28 @@ impl Sink {
     }
 
     /// Takes the message about lost lines that has to be reported.
-    pub(crate) fn complaint(&mut self) -> Option<String> {
+    pub fn complaint(&mut self) -> Option<String> {
         self.trouble.take()
     }
 
     /// Lines dropped so far.
-    pub(crate) const fn dropped(&self) -> u64 {
+    pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Lines that were dropped and not reported, and lines that still wait.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         let in_flight = self.in_flight.as_ref().map_or(0, |write| write.lines);
         self.dropped - self.told + in_flight + lines_of(&self.waiting)
     }
 
     /// Returns true if everything has been written.
-    pub(crate) const fn is_quiet(&self) -> bool {
+    pub const fn is_quiet(&self) -> bool {
         self.in_flight.is_none() && self.waiting.is_empty()
     }
 
     /// Writes the waiting lines at once, for the end of a worker.
-    pub(crate) fn hurry(&mut self, ring: &mut Ring, now: Time) {
+    pub fn hurry(&mut self, ring: &mut Ring, now: Time) {
         self.retry_at = None;
         self.write(ring, now);
     }
@@ -306,7 +306,7 @@ fn lines_of(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shell::kind;
+    use session::shell::kind;
 
     #[test]
     fn the_rest_of_a_line_goes_to_the_file_that_has_its_beginning() {

@@ -8,8 +8,8 @@ use std::io::Write as _;
 use http::date;
 
 use super::{Cut, Record};
-use crate::config::LogFormat;
-use crate::text::{escape_json, is_plain_json};
+use config::LogFormat;
+use config::text::{escape_json, is_plain_json};
 
 /// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl Clock {
 }
 
 /// Writes a message for the operator as a line of JSON, with its end.
-pub(crate) fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
+pub fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
     let mut line = Vec::new();
     begin_json(unix_ms, &date::rfc3339(unix_ms.div_euclid(1000)), "message", &mut line);
     line.extend_from_slice(b",\"message\":\"");
@@ -197,7 +197,7 @@ mod tests {
     use ring::Time;
 
     use super::*;
-    use crate::log::LogId;
+    use crate::LogId;
     use session::record::{Began, Recording};
 
     /// 1994-11-06T08:49:37.042Z.

@@ -26,7 +26,7 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// A name in a directory that is held open.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     directory: OwnedFd,
     name: OsString,
     /// True if it is a link of `/proc` to an open file (`/proc/self/fd/1`), which only the kernel can follow.
@@ -46,22 +46,38 @@ enum Refusal {
 
 impl Place {
     /// Finds the place of a file that may be a link.
-    pub(crate) fn find(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Those of `openat(2)` on the way, and a link that leads to another user's directory.
+    pub fn find(path: &Path) -> io::Result<Self> {
         walk(path, true)
     }
 
     /// Finds the place of a name that may be no link.
-    pub(crate) fn find_name(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`find`](Self::find), and a name that is a link.
+    pub fn find_name(path: &Path) -> io::Result<Self> {
         walk(path, false)
     }
 
     /// Opens the file to append to it, and makes it if it does not exist.
-    pub(crate) fn append(&self, mode: Mode) -> io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    ///
+    /// Those of `openat(2)`, and for root a file with other names in a directory where others may write.
+    pub fn append(&self, mode: Mode) -> io::Result<OwnedFd> {
         self.open_to_append(OFlags::CREATE, mode)
     }
 
     /// Checks if [`append`](Self::append) would succeed, and makes nothing.
-    pub(crate) fn try_append(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The error that [`append`](Self::append) would have.
+    pub fn try_append(&self) -> io::Result<()> {
         match self.open_to_append(OFlags::empty(), Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
@@ -93,7 +109,11 @@ impl Place {
     }
 
     /// Makes a new file with this name. A regular file with the name loses it; a FIFO or a device is written to.
-    pub(crate) fn replace(&self, mode: Mode) -> io::Result<OwnedFd> {
+    ///
+    /// # Errors
+    ///
+    /// Those of `unlinkat(2)` and `openat(2)`, and a name that is a link.
+    pub fn replace(&self, mode: Mode) -> io::Result<OwnedFd> {
         let Self { directory, name, .. } = self;
         let mut flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| kind(&stat)) {

@@ -7,31 +7,37 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::Mode;
 
-use crate::config::{Log, LogTarget};
-use crate::errno::words;
 use crate::place::Place;
+use config::errno::words;
+use config::{Log, LogTarget};
 
 /// The logs of the configuration that is served.
 #[derive(Debug)]
-pub(crate) struct OpenLogs(Mutex<Vec<Log>>);
+pub struct OpenLogs(Mutex<Vec<Log>>);
 
 impl OpenLogs {
-    pub(crate) const fn new(logs: Vec<Log>) -> Self {
+    /// Has these logs open.
+    pub const fn new(logs: Vec<Log>) -> Self {
         Self(Mutex::new(logs))
     }
 
-    pub(crate) fn list(&self) -> Vec<Log> {
+    /// The logs that are open now.
+    pub fn list(&self) -> Vec<Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes the logs of the configuration that is served now.
-    pub(crate) fn replace(&self, logs: Vec<Log>) {
+    pub fn replace(&self, logs: Vec<Log>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = logs;
     }
 }
 
 /// Opens the target of a log, which is not [`LogTarget::None`].
-pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
+///
+/// # Errors
+///
+/// A message for the operator that names the file.
+pub fn open(target: &LogTarget) -> Result<OwnedFd, String> {
     let LogTarget::File(path) = target else {
         let stdout = io::stdout().as_fd().try_clone_to_owned();
         return stdout.map_err(|error| format!("cannot log to standard output: {error}"));
@@ -41,7 +47,7 @@ pub(crate) fn open(target: &LogTarget) -> Result<OwnedFd, String> {
 }
 
 /// The reason why a log cannot be opened, and the remedy.
-pub(crate) fn cannot_log(path: &Path, error: &io::Error) -> String {
+pub fn cannot_log(path: &Path, error: &io::Error) -> String {
     let directory = path.parent().unwrap_or(path).display();
     let advice = match error.kind() {
         io::ErrorKind::NotFound => format!(" (the directory {directory} must exist)"),

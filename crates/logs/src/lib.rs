@@ -5,8 +5,9 @@
 //! a disk. If the client leaves before the response begins, its record has the status 499. A log is looked at when its
 //! lines are due, so idle logs cost nothing.
 
-pub(crate) mod files;
+pub mod files;
 mod line;
+pub mod place;
 mod sink;
 
 use core::cmp::Reverse;
@@ -15,15 +16,15 @@ use std::rc::Rc;
 
 use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 
-use crate::config::{Log, LogTarget};
-pub(crate) use line::message_json;
+use config::{Log, LogTarget};
+pub use line::message_json;
 use line::{Clock, Line};
-pub(crate) use session::record::{Began, Cut, LogId, Record, Recording};
-pub(crate) use sink::Sink;
+pub use session::record::{Began, Cut, LogId, Record, Recording};
+pub use sink::Sink;
 
 /// All logs of a worker.
 #[derive(Debug)]
-pub(crate) struct Logs {
+pub struct Logs {
     all: Slab<OpenLog>,
     by_log: HashMap<Log, Key>,
     /// Tokens of writes consist of this one and the key of the log.
@@ -51,7 +52,7 @@ struct OpenLog {
 
 impl Logs {
     /// No logs yet. The tokens of their writes are `token` plus a number below 2⁵⁶.
-    pub(crate) fn new(token: Token) -> Self {
+    pub fn new(token: Token) -> Self {
         Self {
             all: Slab::new(),
             by_log: HashMap::new(),
@@ -65,7 +66,7 @@ impl Logs {
     }
 
     /// Opens a log. If the log is open already, the file replaces the earlier one.
-    pub(crate) fn open(&mut self, log: &Log, file: Fd, now: Time) {
+    pub fn open(&mut self, log: &Log, file: Fd, now: Time) {
         if let Some(key) = self.by_log.get(log).copied()
             && let Some(open) = self.all.get_mut(key)
         {
@@ -86,13 +87,13 @@ impl Logs {
     }
 
     /// The id of an open log.
-    pub(crate) fn id(&self, log: &Log) -> Option<LogId> {
+    pub fn id(&self, log: &Log) -> Option<LogId> {
         let key = self.by_log.get(log)?;
         Some(self.all.get(*key)?.id.clone())
     }
 
     /// Closes the logs to which no request will write any more.
-    pub(crate) fn close_unused(&mut self) {
+    pub fn close_unused(&mut self) {
         let Self { all, by_log, .. } = self;
         by_log.retain(|_, key| {
             let is_used = all
@@ -106,12 +107,12 @@ impl Logs {
     }
 
     /// Returns true if there is no log.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// Writes the line of a response, if it is logged. `bytes` bytes of the body have been sent by now.
-    pub(crate) fn record(
+    pub fn record(
         &mut self,
         ring: &mut Ring,
         record: &Record,
@@ -121,7 +122,8 @@ impl Logs {
         now: Time,
     ) {
         let Some(id) = &record.recording.log else { return };
-        let open = self.all.get_mut(*id.0).expect("it is used");
+        // A log stays open as long as something refers to its id.
+        let Some(open) = self.all.get_mut(*id.0) else { return };
         self.line.clear();
         let forwarded = record.client.map(|client| client.to_string());
         let client = forwarded.as_deref().unwrap_or(peer);
@@ -135,7 +137,7 @@ impl Logs {
     }
 
     /// Takes the completion of a write to a log.
-    pub(crate) fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
+    pub fn written(&mut self, ring: &mut Ring, completion: Completion, now: Time) {
         let key = Key::from_bits(completion.token - self.token);
         // If the last write of a log was given up, the log may be closed.
         let Some(open) = self.all.get_mut(key) else { return };
@@ -144,7 +146,7 @@ impl Logs {
     }
 
     /// Writes the lines that are due; returns the time of the next call.
-    pub(crate) fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
+    pub fn flush(&mut self, ring: &mut Ring, now: Time) -> Option<Time> {
         while let Some(Reverse((due, key))) = self.waiting.peek().copied() {
             if due > now {
                 return Some(due);
@@ -175,26 +177,26 @@ impl Logs {
     }
 
     /// The next message about lost lines that has to be reported.
-    pub(crate) fn complaint(&mut self) -> Option<String> {
+    pub fn complaint(&mut self) -> Option<String> {
         self.complaints.pop()
     }
 
     /// Lines dropped so far.
-    pub(crate) const fn dropped(&self) -> u64 {
+    pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Lines that were dropped and not reported, and lines that still wait.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.all.iter().map(|(_, open)| open.sink.lost()).sum()
     }
 
     /// Writes the waiting lines at once, for the end of a worker; returns true if none is left.
-    pub(crate) fn hurry(&mut self, ring: &mut Ring, now: Time) -> bool {
+    pub fn hurry(&mut self, ring: &mut Ring, now: Time) -> bool {
         let keys: Vec<_> = self.all.keys().collect();
         let mut is_quiet = true;
         for key in keys {
-            let sink = &mut self.all.get_mut(key).expect("one of its keys").sink;
+            let Some(OpenLog { sink, .. }) = self.all.get_mut(key) else { continue };
             sink.hurry(ring, now);
             is_quiet &= sink.is_quiet();
         }
@@ -211,7 +213,7 @@ mod tests {
     use ring::Choice;
 
     use super::*;
-    use crate::config::LogFormat;
+    use config::LogFormat;
 
     const TOKEN: Token = 7 << 56;
 
