@@ -62,6 +62,78 @@ const UNSAFE: [&str; 45] = [
     "testkit/src/tether.rs",
 ];
 
+/// Modules that are pure, in crates that are not: they decide, and others act.
+const PURE: [&str; 68] = [
+    "config/src/access.rs",
+    "config/src/pattern.rs",
+    "config/src/redirect.rs",
+    "config/src/resolve.rs",
+    "config/src/route.rs",
+    "config/src/rule.rs",
+    "config/src/site.rs",
+    "config/src/text.rs",
+    "content/src/in_memory.rs",
+    "content/src/library.rs",
+    "content/src/media.rs",
+    "content/src/path.rs",
+    "gateways/src/cgi/life.rs",
+    "gateways/src/cgi/response.rs",
+    "gateways/src/fastcgi/mod.rs",
+    "gateways/src/input/parts.rs",
+    "gateways/src/names.rs",
+    "gateways/src/proxy/exchange/duty.rs",
+    "gateways/src/proxy/location.rs",
+    "gateways/src/proxy/request.rs",
+    "gateways/src/proxy/response.rs",
+    "gateways/src/proxy/trailers.rs",
+    "gateways/src/row.rs",
+    "includes/src/directive.rs",
+    "includes/src/evaluator.rs",
+    "includes/src/expression.rs",
+    "includes/src/memory.rs",
+    "includes/src/parser.rs",
+    "includes/src/timefmt.rs",
+    "includes/src/variables.rs",
+    "logs/src/line.rs",
+    "metrics/src/exposition.rs",
+    "metrics/src/histogram.rs",
+    "netdev/src/choose.rs",
+    "netdev/src/netlink.rs",
+    "netdev/src/room.rs",
+    "netdev/src/xdp/assembler.rs",
+    "netdev/src/xdp/program.rs",
+    "ring/src/gate.rs",
+    "ring/src/slab.rs",
+    "ring/src/timers.rs",
+    "samum/src/guard.rs",
+    "samum/src/handler/router/advance.rs",
+    "samum/src/handler/router/state.rs",
+    "samum/src/interface/listening.rs",
+    "samum/src/interface/places.rs",
+    "samum/src/interface/plan.rs",
+    "samum/src/proxy_protocol.rs",
+    "samum/src/serving/snapshot/succession.rs",
+    "samum/src/worker/trim.rs",
+    "sendfile/src/disk/file_systems.rs",
+    "sendfile/src/policy.rs",
+    "sendfile/src/popularity.rs",
+    "session/src/client.rs",
+    "session/src/fields.rs",
+    "session/src/forwarded.rs",
+    "session/src/limits.rs",
+    "session/src/other_protocol.rs",
+    "session/src/session/http1.rs",
+    "session/src/session/http1/exchange.rs",
+    "session/src/session/http1/receive.rs",
+    "session/src/session/http1/refuse.rs",
+    "session/src/session/http1/response.rs",
+    "session/src/wheel.rs",
+    "upstream/src/balance.rs",
+    "upstream/src/choice.rs",
+    "upstream/src/health.rs",
+    "upstream/src/retries.rs",
+];
+
 /// A crate as the table in `DESIGN.md` has it.
 #[derive(Debug)]
 struct Row {
@@ -233,6 +305,60 @@ fn unsafe_code_is_where_it_is_known_to_be() {
         .collect();
     found.sort();
     assert_eq!(found, UNSAFE);
+}
+
+/// A module that decides and does nothing: it may take the time of the ring, and nothing else of it; of the standard library
+/// it takes no file, socket, process, thread, clock or environment. Addresses are values.
+#[test]
+fn pure_modules_do_nothing() {
+    let mut report = String::new();
+    for name in PURE {
+        let text = fs::read_to_string(crates().join(name)).unwrap_or_else(|_| panic!("no {name}"));
+        for (path, line) in modules::full_paths(name, &text) {
+            if is_impure(&path) {
+                report += &format!("{name}:{line}: {}\n", path.join("::"));
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+/// Returns true for what a pure module may not name. A module of the standard library that has both kinds is refused as a
+/// whole, so that each name is imported by itself.
+fn is_impure(path: &[String]) -> bool {
+    let names: Vec<_> = path.iter().map(String::as_str).collect();
+    match names[..] {
+        ["ring"] => true,
+        ["ring", name, ..] => name != "Time",
+        ["std", "fs" | "os" | "process" | "env" | "thread", ..] | ["std", "net" | "time"] => true,
+        ["std", "net", name, ..] => name.starts_with("Tcp") || name.starts_with("Udp"),
+        ["std", "time", "Instant" | "SystemTime", ..] => true,
+        _ => false,
+    }
+}
+
+#[test]
+fn what_is_impure_is_found_by_any_name() {
+    for (code, is_refused) in [
+        ("use ring::Time;", false),
+        ("fn now() -> ring::Time { todo() }", false),
+        ("use ring::{Time, Ring};", true),
+        ("use ring::*;", true),
+        ("use ring as clock; fn f() { clock::Ring::new() }", true),
+        ("fn f() { let _ = std::fs::read(PATH); }", true),
+        ("use std::{collections::HashMap, fs as files};", true),
+        ("use std as standard; fn f() { standard::env::args() }", true),
+        ("use std::net::{IpAddr, SocketAddr};", false),
+        ("use std::net::TcpStream as Way;", true),
+        ("use std::net; fn f() { net::UdpSocket::bind(A) }", true),
+        ("use std::time::Duration;", false),
+        ("use std::time::{Duration, Instant};", true),
+        ("#[cfg(test)] mod tests { use std::fs; }", false),
+        ("/// [`std::fs::read`]\nfn f() { g(\"std::fs\") }", false),
+    ] {
+        let found = modules::full_paths("it.rs", code).iter().any(|(path, _)| is_impure(path));
+        assert_eq!(found, is_refused, "{code}");
+    }
 }
 
 /// The keyword, and not a part of another word or of a string.

@@ -93,6 +93,29 @@ pub(crate) fn arrows(files: &[(String, String)]) -> Vec<Arrow> {
     arrows.into_iter().map(|((from, to), place)| Arrow { from, to, place }).collect()
 }
 
+/// The paths that a file names, in full: a name that a `use` of the file has brought in is replaced by its path. Each has its
+/// line.
+pub(crate) fn full_paths(name: &str, text: &str) -> Vec<(Path, usize)> {
+    let file = File::read(path_of(name), name, text);
+    let full = |mention: &Mention| {
+        let mut names = mention.names.clone();
+        for _ in 0..STEPS_MAX {
+            match file.binding(&names[0]).filter(|bound| bound.names[..] != names[..1]) {
+                // `use ring::{self}` brings in its own name.
+                Some(bound) if bound.names[0] != names[0] || bound.names.len() > 1 => {
+                    names.splice(..1, bound.names.iter().cloned());
+                }
+                _ => break,
+            }
+            if names.len() > STEPS_MAX {
+                break;
+            }
+        }
+        (names, mention.line)
+    };
+    file.mentions.iter().map(full).collect()
+}
+
 /// `a/b.rs` and `a/b/mod.rs` are `a::b`; `lib.rs` and `main.rs` are the root.
 fn path_of(name: &str) -> Path {
     let mut path: Path = name.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
