@@ -254,7 +254,8 @@ fn misses(load: Load, capacity: u64) -> [f64; 2] {
             let name = if random.below(100) < load.crawled {
                 CRAWLED + request
             } else {
-                let at = random.below(1 << 50) as f64 / (1_u64 << 50) as f64 * sums.last().unwrap();
+                let at =
+                    random.below(1_u64 << 50) as f64 / (1_u64 << 50) as f64 * sums.last().unwrap();
                 let rank = sums.partition_point(|sum| *sum < at) as u64;
                 (rank + request / load.drift * (load.files / 20)) % load.files
             };
