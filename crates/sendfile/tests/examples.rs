@@ -40,7 +40,7 @@ fn accepts_again(package: &str, example: &str, args: &[&str]) {
 
 #[test]
 fn the_file_server_accepts_again_after_it_had_no_free_descriptor() {
-    accepts_again("sendfile", "file_server", &["/", "127.0.0.1:0"]);
+    accepts_again("samum-sendfile", "file_server", &["/", "127.0.0.1:0"]);
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn the_file_server_answers_503_while_it_has_no_free_descriptor() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "content").unwrap();
     let args = [dir.path().to_str().unwrap(), "127.0.0.1:0"];
-    let (server, address) = start("sendfile", "file_server", &args);
+    let (server, address) = start("samum-sendfile", "file_server", &args);
     assert_unavailable_in_crowd(server.0.id(), address, "/file");
 }
 
 #[test]
 fn the_echo_server_accepts_again_after_it_had_no_free_descriptor() {
-    accepts_again("ring", "echo", &["127.0.0.1:0"]);
+    accepts_again("samum-ring", "echo", &["127.0.0.1:0"]);
 }
