@@ -10,6 +10,8 @@ use samum_bench::run::Run;
 
 #[path = "readme/english.rs"]
 mod english;
+#[path = "readme/paths.rs"]
+mod paths;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 

@@ -4,11 +4,11 @@
 //! characters make a terminal or an editor do something: clear the screen, reverse the text behind
 //! U+202E, hide U+200B. The server always escapes these:
 //!
-//! | output | written as they are | written as |
-//! |---|---|---|
-//! | access log, common and combined | printable ASCII except `"` and `\` | each byte as `\xHH` |
-//! | access log and listings in JSON | all characters that are not hidden | `\uHHHH` |
-//! | messages on standard error | all characters that are not hidden | `\u{HHHH}` |
+//! | output | written as they are | written as | by |
+//! |---|---|---|---|
+//! | access log, common and combined | printable ASCII except `"` and `\` | each byte as `\xHH` | `logs/src/line.rs` |
+//! | access log and listings in JSON | all characters that are not hidden | `\uHHHH` | this module |
+//! | messages on standard error | all characters that are not hidden | `\u{HHHH}` | this module |
 
 use core::fmt::Write as _;
 use std::borrow::Cow;

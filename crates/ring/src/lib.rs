@@ -2,7 +2,7 @@
 //! processes, wake-ups.
 //!
 //! `submit` an operation, `wait` for completions, and never sleep anywhere else. Three drivers offer the same contract
-//! and pass one test suite (`tests/contract.rs`):
+//! and pass one test suite (`tests/contract/mod.rs`):
 //!
 //! | driver | sockets | files |
 //! |---|---|---|

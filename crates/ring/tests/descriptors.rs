@@ -1,7 +1,7 @@
 //! The effects of rings on the process: descriptors are neither lost nor closed too early.
 //!
 //! These tests look at the whole process, so they take turns (`alone`) and are not in
-//! `contract.rs`. The simulation has no descriptors, and counts its own (the last test).
+//! `contract`. The simulation has no descriptors, and counts its own (the last test).
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -40,7 +40,7 @@ pub mod kind {
     pub const NOTE: Token = 10 << 56;
     /// The operations of another network than the kernel's; the rest of the token is its own.
     pub const NETWORK: Token = 11 << 56;
-    /// The operations of another network than the kernel's; the rest of the token belongs to it.
+    /// A read of the layout of a film; the rest of the token is the key of the read.
     pub const LAYOUT: Token = 12 << 56;
     /// A pipe of a program, or the timer of all programs.
     pub const CGI: Token = 13 << 56;
@@ -48,12 +48,12 @@ pub mod kind {
     pub const LINK: Token = 14 << 56;
     /// A link to a server can send.
     pub const LINK_WRITABLE: Token = 15 << 56;
+    /// The timer of content's periodic cleanup.
+    pub const TIDY: Token = 16 << 56;
     /// A check of a server makes its connection or receives, or the timer of all checks.
     pub const CHECK: Token = 17 << 56;
     /// A check of a server can send.
     pub const CHECK_WRITABLE: Token = 18 << 56;
-    /// The timer of content's periodic cleanup.
-    pub const TIDY: Token = 16 << 56;
     /// A read of a page with directives, or the timer of all of them; in a ticket, a hole of a page.
     pub const PAGE: Token = 19 << 56;
     /// The file of a buffer for a slow client is opened, written or given back; the exchange follows.

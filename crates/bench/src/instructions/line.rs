@@ -493,7 +493,7 @@ const REQUESTS_ON_OWN_STACK: usize = 20;
 /// Requests before counting, after which the server has cached all it will cache.
 const WARM_UP: usize = 20;
 
-/// The age of a file from which the server trusts its times (`content/mod.rs` of samum, freshness).
+/// The age of a file from which the server trusts its times (`content/src/lib.rs`, freshness).
 const SETTLED: Duration = Duration::from_millis(3500);
 
 /// The pause before each request: longer than the server trusts a residency check (5 ms), so that each

@@ -138,8 +138,10 @@ impl Comparison {
         let unranked: Vec<&str> = missing.into_iter().chain(left_out).collect();
         if !unranked.is_empty() {
             let unranked = unranked.join("; ");
-            let _ =
-                write!(text, " Not shown, because rounds differ more than servers: {unranked}.");
+            let _ = write!(
+                text,
+                " Not shown, because the rounds of one server differ more than servers do: {unranked}."
+            );
         }
         for note in &self.notes {
             let _ = write!(text, " {note}");
@@ -161,7 +163,7 @@ impl Comparison {
             _ if is_preloaded => "those of the server without the library".to_owned(),
             _ => format!("those of {}", references.join(" and ")),
         };
-        format!("too close to {whom} to be ranked.")
+        format!("the difference from {whom} is too small for a ranking.")
     }
 }
 
@@ -223,8 +225,8 @@ mod tests {
         let want =
             ["| server | the speed |", "| --- | --: |", "| b | 11 (10–12) |", "| a | 4 (3–5) |"];
         assert_eq!(rows, want);
-        let below = "3 rounds: median (least–greatest). Not shown, because rounds differ more than servers: c; the \
-                     same. Run: [`docs/run`](docs/run/summary.md).\n";
+        let below = "3 rounds: median (least–greatest). Not shown, because the rounds of one server differ more \
+                     than servers do: c; the same. Run: [`docs/run`](docs/run/summary.md).\n";
         assert!(text.ends_with(below), "{text}");
         assert_eq!(comparison(&servers[1..]).markdown(), "", "no difference, no table");
     }
@@ -238,7 +240,7 @@ mod tests {
         {
             assert!(text.contains(row), "{text}");
         }
-        assert!(text.contains("≈: too close to a's to be ranked."), "{text}");
+        assert!(text.contains("≈: the difference from a's is too small for a ranking."), "{text}");
         assert!(text.contains("| --- | --: | --: |"), "numbers all the same: {text}");
     }
 

@@ -70,7 +70,7 @@ pub(super) fn limits(ran: &Ran) -> Option<String> {
     }
     (!names.is_empty()).then(|| {
         format!(
-            "The load generator was at its limit with {}: their requests per second are at least that many.",
+            "The load generator was at its limit with {}: they may serve more requests per second.",
             names.join(", ")
         )
     })

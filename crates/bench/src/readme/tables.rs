@@ -83,7 +83,11 @@ pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
         "cold",
         "A small file in memory, beside downloads from a slow disk.",
         |ran| {
-            format!("{} Requests per second are of a closed loop.", setup(ran, "disk slowed down"))
+            format!(
+                "{} In columns of requests, each connection sends its next request after the response \
+                 (a closed loop). In columns \"by the clock\", requests are sent at fixed times.",
+                setup(ran, "disk slowed down")
+            )
         },
         &[
             ("alone, 1,000 requests/s", cold::ALONE, thousands),

@@ -11,7 +11,7 @@ use super::ROOT;
 const WORDS_MAX: usize = 30;
 
 /// All papers for users and for contributors.
-fn papers() -> Vec<PathBuf> {
+pub(super) fn papers() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     let names =
         ["README.md", "DESIGN.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/runs/README.md"];

@@ -6,17 +6,17 @@
 //!   request::write ──────┘   (upstream)           └ content ─► Output ──► producer
 //! ```
 //!
-//! A [`Proxy`] has the exchanges of one worker, each of which is one request with the response to it. [`request`]
-//! writes the head of the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows
-//! the upstream's protocol, and `exchange` moves the bytes.
+//! A [`Proxy`] has all exchanges of a worker. An exchange is a request and its response. [`request`] writes the head of
+//! the request, and [`response`](mod@response) interprets the head of the response. [`wire`] knows the upstream's
+//! protocol, and `exchange` moves the bytes.
 //!
-//! No head is copied from the peer: each is written anew from the parsed head. The corpus of `http_desync_guardian`, a
-//! property test and a garden of origins and proxies (`tests/garden`) check that. A response that is not complete is a
-//! 502 or a 504 before its head, and is cut off after it. If the end of the connection would mean the end of the
-//! response (HTTP/1.0), the cut is a reset.
+//! No head is copied from the peer: each is written again from the parsed head. Three tests check this: the corpus of
+//! `http_desync_guardian`, a property test, and a set of real servers and proxies (`tests/garden`). If the upstream stops
+//! before the head of its response, the client gets a 502 or 504. If it stops later, the response is cut off. If only the
+//! end of the connection marks the end of the response (HTTP/1.0), a cut resets the connection.
 //!
-//! An upstream has one duty at a time: to accept the connection, to take bytes of the request that wait, or to send.
-//! Other activity gives the upstream no more time. It has no duty while its client has to act first.
+//! An upstream has one duty at a time: to accept the connection, to take waiting bytes of the request, or to send. Other
+//! activity gives the upstream no more time. It has no duty while the client that sent the request has to act first.
 
 mod exchange;
 mod location;
@@ -59,22 +59,23 @@ use upstream::{LinkEvent, LinkNews, Links, Server, Upstream};
 
 /// The precision of the deadlines of exchanges.
 const TICK: Duration = Duration::from_millis(100);
-/// The time between two looks at the kept links.
+/// The time between two checks of the kept links.
 const TIDY_TIME: Duration = Duration::from_secs(1);
-/// Texts of heads that are kept for further requests, and the most bytes that each may have. A worker turn passes on
-/// about as many requests.
+/// The maximum number of buffers for heads that are kept for later requests: about the requests of one worker turn.
 const TEXTS_MAX: usize = 64;
+/// The maximum bytes of each kept buffer.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
-/// Bytes that most heads of requests have.
+/// The first capacity of a buffer for a head; most heads fit.
 const TEXT_BYTES: usize = 1024;
 /// Exchanges of one worker; further requests are refused (503).
 const EXCHANGES_MAX: usize = 16_384;
-/// Deadlines of exchanges that are looked at in one worker turn: an upstream that dies can leave thousands in one tick.
-/// Each costs 3 µs, with its answer.
+/// The maximum number of deadlines that are handled in one worker turn. When an upstream dies, thousands may expire at
+/// once. Each costs 3 µs, including the answer.
 const EXPIRIES_MAX: usize = 128;
 
 /// The time in a worker turn for pulling: for exchanges that get another quantum, and for exchanges whose clients have
-/// made room. Events of bytes that have come have as much time before. It is as long as other parts of a worker turn.
+/// made room. Pulls for newly received bytes come earlier in the turn and have the same limit. Other parts of a worker
+/// turn have this limit, too.
 const PULL_TIME: Duration = Duration::from_micros(400);
 
 const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
@@ -87,9 +88,9 @@ pub struct Proxy {
     links: Links,
     checks: Checks,
     news: Rc<RefCell<News>>,
-    /// The memory of earlier news.
+    /// News without content, whose memory is used again.
     spare_news: News,
-    /// The memory of heads that were sent.
+    /// Buffers of sent heads, which are used again.
     texts: Vec<Rc<Vec<u8>>>,
     answers: VecDeque<(Ticket, Answer)>,
     interims: VecDeque<(Ticket, Interim)>,
@@ -97,11 +98,11 @@ pub struct Proxy {
     woken: VecDeque<Ticket>,
     /// Exchanges whose quantum was over before they were done. Some may have ended since.
     again: VecDeque<Key>,
-    /// The worker turn in which these exchanges last had a quantum.
+    /// The worker turn in which [`act`](Self::act) last gave out quanta.
     turn: u64,
-    /// When the time for what is pulled ends in that turn; known once something is pulled.
+    /// When the time for pulls in this turn ends; `None` until the first pull.
     pull_until: Option<Time>,
-    /// Entries of the wheel that have come up and were not looked at yet.
+    /// Entries of the wheel that have expired and were not handled yet.
     expired: VecDeque<(u64, Tick)>,
     /// The time of the next tick, for which a timer is in flight.
     tick_at: Option<Time>,
@@ -132,7 +133,7 @@ pub struct Passing<'a> {
     pub affinity: u64,
     /// The request in the protocol of the upstream.
     pub wire: Wire,
-    /// Some if the request was held back.
+    /// The held request, if it was held back.
     pub held: Option<Held>,
 }
 
@@ -144,12 +145,12 @@ pub struct Held {
 }
 
 impl Held {
-    /// A held request with this body, for which no upstream was chosen.
+    /// Holds back a request with this body before an upstream is chosen.
     pub const fn of_body(input: Option<Rc<RefCell<Input>>>) -> Self {
         Self { interest: Weak::new(), input }
     }
 
-    /// Its body, which continues.
+    /// Takes the body out. The rest of the body is not dropped.
     pub fn into_body(mut self) -> Option<Rc<RefCell<Input>>> {
         self.input.take()
     }
@@ -174,8 +175,8 @@ pub struct Reached {
 }
 
 impl Proxy {
-    /// Without exchanges. Their cyclic buffers have so many bytes together, and are charged to `account`; `quota` bounds the
-    /// files of bodies.
+    /// Makes a proxy without exchanges. All cyclic buffers together have at most `buffers_bytes_max` bytes, which are charged to
+    /// `account`. `quota` limits the files of bodies.
     pub fn new(account: &Account, buffers_bytes_max: u64, quota: Arc<Quota>) -> Self {
         Self {
             exchanges: Slab::new(),
@@ -200,8 +201,8 @@ impl Proxy {
         }
     }
 
-    /// Takes the body of a request, of `bytes_max` bytes at most, or the bytes after a request for another protocol.
-    /// The session asks for the request's answer next.
+    /// Returns a consumer for the body of a request, with the limit `bytes_max`. For an upgrade the consumer takes the bytes
+    /// after the request. The session asks for the request's answer next.
     pub fn consumer(
         &mut self,
         request: &Request<'_>,
@@ -217,18 +218,18 @@ impl Proxy {
         Some(self.bodies.offer(request.ticket, framing, needs, bytes_max, &self.news))
     }
 
-    /// Takes the body of a request whose answer was not looked for yet, if a body was offered.
+    /// Takes the offered body of a request, if there is one, before the search for its answer begins.
     pub fn take_body(&mut self, ticket: Ticket) -> Option<Rc<RefCell<Input>>> {
         self.bodies.take(ticket)
     }
 
-    /// Takes such a body back. The answer of its request is looked for next.
+    /// Puts back a body that [`take_body`](Self::take_body) returned. The next call must search for the answer to its request.
     pub fn give_back(&mut self, ticket: Ticket, body: Rc<RefCell<Input>>) {
         self.bodies.give_back(ticket, body);
     }
 
-    /// Holds back a request that may be passed on, with its body. Returns the held request, and the search for its
-    /// client.
+    /// Holds back a request that may be passed on, with its body. Returns the held request, and the [`Search`] that the
+    /// client's session keeps while it waits.
     pub fn hold(&mut self, ticket: Ticket, waiter: Waiter) -> (Held, Rc<dyn Search>) {
         let interest = Rc::new(Interest::new(Key::NONE, waiter.half_close, Rc::clone(&self.news)));
         interest.set_memory(waiter.memory as u64);
@@ -282,18 +283,19 @@ impl Proxy {
         Found::Later(Some(interest))
     }
 
-    /// The memory that an answer keeps. The response of an upstream cannot be found again.
+    /// The memory that an answer keeps. The response of an upstream cannot be found again, so it is `unique`.
     pub fn size(answer: &Answer) -> AnswerSize {
         let Answer::Response(reached) = answer else { return AnswerSize::default() };
         let shared = reached.output.borrow().reserved();
         AnswerSize { shared, holds_files: false, unique: true }
     }
 
-    /// Continues all exchanges for which clients and upstreams have left work.
+    /// Continues exchanges that need another quantum, exchanges whose deadline has passed, and exchanges with news from
+    /// clients or bodies.
     pub fn act(&mut self, shell: &mut Shell) {
         if core::mem::replace(&mut self.turn, shell.cx.turn) != shell.cx.turn {
             self.pull_until = None;
-            // Those for which no time is left are the first in the next turn.
+            // Exchanges that get no time now are first in the next turn.
             for nth in 0..self.again.len() {
                 if is_pull_over(&mut self.pull_until, shell) && nth > 0 {
                     break;
@@ -323,7 +325,7 @@ impl Proxy {
         }
     }
 
-    /// A text for the head of a request, to which nothing else refers.
+    /// Returns a buffer for the head of a request. Nothing else refers to this buffer.
     pub fn text(&mut self) -> Rc<Vec<u8>> {
         self.texts.pop().unwrap_or_else(|| Rc::new(Vec::with_capacity(TEXT_BYTES)))
     }
@@ -368,12 +370,12 @@ impl Proxy {
             LinkEvent::Writable => exchange.handle_touched(tools),
         });
         if self.exchanges.get(key).is_some_and(Exchange::has_more_to_come) {
-            // Each exchange may bring a piece soon.
+            // Each exchange may soon receive a piece, so the next wait collects several completions.
             shell.ring.gather(self.exchanges.len());
         }
     }
 
-    /// Takes a completion of an operation on a file in which content waits.
+    /// Takes a completion of an operation on a file that keeps content of a response.
     pub fn handle_spool(&mut self, shell: &mut Shell, completion: Completion) {
         let key = Key::from_bits(id_of(completion.token));
         self.step(shell, key, |exchange, tools| exchange.handle_spool(tools, completion));
@@ -384,7 +386,7 @@ impl Proxy {
         self.bodies.handle(shell, completion, &mut self.woken);
     }
 
-    /// Reports that an upstream has handed a request over to something that it may not use.
+    /// Reports a hand-over to a target that no route with files of the site has.
     pub fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
         let text = format!("{to} leads to no file of a route of the site");
@@ -398,7 +400,7 @@ impl Proxy {
         self.lines.note(shell, &server.name, &text);
     }
 
-    /// Reports that scripts have handed a request over too often, and the last path.
+    /// Reports that one request was handed over too many times. `path` is the last target.
     pub fn note_hand_overs(&mut self, shell: &mut Shell, path: &[u8]) {
         shell.cx.stats.proxy_failed += 1;
         self.lines.note_hand_overs(shell, path);
@@ -447,12 +449,12 @@ impl Proxy {
         has_some && !self.is_idle()
     }
 
-    /// Returns true if there may be work, or news for a request, also for one whose exchange has ended.
+    /// Returns true if there may be work, or news for a request. The exchange of that request may have ended.
     pub fn may_have_news(&self) -> bool {
         !self.is_idle() || !self.woken.is_empty() || !self.interims.is_empty()
     }
 
-    /// Has a tick come, soon if there are exchanges. Links that are kept need not wake the worker as often.
+    /// Sets a timer for the next tick: 100 ms with exchanges, 1 s without. Kept links alone need fewer ticks.
     fn tick_later(&mut self, shell: &mut Shell) {
         let wait = if self.exchanges.is_empty() { TIDY_TIME } else { TICK };
         let at = shell.cx.now + wait;
@@ -462,8 +464,8 @@ impl Proxy {
         }
     }
 
-    /// Has a new exchange looked at after a tick. Most exchanges have ended by then, and need no entry in the wheel for
-    /// the time that an upstream may take.
+    /// Puts a new exchange into the wheel for the next tick. Most exchanges end before it, and never need an entry for their
+    /// real deadline.
     fn look_soon(&mut self, shell: &Shell, key: Key) {
         if self.exchanges.len() == 1 {
             // The wheel does not turn while there are no exchanges.
@@ -475,12 +477,12 @@ impl Proxy {
 
     fn handle_tick(&mut self, shell: &mut Shell) {
         let now = shell.cx.now;
-        // Another tick has come before the one for the links, whose timer goes on.
+        // An earlier tick has replaced the tick for which this timer was set.
         if self.tick_at.take_if(|tick| *tick <= now).is_none() {
             return;
         }
         self.bodies.handle_tick(shell, &mut self.woken);
-        // The next look at news acts on them.
+        // The next call of `act` handles the expired entries.
         self.wheel.expire(now, &mut self.expired);
         if now.since(self.tidied) >= TIDY_TIME {
             self.tidied = now;
@@ -530,7 +532,7 @@ impl Proxy {
             pull_until,
             ..
         } = self;
-        // The exchange may have ended since.
+        // The exchange may have ended before this step.
         let Some(exchange) = exchanges.get_mut(key) else { return };
         let now = shell.cx.now;
         let has_acted = *turn == shell.cx.turn;
@@ -559,14 +561,14 @@ impl Proxy {
     }
 }
 
-/// Returns whether the time for what is pulled has ended. It begins when this is first asked in a turn: most turns pull
-/// nothing, and read no clock.
+/// Returns whether the time for pulls has ended. The time starts at the first call in a turn. Most turns pull nothing, so
+/// they do not read the clock.
 fn is_pull_over(until: &mut Option<Time>, shell: &Shell) -> bool {
     let now = shell.ring.now();
     now >= *until.get_or_insert(now + PULL_TIME)
 }
 
-/// The response that an answer comes to, which is sent `now`, in Unix seconds.
+/// Makes the response for an answer. `now` is the time of sending, in Unix seconds.
 pub fn response(answer: &Answer, now: i64) -> Response<'_> {
     let reached = match answer {
         Answer::Error(status) if status.is_bodiless() => return Response::bare(bare(*status)),
@@ -576,7 +578,7 @@ pub fn response(answer: &Answer, now: i64) -> Response<'_> {
     };
     let Reached { passed, has_content, output, interest } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head(now) };
-    // Also the client of a HEAD request has to learn that the length is not known.
+    // The response to HEAD must also show an unknown length, so it gets a body.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
     if !has_content && !has_unknown_length {
         return Response::bare(fields);

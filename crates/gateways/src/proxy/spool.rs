@@ -1,5 +1,5 @@
-//! Content that waits for a slow client on a disk. Its bytes are in memory until they have been written to a file
-//! without a name, and afterwards only in the file.
+//! Content of a response that waits for a slow client on a disk. Its bytes are in memory until they have been written to
+//! a file without a name, and afterwards only in the file. Bodies of requests are collected: `gateways/src/input/collected.rs`.
 //!
 //! ```text
 //!   push ──► unwritten ──write──► file ──► ranges for the client

@@ -161,7 +161,8 @@ pub enum Op {
     },
     /// Watch one file, which need not exist yet: [`Event::Watching`] once, then [`Event::Changed`] with
     /// its name when its contents or attributes may have changed, or it was created, removed, or replaced
-    /// by `rename(2)`, until cancelled. Several changes in one turn are one event.
+    /// by `rename(2)`, until cancelled. Several changes in one turn are one event. For programs that have a few files; the
+    /// server watches directories ([`Op::Watch`]).
     ///
     /// The watch is on the name in its directory and on the inode that has the name. So changes through another name of
     /// the inode are seen, and a file that takes the name is followed. A directory that takes the path of the file's

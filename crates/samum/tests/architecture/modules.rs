@@ -116,7 +116,7 @@ pub(crate) fn full_paths(name: &str, text: &str) -> Vec<(Path, usize)> {
     file.mentions.iter().map(full).collect()
 }
 
-/// `a/b.rs` and `a/b/mod.rs` are `a::b`; `lib.rs` and `main.rs` are the root.
+/// A file `b` in a folder `a`, and `mod.rs` in a folder `a/b`, are `a::b`; `lib.rs` and `main.rs` are the root.
 fn path_of(name: &str) -> Path {
     let mut path: Path = name.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let is_folder = path.last().is_some_and(|last| last == "mod");

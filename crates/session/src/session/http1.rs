@@ -12,14 +12,14 @@
 //! |---|---|---|---|---|
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
-//! | Open, Last | Request: the rest of a body that a consumer takes, or what a half-closed tunnel brings | any | any | drained |
-//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained, unless one of these waits |
-//! | Open | Source: another turn: in this one the connection has had its share | any | any | any |
-//! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport holds something back |
-//! | Last | Request: another turn, because a shutdown ended the wait for a body | that one | none | drained |
+//! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
+//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained; it may be drained during a wait for a handler, a producer, a consumer or a tunnel |
+//! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
+//! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
+//! | Last | Request: the next worker turn, because a shutdown ended the wait for a body | only the request with that body | none | drained |
 //! | Lingering | the peer's end | none | none | drained |
 //!
-//! A peer that has ended its side sends no more requests, so its connection waits only in the states Source and Peer.
+//! A peer that has half-closed (ended its sending direction) sends no more requests, so its connection waits only in the states Source and Peer.
 
 mod body;
 mod ends;
@@ -45,16 +45,15 @@ use body::{Form, Sending};
 use exchange::{Asked, Exchange, Lookup};
 use work::Work;
 
-/// Received bytes that were not parsed yet; at this limit nothing more is received. Two of the largest heads, so that a
-/// head can be completed whatever stands before it. If the configuration permits longer heads, one of them and half of
-/// this.
+/// The limit of received bytes that were not parsed yet; at the limit nothing more is received. By default this is twice the
+/// longest head, so a head fits behind other bytes. If longer heads are configured, the limit is one such head plus 16 KiB.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
-/// The time after the last response in which the peer may be silent before it closes, so that it reads the response
-/// before a reset destroys it (RFC 9112 §9.6). Bytes that the peer sends meanwhile, such as the rest of a body, are
-/// dropped.
+/// The time that a silent peer may take to close after the last response (RFC 9112 §9.6). If we closed earlier, a reset
+/// could destroy bytes of the response that the peer has not read. Bytes that the peer sends meanwhile, such as the rest
+/// of a body, are dropped.
 const LINGER: Duration = Duration::from_secs(2);
-/// The number of times that [`LINGER`] begins anew because the peer has sent something. A peer that goes on sending has
-/// 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, the time never begins anew.
+/// The number of times that [`LINGER`] starts again because the peer has sent something. A peer that goes on sending has
+/// 30 s, as with nginx (`lingering_time`). In a shutdown, and when the listener is removed, the time never starts again.
 const LINGERS_MAX: u8 = 14;
 
 /// The limit of received bytes that were not parsed yet.
@@ -63,14 +62,14 @@ fn input_bytes_max(cx: &Context) -> usize {
     INPUT_BYTES_MAX.max(cx.tuning.request_limits.head_bytes_max + INPUT_BYTES_MAX / 2)
 }
 
-/// A target with bytes outside ASCII, written as if they had been percent-encoded.
+/// A target whose bytes outside ASCII are replaced by their percent-encodings.
 struct Escaped {
     path: Vec<u8>,
     query: Option<Vec<u8>>,
 }
 
 impl Escaped {
-    /// The target of a request that [has a raw one](http1::Request::has_raw_target).
+    /// Makes the escaped target of a request with a [raw target](http1::Request::has_raw_target).
     #[cold]
     fn of(request: &http1::Request<'_>) -> Self {
         match request.head.target {
@@ -81,7 +80,7 @@ impl Escaped {
         }
     }
 
-    /// The same request with this target. A path is replaced only in a target that names a resource of this server.
+    /// Returns the request with this target. Only a target in origin form (a path on this server) is replaced.
     #[cold]
     fn request<'a>(&'a self, request: &http1::Request<'a>) -> http1::Request<'a> {
         let target = match request.head.target {
@@ -99,13 +98,13 @@ impl Escaped {
 #[derive(Debug)]
 pub struct Http1 {
     phase: Phase,
-    /// True if the peer has ended its side.
+    /// True if the peer has half-closed.
     ended: bool,
     /// True if the next request is the last.
     is_retiring: bool,
     /// True if the peer has sent something since [`LINGER`] last began.
     is_heard: bool,
-    /// The number of times that [`LINGER`] has begun anew.
+    /// The number of times that [`LINGER`] has started again.
     lingers: u8,
     next_request: u32,
 }
@@ -117,8 +116,8 @@ enum Phase {
     Open(Wait),
     /// No further request is taken; requests that were taken are answered.
     Last(Wait),
-    /// Everything was sent since this time, the end included, and the peer is to close now. The second value is the
-    /// number of bytes that the peer had acknowledged then, if known.
+    /// Everything was sent, the end of the stream included, and the peer should close. The time says when this wait last
+    /// began. The second value is the number of bytes that the peer had acknowledged at that time, if known.
     Lingering(Time, Option<i64>),
 }
 
@@ -129,8 +128,8 @@ enum Wait {
     Idle(Time),
     /// The rest of a request.
     Request(Time),
-    /// A step of the server's own side (a disk, a handler), which has all the time it needs. If the peer was waited for
-    /// before, its clock stands still: [`Work::peer_since`].
+    /// A step of the server (a disk, a handler). There is no deadline while the peer can still send. The time that the peer
+    /// has for taking bytes is paused meanwhile: [`Work::peer_since`].
     Source(Time),
     /// The peer, which has to take bytes. Its rate is judged by the bytes taken since [`Work::acknowledged`].
     Peer(Time),
@@ -176,7 +175,7 @@ impl Session for Http1 {
                 break;
             }
             let was_idle = work.reader.is_idle();
-            // The reference avoids a copy of the request, which has some 250 bytes.
+            // The reference avoids a copy of the request, which has about 250 bytes.
             let limits = &cx.tuning.request_limits;
             let (taken, event) = &mut work.reader.handle_input(&bytes[at..], limits);
             at += *taken;
@@ -188,7 +187,7 @@ impl Session for Http1 {
                     }
                     break;
                 }
-                // The response to this request has ended.
+                // No consumer takes this body.
                 Event::Body(_) | Event::Trailer(..) => self.drop_body(work, *taken),
                 Event::BodyEnd => work.body_skipped(),
                 Event::Request(request) => {
@@ -257,14 +256,14 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // If the answer is large or holds open files, it is kept only for the next response. Requests that wait for
-        // such an answer could keep it from being found.
+        // A large answer, or one with open files, is kept only for the next response. Kept for later requests, it could
+        // hold what the next answer needs. An answer that cannot be found again is always kept.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }
 
-    /// The interim response is sent if nothing else is. Only the first of the requests that wait can have one: the
-    /// client could not tell which request another interim response answers.
+    /// Sends an interim response, if no other bytes are being sent and it is for the first of the requests that wait. The
+    /// client would take any interim response for one to the first request.
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_next = matches!(
             work.exchanges.front(),
@@ -316,11 +315,12 @@ impl Session for Http1 {
         if work.asked.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
-        // A client that was not invited need not send its body after the response (RFC 9110 §10.1.1).
+        // Without `100 Continue`, a client may leave out its body after the response (RFC 9110 §10.1.1). So this
+        // response is the last.
         let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
-            // The response ends the connection, whatever the request said. Later requests get no response, also one
-            // that said that it was the last.
+            // The response ends the connection, whatever the request said. Later requests get no response, even if one of
+            // them asked to close the connection.
             work.drop_behind();
             Self::close_reader(work);
             self.take_no_more();
@@ -337,7 +337,7 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                // Bytes that a transport sends of its own do not end the idle time.
+                // Bytes that only the transport itself sends, and not the stream, do not end the idle time.
                 if !self.is_between_requests(work, moved) {
                     self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
@@ -394,7 +394,7 @@ impl Session for Http1 {
     }
 
     fn next_unanswered(&mut self, work: &mut Work) -> Option<(HeadBuf, Time)> {
-        // A request whose head was malformed is the last.
+        // Only the last request can have a malformed head. It has no head to return, so `?` may end the iteration.
         let (head, asked) = work.exchanges.pop_front()?.into_request()?;
         Some((head, asked.at))
     }
@@ -419,7 +419,7 @@ impl Session for Http1 {
                 Wait::Idle(since) => Some(since + tuning.timeout_idle),
                 Wait::Request(since) => Some(since + tuning.timeout_header),
                 Wait::Peer(since) => Some(since + tuning.timeout_send),
-                // A client that has ended its side and waits for a disk has most likely gone.
+                // If the peer has half-closed while the server waits for a disk, the peer has most likely gone.
                 Wait::Source(since) if self.ended => Some(since + tuning.timeout_send),
                 Wait::Source(_) => None,
             },
@@ -438,7 +438,7 @@ impl Session for Http1 {
                 let sent = work.map_or(0, |work| work.stream.sent().cast_signed());
                 let is_slow =
                     before.is_some_and(|before| !is_fast_enough(cx, since, before, acknowledged));
-                // A close would reset the connection, and the peer would lose bytes that it has not received or not
+                // A close now would reset the connection. The peer would lose bytes that it has not received or has not
                 // read.
                 let is_heard = core::mem::take(&mut self.is_heard) && self.lingers < LINGERS_MAX;
                 self.lingers += u8::from(is_heard);
@@ -483,7 +483,7 @@ impl Session for Http1 {
                 cx.stats.timeouts += 1;
                 cx.stats.header_timeouts += 1;
                 match work {
-                    // If the request was already answered, a late body only closes the connection.
+                    // It is refused only if no response to it has begun. Otherwise the connection is just closed.
                     Some(work) if work.reader.is_idle() || work.body_is_outstanding() => {
                         let reason = "the request took too long";
                         self.refuse(work, cx, Reject { status: Status::RequestTimeout, reason });
@@ -585,7 +585,7 @@ impl Http1 {
             && !self.ended
     }
 
-    /// Makes the requests that were taken the last.
+    /// Takes no further request after those that were taken.
     const fn take_no_more(&mut self) {
         if let Phase::Open(wait) = self.phase {
             self.phase = Phase::Last(wait);
@@ -622,7 +622,7 @@ impl Http1 {
         *wait = Wait::Source(now);
     }
 
-    /// Renews the wait for a source, because a producer has made something since.
+    /// Renews the wait for a source, because a producer has made bytes since the wait began.
     fn renew_wait_for_source(&mut self, work: &mut Work, now: Time) {
         if let Phase::Open(Wait::Source(since)) | Phase::Last(Wait::Source(since)) = &mut self.phase
         {
@@ -642,8 +642,8 @@ impl Http1 {
         Next::Wait
     }
 
-    /// Ends the quantum of a connection that has more to do. It waits for the next quantum no longer than for a disk,
-    /// and its peer is still judged.
+    /// Ends the quantum of a connection that has more to do. The wait for the next quantum counts as a wait for a source; a
+    /// wait for the peer goes on.
     const fn end_turn(&mut self, work: &mut Work, cx: &Context) -> Next {
         if !matches!(self.phase, Phase::Open(Wait::Peer(_)) | Phase::Last(Wait::Peer(_))) {
             self.wait_for_source(work, cx.now);
@@ -662,7 +662,7 @@ impl Http1 {
         Next::Wait
     }
 
-    /// Passes on a request that was read, and has its body given to a consumer if there is one.
+    /// Gives the body of a request to a consumer, if there is one. Then passes the request on.
     #[inline(always)]
     fn handle_request(
         &mut self,
@@ -692,7 +692,7 @@ impl Http1 {
         if work.asked.last {
             self.take_no_more();
         }
-        // The next request's time begins when this request is complete.
+        // The idle time before the next request begins now.
         if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
         | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
@@ -704,9 +704,9 @@ impl Http1 {
         request
     }
 
-    /// Goes on when everything promised is with the transport. It takes the first step that applies: make more of the
-    /// body; begin the next response; read the next request; wait for what the first request waits for; continue a
-    /// tunnel; be idle, or close.
+    /// Chooses the next step after all promised bytes were sent and released. It is the first that applies: make more of the
+    /// body; begin the next response; read the next request; wait for the body of, or the answer to, the first request;
+    /// continue a tunnel; be idle, or close.
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
             return self.go_on_producing(work, cx);
@@ -739,7 +739,7 @@ impl Http1 {
             Some(_) => return self.wait_for_body_or_source(work, cx),
         }
         if let Some(incoming) = &mut work.incoming {
-            // Only a tunnel outlives its response.
+            // All responses have ended, so this consumer belongs to a tunnel.
             if incoming.form != Form::HalfClosed {
                 incoming.form = Form::HalfClosed;
                 self.set_wait(Wait::Request(cx.now));
@@ -750,7 +750,7 @@ impl Http1 {
         self.be_idle_or_close(work, cx, moved.unread)
     }
 
-    /// Has the producer at the end of the stream make more.
+    /// Asks the producer at the end of the stream for more bytes.
     fn go_on_producing(&mut self, work: &mut Work, cx: &Context) -> Next {
         if work.made_its_turn(cx.turn) {
             self.wait_for_source(work, cx.now);
@@ -778,7 +778,7 @@ impl Http1 {
             }
             Phase::Lingering(..) => Next::Wait,
             Phase::Open(wait) if unread == 0 && work.reader.is_idle() => {
-                // A message to the transport does not begin the idle time anew.
+                // Bytes from the peer that are only for the transport do not restart the idle time.
                 if !matches!(wait, Wait::Idle(_)) {
                     self.set_wait(Wait::Idle(cx.now));
                 }
@@ -789,12 +789,12 @@ impl Http1 {
     }
 }
 
-/// Returns true if a peer has taken as many bytes since `since` as it must; it had acknowledged `then`, and now `now`.
+/// Returns true if a peer is fast enough: `then` is its count of acknowledged bytes at `since`, and `now` the current one.
 fn is_fast_enough(cx: &Context, since: Time, then: i64, now: i64) -> bool {
     u64::try_from(now.wrapping_sub(then)).unwrap_or(0) >= cx.least_bytes_since(since)
 }
 
-// Each connection has one, also an idle connection.
+// Each connection has an `Http1`, even an idle one.
 const _: () = assert!(size_of::<Http1>() == 32);
 
 #[cfg(test)]
