@@ -9,7 +9,7 @@ use sendfile::{Account, File};
 use super::entries::Entries;
 use super::in_memory::InMemory;
 use super::load::{Load, Look, PARTS, Parts, Seen, Way, coding_of};
-use super::media::{coding_of_format, content_type, is_film};
+use super::media_types::{coding_of_format, content_type, is_film};
 use super::resource::{Kind, Resource};
 use super::tree::Tree;
 use session::files::{Data, FileSet, Variant};

@@ -3,7 +3,7 @@
 use http::Coding;
 use ring::Change;
 
-use super::media::suffix;
+use super::media_types::suffix;
 use super::path::prefix;
 use config::PAGE_SUFFIX;
 

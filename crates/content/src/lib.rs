@@ -43,10 +43,10 @@ mod errors;
 mod in_memory;
 mod layouts;
 mod library;
-mod line;
 mod load;
+mod load_queue;
 mod loader;
-mod media;
+mod media_types;
 mod open_files;
 mod path;
 mod queues;
@@ -80,10 +80,10 @@ use config::Tags;
 use errors::Refusal;
 use layouts::Layouts;
 use library::Library;
-use line::Parked;
 use load::{Load, Look, Next, Outcome, Way};
+use load_queue::Parked;
 use loader::{Loader, Tickets, path_of};
-use media::has_siblings;
+use media_types::has_siblings;
 use path::Path;
 use session::shell::{Shell, kind};
 use sources::Sources;
@@ -308,7 +308,7 @@ impl Content {
     /// would otherwise wait for the whole timeout and get the same response.
     fn admits(&self, shell: &mut Shell, tree: TreeId, path: &[u8]) -> Option<Device> {
         let device = self.loader.device(shell, &self.trees, tree, path);
-        (!self.loader.line.is_full(device) && !shell.refuses(device)).then_some(device)
+        (!self.loader.queue.is_full(device) && !shell.refuses(device)).then_some(device)
     }
 
     /// Begins a load of a path.
@@ -323,7 +323,7 @@ impl Content {
     ) {
         let now = shell.cx.now;
         let load = self.loader.insert(tree, path, device, previous, ticket, now);
-        if self.loader.line.enter(device, load, now) {
+        if self.loader.queue.enter(device, load, now) {
             self.look(shell, load);
         }
         self.schedule(shell);
@@ -412,7 +412,7 @@ impl Content {
     /// Makes a load wait for room; meanwhile it has nothing open.
     fn park(&mut self, shell: &mut Shell, load: Key, files: usize) {
         self.loader.load_mut(load).park();
-        self.loader.line.park(Parked { load, files, since: shell.cx.now });
+        self.loader.queue.park(Parked { load, files, since: shell.cx.now });
         let device = self.loader.device_of(load);
         self.leave_line(shell, device);
         self.schedule(shell);
@@ -420,31 +420,31 @@ impl Content {
 
     /// Gives the slot of a load to the next load in the queue.
     fn leave_line(&mut self, shell: &mut Shell, device: Device) {
-        self.loader.line.leave(device, shell.cx.now);
-        while let Some(next) = self.loader.line.next(shell.cx.now) {
+        self.loader.queue.leave(device, shell.cx.now);
+        while let Some(next) = self.loader.queue.next(shell.cx.now) {
             self.look(shell, next);
         }
     }
 
     /// Continues parked loads while there is room for them.
     fn serve_parked(&mut self, shell: &mut Shell) {
-        while let Some(parked) = self.loader.line.first_parked() {
+        while let Some(parked) = self.loader.queue.first_parked() {
             let Parked { load, files, .. } = parked;
             if !self.library.make_room(shell.cx.now, files) {
                 let open_files = &self.library.open_files;
                 let most = open_files.max() + open_files.max() / 2;
-                if !self.loader.line.is_overdue(parked, shell.cx.now)
+                if !self.loader.queue.is_overdue(parked, shell.cx.now)
                     || open_files.held() + files > most
                 {
                     return;
                 }
-                self.loader.line.let_overdue_go(shell.cx.now);
+                self.loader.queue.let_overdue_go(shell.cx.now);
             }
-            self.loader.line.unpark();
+            self.loader.queue.unpark();
             self.library.open_files.reserve(files);
             self.loader.load_mut(load).unpark(files);
             let device = self.loader.device_of(load);
-            if self.loader.line.enter(device, load, shell.cx.now) {
+            if self.loader.queue.enter(device, load, shell.cx.now) {
                 self.look(shell, load);
             }
             if self.library.open_files.held() > self.library.open_files.max() {
@@ -724,7 +724,7 @@ impl Content {
             Some(shell.cx.now)
         } else {
             let idle = self.library.next_idle_look();
-            let parked = self.loader.line.next_look(shell.cx.now);
+            let parked = self.loader.queue.next_look(shell.cx.now);
             let overdue = self.loader.next_deadline(shell.cx.tuning.timeout_disk);
             let leaving = (!self.leaving.is_empty()).then(|| shell.cx.now + LEAVING_PAUSE);
             Time::earliest([idle, parked, overdue, leaving])
@@ -775,7 +775,7 @@ impl Content {
                 shell.cx.stats.disk_timeouts += tickets.len() as u64;
             }
             self.answer(&mut tickets, &Answer::Error(Status::ServiceUnavailable));
-            if self.loader.line.withdraw(device, key) {
+            if self.loader.queue.withdraw(device, key) {
                 let load = self.loader.remove(key);
                 self.library.open_files.release(load.reserved());
             }

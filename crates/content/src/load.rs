@@ -1,7 +1,7 @@
 //! One load: the steps from a path to its resource.
 //!
 //! ```text
-//! InLine ► Finding ► Examining ──(directories to be watched)──► Watching ──► Finding, once more
+//! Queued ► Finding ► Examining ──(directories to be watched)──► Watching ──► Finding, once more
 //!             │          │
 //!             │          ▼
 //!             │       Siblings ──(same as before)──► end
@@ -19,11 +19,10 @@
 //!       OpeningDirectory ► Listing ► end
 //! ```
 //!
-//! A path is first opened with `O_PATH`, which has no effect on the file: it does not release the writer of a FIFO, and
-//! no driver opens its device. Regular files are then opened for reading. Where changes make events, they are opened by
-//! their path, which the kernel can do at once. If a FIFO or a device has taken the place of the file in this moment,
-//! it is opened, too, but not served. Elsewhere files are opened through `/proc/self/fd`, so the same inode is opened
-//! that was examined.
+//! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver opens
+//! a device. A regular file is then opened for reading. If changes on the way are watched, the file is opened by its path,
+//! which the kernel can do at once. If a FIFO or a device has replaced the file meanwhile, it is opened but not served.
+//! Otherwise the file is opened through `/proc/self/fd`. This opens exactly the inode that was examined.
 //!
 //! This module makes no system call. A step and a reply give the next step and requests to the system ([`Ask`]).
 //! Descriptors are of any type `F`, so tests need no system.
@@ -39,7 +38,7 @@ use ring::{Buffer, BufferPool, Caching, FileKind, Listing, OpenHow, Stat, Time};
 
 use super::errors::{Refusal, is_link, is_no_entry};
 use super::in_memory::InMemory;
-use super::media::{has_siblings, suffix};
+use super::media_types::{has_siblings, suffix};
 use super::path::{Path, is_directory};
 use super::resource::{Kind, Resource, SIZE_MAX};
 use crate::tree::TreeId;
@@ -47,13 +46,14 @@ use config::{FileRules, PAGE_SUFFIX, Symlinks};
 use reading::Body;
 use session::handler::Ticket;
 
-/// The file itself and its siblings in the order of [`Coding::PREFERENCE`].
+/// The number of parts: the file and its precompressed variants (siblings), in the order of [`Coding::PREFERENCE`].
 pub(super) const PARTS: usize = 1 + Coding::PREFERENCE.len();
 /// The maximum number of looks at a path that changes all the time: the first, one after its directories are watched,
-/// and two after changes. Then the path is served as it is, and not cached.
+/// and two after changes. After the last look, a file that changed is served but not cached. A file that was replaced
+/// again is an error.
 const LOOKS_MAX: u32 = 4;
 
-/// One value for each part of a resource that exists.
+/// A value for each existing part of a resource.
 pub(super) type Parts<T> = [Option<T>; PARTS];
 
 /// A load of a path.
@@ -70,13 +70,13 @@ pub(super) struct Load<F> {
     pub(super) previous: Option<Rc<Resource>>,
     looks: u32,
     has_tried_to_watch: bool,
-    /// True if no file has the name itself; then the page with the name and `.html` is looked for.
+    /// True if the load looks for the path plus `.html`, because no file has the path itself.
     is_page: bool,
-    /// True if a directory has the name itself.
+    /// True if a directory has exactly this path.
     is_directory: bool,
-    /// The number of the index name that is looked for, if the path is that of a directory.
+    /// The position, in the list of index names, of the name being looked for, if the path is that of a directory.
     index: usize,
-    /// The number of open files that are reserved for the load; 0 until there was room.
+    /// The number of open files that are reserved for the load; 0 until they are.
     reserved: usize,
     step: Step<F>,
 }
@@ -84,14 +84,15 @@ pub(super) struct Load<F> {
 /// The values that stay the same during one look at the path.
 #[derive(Debug)]
 pub(super) struct Look<F> {
-    /// The time at which the look began. Its results were true then or became true later.
+    /// The time at which the look began. No result of the look is older.
     pub(super) began: Time,
     /// The same time in Unix seconds.
     pub(super) unix: i64,
     /// The root directory of the tree at that time.
     pub(super) root: F,
     pub(super) way: Way,
-    /// The mount of the watched directory of the file (`Stat::mount`); `None` if it is not watched.
+    /// The mount of the watched directory of the file (`Stat::mount`); `None` if the directory is not
+    /// watched.
     pub(super) mount: Option<u64>,
     /// False if the directory has no precompressed files.
     pub(super) may_have_siblings: bool,
@@ -100,20 +101,21 @@ pub(super) struct Look<F> {
 /// The way from the root to the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Changes on the way make events.
+    /// All changes of the directories from the root to the file are reported by events.
     Watched,
-    /// Some changes on the way make no events.
+    /// Some changes of these directories are not reported.
     Unwatched,
-    /// The way to the file or to a sibling leads through symbolic links; changes behind them make no events.
+    /// The way to the file or to a sibling leads through symbolic links, and changes of their targets are not
+    /// reported.
     Linked,
 }
 
 /// The current step of a load.
 #[derive(Debug)]
 enum Step<F> {
-    /// The load waits for its turn.
-    InLine,
-    /// The load waits for room for its large files; it has nothing open.
+    /// The load waits for a slot.
+    Queued,
+    /// The load waits until more large files may be open; it has nothing open.
     Parked,
     /// The load waits until a directory on the way is watched.
     Watching,
@@ -127,7 +129,7 @@ enum Step<F> {
     Listing { look: Look<F> },
     /// The siblings are being opened with `O_PATH` and examined, all at once.
     Siblings { look: Look<F>, plain: Seen<F>, siblings: [Sibling<F>; Coding::PREFERENCE.len()] },
-    /// The caller decides whether the large files may be open.
+    /// The caller decides whether the load may open the large files.
     Admitting { look: Look<F>, found: Parts<Seen<F>> },
     /// One part after the other is being opened for reading.
     Opening {
@@ -138,9 +140,9 @@ enum Step<F> {
         found: Parts<Seen<F>>,
         open: Parts<Seen<F>>,
     },
-    /// The state of the part that was just opened is being read again. The part may have been opened by its path, and
-    /// be another file. Or it may be on a network file system, whose server is asked only by an open for reading
-    /// (nfs(5), close-to-open).
+    /// The state of the part that was just opened is being read again. If the part was opened by its path, it may
+    /// now be another file. Or it is on a network file system: only an open for reading asks the server for the current
+    /// state (nfs(5), close-to-open).
     Comparing {
         look: Look<F>,
         part: usize,
@@ -159,14 +161,14 @@ enum Step<F> {
 enum How {
     /// Opens the same inode that was examined, through `/proc/self/fd`.
     ThroughProc,
-    /// Opens by the path: where changes make events, or without `/proc`.
+    /// Opens by the path. Used if the way is watched, or if there is no `/proc`.
     ByName,
 }
 
 /// An open file and its state.
 #[derive(Debug)]
 pub(super) struct Seen<F> {
-    /// Opened with `O_PATH` until the step `Opening`.
+    /// Before the step `Opening`, a descriptor with `O_PATH`; after it, one for reading.
     pub(super) file: F,
     pub(super) stat: Stat,
 }
@@ -222,20 +224,20 @@ pub(super) enum Reply<F> {
     Failed(io::Error),
 }
 
-/// The need of a load after a step.
+/// What the caller must do for a load after a step.
 #[derive(Debug)]
 pub(super) enum Next<F> {
-    /// The replies to its requests.
+    /// Wait for the replies to the requests of the load.
     Replies,
-    /// Another look: [`Load::look`].
+    /// Begin another look: [`Load::look`].
     Look,
-    /// Watches for the directories on the way ([`Load::watch`]), and then another look.
+    /// Watch the directories on the way ([`Load::watch`]), and then begin another look.
     Watch,
-    /// The same, but its directory is watched already, and the file is on this mount and not on the directory's.
+    /// The same, although the directory is watched already. The file is on this mount, and the directory is on another.
     WatchAgain(u64),
-    /// Room for this many more open files: [`Load::admit`] if there is room, else [`Load::park`].
+    /// Find room for this many more open files: [`Load::admit`] if there is room, else [`Load::park`].
     Room(usize),
-    /// Nothing, because the load has ended.
+    /// Take the outcome, because the load has ended.
     End(Outcome<F>),
 }
 
@@ -250,9 +252,9 @@ pub(super) enum Outcome<F> {
         parts: Parts<(Seen<F>, Option<Buffer>)>,
         is_changed: bool,
     },
-    /// A directory without its slash.
+    /// The path names a directory, but the slash at its end is missing.
     Redirect(Look<F>),
-    /// The path is not the clean one, which is its first bytes, as many as this. No directory has the path.
+    /// The path has a clean form: its first bytes; the number is their count. The path is not that of a directory.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// Nothing that can be served has the path.
@@ -270,7 +272,7 @@ pub(super) struct Tools<'a, F> {
     pub(super) has_proc: &'a mut bool,
     /// Buffers for small files; a small file fits into one.
     pub(super) pool: &'a BufferPool,
-    /// The files that are read, or stay open, or both.
+    /// The rule that says, by size, which files are read into memory and which stay open.
     pub(super) in_memory: InMemory,
     /// The requests of a step, each with its part. Each gets one reply.
     pub(super) asks: &'a mut VecDeque<(usize, Ask<F>)>,
@@ -295,7 +297,7 @@ impl<F: Clone> Load<F> {
             is_directory: false,
             index: 0,
             reserved: 0,
-            step: Step::InLine,
+            step: Step::Queued,
         }
     }
 
@@ -328,22 +330,22 @@ impl<F: Clone> Load<F> {
         self.step = Step::Watching;
     }
 
-    /// Waits for room; meanwhile nothing is open.
+    /// Waits until more files may be open; meanwhile nothing is open.
     pub(super) fn park(&mut self) {
         debug_assert!(matches!(self.step, Step::Admitting { .. }));
         self.step = Step::Parked;
     }
 
-    /// Returns true if the load waits for room.
+    /// Returns true if the load waits until more files may be open.
     pub(super) const fn is_parked(&self) -> bool {
         matches!(self.step, Step::Parked)
     }
 
-    /// Reserves open files for the load, which waits for its next look.
+    /// Reserves open files for the load. The load waits in the queue again for its next look.
     pub(super) fn unpark(&mut self, reserved: usize) {
         debug_assert!(matches!(self.step, Step::Parked));
         self.reserved = reserved;
-        self.step = Step::InLine;
+        self.step = Step::Queued;
     }
 
     /// Reserves open files for the load, and continues it.
@@ -467,9 +469,9 @@ impl<F: Clone> Load<F> {
         look.way == Way::Unwatched && !self.has_tried_to_watch
     }
 
-    /// Continues if nothing has the name that was looked for.
+    /// Continues the load after no file was found with the name.
     fn missed(&mut self, look: Look<F>, error: io::Error, tools: &mut Tools<'_, F>) -> Next<F> {
-        // The clean path may have something, such as another name of the index.
+        // The clean path may lead to a file, for example to an index with another name.
         if let Some(len) = self.clean_len(tools) {
             return Next::End(Outcome::Unclean(look, len));
         }
@@ -489,7 +491,7 @@ impl<F: Clone> Load<F> {
         self.wait(step)
     }
 
-    /// Ends the load if there is no page: a directory is reached by the path with a slash.
+    /// Ends the load because no page exists. A directory with this name is redirected to the path with a slash.
     fn without_page(&self, look: Look<F>, otherwise: Outcome<F>) -> Next<F> {
         Next::End(if self.is_directory { Outcome::Redirect(look) } else { otherwise })
     }
@@ -540,7 +542,7 @@ impl<F: Clone> Load<F> {
             FileKind::Directory if is_directory(&self.path) => {
                 return self.find_next_index(look, tools);
             }
-            // A page is none of these.
+            // A page must be a regular file.
             FileKind::Directory | FileKind::Symlink | FileKind::Other if self.is_page => {
                 return self.without_page(look, Outcome::Missing);
             }
@@ -572,7 +574,7 @@ impl<F: Clone> Load<F> {
         self.wait(Step::Siblings { look, plain, siblings })
     }
 
-    /// Looks for a sibling. Links are followed only if the way is known to have some.
+    /// Looks for a sibling. Links are followed only if a link was already found on the way.
     fn find_sibling(&self, look: &Look<F>, part: usize, tools: &mut Tools<'_, F>) -> Sibling<F> {
         let (dir, name) = (look.root.clone(), self.part_name(part, tools.rules));
         tools.asks.push_back((part, look.ask(dir, name, look.how_to_find(), tools.rules)));
@@ -626,7 +628,7 @@ impl<F: Clone> Load<F> {
         self.found(look, found, tools)
     }
 
-    /// Opens the parts for reading after all were examined, unless they are unchanged.
+    /// After all parts were examined, opens them for reading. If nothing changed on a watched way, the load ends.
     fn found(&mut self, look: Look<F>, found: Parts<Seen<F>>, tools: &mut Tools<'_, F>) -> Next<F> {
         if look.way == Way::Watched
             && let Some(previous) = self.unchanged(&found)
@@ -718,8 +720,8 @@ impl<F: Clone> Load<F> {
 }
 
 impl<F> Look<F> {
-    /// A request to open a path. If the way is known to have links, they may lead out of the root if the rules permit
-    /// it.
+    /// A request to open a path. Links may lead out of the root only if links were found on the way and the rules permit
+    /// that.
     fn ask(&self, root: F, name: Vec<u8>, how: OpenHow, rules: &FileRules) -> Ask<F> {
         if self.way == Way::Linked && rules.symlinks.lead_out() {
             Ask::Follow { root, name, how }
@@ -728,19 +730,19 @@ impl<F> Look<F> {
         }
     }
 
-    /// The way in which files are found: once a link was met, links are followed.
+    /// The way in which files are found: after the first link was found, links are followed.
     fn how_to_find(&self) -> OpenHow {
         if self.way == Way::Linked { FIND } else { FIND.without_symlinks() }
     }
 
     /// Returns true if the file is on another mount than its watched directory. Then something was mounted over the
-    /// file, or over the directory after it was watched.
+    /// file, or later over its watched directory.
     fn is_elsewhere(&self, stat: &Stat) -> bool {
         self.way == Way::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }
 
-    /// Takes note that a file with several names, or one that is a mount itself, may be changed through a directory
-    /// that is not watched.
+    /// Takes note of a file with several names, or of a file that is a mount. It may change through an unwatched directory,
+    /// so its way counts as unwatched.
     fn respect_names(&mut self, stat: &Stat) {
         if self.way == Way::Watched && (stat.links > 1 || self.is_elsewhere(stat)) {
             self.way = Way::Unwatched;
@@ -751,7 +753,7 @@ impl<F> Look<F> {
 impl<F> Step<F> {
     const fn name(&self) -> &'static str {
         match self {
-            Self::InLine => "InLine",
+            Self::Queued => "Queued",
             Self::Parked => "Parked",
             Self::Watching => "Watching",
             Self::Finding { .. } => "Finding",

@@ -30,7 +30,7 @@ const PARKED_MAX: Duration = Duration::from_millis(100);
 
 /// The running loads and the waiting loads.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LoadQueue {
     /// The loads that run, and the loads that wait for a slot, by device.
     gate: Gate<Key>,
     /// Loads that wait for room for their large files, the oldest first.
@@ -50,10 +50,10 @@ pub(super) struct Parked {
     pub(super) since: Time,
 }
 
-impl Line {
-    pub(super) const fn new(places: usize) -> Self {
+impl LoadQueue {
+    pub(super) const fn new(slots: usize) -> Self {
         Self {
-            gate: Gate::new(places),
+            gate: Gate::new(slots),
             parked: VecDeque::new(),
             last_overdue: Time::from_nanos(0),
             bytes: 0,
@@ -137,18 +137,18 @@ mod tests {
         let mut keys = Slab::new();
         let [a, b, c, d, other] = [(); 5].map(|()| keys.insert(()));
         let (disk, now) = (Device::of(1), Time::default());
-        let mut line = Line::new(4);
-        let mut enter = |key| line.enter(disk, key, now);
+        let mut queue = LoadQueue::new(4);
+        let mut enter = |key| queue.enter(disk, key, now);
         assert_eq!([a, b, c, d].map(&mut enter), [true, false, false, false]);
-        assert!(line.enter(Device::of(2), other, now), "another device");
-        assert!(line.withdraw(disk, d) && !line.withdraw(disk, d) && !line.withdraw(disk, a));
-        assert!(!line.enter(disk, d, now));
-        line.leave(disk, now);
-        assert_eq!([(); 3].map(|()| line.next(now)), [Some(b), Some(c), None]);
-        line.leave(disk, now);
-        assert_eq!([(); 2].map(|()| line.next(now)), [Some(d), None]);
-        [(); 2].iter().for_each(|()| line.leave(disk, now));
-        assert_eq!(line.next(now), None);
-        assert!(line.enter(disk, a, now), "a place is free again");
+        assert!(queue.enter(Device::of(2), other, now), "another device");
+        assert!(queue.withdraw(disk, d) && !queue.withdraw(disk, d) && !queue.withdraw(disk, a));
+        assert!(!queue.enter(disk, d, now));
+        queue.leave(disk, now);
+        assert_eq!([(); 3].map(|()| queue.next(now)), [Some(b), Some(c), None]);
+        queue.leave(disk, now);
+        assert_eq!([(); 2].map(|()| queue.next(now)), [Some(d), None]);
+        [(); 2].iter().for_each(|()| queue.leave(disk, now));
+        assert_eq!(queue.next(now), None);
+        assert!(queue.enter(disk, a, now), "a slot is free again");
     }
 }

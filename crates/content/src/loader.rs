@@ -17,8 +17,8 @@ use ring::{
 
 use super::devices::Devices;
 use super::in_memory::InMemory;
-use super::line::Line;
 use super::load::{Ask, Load, Look, Next, PARTS, Parts, Reply, Tools, Way};
+use super::load_queue::LoadQueue;
 use super::path::{Path, below};
 use super::resource::Resource;
 use super::tree::Tree;
@@ -54,7 +54,7 @@ pub(super) struct Loader {
     /// one has not ended.
     by_time: VecDeque<(Time, Key)>,
     of_trees: Vec<OfTree>,
-    pub(super) line: Line,
+    pub(super) queue: LoadQueue,
     devices: Devices,
     /// True until a file could not be opened through `/proc/self/fd`.
     has_proc: bool,
@@ -161,19 +161,19 @@ impl Loader {
         in_memory: InMemory,
     ) -> io::Result<Self> {
         let size = usize::try_from(in_memory.max()).unwrap_or(usize::MAX);
-        let places = (descriptors_max / 2 / DESCRIPTORS).max(1);
+        let slots = (descriptors_max / 2 / DESCRIPTORS).max(1);
         Ok(Self {
             loads: Slab::new(),
             by_time: VecDeque::new(),
             of_trees: (0..trees).map(|_| OfTree::default()).collect(),
-            line: Line::new(places),
+            queue: LoadQueue::new(slots),
             devices: Devices::new(trees),
             has_proc: true,
             pool: BufferPool::new(size, BUFFERS)?,
             in_memory,
             asks: VecDeque::new(),
             // Descriptors of these looks are closed later, when their slots belong to other loads.
-            at_once: AtOnce::new(AT_ONCE_MAX.min(places / 4)),
+            at_once: AtOnce::new(AT_ONCE_MAX.min(slots / 4)),
         })
     }
 
@@ -238,7 +238,7 @@ impl Loader {
     ) -> Key {
         let path = Path::from(path);
         let load = Load::new(tree, Rc::clone(&path), previous, ticket);
-        self.line.charge(load.bytes());
+        self.queue.charge(load.bytes());
         let key = self.loads.insert(Slot {
             load,
             device,
@@ -420,7 +420,7 @@ impl Loader {
         if !load.is_outdated {
             of_tree.by_path.remove(&load.path);
         }
-        self.line.refund(load.bytes());
+        self.queue.refund(load.bytes());
         load
     }
 

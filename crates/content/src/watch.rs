@@ -11,7 +11,7 @@ use std::ffi::CString;
 use ring::{Change, Completion, Device, Event, Fd, Key, Op, Ring, Slab, Time};
 
 use super::errors::{Unwatched, shortage_of_watches};
-use super::media::is_coded;
+use super::media_types::is_coded;
 use super::path::{Path, ancestors, below, parent, prefix};
 use crate::tree::TreeId;
 use session::shell::{Shell, id_of, kind};

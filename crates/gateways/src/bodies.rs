@@ -27,8 +27,8 @@ use std::sync::Arc;
 use http::Framing;
 use ring::{Completion, Key, Op, Slab, Time, Token};
 
+use super::input::body_queue::BodyQueue;
 use super::input::collected::{Collected, Fault, Next, POOL_BYTES_MAX, Pool, Step, Terms};
-use super::input::line::Line;
 use super::input::parts::Parts;
 use super::input::{COLLECTED_BYTES_MAX, Input, InputConsumer, Stage};
 use super::interest::News;
@@ -67,7 +67,7 @@ pub(crate) struct Bodies {
     /// The body of the request that is to be found next.
     offered: Option<(Ticket, Rc<RefCell<Input>>)>,
     /// The bodies that are collected whole.
-    collected: Line,
+    collected: BodyQueue,
     pool: Rc<Pool>,
     /// Bytes in memory when bodies for files were last chosen.
     looked_at: u64,
@@ -111,7 +111,7 @@ impl Bodies {
             kind,
             quota,
             offered: None,
-            collected: Line::default(),
+            collected: BodyQueue::default(),
             pool: Rc::default(),
             looked_at: 0,
             flights: Slab::new(),

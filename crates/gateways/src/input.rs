@@ -1,8 +1,8 @@
 //! The body of a request on its way from the client to a program or an upstream. It knows no pipe and no socket: a
 //! handler moves the body when [`News`] report an event.
 
+pub(crate) mod body_queue;
 pub mod collected;
-pub(crate) mod line;
 pub(crate) mod parts;
 
 use core::cell::{Cell, RefCell};

@@ -201,7 +201,7 @@ impl Pace {
 
     /// True if the kernel may read ahead of streams.
     #[must_use]
-    pub const fn readahead(&self) -> bool {
+    pub const fn lets_kernel_read_ahead(&self) -> bool {
         self.fast > 0
     }
 
@@ -366,7 +366,7 @@ mod tests {
         let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
         for _ in 0..3 {
             serve(&mut pace, &mut now, Some(8 * MIB), MS, 30 * SECOND);
-            assert!(pace.window <= 2 * MIB && !pace.readahead(), "{pace:?}");
+            assert!(pace.window <= 2 * MIB && !pace.lets_kernel_read_ahead(), "{pace:?}");
             serve(&mut pace, &mut now, None, 20 * MS, 30 * SECOND);
             assert!(pace.window >= 8 * MIB, "{pace:?}");
         }
@@ -399,7 +399,7 @@ mod tests {
             pace.end(MIB, MIB, now);
             now += 1000 * MS;
         }
-        assert!(pace.readahead());
+        assert!(pace.lets_kernel_read_ahead());
     }
 
     #[test]
@@ -411,7 +411,7 @@ mod tests {
             now += if brought == 0 { MS / 50 } else { 4 * MS };
             pace.end(CHUNK_MIN, brought, now);
         }
-        assert!(!pace.readahead() && pace.depth() == 2);
+        assert!(!pace.lets_kernel_read_ahead() && pace.depth() == 2);
     }
 
     #[test]
@@ -447,7 +447,7 @@ mod tests {
             let mut serve_round = |mib| {
                 let time = Constants::DEFAULT.round + MS;
                 serve(&mut pace, &mut now, Some(mib * MIB), Duration::ZERO, time);
-                pace.readahead()
+                pace.lets_kernel_read_ahead()
             };
             assert!(serve_round(1000));
             assert_eq!(serve_round(mib), expected, "{mib} MiB/s");
@@ -468,7 +468,7 @@ mod tests {
             (500, 12, false),
         ] {
             serve(&mut pace, &mut now, Some(mib * MIB), Duration::ZERO, secs * SECOND);
-            assert_eq!(pace.readahead(), expected, "{mib} MiB/s");
+            assert_eq!(pace.lets_kernel_read_ahead(), expected, "{mib} MiB/s");
         }
     }
 }

@@ -27,7 +27,7 @@
 //!
 //! The larger of the two counts. [`Pace::chunk`] is half of it, between 256 KiB and 1 MiB;
 //! [`Pace::depth`] is the number of chunks in it, so a small window has two reads in flight and a large one
-//! has many large ones. If 4 MiB are harmless on a device, the kernel may read ahead ([`Pace::readahead`]). The
+//! has many large ones. If 4 MiB are harmless on a device, the kernel may read ahead ([`Pace::lets_kernel_read_ahead`]). The
 //! kernel's readahead is megabytes for each stream, and no window bounds it. Once begun, it ends only with the file. So
 //! there is no readahead until the device is known to be fast; 16 MiB that are read quickly prove it before the first
 //! round ends. After one such round the kernel may still read ahead of new streams if 2 MiB are harmless, and after two
@@ -76,7 +76,7 @@
 //!     pace.end(chunk, chunk, now);
 //! }
 //! assert_eq!((pace.depth(), pace.chunk()), (2, 256 * 1024));
-//! assert!(!pace.readahead());
+//! assert!(!pace.lets_kernel_read_ahead());
 //! ```
 
 #![no_std]

@@ -606,7 +606,7 @@ impl LockedState {
         let (brought, now) = (if slept { read } else { 0 }, Duration::from_micros(now_us));
         let is_idle = !self.is_waited_for(chunk.file.dev);
         let Disk { pace, spacing, .. } = self.disk(chunk.file.dev);
-        if brought > 0 && !pace.readahead() {
+        if brought > 0 && !pace.lets_kernel_read_ahead() {
             if is_idle {
                 spacing.note_idle();
             }
@@ -824,7 +824,7 @@ impl LockedState {
     /// The kernel's readahead on a disk. On a slow disk it is off, because every stream would wait for the
     /// readahead of the others. Unknown disks count as slow.
     pub(crate) fn readahead(&mut self, dev: u64) -> Readahead {
-        if self.disk(dev).pace.readahead() { Readahead::Usual } else { Readahead::Off }
+        if self.disk(dev).pace.lets_kernel_read_ahead() { Readahead::Usual } else { Readahead::Off }
     }
 
     fn disk(&mut self, dev: u64) -> &mut Disk {

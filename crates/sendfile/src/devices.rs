@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pace::Spacing;
 use ring::{Device, Silences, Time};
 
-use crate::line::Wait;
+use crate::stream_queue::Wait;
 use crate::way::Unusual;
 
 /// The maximum of file systems that are reported to the operator, so that the log is not flooded.

@@ -50,10 +50,10 @@ use ring::{
 use crate::devices::{Devices, Silence, since_start};
 use crate::direct::DescriptorSlots;
 use crate::file::{BLOCK, File, Inodes, Readahead};
-use crate::line::Line;
-pub use crate::line::Owner;
 use crate::page_cache::PageCache;
 use crate::policy::Caching;
+pub use crate::stream_queue::Owner;
+use crate::stream_queue::StreamQueue;
 use crate::trail::Trail;
 use crate::transport::Takes;
 use crate::way::{EXT4, Unusual};
@@ -118,7 +118,7 @@ pub struct Disk {
     /// When a read last began or ended.
     now: Time,
     /// Streams that wait for a read.
-    line: Line,
+    queue: StreamQueue,
     /// The stream that was first in the queue and has not begun a read since.
     turn: Option<Owner>,
     late: Late,
@@ -179,7 +179,7 @@ impl Disk {
             operations: Slab::new(),
             reads: Shares::new(reads),
             now: Time::default(),
-            line: Line::default(),
+            queue: StreamQueue::default(),
             turn: None,
             late: Late::default(),
             holders: Rc::default(),
@@ -246,7 +246,7 @@ impl Disk {
     /// [`reclaim`](crate::Stream::reclaim) from the streams of [`next_holder`](Self::next_holder).
     #[must_use]
     pub fn is_starved(&self) -> bool {
-        !self.line.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
+        !self.queue.is_empty() && self.reads.taken() < self.config.depth && !self.has_room()
     }
 
     /// The next file system whose files leave in an unusual way, for a report to the operator. Disks with the same
@@ -281,7 +281,7 @@ impl Disk {
     /// Returns whether the kernel's readahead may be used on a file: its disk is known to be fast. On a slow disk every
     /// stream would wait for the readahead of the others, which does not end before their files do.
     pub(crate) fn may_read_ahead(&self, file: &File) -> bool {
-        self.paces.get(&file.device()).is_some_and(Pace::readahead)
+        self.paces.get(&file.device()).is_some_and(Pace::lets_kernel_read_ahead)
     }
 
     /// Returns whether a read can leave its pages in the page cache to be dropped later, as a splice can.
@@ -526,8 +526,8 @@ impl Disk {
         }
         let took = self.now.since(read.began);
         let pace = self.paces.entry(device).or_default();
-        if brought > 0 && !pace.readahead() {
-            let is_idle = self.line.going_on().all(|it| it != device);
+        if brought > 0 && !pace.lets_kernel_read_ahead() {
+            let is_idle = self.queue.going_on().all(|it| it != device);
             pace.set_spaced(self.devices.end(device, brought, took, is_idle, self.now));
         }
         pace.end(read.len, brought, since_start(self.now));

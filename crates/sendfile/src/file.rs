@@ -631,8 +631,8 @@ mod tests {
 
     use super::*;
     use crate::disk::{Disk, DiskConfig, Owner, ReadRequest};
-    use crate::line::Wait;
     use crate::policy::{Caching, Policy};
+    use crate::stream_queue::Wait;
     use crate::transport::Takes;
 
     fn one(ring: &mut Ring, op: Op) -> Event {

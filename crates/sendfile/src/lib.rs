@@ -34,7 +34,7 @@
 //!      ▼      │
 //!   ┌──────────────────────────────────────┐
 //!   │ Disk (one per worker): buffers,      │ ◄──► ring
-//!   │ depth, the line of waiting streams   │
+//!   │ depth, the queues of waiting streams │
 //!   └──────────────────────────────────────┘
 //! ```
 //!
@@ -116,7 +116,6 @@ mod direct;
 mod disk;
 mod failure;
 mod file;
-mod line;
 mod page_cache;
 mod payload;
 mod policy;
@@ -125,6 +124,7 @@ mod shared;
 mod slice;
 mod source;
 mod stream;
+mod stream_queue;
 mod tcp;
 mod trail;
 mod transport;

@@ -26,8 +26,8 @@ pub enum Caching {
     Always,
 }
 
-/// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released,
-/// never exceed it together. A read begins while less than half of the window is used, and brings at
+/// The limit of prefetching, bytes: reads in flight, and bytes that were read and not released, never exceed it
+/// together. It is the key `readahead`, and not the readahead of the kernel. A read begins while less than half of the window is used, and brings at
 /// most half, so that one is sent while the next is read. A stream that sends ranges with different
 /// windows begins each read within the window of its range.
 ///

@@ -28,9 +28,9 @@ use ring::{Ring, Time};
 use crate::disk::{Data, Disk, Holding, Owner, ReadDone, ReadRequest};
 use crate::failure::Failure;
 use crate::file::{BLOCK, File, Readahead};
-use crate::line::Wait;
 use crate::payload::{FileRange, PLACE_BYTES, Piece};
 use crate::policy::{Caching, Policy, Window};
+use crate::stream_queue::Wait;
 use crate::trail::{Held, Trail};
 use crate::transport::Takes;
 

@@ -32,10 +32,10 @@ pub(crate) enum Wait {
 
 impl Wait {
     /// The rank of a stream that got this number when it entered the queue.
-    const fn rank(self, place: u64) -> u64 {
+    const fn rank(self, position: u64) -> u64 {
         match self {
-            Self::First => place,
-            Self::Next => place + PASSED_MAX,
+            Self::First => position,
+            Self::Next => position + PASSED_MAX,
         }
     }
 }
@@ -46,28 +46,28 @@ const PASSED_MAX: u64 = 64;
 
 /// Streams that wait, each at most once.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct StreamQueue {
     /// By the number of entry, for each device and each kind of read.
     devices: BTreeMap<(Device, Wait), BTreeMap<u64, Owner>>,
-    places: BTreeMap<Owner, ((Device, Wait), u64)>,
+    positions: BTreeMap<Owner, ((Device, Wait), u64)>,
     /// The number of entry of the next stream.
-    next_place: u64,
+    next_position: u64,
 }
 
-impl Line {
+impl StreamQueue {
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.positions.is_empty()
     }
 
     /// Puts a stream at the end of the queue, unless it is in the queue.
     pub(crate) fn enter(&mut self, owner: Owner, device: Device, wait: Wait) {
-        if self.places.contains_key(&owner) {
+        if self.positions.contains_key(&owner) {
             return;
         }
-        let line = (device, wait);
-        self.places.insert(owner, (line, self.next_place));
-        self.devices.entry(line).or_default().insert(self.next_place, owner);
-        self.next_place += 1;
+        let kind = (device, wait);
+        self.positions.insert(owner, (kind, self.next_position));
+        self.devices.entry(kind).or_default().insert(self.next_position, owner);
+        self.next_position += 1;
     }
 
     /// The stream that has waited for longest among those whose devices `may` serve one; first reads count as
@@ -84,7 +84,7 @@ impl Line {
         may: impl Fn(Device, Wait) -> bool,
     ) -> bool {
         self.first_ranked(may)
-            .is_none_or(|(rank, first)| first == owner || wait.rank(self.next_place) < rank)
+            .is_none_or(|(rank, first)| first == owner || wait.rank(self.next_position) < rank)
     }
 
     fn first_ranked(&self, may: impl Fn(Device, Wait) -> bool) -> Option<(u64, Owner)> {
@@ -93,8 +93,8 @@ impl Line {
         }
         let served = self.devices.iter().filter(|((device, wait), _)| may(*device, *wait));
         let firsts = served.filter_map(|((_, wait), streams)| {
-            let (place, owner) = streams.first_key_value()?;
-            Some((wait.rank(*place), *owner))
+            let (position, owner) = streams.first_key_value()?;
+            Some((wait.rank(*position), *owner))
         });
         firsts.min()
     }
@@ -106,18 +106,18 @@ impl Line {
 
     /// Takes a stream out of the queue.
     pub(crate) fn leave(&mut self, owner: Owner) {
-        let Some((line, place)) = self.places.remove(&owner) else { return };
-        let streams = self.devices.get_mut(&line).expect("it stands in both or in none");
-        streams.remove(&place);
+        let Some((kind, position)) = self.positions.remove(&owner) else { return };
+        let streams = self.devices.get_mut(&kind).expect("it stands in both or in none");
+        streams.remove(&position);
         if streams.is_empty() {
-            self.devices.remove(&line);
+            self.devices.remove(&kind);
         }
     }
 
     /// Takes the streams of a connection out of the queue.
     pub(crate) fn leave_all(&mut self, connection: u64) {
         let all = Owner { connection, lane: 0 }..=Owner { connection, lane: u32::MAX };
-        while let Some((&owner, _)) = self.places.range(all.clone()).next() {
+        while let Some((&owner, _)) = self.positions.range(all.clone()).next() {
             self.leave(owner);
         }
     }
@@ -131,46 +131,46 @@ mod tests {
     const B: Device = Device::of(2);
 
     #[test]
-    fn a_stream_stands_in_line_once_and_passes_those_whose_device_has_no_room() {
-        let mut line = Line::default();
+    fn a_stream_is_queued_once_and_passes_those_whose_device_has_no_room() {
+        let mut queue = StreamQueue::default();
         let owner = |connection, lane| Owner { connection, lane };
         let order = [(owner(2, 0), A), (owner(1, 3), B), (owner(2, 0), B), (owner(3, 0), A)];
         for (waiting, device) in order {
-            line.enter(waiting, device, Wait::Next);
+            queue.enter(waiting, device, Wait::Next);
         }
-        assert_eq!(line.first(|_, _| true), Some(owner(2, 0)));
-        assert_eq!(line.first(|device, _| device == B), Some(owner(1, 3)));
-        assert_eq!(line.first(|_, _| false), None);
-        line.leave(owner(2, 0));
-        line.leave_all(1);
-        line.leave_all(9);
+        assert_eq!(queue.first(|_, _| true), Some(owner(2, 0)));
+        assert_eq!(queue.first(|device, _| device == B), Some(owner(1, 3)));
+        assert_eq!(queue.first(|_, _| false), None);
+        queue.leave(owner(2, 0));
+        queue.leave_all(1);
+        queue.leave_all(9);
         assert_eq!(
-            (line.first(|_, _| true), line.first(|device, _| device == B)),
+            (queue.first(|_, _| true), queue.first(|device, _| device == B)),
             (Some(owner(3, 0)), None)
         );
-        line.leave(owner(3, 0));
-        line.leave(owner(3, 0));
-        assert!(line.is_empty() && line.devices.is_empty());
+        queue.leave(owner(3, 0));
+        queue.leave(owner(3, 0));
+        assert!(queue.is_empty() && queue.devices.is_empty());
     }
 
     #[test]
     fn first_reads_pass_streams_that_go_on_but_not_for_ever() {
-        let mut line = Line::default();
-        (0..4).for_each(|name| line.enter(Owner::of(name), A, Wait::Next));
+        let mut queue = StreamQueue::default();
+        (0..4).for_each(|name| queue.enter(Owner::of(name), A, Wait::Next));
         // Requests that come as fast as they are served.
         let mut served = Vec::new();
         for name in 1000..1200 {
-            line.enter(Owner::of(name), A, Wait::First);
-            let owner = line.first(|_, _| true).unwrap();
+            queue.enter(Owner::of(name), A, Wait::First);
+            let owner = queue.first(|_, _| true).unwrap();
             served.push(owner.connection);
-            line.leave(owner);
+            queue.leave(owner);
         }
         let large: Vec<_> = (0..200).filter(|turn| served[*turn] < 4).collect();
         assert_eq!(large.len(), 4);
         assert!((60..70).contains(&large[0]), "{large:?}");
         // First reads do not wait for streams that go on and have no room.
-        line.enter(Owner::of(1), A, Wait::Next);
-        let first = line.first(|_, wait| wait == Wait::First).unwrap();
+        queue.enter(Owner::of(1), A, Wait::Next);
+        let first = queue.first(|_, wait| wait == Wait::First).unwrap();
         assert!(first.connection >= 1000);
     }
 }

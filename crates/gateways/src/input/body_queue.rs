@@ -8,13 +8,13 @@ use super::Input;
 
 /// The bodies that are being collected, and some that were, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct BodyQueue {
     bodies: VecDeque<Weak<RefCell<Input>>>,
     /// The number of them at which those that have gone are looked for.
     tidied_at: usize,
 }
 
-impl Line {
+impl BodyQueue {
     /// Adds a body, and forgets those that have gone, now and then.
     pub(crate) fn push(&mut self, input: &Rc<RefCell<Input>>) {
         if self.bodies.len() >= self.tidied_at {
@@ -48,13 +48,13 @@ mod tests {
     #[test]
     fn bodies_that_have_gone_are_forgotten() {
         let new = || Rc::new(RefCell::new(Input::new(Stage::Streamed, Rc::default())));
-        let (mut line, first) = (Line::default(), new());
-        line.push(&first);
+        let (mut queue, first) = (BodyQueue::default(), new());
+        queue.push(&first);
         for _ in 1..1000 {
-            line.push(&new());
+            queue.push(&new());
         }
-        assert!(line.bodies.len() <= 16, "{}", line.bodies.len());
-        assert!(Rc::ptr_eq(&line.pop().expect("it is there"), &first));
-        assert!(line.pop().is_none());
+        assert!(queue.bodies.len() <= 16, "{}", queue.bodies.len());
+        assert!(Rc::ptr_eq(&queue.pop().expect("it is there"), &first));
+        assert!(queue.pop().is_none());
     }
 }

@@ -3,7 +3,7 @@
 use core::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::line::Line;
+use super::body_queue::BodyQueue;
 use super::{Charge, Input, Stage};
 
 /// Bytes of parts that a worker has collected and that wait for more. Beyond this limit the parts that have been coming
@@ -20,7 +20,7 @@ pub(crate) struct Parts {
     waiting: Rc<Cell<u64>>,
     /// Bytes of parts that were passed on and have not been taken.
     passed_on: Rc<Cell<u64>>,
-    line: RefCell<Line>,
+    queue: RefCell<BodyQueue>,
 }
 
 impl Default for Parts {
@@ -29,7 +29,7 @@ impl Default for Parts {
             waiting_bytes_max: WAITING_BYTES_MAX,
             waiting: Rc::default(),
             passed_on: Rc::default(),
-            line: RefCell::default(),
+            queue: RefCell::default(),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Parts {
 
     /// Adds a body, a part of which is collected.
     pub(crate) fn push(&self, input: &Rc<RefCell<Input>>) {
-        self.line.borrow_mut().push(input);
+        self.queue.borrow_mut().push(input);
     }
 
     /// The charge of a body that is passed on, and of which `bytes` bytes have come.
@@ -60,7 +60,7 @@ impl Parts {
     /// Passes bodies on, the oldest first, until the bytes that wait are within the limit.
     pub(super) fn make_room(&self) {
         while self.waiting.get() > self.waiting_bytes_max || self.is_full() {
-            let Some(input) = self.line.borrow_mut().pop() else { break };
+            let Some(input) = self.queue.borrow_mut().pop() else { break };
             input.borrow_mut().pass_on();
         }
     }

@@ -79,7 +79,7 @@ impl Judge for Spaced {
     }
     fn end(&mut self, ended: Ended, now: Duration) {
         let mut spacing = self.spacing.borrow_mut();
-        if !self.pace.readahead() {
+        if !self.pace.lets_kernel_read_ahead() {
             spacing.end(ended.bytes, now - ended.began, now);
         }
         self.pace.set_spaced(spacing.is_on(now));
@@ -95,7 +95,7 @@ impl Judge for Spaced {
         self.spacing.borrow().opens_at(now)
     }
     fn reads_far(&self, _: usize) -> bool {
-        self.pace.readahead()
+        self.pace.lets_kernel_read_ahead()
     }
 }
 

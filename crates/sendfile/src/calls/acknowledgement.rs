@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use ring::{Key, Left, Op, Token};
 
-use super::{Call, Calls, Full, InFlight, LOOK, Lines, NOTICE, Outcome, Socket, Stop, Work};
+use super::{Call, Calls, Full, InFlight, LOOK, NOTICE, Outcome, Socket, SocketQueues, Stop, Work};
 use crate::failure::Failure;
 
 /// The time between two looks at the acknowledged bytes while a call waits for them: for sockets without notices, bytes
@@ -30,35 +30,35 @@ impl Calls {
     /// So a write to the file then changes the bytes that the peer reads. Bytes that were sent from memory are a copy.
     #[must_use]
     pub fn acknowledged(&mut self, socket: Socket) -> u64 {
-        let Some(lines) = self.sockets.get(socket.0) else { return 0 };
-        let count = self.sent(lines).saturating_sub(self.ring.queued(lines.transport.socket()));
+        let Some(queues) = self.sockets.get(socket.0) else { return 0 };
+        let count = self.sent(queues).saturating_sub(self.ring.queued(queues.transport.socket()));
         // Asked after the count: the kernel drops the queued bytes after it has reported that the peer leaves them
         // unread.
-        let left = self.left(lines);
-        let Some(lines) = self.sockets.get_mut(socket.0) else { return 0 };
+        let left = self.left(queues);
+        let Some(queues) = self.sockets.get_mut(socket.0) else { return 0 };
         if left != Some(Left::Unread) {
-            lines.acknowledged = count;
+            queues.acknowledged = count;
         }
-        lines.acknowledged
+        queues.acknowledged
     }
 
     /// Returns how the peer of a socket has left.
-    fn left(&self, lines: &Lines) -> Option<Left> {
-        if lines.is_unread {
+    fn left(&self, queues: &SocketQueues) -> Option<Left> {
+        if queues.is_unread {
             Some(Left::Unread)
         } else {
-            self.ring.has_left(lines.transport.socket())
+            self.ring.has_left(queues.transport.socket())
         }
     }
 
     /// The bytes that have left on a socket.
-    fn sent(&self, lines: &Lines) -> u64 {
-        let current = lines.sends.front().and_then(|call| self.calls.get(call.0));
+    fn sent(&self, queues: &SocketQueues) -> u64 {
+        let current = queues.sends.front().and_then(|call| self.calls.get(call.0));
         let current = current.map_or(0, |one| match &one.work {
             Work::Send(send) => send.stream.sent(),
             _ => 0,
         });
-        lines.sent + current
+        queues.sent + current
     }
 
     /// Waits until the peer has acknowledged so many bytes of all sends on a socket together:
@@ -80,12 +80,12 @@ impl Calls {
         }
         let call = self.begin(token, Work::Acknowledgement { socket, bytes });
         let Self { sockets, ring, .. } = self;
-        let Some(lines) = sockets.get_mut(socket.0) else {
+        let Some(queues) = sockets.get_mut(socket.0) else {
             self.end_acknowledgement(call, Err(Stop::Closed));
             return Ok(call);
         };
-        let fd = lines.transport.socket();
-        let acknowledgements = lines.acknowledgements.get_or_insert_with(|| {
+        let fd = queues.transport.socket();
+        let acknowledgements = queues.acknowledgements.get_or_insert_with(|| {
             let tells = ring.report_acknowledgements(fd).is_ok();
             let token = NOTICE | socket.to_bits();
             let notices = tells.then(|| ring.submit(Op::Notices(fd.clone()), token));
@@ -98,8 +98,8 @@ impl Calls {
 
     /// Completes the calls that wait for what has been acknowledged.
     pub(super) fn look(&mut self, socket: Socket) {
-        let Some(lines) = self.sockets.get(socket.0) else { return };
-        let (left, sent) = (self.left(lines), self.sent(lines));
+        let Some(queues) = self.sockets.get(socket.0) else { return };
+        let (left, sent) = (self.left(queues), self.sent(queues));
         // Behind the look at the peer, which may acknowledge all and go between the two.
         let acknowledged = self.acknowledged(socket);
         let is_over = match left {
@@ -109,13 +109,13 @@ impl Calls {
             Some(Left::Read) => acknowledged == sent,
         };
         let Self { sockets, calls, ring, .. } = self;
-        let Some(lines) = sockets.get_mut(socket.0) else { return };
-        let Some(acknowledgements) = lines.acknowledgements.as_deref_mut() else { return };
+        let Some(queues) = sockets.get_mut(socket.0) else { return };
+        let Some(acknowledgements) = queues.acknowledgements.as_deref_mut() else { return };
         let mut ended = Vec::new();
         acknowledgements.calls.retain(|call| {
             let waits_for = match calls.get(call.0).map(|one| &one.work) {
                 Some(Work::Acknowledgement { bytes, .. }) => *bytes,
-                _ => unreachable!("a call leaves the line when it ends"),
+                _ => unreachable!("a call leaves the queue when it ends"),
             };
             let is_there = waits_for <= acknowledged;
             let ends = is_there || is_over;
@@ -140,8 +140,8 @@ impl Calls {
         else {
             unreachable!("a call ends once")
         };
-        if let Some(lines) = self.sockets.get_mut(socket.0)
-            && let Some(acknowledgements) = lines.acknowledgements.as_deref_mut()
+        if let Some(queues) = self.sockets.get_mut(socket.0)
+            && let Some(acknowledgements) = queues.acknowledgements.as_deref_mut()
         {
             acknowledgements.calls.retain(|other| *other != call);
         }

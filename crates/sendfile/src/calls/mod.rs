@@ -126,7 +126,7 @@ const KIND: Token = 0xff << 56;
 pub struct Calls {
     disk: Disk,
     calls: Slab<InFlight>,
-    sockets: Slab<Lines>,
+    sockets: Slab<SocketQueues>,
     /// Sockets that can go on at once; each is in it at most once.
     turns: VecDeque<Socket>,
     /// Completions that wait for the caller.
@@ -187,7 +187,7 @@ struct Send {
 
 /// A socket, and the calls that wait for it.
 #[derive(Debug)]
-struct Lines {
+struct SocketQueues {
     transport: KernelTcp,
     /// The first is being sent.
     sends: VecDeque<Call>,
@@ -273,7 +273,7 @@ impl Calls {
         let new = |key: Key| {
             let transport =
                 KernelTcp::new(socket, READABLE | key.to_bits(), WRITABLE | key.to_bits());
-            Lines {
+            SocketQueues {
                 transport: if is_blocking { transport.of_memory() } else { transport },
                 sends: VecDeque::new(),
                 receives: VecDeque::new(),
@@ -298,10 +298,10 @@ impl Calls {
     /// Ends our side (`shutdown(2)`): the peer sees the end of the stream after the sent bytes. Sends in flight fail,
     /// so wait for them first.
     pub fn shutdown(&mut self, socket: Socket) {
-        if let Some(lines) = self.sockets.get_mut(socket.0) {
-            lines.transport.shutdown(&mut self.ring);
+        if let Some(queues) = self.sockets.get_mut(socket.0) {
+            queues.transport.shutdown(&mut self.ring);
             // A Unix socket that is full does not say that it takes nothing any more, but a send that is tried fails.
-            lines.transport.stop_waiting(&mut self.ring);
+            queues.transport.stop_waiting(&mut self.ring);
             self.pump(socket);
         }
     }
@@ -309,18 +309,18 @@ impl Calls {
     /// Closes a socket: the peer sees that when [`wait`](Self::wait) is called next. Its calls in flight
     /// complete with [`Stop::Closed`], and use their memory no more when this returns.
     pub fn close(&mut self, socket: Socket) {
-        let Some(mut lines) = self.sockets.remove(socket.0) else { return };
-        lines.transport.close(&mut self.ring);
-        if let Some(op) = lines.readable {
+        let Some(mut queues) = self.sockets.remove(socket.0) else { return };
+        queues.transport.close(&mut self.ring);
+        if let Some(op) = queues.readable {
             self.ring.cancel(op);
         }
-        for call in lines.sends {
+        for call in queues.sends {
             self.end_send(call, Err(Stop::Closed));
         }
-        for call in lines.receives {
+        for call in queues.receives {
             self.end_receive(call, Err(Stop::Closed));
         }
-        let Some(acknowledgements) = lines.acknowledgements else { return };
+        let Some(acknowledgements) = queues.acknowledgements else { return };
         let Acknowledgements { calls, notices, look } = *acknowledgements;
         for op in notices.into_iter().chain(look) {
             self.ring.cancel(op);
@@ -368,10 +368,10 @@ impl Calls {
         let call = self.begin(token, Work::Send(Box::new(Send { socket, stream, memory })));
         match self.sockets.get_mut(socket.0) {
             None => self.end_send(call, Err(Stop::Closed)),
-            Some(lines) if lines.is_broken => self.end_send(call, Err(Stop::Broken)),
-            Some(lines) => {
-                lines.sends.push_back(call);
-                if lines.sends.len() == 1 {
+            Some(queues) if queues.is_broken => self.end_send(call, Err(Stop::Broken)),
+            Some(queues) => {
+                queues.sends.push_back(call);
+                if queues.sends.len() == 1 {
                     self.pump(socket);
                 }
             }
@@ -397,9 +397,9 @@ impl Calls {
         let call = self.begin(token, Work::Receive { socket, room });
         match self.sockets.get_mut(socket.0) {
             None => self.end_receive(call, Err(Stop::Closed)),
-            Some(lines) => {
-                lines.receives.push_back(call);
-                if lines.readable.is_none() {
+            Some(queues) => {
+                queues.receives.push_back(call);
+                if queues.readable.is_none() {
                     self.receive(socket);
                 }
             }
@@ -480,8 +480,8 @@ impl Calls {
         loop {
             for _ in 0..self.turns.len() {
                 let Some(socket) = self.turns.pop_front() else { break };
-                if let Some(lines) = self.sockets.get_mut(socket.0) {
-                    lines.has_turn = false;
+                if let Some(queues) = self.sockets.get_mut(socket.0) {
+                    queues.has_turn = false;
                 }
                 self.pump(socket);
             }
@@ -524,21 +524,21 @@ impl Calls {
             DISK => self.handle_read(completion),
             CALL => self.handle_op(Call(key), completion),
             WRITABLE => {
-                if let Some(lines) = self.sockets.get_mut(key) {
-                    lines.transport.handle_writable();
+                if let Some(queues) = self.sockets.get_mut(key) {
+                    queues.transport.handle_writable();
                     self.pump(Socket(key));
                 }
             }
             READABLE => {
-                if let Some(lines) = self.sockets.get_mut(key) {
-                    lines.readable = None;
+                if let Some(queues) = self.sockets.get_mut(key) {
+                    queues.readable = None;
                     self.receive(Socket(key));
                 }
             }
             NOTICE => self.look(Socket(key)),
             LOOK => {
                 let acknowledgements =
-                    self.sockets.get_mut(key).and_then(|lines| lines.acknowledgements.as_mut());
+                    self.sockets.get_mut(key).and_then(|queues| queues.acknowledgements.as_mut());
                 if let Some(acknowledgements) = acknowledgements {
                     acknowledgements.look = None;
                     self.look(Socket(key));
@@ -566,12 +566,12 @@ impl Calls {
     /// Sends what can be sent now on a socket.
     fn pump(&mut self, socket: Socket) {
         for _ in 0..SENDS_PER_TURN {
-            let Some(lines) = self.sockets.get_mut(socket.0) else { return };
-            let Some(&call) = lines.sends.front() else { return };
+            let Some(queues) = self.sockets.get_mut(socket.0) else { return };
+            let Some(&call) = queues.sends.front() else { return };
             let Some(InFlight { work: Work::Send(send), .. }) = self.calls.get_mut(call.0) else {
-                unreachable!("a call leaves the line when it ends")
+                unreachable!("a call leaves the queue when it ends")
             };
-            let (ring, disk, transport) = (&mut self.ring, &mut self.disk, &mut lines.transport);
+            let (ring, disk, transport) = (&mut self.ring, &mut self.disk, &mut queues.transport);
             let end = match send.stream.pump(ring, disk, transport, owner(call)) {
                 Progress::Blocked | Progress::Waiting => return,
                 Progress::More => break,
@@ -580,8 +580,8 @@ impl Calls {
             };
             self.end_send(call, end);
         }
-        if let Some(lines) = self.sockets.get_mut(socket.0)
-            && !core::mem::replace(&mut lines.has_turn, true)
+        if let Some(queues) = self.sockets.get_mut(socket.0)
+            && !core::mem::replace(&mut queues.has_turn, true)
         {
             self.turns.push_back(socket);
         }
@@ -589,28 +589,28 @@ impl Calls {
 
     /// Fills the receives of a socket that can be filled now.
     fn receive(&mut self, socket: Socket) {
-        while let Some(lines) = self.sockets.get_mut(socket.0)
-            && let Some(&call) = lines.receives.front()
+        while let Some(queues) = self.sockets.get_mut(socket.0)
+            && let Some(&call) = queues.receives.front()
         {
             let Some(InFlight { work: Work::Receive { room, .. }, .. }) =
                 self.calls.get_mut(call.0)
             else {
-                unreachable!("a call leaves the line when it ends")
+                unreachable!("a call leaves the queue when it ends")
             };
-            let fd = lines.transport.socket();
+            let fd = queues.transport.socket();
             let received = self.ring.receive(fd, room.bytes_mut());
             let end = match received.map_err(|error| Fault::of(&error)) {
                 Ok(count) => Ok(count),
                 Err(Fault::Interrupted) => continue,
                 Err(Fault::Blocked) => {
                     let token = READABLE | socket.to_bits();
-                    lines.readable = Some(self.ring.submit(Op::Readable(fd.clone()), token));
+                    queues.readable = Some(self.ring.submit(Op::Readable(fd.clone()), token));
                     return;
                 }
                 Err(fault) => {
                     // An error of a Unix socket whose peer has left means that the peer has not read all
                     // (`unix_release_sock`).
-                    lines.is_unread |= self.ring.has_left(fd) == Some(Left::Read);
+                    queues.is_unread |= self.ring.has_left(fd) == Some(Left::Read);
                     Err(Stop::Failed(Failure::of_send(fault)))
                 }
             };
@@ -627,13 +627,13 @@ impl Calls {
         self.disk.leave_line(owner(call).connection);
         let bytes = send.stream.sent();
         self.complete(call, token, Outcome::Sent { bytes, end }, false);
-        let Some(lines) = self.sockets.get_mut(send.socket.0) else { return };
-        leave(&mut lines.sends, call);
-        lines.sent += bytes;
+        let Some(queues) = self.sockets.get_mut(send.socket.0) else { return };
+        leave(&mut queues.sends, call);
+        queues.sent += bytes;
         if end.is_err() && bytes > 0 {
-            lines.is_broken = true;
+            queues.is_broken = true;
             // Nothing of these sends has left, so they break nothing more.
-            for behind in core::mem::take(&mut lines.sends) {
+            for behind in core::mem::take(&mut queues.sends) {
                 self.end_send(behind, Err(Stop::Broken));
             }
         }
@@ -644,8 +644,8 @@ impl Calls {
             unreachable!("a call ends once")
         };
         let Work::Receive { socket, room } = work else { unreachable!("only receives end here") };
-        if let Some(lines) = self.sockets.get_mut(socket.0) {
-            leave(&mut lines.receives, call);
+        if let Some(queues) = self.sockets.get_mut(socket.0) {
+            leave(&mut queues.receives, call);
         }
         self.complete(call, token, Outcome::Received { room, end }, false);
     }
@@ -681,10 +681,10 @@ const fn owner(call: Call) -> Owner {
 }
 
 /// Takes a call out of a queue; most are at its head.
-fn leave(line: &mut VecDeque<Call>, call: Call) {
-    if line.front() == Some(&call) {
-        line.pop_front();
+fn leave(queue: &mut VecDeque<Call>, call: Call) {
+    if queue.front() == Some(&call) {
+        queue.pop_front();
     } else {
-        line.retain(|other| *other != call);
+        queue.retain(|other| *other != call);
     }
 }

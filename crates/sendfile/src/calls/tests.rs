@@ -44,7 +44,7 @@ struct Test {
     world: World,
     files: Vec<(Rc<File>, Vec<u8>)>,
     calls: Calls,
-    lines: Vec<TestConnection>,
+    connections: Vec<TestConnection>,
     /// Calls in flight, and their sockets.
     open: Vec<(Call, usize)>,
     sent: HashMap<Call, (u64, Result<(), Stop>)>,
@@ -83,9 +83,9 @@ impl Test {
         calls.accept(&listener, 100).unwrap();
         let count = 1 + random.below(5);
         let mut peers: Vec<_> = (0..count).map(|_| world.connect()).collect();
-        let (mut files, mut lines) = (Vec::new(), Vec::new());
+        let (mut files, mut connections) = (Vec::new(), Vec::new());
         let mut done = Vec::new();
-        while files.len() < NAMES.len() || lines.len() < count {
+        while files.len() < NAMES.len() || connections.len() < count {
             calls.wait(None, &mut done).unwrap();
             for one in done.drain(..) {
                 match one.outcome {
@@ -96,7 +96,7 @@ impl Test {
                         let (socket, peer) = (socket.unwrap(), peers.remove(0));
                         let (sends, incoming, received) = Default::default();
                         let (is_reset, is_closed) = (false, false);
-                        lines.push(TestConnection {
+                        connections.push(TestConnection {
                             socket,
                             peer,
                             sends,
@@ -112,29 +112,29 @@ impl Test {
         }
         // Connections may come in another order than they were made: each is found by its first byte.
         let (open, sent) = (Vec::new(), HashMap::new());
-        let mut test = Self { random, world, calls, files, lines, open, sent };
+        let mut test = Self { random, world, calls, files, connections, open, sent };
         test.match_peers();
         test.world.configure(|config| config.faults.read_error = 0.02);
         test
     }
 
     fn match_peers(&mut self) {
-        for (number, line) in (0..).zip(&self.lines) {
-            self.calls.send(line.socket, vec![Part::Bytes(vec![number])], 0).unwrap();
+        for (number, connection) in (0..).zip(&self.connections) {
+            self.calls.send(connection.socket, vec![Part::Bytes(vec![number])], 0).unwrap();
         }
         let mut done = Vec::new();
-        while self.lines.iter().any(|line| line.peer.received_bytes() == 0) {
+        while self.connections.iter().any(|connection| connection.peer.received_bytes() == 0) {
             let until = self.calls.ring().now() + Duration::from_millis(1);
             self.calls.wait(Some(until), &mut done).unwrap();
         }
-        let sockets: Vec<_> = self.lines.iter().map(|line| line.socket).collect();
-        for line in &mut self.lines {
-            line.socket = sockets[usize::from(line.peer.take()[0])];
+        let sockets: Vec<_> = self.connections.iter().map(|connection| connection.socket).collect();
+        for connection in &mut self.connections {
+            connection.socket = sockets[usize::from(connection.peer.take()[0])];
         }
     }
 
     fn step(&mut self) {
-        let at = self.random.below(self.lines.len());
+        let at = self.random.below(self.connections.len());
         match self.random.below(16) {
             0..=4 => self.send(at),
             5..=7 => self.receive(at),
@@ -142,26 +142,26 @@ impl Test {
                 let (call, _) = self.open[self.random.below(self.open.len())];
                 self.calls.cancel(call);
             }
-            9 => self.lines[at].peer.stop_reading(),
+            9 => self.connections[at].peer.stop_reading(),
             10 => {
                 let rate = 1000 + self.random.below(10_000_000_u64);
-                self.lines[at].peer.set_read_rate(Some(rate));
+                self.connections[at].peer.set_read_rate(Some(rate));
             }
             11 => self.world.evict(NAMES[self.random.below(NAMES.len())]),
             12 if self.random.one_in(10) => {
-                self.lines[at].peer.reset();
-                self.lines[at].is_reset = true;
+                self.connections[at].peer.reset();
+                self.connections[at].is_reset = true;
             }
             13 if self.random.one_in(10) => {
-                self.calls.close(self.lines[at].socket);
-                self.lines[at].is_closed = true;
+                self.calls.close(self.connections[at].socket);
+                self.connections[at].is_closed = true;
             }
             14 => {
                 let len = 1 + self.random.below(5000);
                 let bytes = self.random.bytes(len);
-                self.lines[at].peer.send(&bytes);
-                if !self.lines[at].is_reset {
-                    self.lines[at].incoming.extend(bytes);
+                self.connections[at].peer.send(&bytes);
+                if !self.connections[at].is_reset {
+                    self.connections[at].incoming.extend(bytes);
                 }
             }
             _ => {
@@ -196,14 +196,14 @@ impl Test {
                 }
             }
         }
-        let call = self.calls.send(self.lines[at].socket, parts, at as u64).unwrap();
-        self.lines[at].sends.push((call, expected));
+        let call = self.calls.send(self.connections[at].socket, parts, at as u64).unwrap();
+        self.connections[at].sends.push((call, expected));
         self.open.push((call, at));
     }
 
     fn receive(&mut self, at: usize) {
         let room = Room::Owned(vec![0; 1 + self.random.below(3000)]);
-        let call = self.calls.receive_into(self.lines[at].socket, room, at as u64).unwrap();
+        let call = self.calls.receive_into(self.connections[at].socket, room, at as u64).unwrap();
         self.open.push((call, at));
     }
 
@@ -217,9 +217,9 @@ impl Test {
             match one.outcome {
                 Outcome::Sent { bytes, end } => drop(self.sent.insert(one.call, (bytes, end))),
                 Outcome::Received { room, end } => match end {
-                    Ok(count) => self.lines[at].received.extend(&room.bytes()[..count]),
+                    Ok(count) => self.connections[at].received.extend(&room.bytes()[..count]),
                     Err(Stop::Cancelled | Stop::Closed) => {}
-                    Err(Stop::Failed(Failure::Gone)) => assert!(self.lines[at].is_reset),
+                    Err(Stop::Failed(Failure::Gone)) => assert!(self.connections[at].is_reset),
                     Err(stop) => panic!("{stop:?}"),
                 },
                 other => panic!("{other:?}"),
@@ -229,15 +229,15 @@ impl Test {
 
     /// Has all peers read all and send no more, and waits for every call.
     fn finish(&mut self) {
-        for at in 0..self.lines.len() {
-            self.lines[at].peer.set_read_rate(None);
-            self.lines[at].peer.shutdown_write();
+        for at in 0..self.connections.len() {
+            self.connections[at].peer.set_read_rate(None);
+            self.connections[at].peer.shutdown_write();
         }
         while !self.open.is_empty() {
             self.wait(None);
         }
-        for at in 0..self.lines.len() {
-            while self.lines[at].has_more() {
+        for at in 0..self.connections.len() {
+            while self.connections[at].has_more() {
                 self.receive(at);
                 while !self.open.is_empty() {
                     self.wait(None);
@@ -252,26 +252,30 @@ impl Test {
     }
 
     fn check(&mut self) {
-        for line in &self.lines {
+        for connection in &self.connections {
             let (mut expected, mut broken) = (Vec::new(), false);
-            for (call, bytes) in &line.sends {
+            for (call, bytes) in &connection.sends {
                 let (count, end) = self.sent[call];
                 let count = usize::try_from(count).unwrap();
                 assert!(end.is_ok() == (count == bytes.len()) || count == 0, "{end:?} {count}");
                 assert!(!broken || count == 0, "nothing follows a part");
                 assert!(end != Err(Stop::Broken) || broken);
-                assert!(end != Err(Stop::Failed(Failure::Gone)) || line.is_reset);
+                assert!(end != Err(Stop::Failed(Failure::Gone)) || connection.is_reset);
                 expected.extend(&bytes[..count]);
                 broken |= end.is_err() && count > 0;
             }
-            let got = line.peer.received();
+            let got = connection.peer.received();
             assert!(expected.starts_with(&got), "other bytes than were sent");
             assert!(
-                line.is_reset || line.is_closed || got.len() == expected.len(),
+                connection.is_reset || connection.is_closed || got.len() == expected.len(),
                 "bytes are missing"
             );
-            assert!(line.incoming.starts_with(&line.received), "other bytes than came");
-            assert!(line.is_reset || line.is_closed || line.received.len() == line.incoming.len());
+            assert!(connection.incoming.starts_with(&connection.received), "other bytes than came");
+            assert!(
+                connection.is_reset
+                    || connection.is_closed
+                    || connection.received.len() == connection.incoming.len()
+            );
         }
         assert!(self.world.stalls().is_empty(), "{:?}", self.world.stalls());
         assert_eq!((self.calls.memory, self.calls.disk.in_flight()), (0, 0));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ring::Time;
 
 use super::Disk;
-use crate::line::Owner;
+use crate::stream_queue::Owner;
 
 /// Streams that hold buffers or pipes and wait for their peers, each at most once.
 #[derive(Debug, Default)]

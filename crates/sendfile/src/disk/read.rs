@@ -7,9 +7,9 @@ use std::rc::Rc;
 use ring::{Buffer, Device, Pipe, Time};
 
 use crate::file::{File, Readahead};
-use crate::line::{Owner, Wait};
 use crate::page_cache::{Dropping, Watch};
 use crate::policy::Policy;
+use crate::stream_queue::{Owner, Wait};
 use crate::trail::{Held, Trail};
 use crate::transport::Takes;
 

@@ -145,7 +145,7 @@ impl Disk {
                 self.late.silences.push_back(Silence::Begun(device));
             }
         }
-        if !self.line.is_empty() {
+        if !self.queue.is_empty() {
             let soon = self.now + LOOK;
             next = Some(next.map_or(soon, |next| next.min(soon)));
         }

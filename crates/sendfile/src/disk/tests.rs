@@ -4,8 +4,8 @@ use ring::OpenHow;
 use ring::sim::{Config, World};
 
 use super::*;
-use crate::line::Wait;
 use crate::policy::Policy;
+use crate::stream_queue::Wait;
 
 /// Waits for the next completion.
 fn next(ring: &mut Ring) -> Completion {

@@ -7,18 +7,18 @@ use super::Disk;
 use super::upkeep::Upkeep;
 use crate::devices::since_start;
 use crate::file::File;
-use crate::line::{Owner, Wait};
+use crate::stream_queue::{Owner, Wait};
 
 impl Disk {
     /// Takes the next stream out of the queue, if there is room for a read of it. Pump it; if it wants more it
     /// goes to the end of the queue.
     #[inline]
     pub fn next_waiting(&mut self) -> Option<Owner> {
-        if self.line.is_empty() || !self.has_room() {
+        if self.queue.is_empty() || !self.has_room() {
             return None;
         }
         let owner = self.first_waiting()?;
-        self.line.leave(owner);
+        self.queue.leave(owner);
         self.turn = Some(owner);
         Some(owner)
     }
@@ -26,15 +26,15 @@ impl Disk {
     /// The first stream in the queue whose device may be read from. A device whose reads do not end has used up
     /// its share; the streams of other devices pass its streams.
     pub(super) fn first_waiting(&self) -> Option<Owner> {
-        self.line.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
+        self.queue.first(|device, wait| self.may_begin(device, wait) || self.refuses(device))
     }
 
     /// Returns whether a stream comes before all waiting streams that could begin a read now. So a stream that
     /// goes on does not keep its turn until its end.
     pub(super) fn has_turn_now(&mut self, owner: Owner, wait: Wait) -> bool {
-        self.line.is_empty()
+        self.queue.is_empty()
             || self.turn.take_if(|turn| *turn == owner).is_some()
-            || self.line.lets(owner, wait, |device, wait| {
+            || self.queue.lets(owner, wait, |device, wait| {
                 self.may_begin(device, wait) || self.refuses(device)
             })
     }
@@ -59,23 +59,23 @@ impl Disk {
     /// Returns whether a stream waits and there is room for a read of it.
     #[must_use]
     pub fn has_turn(&self) -> bool {
-        !self.line.is_empty() && self.has_room() && self.first_waiting().is_some()
+        !self.queue.is_empty() && self.has_room() && self.first_waiting().is_some()
     }
 
     /// Takes the streams of a closed connection out of the queue.
     pub fn leave_line(&mut self, connection: u64) {
-        self.line.leave_all(connection);
+        self.queue.leave_all(connection);
     }
 
     pub(crate) fn wait_in_line(&mut self, ring: &mut Ring, owner: Owner, file: &File, wait: Wait) {
-        self.line.enter(owner, file.device(), wait);
+        self.queue.enter(owner, file.device(), wait);
         self.await_pauses(ring);
     }
 
     /// Sets a timer for the end of a device's pause, so that waiting streams are asked again.
     pub(super) fn await_pauses(&mut self, ring: &mut Ring) {
         let opens_at = |device| self.devices.opens_at(device, self.now);
-        let Some(at) = self.line.going_on().filter_map(opens_at).min() else { return };
+        let Some(at) = self.queue.going_on().filter_map(opens_at).min() else { return };
         if self.opens_at.is_none_or(|earlier| at < earlier) {
             self.opens_at = Some(at);
             self.keep_up(ring, Op::Timer(at), Upkeep::Pause(at));
