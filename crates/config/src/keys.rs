@@ -66,6 +66,13 @@ pub(super) struct Key<R: 'static, W: 'static = R> {
     write: fn(&W) -> Option<String>,
 }
 
+impl<R, W> Key<R, W> {
+    const fn row(&self) -> Row {
+        let &Self { name, kind, default, example, doc, .. } = self;
+        Row { name, kind, default, example, doc }
+    }
+}
+
 /// The facts about a key that its documentation has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
@@ -89,10 +96,15 @@ const SERVER_TITLE: &str = "[server]";
 const SITE_TITLE: &str = "[[site]]";
 const ROUTE_TITLE: &str = "[[site.route]]";
 
-const BYTES: &str = "bytes: a number, or a string with k, m or g";
-const SECONDS: &str = "seconds: a number, or a string";
+pub(super) const BYTES: &str = "bytes: a number, or a string with k, m or g";
+pub(super) const SECONDS: &str = "seconds: a number, or a string";
 const FLAG: &str = "true or false";
-const PREFIXES: &str = "list of addresses and ranges";
+pub(super) const PREFIXES: &str = "list of addresses and ranges";
+
+/// Reads keys of `[server]`.
+pub(super) fn read_server(draft: &mut Draft, table: Table<'_>, notes: &mut Notes) {
+    read_keys(draft, SERVER, SERVER_TITLE, table, notes);
+}
 
 /// Reads a file.
 pub(super) fn read_file(draft: &mut Draft, table: Table<'_>, notes: &mut Notes) {
@@ -230,17 +242,15 @@ fn inline_text<R, W>(keys: &'static [Key<R, W>], from: &W) -> String {
     format!("{{ {} }}", all.join(", "))
 }
 
+/// The keys of `[server]`.
+pub(super) fn server_rows() -> impl Iterator<Item = Row> {
+    SERVER.iter().map(Key::row)
+}
+
 /// All tables, in the order of the documentation.
 pub(super) fn sections() -> Vec<Section> {
     fn rows<R, W>(keys: &'static [Key<R, W>]) -> Vec<Row> {
-        let row = |key: &Key<R, W>| Row {
-            name: key.name,
-            kind: key.kind,
-            default: key.default,
-            example: key.example,
-            doc: key.doc,
-        };
-        keys.iter().map(row).collect()
+        keys.iter().map(Key::row).collect()
     }
     let section = |title, doc, rows| Section { title, doc, rows };
     vec![

@@ -20,6 +20,7 @@ mod address;
 mod draft;
 pub mod errno;
 pub mod file;
+pub mod flags;
 mod interface;
 mod keys;
 mod message;

@@ -134,6 +134,11 @@ impl Notes {
         self.warnings.add(Note { place: Some(place), text: text.into(), other: Some(other) });
     }
 
+    /// The text of the first error, without its position.
+    pub(super) fn first_error(&self) -> Option<&str> {
+        self.errors.notes.first().map(|note| &*note.text)
+    }
+
     pub(super) const fn has_errors(&self) -> bool {
         !self.errors.notes.is_empty()
     }
