@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code, reason = "the server needs more of it")]
-#[path = "../../crates/samum/src/proxy_protocol.rs"]
+#[path = "../../crates/session/src/proxy_protocol.rs"]
 mod proxy_protocol;
 
 use proxy_protocol::{HEADER_BYTES_MAX, Header, Invalid, Reader};

@@ -8,6 +8,7 @@
 pub mod files;
 mod line;
 pub mod place;
+pub mod say;
 mod sink;
 
 use core::cmp::Reverse;
@@ -17,7 +18,6 @@ use std::rc::Rc;
 use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 
 use config::{Log, LogTarget};
-pub use line::message_json;
 use line::{Clock, Line};
 pub use session::record::{Began, Cut, LogId, Record, Recording};
 pub use sink::Sink;

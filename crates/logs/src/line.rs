@@ -127,7 +127,7 @@ impl Clock {
 }
 
 /// Writes a message for the operator as a line of JSON, with its end.
-pub fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
+pub(crate) fn message_json(message: &str, unix_ms: i64) -> Vec<u8> {
     let mut line = Vec::new();
     begin_json(unix_ms, &date::rfc3339(unix_ms.div_euclid(1000)), "message", &mut line);
     line.extend_from_slice(b",\"message\":\"");

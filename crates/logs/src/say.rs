@@ -6,14 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::config::{self, ErrorFormat};
-use logs::message_json;
+use config::ErrorFormat;
+
+use crate::line::message_json;
 
 /// True if messages are JSON. It is set once the configuration is known.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Chooses the format of all messages from now on.
-pub(crate) fn set_format(format: ErrorFormat) {
+pub fn set_format(format: ErrorFormat) {
     // No other memory depends on it, so relaxed order is enough.
     IS_JSON.store(format == ErrorFormat::Json, Ordering::Relaxed);
 }
@@ -30,7 +31,7 @@ pub fn lines(about: &config::Message) -> Vec<u8> {
 #[must_use]
 pub fn message(text: &str) -> Vec<u8> {
     if !IS_JSON.load(Ordering::Relaxed) {
-        return format!("{}: {}\n", config::NAME, crate::text::plain(text)).into_bytes();
+        return format!("{}: {}\n", config::NAME, config::text::plain(text)).into_bytes();
     }
     // A clock before 1970 was not set, and counts as 0.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -39,7 +40,7 @@ pub fn message(text: &str) -> Vec<u8> {
 
 /// Writes a message to standard error, unless that is closed or full: a message must not block the
 /// server.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let mut stderr = io::stderr();
     // If poll(2) reports room, a line fits.
     let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];

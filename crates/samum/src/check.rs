@@ -7,21 +7,16 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
-use rustix::process::geteuid;
 
-use crate::config::file::{self, Errors, Loaded};
-use crate::config::{Action, Address, Config, Fastcgi, LogTarget, Message, Symlinks, Thing, print};
-use crate::errno::words;
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{control_socket, follow, interface, server};
-use gateways::quota;
+use crate::{control_socket, follow, interface, shares, warnings};
+use config::errno::words;
+use config::file::{self, Errors, Loaded};
+use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Thing, print};
 use logs::files::cannot_log;
 use logs::place::Place;
-
-/// The kinds of file systems that are in memory (statfs(2)): tmpfs and ramfs.
-const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// The result of a check that found no error.
 #[derive(Debug)]
@@ -44,17 +39,16 @@ pub struct Checked {
 /// one.
 pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut loaded = file::load(path, &mut Machine::new()?)?;
-    warn_of_body_files(&mut loaded);
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
-    warnings.extend(warnings_of_links(&loaded));
+    warnings.extend(warnings::of(&loaded));
     let errors = open_all(&loaded, &mut warnings);
     if !errors.is_empty() {
         return Err(Errors(errors));
     }
     // A server compares some values with others when it prepares the configuration.
     let snapshot = Snapshot::new(&loaded.config)?;
-    server::have_descriptors(&loaded.config.server, &snapshot)?;
+    shares::have_descriptors(&loaded.config.server, &snapshot)?;
     Ok(Checked { text: print::to_toml(&loaded.config), warnings })
 }
 
@@ -123,43 +117,6 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
         }
     }
     errors
-}
-
-/// Warns of directories into which symbolic links may lead: if they are no directories, and always if root would read
-/// them.
-pub(crate) fn warnings_of_links(loaded: &Loaded) -> Vec<Message> {
-    let routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
-    let rules = routes.filter_map(|route| match &route.action {
-        Action::Files(files) | Action::Fastcgi(Fastcgi { files: Some(files), .. }) => {
-            Some(&files.rules.symlinks)
-        }
-        _ => None,
-    });
-    let is_root = geteuid().is_root();
-    let mut seen = HashSet::new();
-    let mut warnings = Vec::new();
-    for dir in rules.flat_map(Symlinks::directories).filter(|dir| seen.insert(*dir)) {
-        let shown = dir.display();
-        let text = match dir.metadata() {
-            Ok(data) if !data.is_dir() => {
-                format!("symbolic links cannot lead into {shown}: it is not a directory")
-            }
-            Ok(_) if dir == Path::new("/") && is_root => {
-                "symbolic links may lead to every file that root can read: a separate user, or \
-                 `symlinks = { follow = [...] }` with some directories, is safer"
-                    .to_owned()
-            }
-            Ok(_) => continue,
-            Err(error) => {
-                let why = words(&error);
-                format!(
-                    "symbolic links cannot lead into {shown} yet: {why} (samum looks for it when a link is followed)"
-                )
-            }
-        };
-        warnings.push(loaded.warning(&Thing::Links(dir.to_owned()), &text));
-    }
-    warnings
 }
 
 /// The things outside of its files that a configuration names.
@@ -236,38 +193,6 @@ fn is_samums_alone(address: &Address, config: &Config) -> bool {
 fn is_running(config: &Config) -> bool {
     let address = config.server.control.as_ref().and_then(|path| SocketAddrUnix::new(path).ok());
     address.is_some_and(|address| listen::answers(&address))
-}
-
-/// Warns if bodies of requests go to the system's directory for temporary files, and that directory is in memory or
-/// takes no files.
-pub(crate) fn warn_of_body_files(loaded: &mut Loaded) {
-    let mut routes = loaded.config.sites.iter().flat_map(|site| &site.routes);
-    let is_used = routes.any(|route| match &route.action {
-        Action::Cgi(cgi) => cgi.buffer_dir.is_none(),
-        Action::Fastcgi(Fastcgi { upstream, .. }) => upstream.rules.buffer_dir.is_none(),
-        _ => false,
-    });
-    if !is_used {
-        return;
-    }
-    let dir = quota::directory(None).into_owned();
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let why = match rustix::fs::open(&dir, flags, Mode::RUSR | Mode::WUSR) {
-        Err(error) => format!("no files can be made there: {}", words(&error.into())),
-        Ok(file) => match rustix::fs::fstatfs(file) {
-            Ok(stat) if u64::try_from(stat.f_type).is_ok_and(|kind| IN_MEMORY.contains(&kind)) => {
-                "they take memory there (tmpfs)".to_owned()
-            }
-            _ => return,
-        },
-    };
-    let text = format!(
-        "long bodies of requests in chunks for programs and scripts go to files in {}, and {why}; `buffer-dir` names \
-         another directory",
-        dir.display()
-    );
-    let warning = loaded.warning(&Thing::Buffers(dir), &text);
-    loaded.warnings.push(warning);
 }
 
 /// Checks if buffers can be made in a directory: files without names, in which holes are possible.

@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use ring::Waker;
 
-use crate::config::Log;
 use crate::network::Network;
 use crate::serving::{Snapshot, Succession};
-use crate::session::Session;
 use crate::worker::{Replacement, Worker};
+use config::Log;
+use session::Session;
 
 /// The maximum number of orders that wait for one worker. Orders come from signals and deploys, a few per second at
 /// most, and a worker turn takes milliseconds. So a worker with a full queue no longer runs, and gets no further

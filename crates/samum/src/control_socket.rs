@@ -16,11 +16,11 @@ use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 
-use crate::config::{Address, UnixSocket};
 use crate::control::Workers;
-use crate::errno::words;
 use crate::listen::{self, Probe, SocketFile};
 use crate::reload::Reply;
+use config::errno::words;
+use config::{Address, UnixSocket};
 
 /// The permissions of the socket: only its owner may use it.
 const MODE: u32 = 0o600;

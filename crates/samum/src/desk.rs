@@ -10,13 +10,13 @@ use std::sync::Arc;
 use ring::{Completion, Ring, Time};
 use sendfile::{Disk, DiskStats};
 
-use crate::context::Context;
-use crate::metrics::Meters;
-use crate::other_protocol::{OtherProtocol, Told};
-use crate::say::message;
 use crate::serving::{Servings, Snapshot};
-use crate::shell::{Complaint, Operator, kind};
+use logs::say::message;
 use logs::{Cut, Logs, Record, Recording, Sink};
+use metrics::Meters;
+use session::context::Context;
+use session::other_protocol::{OtherProtocol, Told};
+use session::shell::{Complaint, Operator, kind};
 
 /// The minimum time between two messages about the same thing.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);

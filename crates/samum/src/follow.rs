@@ -23,8 +23,8 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use crate::control::Workers;
-use crate::errno::words;
-use crate::say::say;
+use config::errno::words;
+use logs::say::say;
 
 /// The time between two looks at a path, which cost two system calls each. A new directory is served after this time
 /// and one turn of each worker: well under a second. A group of more than a thousand roots takes half a second for each

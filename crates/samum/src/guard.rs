@@ -15,8 +15,8 @@ use std::sync::Arc;
 use http::{Framing, Status};
 use ring::Time;
 
-use crate::config::{Access, Permitted, Route};
-use crate::limits::{ClientKey, Counted, Limiter, Refill};
+use config::{Access, Permitted, Route};
+use session::limits::{ClientKey, Counted, Limiter, Refill};
 
 /// The conditions of a route.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Limits, Pattern, Rate};
+    use config::{Limits, Pattern, Rate};
 
     #[test]
     fn routes_count_requests_together_if_the_limit_is_that_of_their_site() {

@@ -1,6 +1,6 @@
 //! A file server for Linux that never waits for the disk.
 //!
-//! [`server::run`] starts the workers that [`config::Config`] asks for: one [`worker::Worker`] per
+//! [`server::run`] starts the workers that a [configuration](config::Config) asks for: one [`worker::Worker`] per
 //! thread, each with its own ring, disk and cache. Of connections, workers share only the limit on
 //! their number ([`crowd`]). `DESIGN.md` describes the architecture.
 //!
@@ -30,25 +30,13 @@ mod guard;
 pub mod handler;
 pub mod interface;
 mod listen;
-
 mod machine;
 mod memory;
 pub mod network;
-
 pub mod preload;
-pub mod proxy_protocol;
 pub mod reload;
-mod say;
 pub mod server;
 pub mod serving;
+mod shares;
+mod warnings;
 pub mod worker;
-
-pub use ::{config, metrics, session};
-pub(crate) use ::includes;
-pub use ::session::{client, context, forwarded, limits, other_protocol, shell};
-pub(crate) use ::session::{fields, wheel};
-pub use config::LogFormat;
-pub use config::site;
-pub(crate) use config::{errno, redirect, route, text};
-pub use metrics::Stats;
-pub use say::{lines, message};

@@ -20,8 +20,8 @@ use rustix::net::{
 use rustix::process::{getegid, geteuid};
 
 use crate::account;
-use crate::config::{Address, UnixSocket};
-use crate::errno::words;
+use config::errno::words;
+use config::{Address, UnixSocket};
 pub(crate) use socket_file::SocketFile;
 use socket_file::{Identity, Node, lock_directory, remove};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use crate::config::file::Environment;
 use crate::descriptors;
+use config::file::Environment;
 
 /// The file system and the cores of this machine.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
+use config::file::Errors;
+use config::{Message, reference};
 use samum::cli::{Cli, Command, ManPage, Reload, StackArgs};
-use samum::config::file::Errors;
-use samum::config::{Message, reference};
 use samum::{control_socket, preload, server};
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
             // An error in a file has several lines of text.
             for line in error.lines() {
                 // If standard error is closed, the exit code alone reports the error.
-                let _ = io::stderr().write_all(&samum::message(line));
+                let _ = io::stderr().write_all(&logs::say::message(line));
             }
             ExitCode::FAILURE
         }
@@ -73,7 +73,7 @@ fn explain(errors: &Errors) -> String {
 fn tell(messages: &[Message]) {
     for message in messages {
         // If standard error is closed, the exit code alone reports the error.
-        let _ = io::stderr().write_all(&samum::lines(message));
+        let _ = io::stderr().write_all(&logs::say::lines(message));
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::errno::words;
+use config::errno::words;
 
 /// The command to run, and the reports that the library is to make.
 #[derive(Debug)]

@@ -18,16 +18,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::SystemTime;
 
-use crate::config::file::{Errors, Loaded};
-use crate::config::{Address, Listen, Log, LogTarget, Server, Thing};
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
-use crate::metrics::Metrics;
-use crate::say::say;
 use crate::serving::Snapshot;
+use crate::shares::Room;
+use config::file::{Errors, Loaded};
+use config::{Address, Listen, Log, LogTarget, Server, Thing};
 use logs::files::{self, OpenLogs};
+use logs::say::say;
+use metrics::Metrics;
 
 /// The time between two looks at configurations that were replaced and are still in use.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
@@ -37,43 +38,6 @@ pub type Source = Box<dyn FnMut() -> Result<Loaded, Errors> + Send>;
 
 /// The receiver of a reload's result: the hash of the loaded configuration, or an error for the operator.
 pub(crate) type Reply = Sender<Result<String, String>>;
-
-/// The descriptors for directories and listeners, beside those of connections and files.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// The number of workers, each of which has a descriptor for each listener.
-    pub(crate) threads: usize,
-    /// The maximum.
-    pub(crate) max: usize,
-}
-
-impl Room {
-    /// The number of descriptors that these directories and listeners need.
-    pub(crate) const fn needed(roots: usize, listeners: usize, threads: usize) -> usize {
-        roots.saturating_add(listeners.saturating_mul(threads))
-    }
-
-    /// Returns an error for the operator if there is no room for the new parts of a configuration beside those of the
-    /// served one: both are open for a moment.
-    fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
-        let Self { threads, max } = self;
-        let paths: HashSet<&PathBuf> = served.roots().iter().collect();
-        let numbers: HashSet<u32> = served.listeners().iter().map(|(number, _)| *number).collect();
-        let roots = next.roots().iter().filter(|path| !paths.contains(path)).count();
-        let is_new = |(number, _): &&(u32, Listen)| !numbers.contains(number);
-        let listeners = next.listeners().iter().filter(is_new).count();
-        let open = Self::needed(served.roots().len(), served.listeners().len(), threads);
-        let needed = Self::needed(roots, listeners, threads);
-        if open.saturating_add(needed) <= max {
-            return Ok(());
-        }
-        Err(format!(
-            "{roots} new directories and {listeners} new listeners of {threads} workers need {needed} \
-             descriptors, and while the server runs there are {} for them: restart it",
-            max.saturating_sub(open),
-        ))
-    }
-}
 
 /// The thread's state for replacing configurations.
 pub(crate) struct Reloader {

@@ -1,7 +1,6 @@
 //! Starts all workers, carries out signals, and shuts down.
 
 mod exit;
-mod shares;
 mod signals;
 mod start;
 
@@ -17,21 +16,22 @@ use std::time::SystemTime;
 
 use signal_hook::iterator::Signals;
 
-use crate::config::file::Loaded;
-use crate::config::{Config, Listen, Log, Server};
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
 use crate::interface::{Interfaces, Owners};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Reloader, Reply, Source, summary};
-use crate::say::{say, set_format};
 use crate::serving::Snapshot;
+use crate::shares::{
+    DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
+};
 use crate::{control_socket, descriptors, interface, listen};
+use config::file::Loaded;
+use config::{Config, Listen, Log, Server};
 use exit::{exit, let_go, note_inherited_sockets};
 use gateways::programs::supervisor;
 use logs::files::{self, OpenLogs};
-pub(crate) use shares::have_descriptors;
-use shares::{DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share};
+use logs::say::{say, set_format};
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
 use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
 

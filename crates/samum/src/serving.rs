@@ -22,18 +22,18 @@ use std::sync::Arc;
 
 use http::{Head, Status};
 
-use crate::config::{Action, Config, Fastcgi, Route};
-use crate::context::Recorder;
-use crate::fields::Rules;
 use crate::guard::Guard;
-use crate::redirect::Redirects;
-use crate::route::RouteId;
-use crate::site::SiteId;
+use config::redirect::Redirects;
+use config::route::RouteId;
+use config::site::SiteId;
+use config::{Action, Config, Fastcgi, Route};
 pub(crate) use content::sources::is_like_script;
 pub(crate) use content::{TreeId, TreeSpec};
 use gateways::programs::Directory;
 use logs::Recording;
 pub(crate) use redirects::{NoRedirects, read_redirects};
+use session::context::Recorder;
+use session::fields::Rules;
 use snapshot::TreeIndex;
 pub(crate) use snapshot::{Page, RouteEntry, Served};
 pub use snapshot::{Snapshot, Succession};
@@ -97,7 +97,7 @@ impl Serving {
         self.trees[index]
     }
 
-    /// Returns the route of a path of a site. See [`Routes::find`](crate::route::Routes::find).
+    /// Returns the route of a path of a site. See [`Routes::find`](config::route::Routes::find).
     #[inline]
     pub(crate) fn place(&self, site: SiteId, path: &[u8]) -> Place {
         Place { site, route: self.snapshot.sites[site.index()].find(path) }

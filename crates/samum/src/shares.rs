@@ -1,18 +1,19 @@
 //! The workers, and their shares in the descriptors of the process.
 
+use std::collections::HashSet;
 use std::io;
+use std::path::PathBuf;
 use std::thread;
 
 use rustix::io::fcntl_dupfd_cloexec;
 
-use crate::config::Server;
 use crate::descriptors;
-use crate::reload::Room;
 use crate::serving::Snapshot;
+use config::{Listen, Server};
 
 /// The size of the kernel's descriptor table from the start, or twice the maximum number of connections if that is
 /// more. It takes 512 KiB of kernel memory.
-pub(super) const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
+pub(crate) const DESCRIPTORS_AT_ONCE: usize = 1 << 16;
 /// The least number of descriptors for directories and listeners of later configurations.
 const ROOM_MIN: usize = 32;
 /// They get this part of the process's descriptors if that is more.
@@ -27,29 +28,66 @@ const WORKER_THREADS_MAX: usize = 320;
 /// The number of workers per core beyond which their cost is reported.
 const WORKERS_PER_CORE: usize = 4;
 
+/// The descriptors for directories and listeners, beside those of connections and files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// The number of workers, each of which has a descriptor for each listener.
+    pub(crate) threads: usize,
+    /// The maximum.
+    pub(crate) max: usize,
+}
+
+impl Room {
+    /// The number of descriptors that these directories and listeners need.
+    pub(crate) const fn needed(roots: usize, listeners: usize, threads: usize) -> usize {
+        roots.saturating_add(listeners.saturating_mul(threads))
+    }
+
+    /// Returns an error for the operator if there is no room for the new parts of a configuration beside those of the
+    /// served one: both are open for a moment.
+    pub(crate) fn check(self, served: &Snapshot, next: &Snapshot) -> Result<(), String> {
+        let Self { threads, max } = self;
+        let paths: HashSet<&PathBuf> = served.roots().iter().collect();
+        let numbers: HashSet<u32> = served.listeners().iter().map(|(number, _)| *number).collect();
+        let roots = next.roots().iter().filter(|path| !paths.contains(path)).count();
+        let is_new = |(number, _): &&(u32, Listen)| !numbers.contains(number);
+        let listeners = next.listeners().iter().filter(is_new).count();
+        let open = Self::needed(served.roots().len(), served.listeners().len(), threads);
+        let needed = Self::needed(roots, listeners, threads);
+        if open.saturating_add(needed) <= max {
+            return Ok(());
+        }
+        Err(format!(
+            "{roots} new directories and {listeners} new listeners of {threads} workers need {needed} \
+             descriptors, and while the server runs there are {} for them: restart it",
+            max.saturating_sub(open),
+        ))
+    }
+}
+
 /// The numbers of workers, and their shares in the resources of the process.
 #[derive(Clone, Copy)]
-pub(super) struct Shares {
-    pub(super) cores: usize,
-    pub(super) workers: usize,
-    pub(super) room: Room,
+pub(crate) struct Shares {
+    pub(crate) cores: usize,
+    pub(crate) workers: usize,
+    pub(crate) room: Room,
     /// Descriptors of the process.
-    pub(super) limit: usize,
+    pub(crate) limit: usize,
     /// Descriptors of each worker for connections and files.
-    pub(super) descriptors: usize,
+    pub(crate) descriptors: usize,
     /// Connections of all workers.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
 }
 
 impl Shares {
     /// The maximum number of connections of one worker that wait to be accepted.
-    pub(super) const fn waiting_max(self) -> usize {
+    pub(crate) const fn waiting_max(self) -> usize {
         self.descriptors / descriptors::PARTS
     }
 }
 
 /// Divides the descriptors of `limit`, without those of `room`, among the workers.
-pub(super) fn share(
+pub(crate) fn share(
     server: &Server,
     limit: usize,
     room: Room,
@@ -76,7 +114,7 @@ pub(crate) fn have_descriptors(server: &Server, snapshot: &Snapshot) -> Result<(
 
 /// The descriptors for directories and listeners: those of the configuration, and some for later configurations if it
 /// is replaceable.
-pub(super) fn room(
+pub(crate) fn room(
     limit: usize,
     threads: usize,
     snapshot: &Snapshot,
@@ -98,7 +136,7 @@ pub(super) fn room(
 }
 
 /// A message about the cost of many workers, for operators who think that each connection needs a worker.
-pub(super) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
+pub(crate) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
     (workers > cores.saturating_mul(WORKERS_PER_CORE)).then(|| {
         #[expect(clippy::cast_precision_loss, reason = "a rounded figure for a person")]
         let least = workers as f64 * WORKER_MEMORY_MIB;
@@ -115,7 +153,7 @@ pub(super) fn cost_of_workers(workers: usize, cores: usize) -> Option<String> {
 /// Makes the kernel's table of descriptors grow now, while there is one thread. The table doubles when it is full. In a
 /// process with several threads the kernel then waits until no CPU can use the old table (`expand_fdtable` in
 /// fs/file.c): the worker that accepts would sleep for milliseconds.
-pub(super) fn grow_descriptor_table(count: usize) {
+pub(crate) fn grow_descriptor_table(count: usize) {
     let last = i32::try_from(count).unwrap_or(i32::MAX) - 1;
     // If it fails, the table grows later.
     let _ = fcntl_dupfd_cloexec(io::stderr(), last);

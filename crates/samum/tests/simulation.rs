@@ -15,11 +15,11 @@ use std::collections::HashMap;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use config::{FileRules, Tags, Tuning};
 use ring::sim::{Config, Counts, End, MissingPage, Peer, Stall, World};
 use ring::{Event, Fd, Op, OpenHow, Ring, Time};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use samum::config::{FileRules, Tags, Tuning};
 use samum::crowd::Crowd;
 use samum::worker::{Parts, Worker};
 use sendfile::{Caching, PageCache, Policy, Window};

@@ -18,6 +18,7 @@ pub mod limits;
 pub mod network;
 pub mod other_protocol;
 pub mod page;
+pub mod proxy_protocol;
 pub mod record;
 mod session;
 pub mod shell;

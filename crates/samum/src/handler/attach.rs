@@ -9,7 +9,7 @@ use http::{Head, Status};
 use sendfile::Weight;
 
 use super::{AnswerSize, Found, Request, Response, Search, Ticket};
-use crate::shell::Shell;
+use session::shell::Shell;
 
 /// Decides about requests that the guards of their routes have let pass: a check of passwords, or a question to an
 /// application. Meanwhile the body comes, as far as there is room for it.

@@ -16,14 +16,14 @@ use sendfile::{Piece, Policy, Window};
 use super::listing::ListingProducer;
 use super::page;
 use super::{Body, Part, Response, Ticket, whole_body};
-use crate::context::Context;
-use crate::fields::{self, Rules};
 use crate::serving::{Serving, Snapshot, Succession, TreeId, TreeSpec};
-use crate::shell::{Shell, kind};
 use content::{
     Answer, Content, Entries, FileSet, Found, InMemory, Kind, Resource, Tree, Whole, last_modified,
 };
+use session::context::Context;
+use session::fields::{self, Rules};
 use session::page::bare;
+use session::shell::{Shell, kind};
 
 /// The files of all routes.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use ring::{Entry, FileKind};
 use sendfile::Piece;
 
 use super::{BodySink, Produced, Producer};
-use crate::text::escape_json;
+use config::text::escape_json;
 use content::{Entries, Resource};
 
 /// The minimum length of a piece, except the last.

@@ -5,8 +5,8 @@ use ring::Time;
 use sendfile::Piece;
 
 use super::{Body, BodySink, Part, Produced, Producer, Response};
-use crate::metrics::{CONTENT_TYPE, Exposition, Metrics};
 use crate::serving::Snapshot;
+use metrics::{CONTENT_TYPE, Exposition, Metrics};
 
 /// The response to a scrape. Its text is made while it is sent, because its length grows with the
 /// sites, methods and statuses that have occurred.

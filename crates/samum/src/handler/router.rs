@@ -31,12 +31,8 @@ use super::files::Files;
 use super::includes::{self, Pages};
 use super::page::{ALLOW, ALLOW_NONE};
 use super::{AnswerSize, Consumer, Found, Handler, Interim, Request, Response, Ticket};
-use crate::context::Context;
 use crate::desk::Desk;
-use crate::metrics::Metrics;
 use crate::serving::{Place, Served, Serving, Servings, Snapshot, Succession, TreeId};
-use crate::shell::{Shell, kind};
-use crate::site::SiteId;
 use ::gateways::bodies::Needs;
 use ::gateways::cgi::Programs;
 use ::gateways::proxy::Proxy;
@@ -45,9 +41,13 @@ use advance::{advance, begin, refuse};
 pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
+use config::site::SiteId;
+use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
 use place::{Ground, is_hidden, normalize, place_of};
+use session::context::Context;
+use session::shell::{Shell, kind};
 use state::{Arrived, Event, Lookup, Next, Purpose, State};
 use steps::{Slash, Step};
 
@@ -436,7 +436,7 @@ impl Router {
         path: &[u8],
     ) -> Found<Answer> {
         let (asked, path) = (Asked::Given(request), Cow::Borrowed(path));
-        let next = Next::Guard(Arrived { asked, path, held: None });
+        let next = Next::Authorize(Arrived { asked, path, held: None });
         self.perform(shell, request.ticket, (serving, place), next)
     }
 

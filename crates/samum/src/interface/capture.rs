@@ -19,9 +19,9 @@ use netstack::channel::{Batch, Channel, Filter, Network};
 use netstack::{Frame, Full, Limits, Transmit};
 use rustix::fs::Mode;
 
-use crate::config;
-use crate::say::say;
+use config;
 use logs::place::Place;
+use logs::say::say;
 
 /// The most bytes of a frame that are recorded; the largest frame fits.
 const FRAME_BYTES_MAX: u32 = 64 * 1024 + 256;

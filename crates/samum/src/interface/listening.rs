@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use netstack::ConnectionId;
 
 use super::plan::{self, Local};
-use crate::config::Listen;
+use config::Listen;
 
 /// A connection that the stack has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Listening {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Address;
+    use config::Address;
 
     const PEER: &str = "10.0.0.9:5000";
 

@@ -39,9 +39,9 @@ use netstack::tcp::Algorithm;
 use netstack::{Config, Gateway, Stack};
 use ring::Ring;
 
-use crate::config::{self, Address, Congestion, Frames, Interface, Listen, Server};
 use crate::listen;
 use capture::{Files, Port, Recorder};
+use config::{self, Address, Congestion, Frames, Interface, Listen, Server};
 pub use network::StackNetwork;
 use news::News;
 use plan::{Local, Place};

@@ -22,10 +22,10 @@ use super::polls::{Alarm, Announcements, Arrivals, Departures, READABLE, TIMER, 
 use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
-use crate::config::Listen;
-use crate::metrics::Stats;
 use crate::network::{NetEvent, Network, Origin};
-use crate::shell::{id_of, kind};
+use config::Listen;
+use metrics::Stats;
+use session::shell::{id_of, kind};
 
 /// So often a device is asked how many frames it has missed, for metrics.
 const MISSED_PAUSE: Duration = Duration::from_secs(1);

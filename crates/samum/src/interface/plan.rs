@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::config::{Address, Listen};
+use config::{Address, Listen};
 
 /// A listener of an interface: its number, and the address at which it accepts.
 pub(super) type Local = (u32, SocketAddr);
@@ -120,7 +120,7 @@ mod tests {
     use core::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::config::UnixSocket;
+    use config::UnixSocket;
 
     fn ip(text: &str) -> Address {
         Address::Ip(text.parse().unwrap())

@@ -8,8 +8,8 @@ use std::os::fd::AsFd as _;
 use netdev::{Counters, ROOM_PAUSE, Room, Wait, Watch};
 use ring::{Fd, Op, Ring, Time, Token};
 
-use crate::say::say;
-use crate::shell::kind;
+use logs::say::say;
+use session::shell::kind;
 
 /// The device has frames.
 pub(super) const READABLE: Token = kind::NETWORK;

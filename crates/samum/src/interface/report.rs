@@ -6,7 +6,7 @@ use core::time::Duration;
 use netstack::tcp::{RoundTrips, TcpState};
 use netstack::{Census, Counters, Status};
 
-use crate::metrics::Stats;
+use metrics::Stats;
 
 /// The facts of a report.
 #[derive(Debug)]

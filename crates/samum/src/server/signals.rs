@@ -9,13 +9,13 @@ use signal_hook::iterator::Signals;
 
 use super::exit::exit;
 use super::spawn;
-use crate::config::{Log, LogTarget};
 use crate::control::{Order, Workers};
 use crate::listen::SocketFiles;
 use crate::reload::Reply;
-use crate::say::say;
+use config::{Log, LogTarget};
 use gateways::programs::supervisor;
 use logs::files;
+use logs::say::say;
 
 /// The time for removing the names of Unix sockets at the end, because their file system may not
 /// respond.

@@ -12,20 +12,20 @@ use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
 
 use super::exit::exit;
-use super::shares::Shares;
-use crate::config::{Log, Server};
 use crate::control::{Inbox, Workers};
 use crate::crowd::Crowd;
 use crate::follow::Root;
-use crate::metrics::Metrics;
 use crate::network::{Listeners, Network};
-use crate::other_protocol::Told;
-use crate::say::say;
 use crate::serving::Snapshot;
-use crate::session::Http1;
-use crate::shell::kind;
+use crate::shares::Shares;
 use crate::worker::{Parts, Worker};
 use crate::{descriptors, interface, memory};
+use config::{Log, Server};
+use logs::say::say;
+use metrics::Metrics;
+use session::Http1;
+use session::other_protocol::Told;
+use session::shell::kind;
 
 /// The time for responses that have begun, from the signal to stop.
 pub(super) const RESPONSES_MAX: Duration = Duration::from_secs(30);

@@ -4,10 +4,10 @@ use core::fmt;
 use std::io;
 use std::path::Path;
 
-use crate::config::Message;
-use crate::errno::words;
 use crate::machine::read_regular;
-use crate::redirect::{self, Redirects};
+use config::Message;
+use config::errno::words;
+use config::redirect::{self, Redirects};
 
 /// The reason why a file of redirects is not used.
 #[derive(Debug)]

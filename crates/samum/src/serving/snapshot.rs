@@ -13,24 +13,24 @@ use std::sync::Arc;
 use http::Status;
 
 use super::redirects::read_redirects;
-use crate::client::Proxies;
-use crate::config::{
+use crate::descriptors;
+use crate::guard::{Guard, Guards};
+use config::redirect::{self, Redirects};
+use config::route::{Matcher, RouteId, Routes};
+use config::{
     self, Action, Config, FileRules, Files, FixedStatus, Listen, Log, LogTarget, Pattern, Route,
     Site, Tuning, rule,
 };
-use crate::descriptors;
-use crate::fields::Rules;
-use crate::guard::{Guard, Guards};
-use crate::limits::Limiter;
-use crate::redirect::{self, Redirects};
-use crate::route::{Matcher, RouteId, Routes};
-use crate::say::say;
 use content::TreeSpec;
 use content::sources::Runners;
 use gateways::programs::Directory;
 use gateways::quota::Quota;
 use listeners::{Endpoint, Listener};
+use logs::say::say;
 pub(crate) use pages::Page;
+use session::client::Proxies;
+use session::fields::Rules;
+use session::limits::Limiter;
 pub use succession::Succession;
 use upstream::Upstream;
 use upstream::names::Names;

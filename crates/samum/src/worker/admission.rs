@@ -2,10 +2,10 @@
 
 use core::net::IpAddr;
 
-use crate::client::Client;
 use crate::desk::Desk;
 use crate::network::Origin;
-use crate::shell::Shell;
+use session::client::Client;
+use session::shell::Shell;
 
 /// Asks for the client of a newcomer, if something needs to know it. Returns false if the connection is to be
 /// closed.

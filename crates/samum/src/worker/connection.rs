@@ -15,18 +15,18 @@ use ring::Time;
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport};
 
 use super::admission;
-use crate::context::{Context, Recorder as _};
 use crate::desk::Desk;
 use crate::handler::{Consumer, Found, Handler, Interim, Request, Ticket};
-use crate::metrics::Stats;
 use crate::network::Origin;
-use crate::other_protocol::OtherProtocol;
-use crate::proxy_protocol::{self, Header, Invalid};
-use crate::session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
-use crate::shell::{Complaint, Shell};
-use crate::wheel::Tick;
 use logs::{Began, Cut, Record};
+use metrics::Stats;
 use respond::respond;
+use session::context::{Context, Recorder as _};
+use session::other_protocol::OtherProtocol;
+use session::proxy_protocol::{self, Header, Invalid};
+use session::shell::{Complaint, Shell};
+use session::wheel::Tick;
+use session::{Left, Moved, Next, Outgoing, Requests, Session, Why};
 pub(super) use work::Spare;
 use work::Work;
 

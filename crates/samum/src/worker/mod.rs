@@ -2,7 +2,7 @@
 //!
 //! Each core has one thread, and all accept with `SO_REUSEPORT`. The threads share only the slots for connections. The
 //! thread makes no call that sleeps for a log. It makes a call that sleeps for a disk only in the cases that
-//! `content/mod.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
+//! `content/src/lib.rs` and `sendfile/src/file.rs` name. A connection that had its quantum in a worker turn waits in a
 //! queue, and no event gives the connection another quantum in that turn. Each part of a worker turn has 0.4 ms; the
 //! rest of its work is done in the next turn, which does not wait. An idle connection takes its descriptor, a receive
 //! in flight and 152 bytes. With the own stack an idle connection takes 112 bytes here, 12 in a table and 148 in the
@@ -24,24 +24,24 @@ use std::sync::Arc;
 use ring::{Completion, Fd, Ring, Silences, Time};
 use sendfile::{Devices, Disk, DiskConfig, KernelTcp, PageCache};
 
-use crate::config::Log;
-use crate::context::Context;
 use crate::crowd::Crowd;
 use crate::desk::Desk;
 use crate::handler::Handler;
 use crate::handler::router::Router;
 use crate::interface::StackTransport;
-use crate::metrics::{Metrics, Stats};
 use crate::network::{Listeners, NetEvent, Network};
-use crate::other_protocol::Told;
-use crate::proxy_protocol::Reader;
 use crate::serving::{Serving, Servings, Snapshot, Succession};
-use crate::session::{Http1, Session};
-use crate::shell::{Complaint, Shell, kind};
-use crate::wheel::{Tick, Wheel};
+use config::Log;
 use connection::{After, Connection, Spare, Tools};
 use connections::{Connections, IDLE_MIN, IDLERS_PAUSE, Idlers};
 use logs::{Cut, Logs, Sink};
+use metrics::{Metrics, Stats};
+use session::context::Context;
+use session::other_protocol::Told;
+use session::proxy_protocol::Reader;
+use session::shell::{Complaint, Shell, kind};
+use session::wheel::{Tick, Wheel};
+use session::{Http1, Session};
 use trim::Trim;
 
 /// The precision of the deadlines of connections.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use samum::config::{Config, FileRules, Files, Log, Server, Tuning};
+use config::{Config, FileRules, Files, Log, Server, Tuning};
 use samum::serving::Snapshot;
 
 /// The settings of the worker, and the rules for the files.

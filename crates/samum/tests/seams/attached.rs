@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Action, Config, GatewayRules, Tuning, Upstream, upstream};
 use http::{Head, Method, ResponseHead, Status, Target};
 use ring::sim::{Peer, PeerListener, World};
-use samum::config::{Action, Config, GatewayRules, Tuning, Upstream, upstream};
 use samum::handler::attach::{Admission, Authorizer, Recalled, Wrapper};
 use samum::handler::router::Router;
 use samum::handler::{
@@ -18,10 +18,10 @@ use samum::handler::{
 };
 use samum::network::Listeners;
 use samum::serving::Snapshot;
-use samum::session::Http1;
-use samum::shell::Shell;
 use samum::worker::Worker;
 use sendfile::{File, Piece, Policy, Takes};
+use session::Http1;
+use session::shell::Shell;
 
 use crate::seams::stage::{content, parse};
 use crate::seams::world::{config, parts, pass, run_until};

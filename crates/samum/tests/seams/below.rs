@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use outq::OutQ;
 use ring::Ring;
-use samum::session::Http1;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
+use session::Http1;
 
 use crate::cases::Site;
 use crate::seams::world::{self, Make, assert_nothing_is_left, config, options, pass, serve_over};

@@ -5,11 +5,11 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Config, Rate, Route, Tuning};
 use ring::sim::{End, Peer, World};
-use samum::config::{Config, Rate, Route, Tuning};
 use samum::serving::Snapshot;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 use testkit::Response;
 
 use crate::seams::stage::content;

@@ -10,13 +10,13 @@ use std::rc::{Rc, Weak};
 
 use http::{Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
-use samum::context::Context;
 use samum::handler::router::Router;
 use samum::handler::{
     AnswerSize, Body, BodySink, Found, Handler, Part, Produced, Producer, Request, Response, Ticket,
 };
-use samum::shell::{Shell, kind};
 use sendfile::Piece;
+use session::context::Context;
+use session::shell::{Shell, kind};
 use testkit::Random;
 
 use crate::seams::stage::content;

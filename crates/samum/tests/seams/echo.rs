@@ -9,14 +9,14 @@ use std::rc::{Rc, Weak};
 
 use http::{FieldSection, Head, ResponseHead, Status, Target};
 use ring::{Completion, Op};
-use samum::context::Context;
 use samum::handler::router::Router;
 use samum::handler::{
     AnswerSize, Body, BodySink, Consumer, Found, Handler, Part, Produced, Producer, Request,
     Response, Ticket,
 };
-use samum::shell::{Shell, kind};
 use sendfile::Piece;
+use session::context::Context;
+use session::shell::{Shell, kind};
 use testkit::Random;
 
 /// Bytes that are kept on their way back.

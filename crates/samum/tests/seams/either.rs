@@ -7,10 +7,10 @@ use std::rc::Rc;
 use http::Head;
 use outq::OutQ;
 use ring::{Ring, Time};
-use samum::context::Context;
 use samum::handler::{AnswerSize, Found, Response, Search};
-use samum::session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn};
 use sendfile::{Disk, Failure, Piece, Progress, ReadDone, Transport, Weight};
+use session::context::Context;
+use session::{Http1, Left, Moved, Next, Outgoing, Requests, Session, Turn};
 
 use crate::seams::framed::Framed;
 

@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::rc::Rc;
 
 use ring::sim::{Config, End, Faults, Peer};
-use samum::session::Http1;
 use sendfile::Transport;
+use session::Http1;
 use testkit::{Content, Random, Response};
 
 use crate::cases::Site;

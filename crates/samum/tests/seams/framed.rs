@@ -18,15 +18,15 @@ use http1::Limits;
 use http1::write::{self, Wire};
 use outq::{OutQ, Payload as _, State};
 use ring::{Ring, Time};
-use samum::context::Context;
 use samum::handler::{
     AnswerSize, BodySink, Found, Part, Parts, Produced, Producer, Response, Search,
 };
-use samum::session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 use sendfile::{
     Disk, Drained, Failure, File, Owner, Piece, Policy, Progress, ReadDone, Stream, Takes,
     Transport, Weight, Window,
 };
+use session::context::Context;
+use session::{Left, Moved, Next, Outgoing, Requests, Session, Turn, Why};
 
 mod tests;
 

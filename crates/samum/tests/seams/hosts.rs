@@ -6,14 +6,14 @@ use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Action, Config, FileRules, Files, Route, Site, Tuning};
 use ring::sim::World;
 use ring::{Event, Fd, Op, OpenHow, Ring};
-use samum::config::{Action, Config, FileRules, Files, Route, Site, Tuning};
 use samum::handler::router::Router;
 use samum::network::Listeners;
 use samum::serving::Snapshot;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 
 use crate::seams::stage::{content, parse};
 use crate::seams::world::{Client, Plain, config, for_seeds, parts, pass, run_until};

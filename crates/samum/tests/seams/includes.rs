@@ -3,10 +3,10 @@
 use core::time::Duration;
 use std::rc::Rc;
 
+use config::FileRules;
 use ring::sim::World;
-use samum::config::FileRules;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 use testkit::Random;
 
 use crate::seams::stage::{content, parse};

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use outq::OutQ;
 use ring::{Completion, Event, Fd, Op, RecvBuf, Ring};
 use samum::network::{NetEvent, Network, Origin, Peer};
-use samum::shell::kind;
 use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport};
+use session::shell::kind;
 
 use crate::seams::below::{Below, bounds};
 

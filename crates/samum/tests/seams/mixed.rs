@@ -4,12 +4,12 @@
 use core::time::Duration;
 use std::rc::Rc;
 
+use config::Tuning;
 use ring::sim::World;
-use samum::config::Tuning;
 use samum::network::Listeners;
-use samum::session::Http1;
 use samum::worker::Worker;
 use sendfile::KernelTcp;
+use session::Http1;
 
 use super::stage::{content, parse};
 use super::world::{Client, Make, Plain, config, for_seeds, parts, pass, run_until};

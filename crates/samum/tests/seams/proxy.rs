@@ -6,14 +6,14 @@ use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Action, Config, GatewayRules, Route, Site, Tuning, Upstream, upstream};
+use metrics::Stats;
 use ring::sim::{Config as SimConfig, End, Faults, Peer, PeerListener, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
 use rustix::fs::OFlags;
-use samum::Stats;
-use samum::config::{Action, Config, GatewayRules, Route, Site, Tuning, Upstream, upstream};
 use samum::serving::Snapshot;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 
 use crate::seams::stage::{Response, content, parse};
 use crate::seams::world::{Client as _, Plain, config, for_seeds, parts, pass, run_until};

@@ -7,15 +7,15 @@ use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Action, Address, Config, FileRules, Files, Route, Server, Tuning};
 use ring::sim::{Peer, World};
 use ring::{Event, Fd, Op, OpenHow, Ring};
-use samum::config::{Action, Address, Config, FileRules, Files, Route, Server, Tuning};
 use samum::crowd::Crowd;
 use samum::handler::router::Router;
 use samum::network::Listeners;
 use samum::serving::Snapshot;
-use samum::session::Http1;
 use samum::worker::{Replacement, Worker};
+use session::Http1;
 use testkit::Random;
 
 use crate::seams::stage::{Response, content, parse};

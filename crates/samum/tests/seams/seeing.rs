@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::{Action, Config, FileRules, Files, Route, Site};
 use ring::sim::{Config as Simulation, World};
-use samum::config::{Action, Config, FileRules, Files, Route, Site};
 use samum::serving::Snapshot;
 use samum::worker::Worker;
 use testkit::metrics::Metrics;

@@ -5,17 +5,17 @@ use core::time::Duration;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use config::Tuning;
 use ring::Ring;
 use ring::sim::World;
-use samum::config::Tuning;
 use samum::crowd::Crowd;
 use samum::desk::Desk;
 use samum::handler::Handler;
 use samum::handler::router::Router;
 use samum::network::Listeners;
-use samum::session::Http1;
-use samum::shell::Shell;
 use samum::worker::{Parts, Worker};
+use session::Http1;
+use session::shell::Shell;
 use testkit::Random;
 
 use crate::options::Options;

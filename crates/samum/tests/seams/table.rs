@@ -5,9 +5,9 @@ use std::rc::Rc;
 use crate::options::Options;
 use ring::sim::World;
 use samum::network::Network;
-use samum::session::Http1;
 use samum::worker::Worker;
 use sendfile::Transport;
+use session::Http1;
 use testkit::Response;
 
 use crate::cases::{Conversation, Cut, sites};

@@ -4,16 +4,16 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use config::Tuning;
 use http::{Head, ResponseHead, Status};
 use ring::sim::{Config, End, Peer, World};
 use ring::{Completion, Ring};
-use samum::config::Tuning;
-use samum::context::Context;
 use samum::handler::{AnswerSize, Body, Found, Handler, Request, Response, Ticket};
 use samum::network::Listeners;
-use samum::session::Http1;
-use samum::shell::Shell;
 use samum::worker::Worker;
+use session::Http1;
+use session::context::Context;
+use session::shell::Shell;
 
 use crate::seams::stage::for_seeds;
 use crate::seams::world::{config, parts, pass};

@@ -6,16 +6,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ring::sim::{Peer, PeerListener, World};
-use samum::config::{
+use config::{
     Action, Balance, Config, GatewayRules, HashBy, HealthRules, Protocol, Route, ServerAddress,
     ServerUrl, Upstream,
 };
+use ring::sim::{Peer, PeerListener, World};
 use samum::handler::router::Router;
 use samum::network::Listeners;
 use samum::serving::Snapshot;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 use testkit::Random;
 
 use crate::options::Options;

@@ -3,17 +3,17 @@
 
 use std::rc::Rc;
 
+use config::Tuning;
 use http::{Head, ResponseHead, Status};
 use ring::Completion;
 use ring::sim::World;
-use samum::config::Tuning;
-use samum::context::Context;
 use samum::handler::{AnswerSize, Body, Found, Handler, Part, Request, Response, Ticket};
 use samum::network::Listeners;
-use samum::session::Http1;
-use samum::shell::Shell;
 use samum::worker::Worker;
 use sendfile::Piece;
+use session::Http1;
+use session::context::Context;
+use session::shell::Shell;
 use testkit::Response as Received;
 
 use crate::seams::world::{config, parts, run_until};

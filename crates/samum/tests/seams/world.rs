@@ -8,15 +8,15 @@ use std::panic::{catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use config::FileRules;
 use ring::sim::{Config, End, Peer, World};
 use ring::{Ring, Time};
-use samum::config::FileRules;
 use samum::crowd::Crowd;
 use samum::handler::Handler;
 use samum::network::{Listeners, Network};
-use samum::session::Session;
 use samum::worker::{Parts, Worker};
 use sendfile::{KernelTcp, Transport};
+use session::Session;
 
 use crate::cases::{Kind, MODIFIED, Site};
 use crate::options::Options;

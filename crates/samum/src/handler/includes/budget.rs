@@ -10,7 +10,7 @@ use ring::Key;
 use sendfile::Piece;
 
 use crate::handler::Part;
-use crate::includes::Memory;
+use ::includes::Memory;
 
 /// Includes of one response, of all its pages.
 pub(super) const INCLUDES_MAX: u32 = 1000;

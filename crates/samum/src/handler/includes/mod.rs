@@ -42,11 +42,11 @@ pub(super) use self::request::{bodiless, resolve, stripped};
 use self::templates::Templates;
 pub(super) use self::templates::{Lookup, PAGE_BYTES_MAX};
 use super::{AnswerSize, Body, Part, Response, Ticket};
-use crate::fields;
-use crate::shell::{Shell, id_of, kind};
 use content::{self, FileSet, Kind, Resource};
 use gateways::interest::{Interest, News};
 use gateways::lines::Lines;
+use session::fields;
+use session::shell::{Shell, id_of, kind};
 
 /// Pages of a worker that are made at once, included pages too. Pages that only wait to be sent do not count.
 const PAGES_MAX: usize = 4096;

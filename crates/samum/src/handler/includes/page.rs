@@ -13,10 +13,10 @@ use sendfile::{Piece, Policy};
 
 use super::budget::{Budget, INCLUDES_MAX};
 use crate::handler::{Body, BodySink, Part, Produced, Producer, Search, Ticket};
-use crate::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
 use crate::network::Origin;
 use crate::serving::Serving;
-use crate::site::SiteId;
+use ::includes::{Evaluator, Facts, Fault, Scope, Share, Step, Template};
+use config::site::SiteId;
 use content::{Kind, Resource, Variant};
 use gateways::interest::{Interest, News};
 

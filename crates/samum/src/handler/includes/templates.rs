@@ -8,9 +8,9 @@ use core::time::Duration;
 use ring::{BufferPool, Caching, Completion, Device, Event, Fd, Key, Op, Slab, Time};
 
 use crate::handler::Ticket;
-use crate::includes::{Parser, Template};
-use crate::shell::{Shell, id_of, kind};
+use ::includes::{Parser, Template};
 use content::{Data, Kind, Resource};
+use session::shell::{Shell, id_of, kind};
 
 /// The most bytes of a page. The response for a larger file is a 500: without evaluation the file could show what a
 /// condition leaves out.

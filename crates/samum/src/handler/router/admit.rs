@@ -9,19 +9,19 @@ use ring::Device;
 
 use super::Router;
 use super::state::State;
-use crate::client::Sender;
-use crate::config::{Action, Address};
-use crate::forwarded::{Conflict, Scheme};
 use crate::guard::{Guard, Refusal};
 use crate::handler::Request;
-use crate::limits::ClientKey;
-use crate::route::RouteId;
 use crate::serving::Serving;
-use crate::shell::Shell;
+use config::route::RouteId;
+use config::{Action, Address};
 use gateways::input::COLLECTED_BYTES_MAX;
 use gateways::input::collected::Terms;
 use gateways::programs::environment::Circumstances;
 use gateways::quota;
+use session::client::Sender;
+use session::forwarded::{Conflict, Scheme};
+use session::limits::ClientKey;
+use session::shell::Shell;
 
 impl Router {
     /// Lets a request pass or refuses it, by the conditions of its route. The conditions are asked once for a request,

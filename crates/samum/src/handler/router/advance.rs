@@ -13,10 +13,10 @@ use super::place::{Ground, is_hidden_below, normalize};
 use super::script::{script_at, script_len, script_of};
 use super::state::{By, Event, Handed, Lookup, Next, Over, Parsing, Purpose, Script, State};
 use super::steps::{Further, Slash, Step, further};
-use crate::config::{FileRules, Files};
 use crate::handler::page::{ALLOW, ALLOW_MOST};
-use crate::route::RouteId;
 use crate::serving::{Served, Serving};
+use config::route::RouteId;
+use config::{FileRules, Files};
 use content::{self, Kind, Resource};
 use gateways::proxy::response::HandOver;
 use gateways::{cgi, proxy};
@@ -98,8 +98,8 @@ pub(super) fn begin<'a>(
 pub(super) fn advance<'a>(ground: Ground<'a>, state: State<'a>, event: Event) -> Next<'a> {
     let serving = ground.serving;
     match (state, event) {
-        (State::Guard(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
-        (State::Guard(_), Event::Admitted(Err(status))) => {
+        (State::Authorize(arrived), Event::Admitted(Ok(()))) => Next::Recall(arrived),
+        (State::Authorize(_), Event::Admitted(Err(status))) => {
             refuse(ground, None, Outcome::Error(status))
         }
         (State::Recall(arrived), Event::Recalled(None)) => Next::Begin(arrived),

@@ -7,19 +7,19 @@ use sendfile::Piece;
 
 use super::Router;
 use super::place::normalize;
-use crate::config::{Action, Route};
-use crate::context::Context;
-use crate::fields;
 use crate::guard::Refusal;
 use crate::handler::attach::Recalled;
 use crate::handler::files;
 use crate::handler::page::{self, ALLOW, ALLOW_MOST, ALLOW_NONE};
 use crate::handler::{AnswerSize, Body, Part, Response, includes, metrics};
-use crate::route::RouteId;
 use crate::serving::{Place, RouteEntry, Served, Serving};
+use config::route::RouteId;
+use config::{Action, Route};
 use content::{self, Kind};
 use gateways::cgi::{self, Programs};
 use gateways::proxy::{self, Proxy};
+use session::context::Context;
+use session::fields;
 use session::page::bare;
 
 /// The answer to a request: its place, and the outcome there.

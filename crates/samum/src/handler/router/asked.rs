@@ -2,9 +2,9 @@
 
 use http::{HeadBuf, Method, Target};
 
-use crate::config::Route;
 use crate::handler::{Request, Ticket};
 use crate::network::Origin;
+use config::Route;
 use gateways::interest::Waiter;
 
 /// A request whose answer may be more than a file.

@@ -19,9 +19,8 @@ use super::state::{By, Event, Handed, Lookup, Named, Next, Over, Purpose, State}
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::{Found, Request, Ticket, includes};
-use crate::route::RouteId;
 use crate::serving::{Place, Serving};
-use crate::shell::Shell;
+use config::route::RouteId;
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
 use gateways::interest::{Interest, Waiter};
@@ -29,6 +28,7 @@ use gateways::proxy::Passing;
 use gateways::proxy::request::{Forwarding, LOOP_DETECTED, is_for_include};
 use gateways::proxy::response::HandOver;
 use gateways::proxy::wire::Wire;
+use session::shell::Shell;
 use upstream::Server;
 
 impl Router {

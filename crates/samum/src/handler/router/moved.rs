@@ -3,12 +3,12 @@
 use http::{Method, Status, Target};
 
 use super::answer::{Moved, Outcome, allowed, not_taken, takes};
-use crate::config::Action;
 use crate::handler::files::location;
-use crate::redirect;
-use crate::route::RouteId;
 use crate::serving::{Place, Serving};
-use crate::site::SiteId;
+use config::Action;
+use config::redirect;
+use config::route::RouteId;
+use config::site::SiteId;
 use content::{self, Kind};
 
 /// Redirects a request, with its method and its body, to a path below that of a route.

@@ -19,11 +19,11 @@ use crate::handler::includes::{
     self, Advance, Ask, Budget, Context, Lookup, Page, Problem, Trouble,
 };
 use crate::handler::{Found, Handler as _, Request, Ticket};
-use crate::includes::{Memory, Scope, Template};
-use crate::route::RouteId;
 use crate::serving::{self, Place, Serving};
-use crate::shell::{Complaint, Shell};
+use ::includes::{Memory, Scope, Template};
+use config::route::RouteId;
 use content::{Kind, Resource};
+use session::shell::{Complaint, Shell};
 
 impl Router {
     /// Finds the template of a file that may be a page.

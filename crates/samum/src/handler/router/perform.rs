@@ -14,8 +14,8 @@ use super::steps::Step;
 use crate::handler::attach::{Admission, Deferred};
 use crate::handler::{Found, Search, Ticket};
 use crate::serving::{Place, Serving};
-use crate::shell::{Complaint, Shell};
 use gateways::proxy::Held;
+use session::shell::{Complaint, Shell};
 
 /// A request that waits.
 #[derive(Debug)]
@@ -69,9 +69,9 @@ impl Router {
         let mut client = None;
         loop {
             let (state, reply) = match next {
-                Next::Guard(arrived) => {
+                Next::Authorize(arrived) => {
                     let reply = self.authorize(shell, ticket, &arrived.asked);
-                    (State::Guard(arrived), reply)
+                    (State::Authorize(arrived), reply)
                 }
                 Next::Recall(arrived) => {
                     let reply = self.recall(ticket, &arrived.asked);
@@ -278,7 +278,7 @@ impl Router {
             let (held, of_client) = self.proxy.hold(ticket, waiter);
             (script.held, search) = (Some(held), Some(of_client));
         }
-        if let State::Guard(arrived) | State::Recall(arrived) = &mut state
+        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state
             && arrived.held.is_none()
         {
             let client = Rc::new(Deferred::default());

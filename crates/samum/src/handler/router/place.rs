@@ -3,9 +3,9 @@
 use http::path::{self, PathError};
 
 use super::script::script_len;
-use crate::route::RouteId;
 use crate::serving::{Page, Place, Serving};
-use crate::site::SiteId;
+use config::route::RouteId;
+use config::site::SiteId;
 use gateways::proxy;
 
 /// The ground of a request, which does not change while it goes on: the served sites, and its place among them.

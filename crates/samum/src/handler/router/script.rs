@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::config::SCRIPT_SUFFIX;
-use crate::route::RouteId;
 use crate::serving::{Page, Serving, is_like_script};
-use crate::site::SiteId;
+use config::SCRIPT_SUFFIX;
+use config::route::RouteId;
+use config::site::SiteId;
 use content::{Kind, Resource};
 
 /// The index of directories that only the application has.

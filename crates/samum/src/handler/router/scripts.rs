@@ -20,12 +20,12 @@ use super::admit::circumstances;
 use super::perform::Reply;
 use super::place::{Ground, normalize};
 use super::state::{Script, State};
-use crate::config::Fastcgi;
-use crate::route::RouteId;
-use crate::shell::Shell;
+use config::Fastcgi;
+use config::route::RouteId;
 use gateways::programs::environment::{self, Environment};
 use gateways::proxy::Passing;
 use gateways::proxy::wire::Wire;
+use session::shell::Shell;
 
 impl Router {
     /// Runs a script of a route. Its name is a path below the directory of the scripts.

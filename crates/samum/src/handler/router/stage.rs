@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::config::{
+use crate::serving::{Serving, Snapshot, TreeId};
+use config::site::SiteId;
+use config::{
     Action, Cgi, Config, Fastcgi, FileRules, Files, FixedStatus, GatewayRules, Protocol, Redirect,
     Route, ServerAddress, ServerUrl, Upstream,
 };
-use crate::serving::{Serving, Snapshot, TreeId};
-use crate::site::SiteId;
 
 /// The only site.
 pub(super) fn site() -> SiteId {

@@ -1,12 +1,12 @@
 //! The states of a request from its route to its answer.
 //!
 //! ```text
-//!            consumer            find
-//!          ┌──────────► Offered ──────┐
-//!  session ┤                          ▼
-//!          └────────── find ────────► Guard ──► Recall ──► begin ──► File, Template, Program, Server ──► answer
-//!                                                            ▲                       │
-//!                                                            └───── another path ────┘
+//!            consumer             find
+//!          ┌──────────► Offered ───────┐
+//!  session ┤                           ▼
+//!          └────────── find ───────► Authorize ──► Recall ──► begin ──► File, Template, Program, Server ──► answer
+//!                                                               ▲                       │
+//!                                                               └───── another path ────┘
 //! ```
 //!
 //! A request goes through its steps in this order, and skips those that it does not need. A file in memory that is sent
@@ -17,7 +17,7 @@
 //! | route: the place of the path | `place.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |
-//! | authorizer | [`Authorizer`](crate::handler::attach::Authorizer) | Guard | |
+//! | authorizer | [`Authorizer`](crate::handler::attach::Authorizer) | Authorize | |
 //! | answer that is recalled | [`Wrapper`](crate::handler::attach::Wrapper) | Recall | |
 //! | file, or gateway | `begin` | File; Program; Server | |
 //! | further steps: directory, fallback | `steps.rs` | File | |
@@ -32,7 +32,7 @@
 //! | state | waits for | has | then |
 //! |---|---|---|---|
 //! | Offered | its session, which has the consumer and asks for the answer at once or never | what the guard has said | `begin`, or a refusal |
-//! | Guard | an authorizer, if there is one | a copy of the request, its body held back | Recall, or a refusal |
+//! | Authorize | an authorizer, if there is one | a copy of the request, its body held back | Recall, or a refusal |
 //! | Recall | a wrapper, if there is one | the same | `begin`, or the answer |
 //! | File, to be sent | a file of a route | which step looks for it | a further step, or the answer |
 //! | File, perhaps a page | the same | a copy of the request | the same, or Template |
@@ -56,9 +56,9 @@ use super::place::Ground;
 use super::steps::Step;
 use crate::guard::Refusal;
 use crate::handler::attach::{Deferred, Recalled};
-use crate::includes::Template;
-use crate::route::RouteId;
 use crate::serving::{Served, TreeId};
+use ::includes::Template;
+use config::route::RouteId;
 use content::{self, Kind, Resource};
 use gateways::HAND_OVERS_MAX;
 use gateways::cgi;
@@ -73,7 +73,7 @@ pub(super) enum State<'a> {
     /// Its session has the consumer of the body, and asks for the answer.
     Offered(Result<(), Refusal>),
     /// An authorizer decides whether the request may pass.
-    Guard(Arrived<'a>),
+    Authorize(Arrived<'a>),
     /// A wrapper finds out whether it has the answer.
     Recall(Arrived<'a>),
     /// A file is looked for.
@@ -192,7 +192,7 @@ pub(super) enum Event {
 #[derive(Debug)]
 pub(super) enum Next<'a> {
     /// The decision of the authorizer.
-    Guard(Arrived<'a>),
+    Authorize(Arrived<'a>),
     /// The answer that the wrapper recalls.
     Recall(Arrived<'a>),
     /// Its route, which gets the request with its body: `begin`.
@@ -238,7 +238,7 @@ impl State<'_> {
     pub(super) fn keep(self, ground: Ground<'_>) -> State<'static> {
         match self {
             State::Offered(said) => State::Offered(said),
-            State::Guard(arrived) => State::Guard(arrived.keep()),
+            State::Authorize(arrived) => State::Authorize(arrived.keep()),
             State::Recall(arrived) => State::Recall(arrived.keep()),
             State::File(Lookup { route, step, purpose, over }) => {
                 let step = step.keep(ground);
@@ -264,7 +264,7 @@ impl State<'_> {
         let served = |id: Option<RouteId>| id.map(|id| &serving.entry(id).served);
         match self {
             Self::Offered(_) => unreachable!("its session asks for the answer at once or never"),
-            Self::Guard(Arrived { asked, path, held })
+            Self::Authorize(Arrived { asked, path, held })
             | Self::Recall(Arrived { asked, path, held }) => {
                 assert!(asked.is_kept() && held.is_some(), "its session lends nothing");
                 assert!(path.starts_with(b"/"), "it is in its normal form");
@@ -308,7 +308,7 @@ impl State<'_> {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Offered(_) => "Offered",
-            Self::Guard(_) => "Guard",
+            Self::Authorize(_) => "Authorize",
             Self::Recall(_) => "Recall",
             Self::File(_) => "File",
             Self::Template(_) => "Template",

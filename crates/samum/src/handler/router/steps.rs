@@ -20,8 +20,8 @@ use http::Status;
 use super::answer::{Outcome, Paged};
 use super::place::Ground;
 use super::script::script_at;
-use crate::route::RouteId;
 use crate::serving::Page;
+use config::route::RouteId;
 use content::{self, Kind};
 
 /// The step of a request: the file that is looked for.

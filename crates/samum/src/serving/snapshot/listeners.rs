@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Snapshot;
-use crate::config::{Access, Action, Address, Config, Listen, Route};
-use crate::site::{Hosts, SiteId};
+use config::site::{Hosts, SiteId};
+use config::{Access, Action, Address, Config, Listen, Route};
 
 /// A listener in the form for connections.
 #[derive(Debug)]

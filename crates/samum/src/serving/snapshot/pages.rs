@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use http::path;
 
 use super::{Served, Snapshot, TreeIndex};
-use crate::config::{Action, rule};
-use crate::route::{RouteId, Routes};
+use config::route::{RouteId, Routes};
+use config::{Action, rule};
 
 /// A file of a route to which requests are handed over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, FileRules, Files, HeaderRule, Pattern, Redirect, Route};
+    use config::{Config, FileRules, Files, HeaderRule, Pattern, Redirect, Route};
 
     fn files(path: &str, change: impl FnOnce(&mut FileRules)) -> Route {
         let mut rules = FileRules::default();

@@ -7,7 +7,7 @@ use super::listeners::Endpoint;
 use content::TreeSpec;
 
 use super::{Served, Snapshot};
-use crate::config::{Action, Config, Route};
+use config::{Action, Config, Route};
 use upstream::Upstream;
 
 /// The maximum number of trees of one directory that are compared with a tree of the next configuration. If none of
@@ -151,7 +151,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Address, Cgi, FileRules, Files, Listen, UnixSocket};
+    use config::{Address, Cgi, FileRules, Files, Listen, UnixSocket};
 
     #[test]
     fn programs_count_against_their_limits_after_a_reload_unless_these_were_changed() {

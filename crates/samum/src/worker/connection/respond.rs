@@ -8,11 +8,11 @@ use ring::Ring;
 use sendfile::{Disk, Takes};
 
 use super::Tools;
-use crate::context::Recorder as _;
 use crate::handler::{Handler, Response};
 use crate::network::Origin;
-use crate::session::Session;
-use crate::shell::Shell;
+use session::Session;
+use session::context::Recorder as _;
+use session::shell::Shell;
 
 /// Begins the response that an answer comes to. Returns the rate at which the response is sent.
 #[inline]

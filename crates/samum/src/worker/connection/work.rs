@@ -2,8 +2,8 @@
 
 use core::num::NonZeroU64;
 
-use crate::metrics::Stats;
-use crate::session::{Outgoing, Session};
+use metrics::Stats;
+use session::{Outgoing, Session};
 
 /// The largest memory of an idle connection's input buffer that is kept for the next connection.
 const INPUT_BYTES_KEPT: usize = 4 * 1024;

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 
+use config::Tuning;
 use ring::sim::{Config, End, World};
-use samum::config::Tuning;
 use testkit::Random;
 
 use super::{Asked, Dribble, Kind};

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use config::Tuning;
 use ring::sim::{Config, End, Peer, World};
-use samum::config::Tuning;
 use testkit::Random;
 
 use super::{EARLY, Echo, ROOM, STOP};

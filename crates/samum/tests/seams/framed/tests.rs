@@ -4,12 +4,12 @@ use core::cell::Cell;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use config::{FileRules, Tuning};
 use ring::sim::{Config, Counts, Peer, World};
-use samum::config::{FileRules, Tuning};
 use samum::network::Network;
-use samum::session::Session;
 use samum::worker::Worker;
 use sendfile::{Caching, Policy, Window};
+use session::Session;
 use testkit::{Random, Response};
 
 use super::{Framed, Kind, LANES_MAX, PATIENCE};

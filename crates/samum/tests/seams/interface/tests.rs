@@ -6,8 +6,8 @@ use std::rc::Rc;
 use crate::options::Options;
 use ring::sim::{End, Peer, World};
 use ring::{Event, Op};
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 use testkit::{Content, Response};
 
 use super::{BODY_BYTES_MAX, HEAD_BYTES, Interface, frame};

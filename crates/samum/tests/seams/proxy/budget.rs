@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use samum::config::{Fastcgi, FileRules, Files};
+use config::{Fastcgi, FileRules, Files};
 use testkit::Random;
 
 use super::turns::record;

@@ -1,7 +1,7 @@
 //! Requests that a server hands over to files of the site: it authorises, and the file is sent as if the
 //! client had asked for it.
 
-use samum::config::{FileRules, Files, Route};
+use config::{FileRules, Files, Route};
 
 use super::*;
 

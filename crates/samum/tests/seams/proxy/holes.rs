@@ -1,6 +1,6 @@
 //! Pages with holes that servers fill: right, not at all, by half, and for a client that leaves.
 
-use samum::config::{FileRules, Files};
+use config::{FileRules, Files};
 
 use super::*;
 

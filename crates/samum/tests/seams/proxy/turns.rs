@@ -1,6 +1,6 @@
 //! Turns of the worker while servers send as much as they can: each turn is short, and each response goes on.
 
-use samum::config::Fastcgi;
+use config::Fastcgi;
 
 use super::*;
 

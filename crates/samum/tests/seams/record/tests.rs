@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use ring::sim::{End, Peer, World};
 use samum::network::Listeners;
-use samum::session::Http1;
 use samum::worker::Worker;
+use session::Http1;
 
 use super::{BODY_BYTES_MAX, CLOSE, DATA, FINISHED, HELLO, Key, NEW_KEY, Records, SECRET};
 use crate::cases::Site;

@@ -11,11 +11,11 @@ use ring::Key;
 use super::super::stage::{route, serving_of, site};
 use super::super::state::{Arrived, Named};
 use super::*;
-use crate::config::Route;
 use crate::handler::attach::Recalled;
 use crate::handler::{AnswerSize, Request, Response, Ticket};
-use crate::includes::{Parser, Template};
 use crate::network::{Origin, Peer};
+use ::includes::{Parser, Template};
+use config::Route;
 use content::FileSet;
 use gateways::HAND_OVERS_MAX;
 use gateways::interest::Interest;
@@ -184,12 +184,12 @@ fn walk(
     let mut place = serving.place(site(), path.as_bytes());
     let at = |place| Ground { serving, place };
     let (asked, path) = (Asked::Given(&request), Cow::Borrowed(path.as_bytes()));
-    let mut next = Next::Guard(Arrived { asked, path, held: None });
+    let mut next = Next::Authorize(Arrived { asked, path, held: None });
     let (mut states, mut missing) = (Vec::new(), 0);
     loop {
         assert!(states.len() < 200, "it goes round in circles: {states:?}");
         let state = match next {
-            Next::Guard(arrived) => State::Guard(arrived),
+            Next::Authorize(arrived) => State::Authorize(arrived),
             Next::Recall(arrived) => State::Recall(arrived),
             Next::Begin(Arrived { asked, path, .. }) => {
                 next = begin(at(place), asked, path, None);
@@ -247,7 +247,7 @@ fn walk(
         if let State::File(Lookup { purpose: Purpose::Script(script), .. }) = &mut state {
             script.held.get_or_insert_with(|| Held::of_body(None));
         }
-        if let State::Guard(arrived) | State::Recall(arrived) = &mut state {
+        if let State::Authorize(arrived) | State::Recall(arrived) = &mut state {
             arrived.held.get_or_insert_with(|| (Held::of_body(None), Weak::new()));
         }
         state.check(at(place));
@@ -263,8 +263,8 @@ fn any_event(serving: &Serving, state: &State<'_>, choice: u8) -> Event {
     let statuses = [Status::BadGateway, Status::MethodNotAllowed, Status::NotFound];
     match state {
         State::Offered(_) => unreachable!("it is no state in which a request waits"),
-        State::Guard(_) if choice.is_multiple_of(8) => Event::Admitted(Err(Status::Forbidden)),
-        State::Guard(_) => Event::Admitted(Ok(())),
+        State::Authorize(_) if choice.is_multiple_of(8) => Event::Admitted(Err(Status::Forbidden)),
+        State::Authorize(_) => Event::Admitted(Ok(())),
         State::Recall(_) if choice.is_multiple_of(8) => Event::Recalled(Some(Rc::new(Kept))),
         State::Recall(_) => Event::Recalled(None),
         State::File(_) => Event::File(found(FOUND[choice % FOUND.len()])),
@@ -293,7 +293,7 @@ fn with_events(path: &'static str, events: Vec<Event>) -> (String, Vec<&'static 
     let mut events = events.into_iter();
     let event = |state: &State<'_>| let_pass(state).or_else(|| events.next()).expect("an event");
     let mut walked = walk(&serving(), Method::Get, path, event);
-    walked.states.retain(|state| !["Guard", "Recall"].contains(state));
+    walked.states.retain(|state| !["Authorize", "Recall"].contains(state));
     assert!(events.next().is_none(), "{path}: it has not waited for all: {:?}", walked.states);
     (walked.answer(), walked.states)
 }
@@ -301,7 +301,7 @@ fn with_events(path: &'static str, events: Vec<Event>) -> (String, Vec<&'static 
 /// Lets a request pass to its route.
 fn let_pass(state: &State<'_>) -> Option<Event> {
     match state {
-        State::Guard(_) => Some(Event::Admitted(Ok(()))),
+        State::Authorize(_) => Some(Event::Admitted(Ok(()))),
         State::Recall(_) => Some(Event::Recalled(None)),
         _ => None,
     }
@@ -321,11 +321,11 @@ fn a_guard_and_a_wrapper_may_answer_later_and_come_first() {
     };
     let admitted = || Event::Admitted(Ok(()));
     let refused = vec![Event::Admitted(Err(Status::Forbidden))];
-    assert_eq!(answer(refused), ("403".to_owned(), vec!["Guard"]));
+    assert_eq!(answer(refused), ("403".to_owned(), vec!["Authorize"]));
     let kept = vec![admitted(), Event::Recalled(Some(Rc::new(Kept)))];
-    assert_eq!(answer(kept), ("recalled".to_owned(), vec!["Guard", "Recall"]));
+    assert_eq!(answer(kept), ("recalled".to_owned(), vec!["Authorize", "Recall"]));
     let not = vec![admitted(), Event::Recalled(None), Event::File(found("text"))];
-    assert_eq!(answer(not), ("content".to_owned(), vec!["Guard", "Recall", "file"]));
+    assert_eq!(answer(not), ("content".to_owned(), vec!["Authorize", "Recall", "file"]));
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_program_answers_or_hands_the_request_over() {
     }
     let mut count = 0;
     let walked = walk(&serving(), Method::Get, "/cgi/a", |state| match state {
-        State::Guard(_) | State::Recall(_) => let_pass(state).expect("it waits for that"),
+        State::Authorize(_) | State::Recall(_) => let_pass(state).expect("it waits for that"),
         State::Program(..) => {
             count += 1;
             by_program("/cgi/a")
@@ -483,7 +483,7 @@ fn a_server_answers_or_hands_the_request_over() {
 }
 
 #[test]
-#[should_panic(expected = "Template for Guard")]
+#[should_panic(expected = "Template for Authorize")]
 fn an_event_that_nothing_waits_for_is_a_mistake() {
     let event = |_: &State<'_>| Event::Template(Err(Status::NotFound));
     walk(&serving(), Method::Get, "/files/a", event);
@@ -504,7 +504,7 @@ fn each_state_is_reached() {
         }
     }
     let all = [
-        "Guard",
+        "Authorize",
         "Recall",
         "Program",
         "Server",
