@@ -71,6 +71,7 @@ impl Flag {
             PREFIXES => "RANGE",
             "number" => "N",
             _ if self.is_list() => "NAME",
+            _ if !self.words().is_empty() => "WORD",
             _ => "PATH",
         }
     }
@@ -106,7 +107,8 @@ impl Flag {
         let (mut draft, mut notes) = (Draft::new(server.clone()), Notes::default());
         keys::read_server(&mut draft, table, &mut notes);
         if let Some(error) = notes.first_error() {
-            return Err(error.to_owned());
+            // Each flag is a string.
+            return Err(error.trim_end_matches(", found a string").to_owned());
         }
         *server = draft.server;
         Ok(())
