@@ -36,8 +36,13 @@ fn quantile(sorted: &[f64], per_cent: usize) -> f64 {
 #[test]
 fn an_open_loop_has_the_servers_rate_and_percentiles() {
     let server = Server::start(Behaviour::delays(BODY, |i| 100 + i * 35 % 301));
-    let plan =
-        Plan { arrival: Arrival::Even(200.0), duration: Duration::from_secs(3), ..plan(&server) };
+    let plan = Plan {
+        arrival: Arrival::Even(200.0),
+        // Responses of the warm-up come at the full rate when the measurement begins.
+        warmup: Duration::from_millis(500),
+        duration: Duration::from_secs(3),
+        ..plan(&server)
+    };
     let account = measure(&plan);
     assert_eq!(account.failures(), "");
     assert_close("rate", account.rate(), 200.0);
