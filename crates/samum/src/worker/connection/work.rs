@@ -5,8 +5,8 @@ use core::num::NonZeroU64;
 use metrics::Stats;
 use session::{Outgoing, Session};
 
-/// The largest memory of an idle connection's input buffer that is kept for the next connection.
-const INPUT_BYTES_KEPT: usize = 4 * 1024;
+/// The largest memory of an empty input buffer that is kept: for the rest of a tunnel, or for the next connection.
+const INPUT_BYTES_KEPT: usize = 1024;
 
 /// What a connection needs while a request is being received or answered.
 pub(super) struct Work<W, A> {
