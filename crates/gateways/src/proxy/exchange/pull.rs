@@ -44,8 +44,6 @@ const PIPES_MAX: usize = 32;
 /// Bytes of cyclic buffers that are kept for the next contents while there are exchanges. Memory of a kept buffer that
 /// was never used costs nothing.
 const CYCLIC_BYTES_KEPT: u64 = 16 * 1024 * 1024;
-/// Bytes of a route's `buffer` for a connection, its request, the exchange and its link (measured: 6 KiB for a tunnel).
-const STATE_BYTES: usize = 8 * 1024;
 /// Shorter parts of a content are copied out of the cyclic buffer, because keeping account of them costs more.
 const PART_BYTES_MIN: usize = 1024;
 /// Bytes of a cyclic buffer for a response before its turn, and while the worker's memory is short. The longest head
@@ -372,10 +370,9 @@ impl Exchange {
         Some(buffer)
     }
 
-    /// Bytes of a cyclic buffer: those of the route's `buffer` without [`STATE_BYTES`], but an eighth at most.
+    /// Bytes of a cyclic buffer.
     fn buffer_bytes(&self) -> usize {
-        let all = usize::try_from(self.memory_max()).unwrap_or(usize::MAX);
-        all - STATE_BYTES.min(all / 8)
+        usize::try_from(self.memory_max()).unwrap_or(usize::MAX)
     }
 
     /// Receives into another cyclic buffer from now on. Memory of a cyclic buffer becomes free only in order, and some
