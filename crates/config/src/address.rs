@@ -12,12 +12,15 @@ pub struct Listen {
     /// True if trusted proxies send a header of the PROXY protocol, version 1 or 2, in front of each connection:
     /// `{ address = "...", proxy-protocol = true }`. Other clients may send none.
     pub proxy_protocol: bool,
+    /// True if connections begin with a handshake of TLS, behind the header of a proxy if there is one:
+    /// `{ address = "...", tls = true }`.
+    pub tls: bool,
 }
 
-/// The listener at an address for connections that begin with a request.
+/// The listener at an address for connections that begin with a request, without TLS.
 impl From<Address> for Listen {
     fn from(address: Address) -> Self {
-        Self { address, proxy_protocol: false }
+        Self { address, proxy_protocol: false, tls: false }
     }
 }
 

@@ -43,6 +43,7 @@ pub(super) struct ListenDraft {
     pub(super) address: Option<Address>,
     pub(super) socket: UnixSocket,
     pub(super) proxy_protocol: bool,
+    pub(super) tls: bool,
 }
 
 /// A route, as they describe it.

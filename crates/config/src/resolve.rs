@@ -171,12 +171,16 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
             }
             of_address.last = index;
             let (first, at) = *of_address.listen.get_or_insert((listen, *place));
-            if first.proxy_protocol != listen.proxy_protocol {
-                let text = format!(
-                    "the sites of {address} must agree on `proxy-protocol`, which is {}",
-                    first.proxy_protocol
-                );
-                notes.error_beside(*place, text, at);
+            for (key, expected, found) in [
+                ("proxy-protocol", first.proxy_protocol, listen.proxy_protocol),
+                ("tls", first.tls, listen.tls),
+            ] {
+                if expected != found {
+                    let text = format!(
+                        "the sites of {address} must agree on `{key}`, which is {expected}"
+                    );
+                    notes.error_beside(*place, text, at);
+                }
             }
             for (host, place) in &site.hosts {
                 if let Some(other) = of_address.hosts.insert(host, *place) {

@@ -859,6 +859,39 @@ fn an_address_says_whether_proxies_send_headers() {
     assert_eq!(read(&printed).sites, config.sites);
 }
 
+#[test]
+fn an_address_says_whether_it_speaks_tls() {
+    let text = "[[site]]\nlisten = [{ address = ':443', tls = true }, ':80', { unix = 's', tls = true }, \
+                { address = ':81', tls = false }]\n[[site.route]]\nfiles = 'x'\n";
+    let read = config;
+    let config = read(text);
+    let site = &config.sites[0];
+    let speak_tls: Vec<_> = site.listen.iter().map(|listen| listen.tls).collect();
+    assert_eq!(speak_tls, [true, false, true, false]);
+    let printed = to_toml(&config);
+    let expected = r#"listen = [{ address = "0.0.0.0:443", tls = true }, "0.0.0.0:80", "#;
+    assert!(printed.contains(expected), "{printed}");
+    assert_eq!(read(&printed).sites, config.sites);
+}
+
+#[test]
+fn sites_of_an_address_agree_on_the_beginning_of_its_connections() {
+    for key in ["proxy-protocol", "tls"] {
+        let site = |host: &str, value: &str| {
+            format!(
+                "[[site]]\nhosts = ['{host}']\nlisten = [{{ address = ':443'{value} }}]\n\
+                 [[site.route]]\nfiles = 'x'\n"
+            )
+        };
+        let yes = format!(", {key} = true");
+        let text = errors(&(site("a.org", &yes) + &site("b.org", "")));
+        let expected = format!(
+            "8:11: error: the sites of 0.0.0.0:443 must agree on `{key}`, which is true at samum/a.toml:3"
+        );
+        assert!(text.contains(&expected), "{text}");
+    }
+}
+
 /// The keys for routes with gateways only.
 const GATEWAY: [&str; 17] = [
     "balance",
@@ -1240,8 +1273,11 @@ fn address() -> impl Strategy<Value = Address> {
 }
 
 fn listen() -> impl Strategy<Value = Listen> {
-    (address(), any::<bool>())
-        .prop_map(|(address, proxy_protocol)| Listen { address, proxy_protocol })
+    (address(), any::<bool>(), any::<bool>()).prop_map(|(address, proxy_protocol, tls)| Listen {
+        address,
+        proxy_protocol,
+        tls,
+    })
 }
 
 fn site() -> impl Strategy<Value = Site> {

@@ -75,6 +75,16 @@ pub(super) const LISTEN: &[Key<ListenDraft>] = &[
         read: |draft, node, notes| set(&mut draft.proxy_protocol, node.flag(notes)),
         write: |draft| draft.proxy_protocol.then(|| "true".to_owned()),
     },
+    Key {
+        name: "tls",
+        kind: "`true` or `false`",
+        default: "`false`",
+        example: "true",
+        doc: "Connections begin with a handshake of TLS; the header of a proxy comes before it. Each site of the address \
+              needs certificates. Sites that share an address must agree.",
+        read: |draft, node, notes| set(&mut draft.tls, node.flag(notes)),
+        write: |draft| draft.tls.then(|| "true".to_owned()),
+    },
 ];
 
 /// Reads a listener: an address, or a table with more.
@@ -91,7 +101,8 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
             notes.error(table.place, format!("`{key}` is for Unix sockets; `address` is none"));
         }
         let address = if is_ip { draft.address? } else { Address::Unix(draft.socket) };
-        return Some(Listen { address, proxy_protocol: draft.proxy_protocol });
+        let ListenDraft { proxy_protocol, tls, .. } = draft;
+        return Some(Listen { address, proxy_protocol, tls });
     }
     let address = match node.text(value::address, notes)? {
         Address::Unix(mut socket) => {
@@ -108,8 +119,8 @@ pub(super) fn read_listen(node: Node<'_>, notes: &mut Notes) -> Option<Listen> {
 
 /// The text of a listener: its address alone, if that says all.
 pub(super) fn listen_text(listen: &Listen) -> String {
-    let Listen { address, proxy_protocol } = listen;
-    let mut draft = ListenDraft { proxy_protocol: *proxy_protocol, ..ListenDraft::default() };
+    let &Listen { ref address, proxy_protocol, tls } = listen;
+    let mut draft = ListenDraft { proxy_protocol, tls, ..ListenDraft::default() };
     match address {
         Address::Ip(ip) if *listen == Listen::from(address.clone()) => {
             return quoted(&ip.to_string());
