@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::message::Span;
 use super::{
     Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Listen, Log,
-    Pattern, RequestHeader, Server, UnixSocket,
+    Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
 };
 
 /// The contents of all files.
@@ -31,6 +31,11 @@ pub(super) struct SiteDraft {
     pub(super) hosts: Vec<(String, Span)>,
     /// The position of the key that makes it a default site.
     pub(super) default: Option<Span>,
+    pub(super) tls: Option<Tls>,
+    /// The position of `tls`, also if its value is wrong.
+    pub(super) tls_place: Option<Span>,
+    /// The positions of the files that it names there.
+    pub(super) things: Vec<(Thing, Span)>,
     pub(super) log: Log,
     pub(super) log_place: Span,
     pub(super) shared: Shared,
@@ -44,6 +49,19 @@ pub(super) struct ListenDraft {
     pub(super) socket: UnixSocket,
     pub(super) proxy_protocol: bool,
     pub(super) tls: bool,
+}
+
+/// The table `tls` of a site.
+#[derive(Debug, Default)]
+pub(super) struct TlsDraft {
+    /// The files of the certificates, if they are right; no files if the certificate is self-signed.
+    pub(super) certificates: Option<Vec<PathBuf>>,
+    /// The files of their keys, if they are right, and the position of `key`.
+    pub(super) keys: Option<(Vec<PathBuf>, Span)>,
+    pub(super) profile: TlsProfile,
+    pub(super) client: Option<TlsClients>,
+    /// The positions of all its files.
+    pub(super) places: Vec<(Thing, Span)>,
 }
 
 /// A route, as they describe it.
@@ -79,6 +97,8 @@ pub enum Thing {
     Log(PathBuf),
     /// A file with redirections.
     Redirects(PathBuf),
+    /// A file with certificates, keys or revocation lists.
+    TlsFile(PathBuf),
     /// An address to listen on.
     Address(Address),
     /// The control socket.
@@ -140,11 +160,20 @@ impl SiteDraft {
             listen: Vec::new(),
             hosts: Vec::new(),
             default: None,
+            tls: None,
+            tls_place: None,
+            things: Vec::new(),
             log: Log::default(),
             log_place: place,
             shared: Shared::default(),
             routes: Vec::new(),
         }
+    }
+
+    /// The name of the site: by default that of its first host.
+    pub(super) fn shown_name(&self) -> &str {
+        let first = || self.hosts.first().map(|(host, _)| &**host);
+        self.name.as_deref().or_else(first).unwrap_or("default")
     }
 }
 

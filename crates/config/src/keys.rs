@@ -26,6 +26,7 @@ mod site;
 mod status;
 mod symlinks;
 mod text;
+mod tls;
 mod top;
 
 use super::draft::Draft;
@@ -49,6 +50,7 @@ use shared::{SHARED, errors_text};
 use site::SITE;
 use status::STATUS;
 use symlinks::SYMLINKS;
+use tls::{TLS, TLS_CLIENT};
 use top::TOP;
 
 /// A key that is read into an `R`, and written from a `W`.
@@ -278,6 +280,8 @@ pub(super) fn sections() -> Vec<Section> {
             rows(SHARED),
         ),
         section("listen", "An address, as an element of `listen`.", rows(LISTEN)),
+        section("tls", "The table `tls` of a site.", rows(TLS)),
+        section("client", "The table `client` of `tls`.", rows(TLS_CLIENT)),
         section("interface", "An interface, as an element of `interface`.", rows(INTERFACE)),
         section("pcap", "The table `pcap`.", rows(PCAP)),
         section("log", "The table `log`.", rows(LOG)),

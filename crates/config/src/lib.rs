@@ -36,6 +36,7 @@ pub mod rule;
 pub mod site;
 mod suggest;
 pub mod text;
+mod tls;
 pub mod upstream;
 pub mod value;
 
@@ -59,6 +60,7 @@ pub use message::Message;
 pub use pattern::Pattern;
 pub use request_header::RequestHeader;
 pub use request_header::{Piece, Variable};
+pub use tls::{Tls, TlsClients, TlsFiles, TlsProfile};
 pub use upstream::server_address;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
@@ -110,6 +112,7 @@ impl Config {
             listen,
             hosts: Vec::new(),
             is_default: true,
+            tls: None,
             log,
             errors: BTreeMap::new(),
             routes: vec![route],
@@ -184,6 +187,9 @@ pub struct Site {
     /// True if the site gets the requests for hosts that no site of its address has. If no site is the
     /// default, the first one is.
     pub is_default: bool,
+    /// The certificates, for the listeners with TLS; some if a client can reach the site there. Sites that share an
+    /// address may have different ones.
+    pub tls: Option<Tls>,
     /// The access log.
     pub log: Log,
     /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.

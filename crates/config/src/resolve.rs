@@ -14,6 +14,9 @@ use crate::route::{RouteId, Routes};
 /// Fallbacks that may follow each other.
 const FALLBACKS_MAX: usize = 8;
 
+/// The advice for a site that has no listener with TLS.
+const TLS_LISTENER: &str = "write `{ address = \"0.0.0.0:443\", tls = true }` into `listen`";
+
 /// Makes the configuration, and finds the positions of the outside things that it names. The configuration is right if
 /// the notes then have no error.
 pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing, Span>) {
@@ -38,6 +41,9 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
 fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
     for (listen, place) in &site.listen {
         places.entry(Thing::Address(listen.address.clone())).or_insert(*place);
+    }
+    for (file, place) in &site.things {
+        places.entry(file.clone()).or_insert(*place);
     }
     if let LogTarget::File(path) = &site.log.target {
         places.entry(Thing::Log(path.clone())).or_insert(site.log_place);
@@ -73,12 +79,12 @@ fn note_places<'a>(site: &'a SiteDraft, places: &mut HashMap<Thing, Span>) {
 }
 
 fn site_of(draft: SiteDraft) -> Site {
-    let name = draft.name.or_else(|| draft.hosts.first().map(|(host, _)| host.clone()));
     Site {
-        name: name.unwrap_or_else(|| "default".to_owned()),
+        name: draft.shown_name().to_owned(),
         listen: draft.listen.into_iter().map(|(listen, _)| listen).collect(),
         hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
         is_default: draft.default.is_some(),
+        tls: draft.tls,
         log: draft.log,
         errors: pages_of(draft.shared.errors),
         routes: draft.routes.into_iter().filter_map(route_of).collect(),
@@ -201,6 +207,40 @@ fn check_addresses(sites: &[SiteDraft], notes: &mut Notes) {
             let text = "no request reaches this site: it has no hosts, and is not the default site of an \
                         address";
             notes.warning(site.place, text);
+        }
+    }
+    check_certificates(sites, |address| known[address].first, notes);
+}
+
+/// Checks that each site which a client can reach by TLS has a certificate, and that each certificate can be shown.
+/// `default_of` returns the index of the default site of an address.
+fn check_certificates(
+    sites: &[SiteDraft],
+    default_of: impl Fn(&Address) -> usize,
+    notes: &mut Notes,
+) {
+    for (index, site) in sites.iter().enumerate() {
+        let mut with_tls = site.listen.iter().filter(|(listen, _)| listen.tls);
+        if let Some(place) = site.tls_place {
+            if with_tls.next().is_none() {
+                let text = format!(
+                    "`tls` does nothing without a listener that speaks TLS: {TLS_LISTENER}"
+                );
+                notes.warning(place, text);
+            }
+            continue;
+        }
+        let is_reached = |(listen, _): &&(Listen, Span)| {
+            !site.hosts.is_empty() || default_of(&listen.address) == index
+        };
+        // The remedy is the same for all its addresses.
+        if let Some((listen, place)) = with_tls.find(is_reached) {
+            let (name, address) = (site.shown_name(), &listen.address);
+            let text = format!(
+                "the site `{name}` has no certificate for {address}: add `tls = {{ certificate = \"FILE\", key = \"FILE\" }}` \
+                 to the site, or `tls = \"self-signed\"` for a test"
+            );
+            notes.error(*place, text);
         }
     }
 }

@@ -28,6 +28,9 @@ pub const RANGES: RangeInclusive<i64> = 1..=1024;
 /// The allowed numbers of capture files.
 pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
 
+/// The word for a certificate that the server makes in memory.
+pub(super) const SELF_SIGNED: &str = "self-signed";
+
 /// The maximum length of the name of an interface (`IFNAMSIZ` without the terminating zero).
 const INTERFACE_BYTES_MAX: usize = 15;
 
@@ -209,6 +212,16 @@ pub(super) fn owner(text: &str) -> Result<(Option<String>, Option<String>), Stri
     Ok((name(user), name(group)))
 }
 
+/// Returns whether a text is the word for a self-signed certificate, and not the path of a file.
+pub(super) fn is_self_signed(text: &str) -> Result<bool, String> {
+    if text == "acme" {
+        return Err("samum does not get certificates by ACME yet: name the files of a certificate and of its key, which \
+                    certbot or lego can renew"
+            .to_owned());
+    }
+    Ok(text == SELF_SIGNED)
+}
+
 /// Reads the name of a file in a directory.
 ///
 /// # Errors
@@ -222,7 +235,7 @@ pub fn index(text: &str) -> Result<String, String> {
 }
 
 /// The first of these names that is there twice.
-pub(super) fn repeated(names: &[String]) -> Option<&String> {
+pub(super) fn repeated<T: PartialEq>(names: &[T]) -> Option<&T> {
     names.iter().enumerate().find_map(|(at, name)| names[..at].contains(name).then_some(name))
 }
 

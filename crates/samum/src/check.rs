@@ -78,6 +78,8 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             }
             // A disk may be mounted later.
             Thing::Links(_) => Ok(()),
+            // They are read together when the certificates are loaded.
+            Thing::TlsFile(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),
             Thing::Redirects(path) => match serving::read_redirects(path) {

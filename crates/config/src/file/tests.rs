@@ -14,7 +14,8 @@ use crate::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
     FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Listen,
     Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route,
-    ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tuning, UnixSocket, Upstream,
+    ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls, TlsClients, TlsFiles,
+    TlsProfile, Tuning, UnixSocket, Upstream,
 };
 
 /// Files in memory.
@@ -397,6 +398,50 @@ fn mistakes_are_explained() {
             site("limits = { connections = 5 }"),
             "unknown key `connections`; use `connections-per-ip`",
         ),
+        // TLS.
+        (site("tls = 'acme'"), "2:7: error: samum does not get certificates by ACME yet: name"),
+        (site("tls = { certificate = 'acme' }"), "certificates by ACME yet"),
+        (
+            site("tls = '/x.pem'"),
+            "2:7: error: expected `self-signed`, or a table: `{ certificate = \"FILE\", key = \"FILE\" }`",
+        ),
+        (site("tls = true"), "expected a string, found true"),
+        (site("tls = {}"), "`tls` needs the key `certificate`"),
+        (site("tls = { certificate = [] }"), "2:23: error: expected at least one path"),
+        (site("tls = { certificate = '' }"), "expected a path in the file system"),
+        (
+            site("tls = { certificate = ['a', 'b', 'a'] }"),
+            "2:23: error: /etc/samum/a is listed twice",
+        ),
+        (
+            site("tls = { certificate = ['a', 'b'], key = 'c' }"),
+            "2:41: error: `certificate` has 2 files and `key` has 1: list one key for each certificate",
+        ),
+        (
+            site("tls = { certificate = 'self-signed', key = 'c' }"),
+            "2:44: error: a self-signed certificate has a key of its own: leave `key` out",
+        ),
+        (
+            site("tls = { certificate = 'a', profile = 'old' }"),
+            "expected `modern` or `intermediate`",
+        ),
+        (site("tls = { certificate = 'a', client = 'b' }"), "expected a table in braces"),
+        (site("tls = { certificate = 'a', client = {} }"), "`client` needs the key `ca`"),
+        (
+            site("tls = { cert = 'a' }"),
+            "unknown key `cert`; tls has certificate, key, profile, client",
+        ),
+        (site("certificate = 'a'"), "unknown key `certificate`; it belongs to tls"),
+        (site("ssl_certificate = 'a'"), "unknown key `ssl_certificate`; use `tls`"),
+        (site("ssl_protocols = 'TLSv1.3'"), "unknown key `ssl_protocols`; use `profile` in `tls`"),
+        (site("ssl_client_certificate = 'a'"), "use `client` in tls"),
+        (
+            site(
+                "listen = [':80', { address = ':443', tls = true }, { address = '[::]:443', tls = true }]",
+            ),
+            "2:18: error: the site `default` has no certificate for 0.0.0.0:443: add `tls = { certificate = \"FILE\", \
+             key = \"FILE\" }` to the site, or `tls = \"self-signed\"` for a test",
+        ),
         (site("route = 1"), "duplicate key"),
         (site("name = ''"), "expected a name of visible characters"),
         (
@@ -759,6 +804,11 @@ fn probable_mistakes_are_warnings() {
             "2:10: warning: `_` is only a name here",
         ),
         (format!("include = '*.conf'\n{}", with_route("files = 'x'")), "1:11: warning: no file matches"),
+        (
+            "[[site]]\ntls = 'self-signed'\n[[site.route]]\nfiles = 'x'\n".to_owned(),
+            "2:7: warning: `tls` does nothing without a listener that speaks TLS: write `{ address = \
+             \"0.0.0.0:443\", tls = true }` into `listen`",
+        ),
     ] {
         let found = warnings(&text);
         assert!(found.contains(expected) && found.matches("warning").count() == 1, "{text}\n{found}");
@@ -862,7 +912,7 @@ fn an_address_says_whether_proxies_send_headers() {
 #[test]
 fn an_address_says_whether_it_speaks_tls() {
     let text = "[[site]]\nlisten = [{ address = ':443', tls = true }, ':80', { unix = 's', tls = true }, \
-                { address = ':81', tls = false }]\n[[site.route]]\nfiles = 'x'\n";
+                { address = ':81', tls = false }]\ntls = 'self-signed'\n[[site.route]]\nfiles = 'x'\n";
     let read = config;
     let config = read(text);
     let site = &config.sites[0];
@@ -889,6 +939,115 @@ fn sites_of_an_address_agree_on_the_beginning_of_its_connections() {
             "8:11: error: the sites of 0.0.0.0:443 must agree on `{key}`, which is true at samum/a.toml:3"
         );
         assert!(text.contains(&expected), "{text}");
+    }
+}
+
+/// Reads the keys of a site with a listener with TLS.
+fn with_tls(keys: &str) -> Site {
+    let listen = "listen = [{ address = ':443', tls = true }]";
+    config(&format!("[[site]]\n{listen}\n{keys}\n[[site.route]]\nfiles = 'x'\n")).sites.remove(0)
+}
+
+#[test]
+fn certificates_have_their_keys() {
+    let files = |certificate: &str, key: Option<&str>| TlsFiles {
+        certificate: certificate.into(),
+        key: key.map(Into::into),
+    };
+    for (value, expected, printed) in [
+        ("'self-signed'", vec![], "\"self-signed\""),
+        ("{ certificate = 'self-signed' }", vec![], "\"self-signed\""),
+        (
+            "{ certificate = 'a' }",
+            vec![files("/etc/samum/a", None)],
+            r#"{ certificate = "/etc/samum/a", profile = "intermediate" }"#,
+        ),
+        (
+            "{ key = '../b', certificate = '/a' }",
+            vec![files("/a", Some("/etc/samum/../b"))],
+            r#"{ certificate = "/a", key = "/etc/samum/../b", profile = "intermediate" }"#,
+        ),
+        // It is the same file, and need not be named.
+        (
+            "{ certificate = ['/a'], key = ['/./a'] }",
+            vec![files("/a", None)],
+            r#"{ certificate = "/a", profile = "intermediate" }"#,
+        ),
+        (
+            "{ certificate = ['/a', '/b'], key = ['/c', '/b'] }",
+            vec![files("/a", Some("/c")), files("/b", None)],
+            r#"{ certificate = ["/a", "/b"], key = ["/c", "/b"], profile = "intermediate" }"#,
+        ),
+    ] {
+        let site = with_tls(&format!("tls = {value}"));
+        let tls = Tls { pairs: expected, ..Tls::default() };
+        assert_eq!(site.tls.as_ref(), Some(&tls), "{value}");
+        let text = to_toml(&Config { server: Server::default(), sites: vec![site.clone()] });
+        assert!(text.contains(&format!("\ntls = {printed}\n")), "{text}");
+        assert_eq!(config(&text).sites, [site]);
+    }
+}
+
+#[test]
+fn clients_may_need_certificates() {
+    let tls = |keys: &str| with_tls(&format!("tls = {{ certificate = 'x', {keys} }}")).tls.unwrap();
+    let of = |client: &str| tls(&format!("client = {{ {client} }}")).client.unwrap();
+    assert_eq!(tls("profile = 'modern'").profile, TlsProfile::Modern);
+    assert_eq!(tls("").client, None);
+    let ca = PathBuf::from("/etc/samum/ca");
+    assert_eq!(of("ca = 'ca'"), TlsClients::new(ca.clone()));
+    assert_eq!(
+        of("ca = 'ca', require = false, crl = '/crl'"),
+        TlsClients { ca, require: false, crl: Some("/crl".into()) }
+    );
+}
+
+#[test]
+fn each_site_that_is_reached_by_tls_has_a_certificate() {
+    let site = |keys: &str| {
+        let listen = "listen = [{ address = ':443', tls = true }]";
+        format!("[[site]]\n{listen}\n{keys}\n[[site.route]]\nfiles = 'x'\n")
+    };
+    let tls = "tls = 'self-signed'";
+    let missing = |name: &str| format!("the site `{name}` has no certificate for 0.0.0.0:443");
+    for (sites, without) in [
+        (vec![site(tls)], vec![]),
+        (vec![site(tls), site("hosts = ['a.org']")], vec!["a.org"]),
+        (
+            vec![site("hosts = ['a.org']\nname = 'A'"), site("hosts = ['b.org']")],
+            vec!["A", "b.org"],
+        ),
+        (vec![site(""), site(&format!("hosts = ['a.org']\n{tls}"))], vec!["default"]),
+        (vec![site(tls), site("default = true")], vec!["default"]),
+        // No request reaches it there.
+        (vec![site(tls), site("")], vec![]),
+    ] {
+        let text = sites.concat();
+        let found = load_text(&text).map_or_else(|errors| errors.to_string(), |_| String::new());
+        assert_eq!(found.matches("error: ").count(), without.len(), "{text}\n{found}");
+        for name in without {
+            assert!(found.contains(&missing(name)), "{text}\n{found}");
+        }
+    }
+    // Sites of one address may differ.
+    let text = [
+        site("hosts = ['a.org']\ntls = { certificate = 'a', profile = 'modern' }"),
+        site("hosts = ['b.org']\ntls = { certificate = 'b', client = { ca = 'c' } }"),
+    ];
+    assert_eq!(warnings(&text.concat()), "");
+}
+
+#[test]
+fn an_error_of_a_file_with_a_certificate_has_its_line() {
+    let text = "[[site]]\nlisten = [{ address = ':443', tls = true }]\n\
+                tls = { certificate = ['a', 'b'], key = ['c', 'd'], client = { ca = 'e', crl = 'f' } }\n\
+                [[site.route]]\nfiles = 'x'\n";
+    let loaded = load_text(text).unwrap();
+    for (name, column) in [("a", 24), ("b", 29), ("c", 42), ("d", 47), ("e", 69), ("f", 80)] {
+        let thing = Thing::TlsFile(format!("/etc/samum/{name}").into());
+        let shown = loaded.error(&thing, "it is wrong").to_string();
+        let expected = format!("samum/a.toml:3:{column}: error: it is wrong");
+        assert!(shown.starts_with(&expected), "{shown}");
     }
 }
 
@@ -937,7 +1096,21 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         }
         "listen" => {
             let unix = if name == "address" { String::new() } else { needed("unix", "unix = 's'") };
-            format!("[[site]]\nlisten = [{{ {unix}{line} }}]\n[[site.route]]\nfiles = 'x'\n")
+            let tls = if name == "tls" { "tls = 'self-signed'\n" } else { "" };
+            format!("[[site]]\n{tls}listen = [{{ {unix}{line} }}]\n[[site.route]]\nfiles = 'x'\n")
+        }
+        "tls" | "client" => {
+            let listen = "listen = [{ address = ':443', tls = true }]";
+            let (needed, inline) = match section {
+                "tls" => (needed("certificate", "certificate = 'x'"), line.to_owned()),
+                _ => (
+                    "certificate = 'x', ".to_owned(),
+                    format!("client = {{ {}{line} }}", needed("ca", "ca = 'x'")),
+                ),
+            };
+            format!(
+                "[[site]]\n{listen}\ntls = {{ {needed}{inline} }}\n[[site.route]]\nfiles = 'x'\n"
+            )
         }
         "log" => format!(
             "[[site]]\nlog = {{ {}{line} }}\n[[site.route]]\nfiles = 'x'\n",
@@ -1280,6 +1453,21 @@ fn listen() -> impl Strategy<Value = Listen> {
     })
 }
 
+fn tls() -> impl Strategy<Value = Tls> {
+    let pairs = proptest::collection::btree_map(file(), option::of(file()), 0..3);
+    let pairs = pairs.prop_map(|pairs| {
+        pairs.into_iter().map(|(certificate, key)| TlsFiles::new(certificate, key)).collect()
+    });
+    let client = (file(), any::<bool>(), option::of(file()));
+    let client = client.prop_map(|(ca, require, crl)| TlsClients { ca, require, crl });
+    let profile = prop_oneof![Just(TlsProfile::Modern), Just(TlsProfile::Intermediate)];
+    (pairs, profile, option::of(client)).prop_map(|(pairs, profile, client)| Tls {
+        pairs,
+        profile,
+        client,
+    })
+}
+
 fn site() -> impl Strategy<Value = Site> {
     let target = prop_oneof![
         Just(LogTarget::None),
@@ -1292,12 +1480,14 @@ fn site() -> impl Strategy<Value = Site> {
     let hosts = proptest::collection::vec("([*][.])?[a-z]{1,3}[.]org|\\[2001:db8::[1-9]\\]", 0..3);
     let listen = proptest::collection::vec(listen(), 1..3);
     let routes = proptest::collection::vec(route(), 1..4);
-    ("[a-zäöü\"\\\\ ]{1,8}x", listen, hosts, any::<bool>(), log, routes).prop_map(
-        |(name, listen, hosts, is_default, log, routes)| Site {
+    let which = (listen, hosts, any::<bool>());
+    ("[a-zäöü\"\\\\ ]{1,8}x", which, option::of(tls()), log, routes).prop_map(
+        |(name, (listen, hosts, is_default), tls, log, routes)| Site {
             name,
             listen,
             hosts,
             is_default,
+            tls,
             log,
             errors: BTreeMap::new(),
             routes,
@@ -1394,6 +1584,9 @@ fn sites() -> impl Strategy<Value = Vec<Site>> {
             });
             let own = Address::Ip(([127, 0, 0, 1], u16::try_from(number).unwrap()).into());
             site.listen.push(own.into());
+            if site.listen.iter().any(|listen| listen.tls) {
+                site.tls.get_or_insert_default();
+            }
             // Pages and fallbacks lead to files there.
             for route in &mut site.routes {
                 route.errors.values_mut().for_each(|page| *page = "/pages/error".to_owned());

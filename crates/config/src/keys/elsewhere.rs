@@ -37,6 +37,10 @@ const KEYS: &[(&str, &[&str])] = &[
     ("root", &["files"]),
     ("server_name", &["hosts"]),
     ("ssi", &["includes"]),
+    ("ssl", &["tls"]),
+    ("ssl_certificate", &["tls"]),
+    ("ssl_certificate_key", &["tls"]),
+    ("ssl_client_certificate", &["client"]),
     ("try_files", &["fallback"]),
     ("upstream", &["proxy"]),
 ];
@@ -44,7 +48,8 @@ const KEYS: &[(&str, &[&str])] = &[
 const AUTHENTICATION: &str = "there is no authentication yet";
 const COMPRESSION: &str =
     "files are not compressed on the fly: put FILE.gz, FILE.br or FILE.zst beside FILE";
-const TLS: &str = "there is no TLS yet";
+const PROFILE: &str =
+    "use `profile` in `tls`: it chooses versions, and there are no lists of ciphers and curves";
 
 const MISSING: &[(&str, &str)] = &[
     ("auth", AUTHENTICATION),
@@ -53,8 +58,8 @@ const MISSING: &[(&str, &str)] = &[
     ("encode", COMPRESSION),
     ("gzip", COMPRESSION),
     ("proxy_redirect", "the `Location` of a server is passed on as it is"),
-    ("ssl_certificate", TLS),
-    ("tls", TLS),
+    ("ssl_ciphers", PROFILE),
+    ("ssl_protocols", PROFILE),
 ];
 
 /// Looks a word up.
@@ -81,7 +86,7 @@ mod tests {
             assert!(!ours.is_empty() && ours.iter().all(|key| is_key(key)), "{theirs}: {ours:?}");
             assert_eq!(word(theirs), Some(Word::Keys(ours)));
         }
-        assert_eq!(word("tls"), Some(Word::Missing(TLS)));
+        assert_eq!(word("gzip"), Some(Word::Missing(COMPRESSION)));
         assert_eq!(word("files"), None);
     }
 }

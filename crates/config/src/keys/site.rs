@@ -5,6 +5,7 @@ use super::log::{LOG, read_log};
 use super::route::read_route;
 use super::shared::SHARED;
 use super::text::list_text;
+use super::tls::{read_tls, tls_text};
 use super::{FLAG, Key, SITE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
 use crate::Site;
 use crate::draft::{RouteDraft, SiteDraft};
@@ -74,6 +75,20 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
             }
         },
         write: |site| site.is_default.then(|| "true".to_owned()),
+    },
+    Key {
+        name: "tls",
+        kind: "table, or `self-signed`",
+        default: "none",
+        example: r#"{ certificate = "/etc/ssl/example.org.pem", key = "/etc/ssl/example.org.key" }"#,
+        doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no site gets \
+              a certificate of the default site of the address. Sites that share an address may have different `profile` \
+              and `client`. A request for another site than that of its handshake is answered 421 if the two sites differ \
+              in certificates, `profile` or `client`. `self-signed` is a certificate that the server makes in \
+              memory, for tests: browsers warn of it. Files are read again when they change. samum does not get \
+              certificates by ACME yet; certbot and lego do.",
+        read: read_tls,
+        write: |site| site.tls.as_ref().map(tls_text),
     },
     Key {
         name: "log",
