@@ -1,12 +1,13 @@
 //! A configuration as its files have it: without defaults, and with the file and line of each value.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::message::Span;
 use super::{
-    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Limits, Listen, Log,
-    Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
+    Access, Action, Address, Fastcgi, FileRules, GatewayRules, HeaderRule, Https, Limits, Listen,
+    Log, Pattern, RequestHeader, Server, Tls, TlsClients, TlsProfile, UnixSocket,
 };
 
 /// The contents of all files.
@@ -36,6 +37,12 @@ pub(super) struct SiteDraft {
     pub(super) tls_place: Option<Span>,
     /// The positions of the files that it names there.
     pub(super) things: Vec<(Thing, Span)>,
+    pub(super) https: Https,
+    /// The position of `https`.
+    pub(super) https_place: Option<Span>,
+    pub(super) hsts: Option<Duration>,
+    /// The position of `hsts`.
+    pub(super) hsts_place: Option<Span>,
     pub(super) log: Log,
     pub(super) log_place: Span,
     pub(super) shared: Shared,
@@ -163,6 +170,10 @@ impl SiteDraft {
             tls: None,
             tls_place: None,
             things: Vec::new(),
+            https: Https::Allow,
+            https_place: None,
+            hsts: None,
+            hsts_place: None,
             log: Log::default(),
             log_place: place,
             shared: Shared::default(),

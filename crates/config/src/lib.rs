@@ -60,7 +60,7 @@ pub use message::Message;
 pub use pattern::Pattern;
 pub use request_header::RequestHeader;
 pub use request_header::{Piece, Variable};
-pub use tls::{Tls, TlsClients, TlsFiles, TlsProfile};
+pub use tls::{Https, Tls, TlsClients, TlsFiles, TlsProfile};
 pub use upstream::server_address;
 pub use upstream::{
     Balance, GatewayRules, HashBy, HealthRules, Protocol, ServerAddress, ServerUrl, Upstream,
@@ -113,6 +113,8 @@ impl Config {
             hosts: Vec::new(),
             is_default: true,
             tls: None,
+            https: Https::Allow,
+            hsts: None,
             log,
             errors: BTreeMap::new(),
             routes: vec![route],
@@ -190,6 +192,11 @@ pub struct Site {
     /// The certificates, for the listeners with TLS; some if a client can reach the site there. Sites that share an
     /// address may have different ones.
     pub tls: Option<Tls>,
+    /// The treatment of requests without TLS. If it is a redirect, the site has hosts.
+    pub https: Https,
+    /// The time for which responses over TLS tell browsers to use TLS only (`Strict-Transport-Security`): whole seconds,
+    /// from 1 s to 3,650 days. By default they do not tell so.
+    pub hsts: Option<Duration>,
     /// The access log.
     pub log: Log,
     /// The pages for errors of requests that no route has, or whose path is no path of a file. Routes have their own.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::draft::{Draft, RouteDraft, Shared, SiteDraft, Thing};
 use super::message::{Notes, Span};
 use super::{
-    Action, Address, Balance, Config, Fastcgi, GatewayRules, Listen, LogTarget, Pattern, Redirect,
-    Route, SCRIPT_SUFFIX, Site, keys, value,
+    Action, Address, Balance, Config, Fastcgi, GatewayRules, Https, Listen, LogTarget, Pattern,
+    Redirect, Route, SCRIPT_SUFFIX, Server, Site, keys, value,
 };
 use crate::route::{RouteId, Routes};
 
@@ -26,6 +26,7 @@ pub(super) fn resolve(draft: Draft, notes: &mut Notes) -> (Config, HashMap<Thing
     // These checks compare values that errors would have left out.
     if !notes.has_errors() {
         draft.sites.iter().for_each(|site| check_targets(site, notes));
+        draft.sites.iter().for_each(|site| check_scheme(site, &draft.server, notes));
     }
     check_addresses(&draft.sites, notes);
     check_rates(&draft, notes);
@@ -85,6 +86,8 @@ fn site_of(draft: SiteDraft) -> Site {
         hosts: draft.hosts.into_iter().map(|(host, _)| host).collect(),
         is_default: draft.default.is_some(),
         tls: draft.tls,
+        https: draft.https,
+        hsts: draft.hsts,
         log: draft.log,
         errors: pages_of(draft.shared.errors),
         routes: draft.routes.into_iter().filter_map(route_of).collect(),
@@ -242,6 +245,39 @@ fn check_certificates(
             );
             notes.error(*place, text);
         }
+    }
+}
+
+/// Checks that clients can follow a redirection to `https`, and that some responses go out over TLS if they speak of
+/// it. Requests that came by TLS to a trusted proxy count as such.
+fn check_scheme(site: &SiteDraft, server: &Server, notes: &mut Notes) {
+    let has_tls = site.listen.iter().any(|(listen, _)| listen.tls);
+    let may_have_tls = has_tls || !server.trusted_proxies.is_empty();
+    if site.https == Https::Redirect
+        && let Some(place) = site.https_place
+    {
+        if site.hosts.is_empty() {
+            let text =
+                "`https = \"redirect\"` needs `hosts`: a client is sent to one of these names only";
+            notes.error(place, text);
+        }
+        if !may_have_tls {
+            let text = format!(
+                "`https = \"redirect\"` leads nowhere without a listener that speaks TLS: {TLS_LISTENER}, or name the \
+                 proxy that speaks TLS for the site in `trusted-proxies` of [server]"
+            );
+            notes.error(place, text);
+        }
+    }
+    if site.hsts.is_some()
+        && !may_have_tls
+        && let Some(place) = site.hsts_place
+    {
+        let text = format!(
+            "`hsts` does nothing without a listener that speaks TLS: {TLS_LISTENER}, or name the proxy that speaks TLS \
+             for the site in `trusted-proxies` of [server]"
+        );
+        notes.warning(place, text);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The TLS of a site: its certificates, and what it demands of clients.
+//! The TLS of a site: its certificates, its demands on clients, and what becomes of requests without TLS.
 
 use std::path::PathBuf;
 
@@ -42,6 +42,16 @@ pub enum TlsProfile {
     /// TLS 1.3, and TLS 1.2 with authenticated encryption (AEAD) and ephemeral keys (ECDHE) only.
     #[default]
     Intermediate,
+}
+
+/// The treatment of requests without TLS. What a trusted proxy says of the scheme of its client counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Https {
+    /// They are answered as others are.
+    #[default]
+    Allow,
+    /// They are redirected to the same URL with `https`, whose host is one of the site.
+    Redirect,
 }
 
 /// The demands on certificates of clients.

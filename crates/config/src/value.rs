@@ -28,6 +28,11 @@ pub const RANGES: RangeInclusive<i64> = 1..=1024;
 /// The allowed numbers of capture files.
 pub const CAPTURE_FILES: RangeInclusive<i64> = 1..=1000;
 
+/// The seconds of a day.
+pub(super) const DAY: u64 = 24 * 60 * 60;
+/// The seconds for which browsers may be told to use TLS only, at most: ten years.
+const HSTS_SECONDS_MAX: u64 = 3650 * DAY;
+
 /// The word for a certificate that the server makes in memory.
 pub(super) const SELF_SIGNED: &str = "self-signed";
 
@@ -322,6 +327,23 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
         return Err("expected from 0.1 to 1000000000 seconds".into());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Reads the time for which browsers are told to use TLS only: whole seconds, or days such as `180d`.
+pub(super) fn days(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('d') {
+        Some(days) => (days, DAY),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err("expected a time in days or whole seconds, such as 180d or 3600".to_owned());
+    }
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    match seconds.filter(|seconds| (1..=HSTS_SECONDS_MAX).contains(seconds)) {
+        Some(seconds) => Ok(Duration::from_secs(seconds)),
+        None => Err("expected from 1 second to 3650d".to_owned()),
+    }
 }
 
 /// Reads a rate such as `100/s burst 200` or `30/min`. Without a burst it is as large as one second of the
@@ -675,6 +697,26 @@ mod tests {
         for bad in ["0.09", "1e30"] {
             let why = seconds(bad).expect_err(bad);
             assert!(why.contains("0.1 to 1000000000"), "{why}");
+        }
+    }
+
+    #[test]
+    fn browsers_are_told_whole_seconds_and_days() {
+        for (text, expected) in [
+            ("1", 1),
+            ("90s", 90),
+            ("86400", DAY),
+            ("1d", DAY),
+            ("180d", 180 * DAY),
+            ("3650d", 3650 * DAY),
+        ] {
+            assert_eq!(days(text), Ok(Duration::from_secs(expected)), "{text}");
+        }
+        for bad in ["", "d", "s", "1.5", "-1", "+1", "1e3", "180 d", "6m", "1y", "2w"] {
+            assert!(days(bad).unwrap_err().contains("such as 180d"), "{bad}");
+        }
+        for bad in ["0", "0d", "3651d", "315360001", "99999999999999999999", "9999999999999999d"] {
+            assert!(days(bad).unwrap_err().contains("1 second to 3650d"), "{bad}");
         }
     }
 }

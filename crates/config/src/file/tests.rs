@@ -12,8 +12,8 @@ use super::*;
 use crate::print::to_toml;
 use crate::{
     Access, Action, Address, Balance, Capture, Cgi, Congestion, ErrorFormat, FileRules, Files,
-    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Interface, Limits, Listen,
-    Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route,
+    FixedStatus, Frames, GatewayRules, HashBy, HeaderRule, HealthRules, Https, Interface, Limits,
+    Listen, Log, LogFormat, LogTarget, Peers, Protocol, Rate, Redirect, RequestHeader, Route,
     ServerAddress, ServerUrl, Site, StatusSet, Symlinks, Tags, Tls, TlsClients, TlsFiles,
     TlsProfile, Tuning, UnixSocket, Upstream,
 };
@@ -442,6 +442,28 @@ fn mistakes_are_explained() {
             "2:18: error: the site `default` has no certificate for 0.0.0.0:443: add `tls = { certificate = \"FILE\", \
              key = \"FILE\" }` to the site, or `tls = \"self-signed\"` for a test",
         ),
+        (site("https = 'force'"), "2:9: error: expected `allow` or `redirect`"),
+        (site("https = true"), "expected a string, found true"),
+        (
+            site(
+                "https = 'redirect'\nlisten = [{ address = ':443', tls = true }]\ntls = 'self-signed'",
+            ),
+            "2:9: error: `https = \"redirect\"` needs `hosts`: a client is sent to one of these names only",
+        ),
+        (
+            site("https = 'redirect'\nhosts = ['a.org']"),
+            "2:9: error: `https = \"redirect\"` leads nowhere without a listener that speaks TLS: write `{ address = \
+             \"0.0.0.0:443\", tls = true }` into `listen`, or name the proxy that speaks TLS for the site in \
+             `trusted-proxies` of [server]",
+        ),
+        (
+            site("hsts = 'yes'"),
+            "2:8: error: expected a time in days or whole seconds, such as 180d",
+        ),
+        (site("hsts = '11y'"), "expected a time in days"),
+        (site("hsts = 0"), "expected from 1 second to 3650d"),
+        (site("hsts = '4000d'"), "expected from 1 second to 3650d"),
+        (site("hsts = 1.5"), "expected a time in days or whole seconds"),
         (site("route = 1"), "duplicate key"),
         (site("name = ''"), "expected a name of visible characters"),
         (
@@ -805,6 +827,11 @@ fn probable_mistakes_are_warnings() {
         ),
         (format!("include = '*.conf'\n{}", with_route("files = 'x'")), "1:11: warning: no file matches"),
         (
+            "[[site]]\nhsts = '180d'\n[[site.route]]\nfiles = 'x'\n".to_owned(),
+            "2:8: warning: `hsts` does nothing without a listener that speaks TLS: write `{ address = \
+             \"0.0.0.0:443\", tls = true }` into `listen`, or name the proxy",
+        ),
+        (
             "[[site]]\ntls = 'self-signed'\n[[site.route]]\nfiles = 'x'\n".to_owned(),
             "2:7: warning: `tls` does nothing without a listener that speaks TLS: write `{ address = \
              \"0.0.0.0:443\", tls = true }` into `listen`",
@@ -1038,6 +1065,25 @@ fn each_site_that_is_reached_by_tls_has_a_certificate() {
 }
 
 #[test]
+fn a_site_says_what_becomes_of_requests_without_tls() {
+    let site =
+        with_tls("tls = 'self-signed'\nhosts = ['a.org']\nhttps = 'redirect'\nhsts = '180d'");
+    assert_eq!((site.https, site.hsts), (Https::Redirect, Some(Duration::from_secs(15_552_000))));
+    let site = with_tls("tls = 'self-signed'\nhttps = 'allow'\nhsts = 'none'");
+    assert_eq!((site.https, site.hsts), (Https::Allow, None));
+    for (seconds, printed) in [(15_552_000, "\"180d\""), (3600, "3600"), (86_401, "86401")] {
+        let site = with_tls(&format!("tls = 'self-signed'\nhsts = {seconds}"));
+        let text = to_toml(&Config { server: Server::default(), sites: vec![site.clone()] });
+        assert!(text.contains(&format!("\nhsts = {printed}\n")), "{text}");
+        assert_eq!(config(&text).sites, [site]);
+    }
+    // A proxy that is trusted says the scheme.
+    let text = "[server]\ntrusted-proxies = ['10.0.0.1']\n[[site]]\nhosts = ['a.org']\nhttps = 'redirect'\n\
+                hsts = 1\n[[site.route]]\nfiles = 'x'\n";
+    assert_eq!(warnings(text), "");
+}
+
+#[test]
 fn an_error_of_a_file_with_a_certificate_has_its_line() {
     let text = "[[site]]\nlisten = [{ address = ':443', tls = true }]\n\
                 tls = { certificate = ['a', 'b'], key = ['c', 'd'], client = { ca = 'e', crl = 'f' } }\n\
@@ -1084,6 +1130,10 @@ fn with_line(section: &str, name: &str, line: &str) -> String {
         "[[site]] and [[site.route]]" if GATEWAY.contains(&name) => {
             let size = if name == "buffer-dir" { "buffer = '4m'\n" } else { "" };
             with_route(&format!("proxy = 'http://127.0.0.1'\n{size}{line}"))
+        }
+        "[[site]]" if name == "https" => {
+            let tls = "listen = [{ address = ':443', tls = true }]\ntls = 'self-signed'";
+            format!("[[site]]\nhosts = ['a.org']\n{tls}\n{line}\n[[site.route]]\nfiles = 'x'\n")
         }
         "[[site]]" | "[[site]] and [[site.route]]" => {
             format!("[[site]]\n{line}\n[[site.route]]\nfiles = 'x'\n")
@@ -1468,6 +1518,13 @@ fn tls() -> impl Strategy<Value = Tls> {
     })
 }
 
+/// The TLS of a site, and what becomes of requests without it.
+fn schemes() -> impl Strategy<Value = (Option<Tls>, Https, Option<Duration>)> {
+    let https = prop_oneof![Just(Https::Allow), Just(Https::Redirect)];
+    let seconds = prop_oneof![1..=315_360_000_u64, (1..=3650_u64).prop_map(|days| days * 86_400)];
+    (option::of(tls()), https, option::of(seconds.prop_map(Duration::from_secs)))
+}
+
 fn site() -> impl Strategy<Value = Site> {
     let target = prop_oneof![
         Just(LogTarget::None),
@@ -1481,13 +1538,16 @@ fn site() -> impl Strategy<Value = Site> {
     let listen = proptest::collection::vec(listen(), 1..3);
     let routes = proptest::collection::vec(route(), 1..4);
     let which = (listen, hosts, any::<bool>());
-    ("[a-zäöü\"\\\\ ]{1,8}x", which, option::of(tls()), log, routes).prop_map(
-        |(name, (listen, hosts, is_default), tls, log, routes)| Site {
+    ("[a-zäöü\"\\\\ ]{1,8}x", which, schemes(), log, routes).prop_map(
+        |(name, (listen, hosts, is_default), (tls, https, hsts), log, routes)| Site {
             name,
             listen,
+            // A redirection leads to one of the hosts.
+            https: if hosts.is_empty() { Https::Allow } else { https },
             hosts,
             is_default,
             tls,
+            hsts,
             log,
             errors: BTreeMap::new(),
             routes,

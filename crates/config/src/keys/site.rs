@@ -4,14 +4,16 @@ use super::listen::{listen_text, read_listen};
 use super::log::{LOG, read_log};
 use super::route::read_route;
 use super::shared::SHARED;
-use super::text::list_text;
+use super::text::{days_text, list_text};
 use super::tls::{read_tls, tls_text};
-use super::{FLAG, Key, SITE_TITLE, find, inline_text, names, read_keys, require, set, unknown};
-use crate::Site;
+use super::{
+    FLAG, Key, SITE_TITLE, find, inline_text, names, read_keys, require, set, unknown, unless_none,
+};
 use crate::draft::{RouteDraft, SiteDraft};
 use crate::message::Notes;
 use crate::node::{Node, Table};
 use crate::value::{self, quoted};
+use crate::{Https, Site};
 
 /// The keys of `[[site]]` that its routes do not have.
 pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
@@ -89,6 +91,35 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
               certificates by ACME yet; certbot and lego do.",
         read: read_tls,
         write: |site| site.tls.as_ref().map(tls_text),
+    },
+    Key {
+        name: "https",
+        kind: "`allow` or `redirect`",
+        default: "`\"allow\"`",
+        example: r#""redirect""#,
+        doc: "The treatment of requests without TLS: they are answered, or redirected with 308 to the same URL with `https`. \
+              Clients are sent to names of `hosts` only. If a proxy of `trusted-proxies` says the scheme, that \
+              scheme counts.",
+        read: |site, node, notes| {
+            site.https_place = Some(node.place);
+            set(&mut site.https, node.text(value::choice::<Https>, notes));
+        },
+        write: |site| Some(quoted(&value::word::<Https, _>(&site.https))),
+    },
+    Key {
+        name: "hsts",
+        kind: "seconds: a number, or a string with s or d (days), or `none`",
+        default: "`\"none\"`",
+        example: r#""180d""#,
+        doc: "Responses over TLS have the field `Strict-Transport-Security` with this time, 1 second to 3,650 days. A browser \
+              then asks for the host by TLS only, until the time is over. A value of `max-age=0`, which `headers` can set, \
+              ends it.",
+        read: |site, node, notes| {
+            site.hsts_place = Some(node.place);
+            let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::days, notes);
+            set(&mut site.hsts, unless_none(node, notes, read));
+        },
+        write: |site| Some(site.hsts.map_or_else(|| quoted("none"), days_text)),
     },
     Key {
         name: "log",

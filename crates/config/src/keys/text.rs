@@ -26,3 +26,12 @@ pub(super) fn bytes_text(bytes: u64) -> String {
 pub(super) fn seconds_text(time: Duration) -> String {
     time.as_secs_f64().to_string()
 }
+
+/// The text of whole seconds, as days if they are.
+pub(super) fn days_text(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds % value::DAY {
+        0 => quoted(&format!("{}d", seconds / value::DAY)),
+        _ => seconds.to_string(),
+    }
+}
