@@ -11,7 +11,9 @@ use clap::ValueEnum;
 use ring::Choice;
 use sendfile::{Caching, Window};
 
-use super::{Address, Pattern, Peers, Prefix, Rate, Tags, UnixSocket, rule, suggest};
+use super::{
+    Address, Pattern, Peers, Prefix, Rate, Tags, Tls, TlsFiles, UnixSocket, rule, suggest,
+};
 use crate::site;
 
 /// The allowed numbers of workers.
@@ -215,6 +217,30 @@ pub(super) fn owner(text: &str) -> Result<(Option<String>, Option<String>), Stri
     }
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     Ok((name(user), name(group)))
+}
+
+/// Reads the certificate of a command line: `CERT,KEY`, `CERT` with the key in the same file, or `self-signed`.
+///
+/// # Errors
+///
+/// A sentence for the operator.
+pub fn tls(text: &str) -> Result<Tls, String> {
+    if is_self_signed(text)? {
+        return Ok(Tls::default());
+    }
+    let files: Vec<_> = text.split(',').collect();
+    let pair = match files[..] {
+        [certificate] if !certificate.is_empty() => TlsFiles::new(certificate.into(), None),
+        [certificate, key] if !certificate.is_empty() && !key.is_empty() => {
+            TlsFiles::new(certificate.into(), Some(key.into()))
+        }
+        _ => {
+            return Err("expected CERT,KEY, which are two files, or `self-signed`; paths with commas are for a \
+                        configuration file"
+                .to_owned());
+        }
+    };
+    Ok(Tls { pairs: vec![pair], ..Tls::default() })
 }
 
 /// Returns whether a text is the word for a self-signed certificate, and not the path of a file.
@@ -664,6 +690,23 @@ mod tests {
             let error = address(text).unwrap_err();
             assert!(error.contains(advice), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_are_two_files_or_one() {
+        let files = |certificate: &str, key: Option<&str>| {
+            let pair = TlsFiles { certificate: certificate.into(), key: key.map(Into::into) };
+            Ok(Tls { pairs: vec![pair], ..Tls::default() })
+        };
+        assert_eq!(tls("self-signed"), Ok(Tls::default()));
+        assert_eq!(tls("./self-signed"), files("./self-signed", None));
+        assert_eq!(tls("a.pem"), files("a.pem", None));
+        assert_eq!(tls("a.pem,b/a.key"), files("a.pem", Some("b/a.key")));
+        assert_eq!(tls("a.pem,a.pem"), files("a.pem", None));
+        for bad in ["", ",", "a,", ",b", "a,b,c"] {
+            assert!(tls(bad).unwrap_err().contains("expected CERT,KEY"), "{bad}");
+        }
+        assert!(tls("acme").unwrap_err().contains("ACME yet"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::net::ToSocketAddrs as _;
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{ArgPredicate, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use sendfile::{Policy, Window};
 
@@ -19,7 +19,7 @@ use config::flags::{self, Flag};
 use config::value::{self, Cache, Etag};
 use config::{
     Action, Address, Config, ErrorFormat, FileRules, Files, HeaderRule, InterfaceAddress, Listen,
-    Log, LogTarget, Prefix, Route, Server, Symlinks, Thing, rule,
+    Log, LogTarget, Prefix, Route, Server, Symlinks, Thing, Tls, rule,
 };
 use logs::say::set_format;
 
@@ -196,9 +196,15 @@ pub struct Serve {
     /// The address to listen on: ADDRESS:PORT, with an IPv6 address in brackets, NAME:PORT for the first
     /// address of a name (127.0.0.1 for localhost), PORT for all IPv4 addresses, or
     /// unix:PATH, optionally followed by ,mode=660 and ,owner=USER:GROUP. May be repeated. With port 0
-    /// the kernel chooses a port
+    /// the kernel chooses a port. With --tls the default is 127.0.0.1:8443
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = parse_address)]
+    #[arg(default_value_if("tls", ArgPredicate::IsPresent, "127.0.0.1:8443"))]
     pub listen: Vec<Address>,
+
+    /// Speak TLS at all addresses but Unix sockets, with this certificate and its key: two files in the format PEM, or
+    /// one with both. `self-signed` makes a certificate in memory, for tests: browsers warn of it
+    #[arg(long, value_name = "CERT,KEY|self-signed", value_parser = value::tls)]
+    pub tls: Option<Tls>,
 
     /// The flags that are keys of `[server]`.
     #[command(flatten)]
@@ -370,9 +376,10 @@ pub struct InterfaceFlags {
 }
 
 /// The flags that are about one directory.
-const DIRECTORY_FLAGS: [&str; 18] = [
+const DIRECTORY_FLAGS: [&str; 19] = [
     "dir",
     "listen",
+    "tls",
     "index",
     "listing",
     "cache",
@@ -474,6 +481,12 @@ impl Serve {
         if let Some(twice) = self.listen.iter().find(|address| !seen.insert(*address)) {
             return Err(format!("--listen {twice} is given twice").into());
         }
+        if self.tls.is_some() && !self.listen.iter().any(speaks_tls) {
+            return Err("--tls is for IP addresses, and --listen names Unix sockets only: leave --tls out, or give \
+                        --listen ADDRESS:PORT, too"
+                .to_owned()
+                .into());
+        }
         let collisions = loaded.config.collisions();
         let error = |(address, why): (_, String)| loaded.error(&Thing::Address(address), &why);
         let errors: Vec<_> = collisions.map(error).collect();
@@ -505,9 +518,13 @@ impl Serve {
         };
         let server = Server { threads: Machine::workers(), ..Server::default() };
         let files = Files { root: self.dir.clone(), rules };
-        let listen = self.listen.iter().cloned().map(Listen::from).collect();
-        let mut config = Config::of_directory(files, listen, Log::default(), server);
+        let listen = self.listen.iter().map(|address| Listen {
+            tls: self.tls.is_some() && speaks_tls(address),
+            ..Listen::from(address.clone())
+        });
+        let mut config = Config::of_directory(files, listen.collect(), Log::default(), server);
         let site = &mut config.sites[0];
+        site.tls.clone_from(&self.tls);
         site.errors = self.errors.iter().cloned().collect();
         let routes = &mut site.routes;
         if let Some(file) = self.redirects.clone() {
@@ -572,6 +589,11 @@ impl InterfaceFlags {
     const fn is_of_capture(&self) -> bool {
         self.pcap_size.is_some() || self.pcap_files.is_some() || !self.pcap_peers.is_empty()
     }
+}
+
+/// Returns whether `--tls` is for an address: what connects to a Unix socket is on this machine.
+const fn speaks_tls(address: &Address) -> bool {
+    matches!(address, Address::Ip(_))
 }
 
 fn set<T: Clone>(to: &mut T, value: Option<&T>) {
@@ -648,6 +670,43 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_for_all_ip_addresses_of_a_directory() {
+        let serve = |arguments: &str| {
+            let arguments = ["samum", "serve", "."].into_iter().chain(arguments.split(' '));
+            let cli = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+            let Command::Serve(serve) = cli.command else { panic!("it serves") };
+            Ok::<_, String>(serve.load().expect("it is right").config.sites.remove(0))
+        };
+        for (arguments, expected) in [
+            ("--listing", vec![("127.0.0.1:8080", false)]),
+            ("--tls self-signed", vec![("127.0.0.1:8443", true)]),
+            ("--tls a.pem,a.key --listen :443", vec![("0.0.0.0:443", true)]),
+            (
+                "--listen [::1]:443 --listen unix:s --tls a.pem --listen :443",
+                vec![("[::1]:443", true), ("unix:s", false), ("0.0.0.0:443", true)],
+            ),
+        ] {
+            let site = serve(arguments).unwrap();
+            let listen: Vec<_> =
+                site.listen.iter().map(|it| (it.address.to_string(), it.tls)).collect();
+            let listen: Vec<_> = listen.iter().map(|(address, tls)| (&address[..], *tls)).collect();
+            assert_eq!(listen, expected, "{arguments}");
+            assert_eq!(site.tls.is_some(), arguments.contains("--tls"), "{arguments}");
+        }
+        for (arguments, expected) in [
+            ("--tls acme", "certificates by ACME yet"),
+            ("--tls a,b,c", "expected CERT,KEY"),
+            ("--tls a --tls b", "cannot be used multiple times"),
+        ] {
+            let error = serve(arguments).unwrap_err();
+            assert!(error.contains(expected), "{arguments}: {error}");
+        }
+        let beside = Cli::try_parse_from(["samum", "serve", "--config", "x", "--tls", "a"]);
+        let error = beside.unwrap_err().to_string();
+        assert!(error.contains("'--config <FILE>' cannot be used with '--tls"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_work_together_is_refused() {
         for (arguments, refused) in [
             ("--listen :80 --listen 127.0.0.1:80", Some("both 0.0.0.0:80 and 127.0.0.1:80")),
@@ -662,6 +721,8 @@ mod tests {
             ("--frames packet --interface lo", None),
             ("--log-format json", Some("--log-format needs")),
             ("--log-format json --log -", None),
+            ("--tls self-signed --listen unix:s", Some("--tls is for IP addresses")),
+            ("--tls self-signed --listen unix:s --listen :443", None),
         ] {
             let found = refusal(arguments);
             assert_eq!(found.is_some(), refused.is_some(), "{arguments}: {found:?}");
