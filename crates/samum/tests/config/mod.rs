@@ -73,6 +73,28 @@ fn a_right_file_is_printed_with_all_defaults() {
 }
 
 #[test]
+fn the_tls_of_a_site_is_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let listen = "listen = ['127.0.0.1:0', { unix = 's', tls = true }]";
+    let check = |keys: &str| {
+        let keys = format!("[[site]]\n{listen}\n{keys}\n[[site.route]]\nfiles = 'www'\n");
+        site(directory.path(), &keys);
+        let output = samum(directory.path(), &["check", "samum.toml"]);
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, printed, warnings) = check("tls = 'self-signed'");
+    assert_eq!((code, &warnings[..]), (Some(0), ""));
+    for line in ["tls = \"self-signed\"", "https = \"allow\"", "hsts = \"none\""] {
+        assert!(printed.contains(&format!("\n{line}\n")), "{printed}");
+    }
+    let socket = format!("{{ unix = \"{}\", tls = true }}", directory.path().join("s").display());
+    assert!(printed.contains(&socket), "{printed}");
+    let (code, _, errors) = check("");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("the site `default` has no certificate for unix:"), "{errors}");
+}
+
+#[test]
 fn a_route_whose_path_is_that_of_a_file_is_told_to_use_a_pattern() {
     let directory = tempfile::tempdir().unwrap();
     let check = |path: &str, key: &str| {
