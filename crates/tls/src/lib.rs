@@ -1,0 +1,17 @@
+//! TLS: certificates, keys, and the settings of a listener.
+//!
+//! A [`Pair`] is a chain of certificates and its key, read from files and matched. [`Names`] chooses by the name of the
+//! server. An [`Acceptor`] has what a listener needs for its handshakes: it chooses a site by the client's first message,
+//! and so the settings of the handshake. [`check`] says what an operator should know about pairs that can be used.
+//!
+//! Nothing here opens a file or a socket: callers give bytes, and paths for messages. Errors are [`Fault`]s, for the
+//! operator. Private keys are wiped after use, are never shown, and can only sign.
+//!
+//! Reading list: RFC 8446 (TLS 1.3), RFC 5246 (TLS 1.2), RFC 6066 §3 (SNI), RFC 5280 (certificates), RFC 7468 (PEM),
+//! RFC 9525 (names in certificates).
+
+#![forbid(unsafe_code)]
+
+mod names;
+
+pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
