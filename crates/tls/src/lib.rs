@@ -12,6 +12,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod check;
+mod fault;
 mod names;
+mod pair;
+mod pem;
+#[cfg(test)]
+mod testing;
+mod x509;
 
+pub use self::fault::{CERTIFICATES_MAX, CRL_BYTES_MAX, Cause, FILE_BYTES_MAX, Fault};
 pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
+pub use self::pair::Pair;
+pub use self::pem::Source;
+pub use self::x509::{Algorithm, SubjectName};

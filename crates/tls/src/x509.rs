@@ -1,0 +1,214 @@
+//! The fields of a certificate that the server and its operator need (RFC 5280).
+
+use core::fmt;
+use core::net::IpAddr;
+
+use x509_cert::der::asn1::{ObjectIdentifier, UintRef};
+use x509_cert::der::oid::db::DB;
+use x509_cert::der::oid::db::rfc5280::ID_AD_CA_ISSUERS;
+use x509_cert::der::oid::db::rfc5912::{
+    ID_EC_PUBLIC_KEY, RSA_ENCRYPTION, SECP_256_R_1, SECP_384_R_1, SECP_521_R_1,
+};
+use x509_cert::der::oid::db::rfc8410::ID_ED_25519;
+use x509_cert::der::{Decode, Error, ErrorKind, Reader, SliceReader};
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::ext::pkix::{AuthorityInfoAccessSyntax, SubjectAltName};
+use x509_cert::{Certificate, SubjectPublicKeyInfo, TbsCertificate, Version};
+
+/// The kinds of keys that certificates may have. The first that a client can verify is the best for it: the order is that of
+/// the server's work for a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// ECDSA with the curve P-256.
+    EcdsaP256,
+    /// Ed25519, which most browsers do not know.
+    Ed25519,
+    /// ECDSA with the curve P-384.
+    EcdsaP384,
+    /// ECDSA with the curve P-521.
+    EcdsaP521,
+    /// RSA, with the bits of its modulus: 2,048 to 8,192.
+    Rsa(u16),
+}
+
+/// A name that a certificate is valid for. Its text is the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubjectName {
+    /// A name in DNS, in lower case, perhaps with a wildcard: as the certificate has it, and not checked.
+    Dns(String),
+    /// An address.
+    Ip(IpAddr),
+}
+
+/// The names at the ends of a link of a chain, as text: `CN=R3,O=Let's Encrypt,C=US`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) subject: String,
+    pub(crate) issuer: String,
+}
+
+/// The fields of the certificate of a server.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    pub(crate) names: Vec<SubjectName>,
+    /// True if the names are the common name of the subject, because the certificate has no others.
+    pub(crate) is_common_name: bool,
+    /// In seconds since 1970.
+    pub(crate) not_before: i64,
+    /// In seconds since 1970.
+    pub(crate) not_after: i64,
+    pub(crate) algorithm: Algorithm,
+    /// True if it says where the certificate of its issuer can be found, as those of public authorities do.
+    pub(crate) names_issuer: bool,
+}
+
+/// The reason why a certificate is refused.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    CutOff,
+    Unreadable(String),
+    Version1,
+    UnsupportedKey(String),
+}
+
+impl Fields {
+    pub(crate) fn read(der: &[u8]) -> Result<Self, Refused> {
+        let certificate = Certificate::from_der(der)?;
+        let certificate = certificate.tbs_certificate();
+        if certificate.version() == Version::V1 {
+            return Err(Refused::Version1);
+        }
+        let (names, is_common_name) = names(certificate)?;
+        let seconds = |time: x509_cert::time::Time| {
+            i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
+        };
+        Ok(Self {
+            names,
+            is_common_name,
+            not_before: seconds(certificate.validity().not_before),
+            not_after: seconds(certificate.validity().not_after),
+            algorithm: algorithm(certificate.subject_public_key_info())?,
+            names_issuer: names_issuer(certificate),
+        })
+    }
+}
+
+impl Link {
+    pub(crate) fn read(der: &[u8]) -> Result<Self, Refused> {
+        let certificate = Certificate::from_der(der)?;
+        let certificate = certificate.tbs_certificate();
+        Ok(Self {
+            subject: certificate.subject().to_string(),
+            issuer: certificate.issuer().to_string(),
+        })
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Incomplete { .. } => Self::CutOff,
+            _ => Self::Unreadable(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EcdsaP256 => out.write_str("ECDSA P-256"),
+            Self::Ed25519 => out.write_str("Ed25519"),
+            Self::EcdsaP384 => out.write_str("ECDSA P-384"),
+            Self::EcdsaP521 => out.write_str("ECDSA P-521"),
+            Self::Rsa(bits) => write!(out, "RSA {bits}"),
+        }
+    }
+}
+
+impl fmt::Display for SubjectName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => out.write_str(name),
+            Self::Ip(address) => address.fmt(out),
+        }
+    }
+}
+
+/// Returns the names that clients compare, and true if these are the common name. Clients look at that only if there is no
+/// list of alternative names, and most do not even then (RFC 9525 §2).
+fn names(certificate: &TbsCertificate) -> Result<(Vec<SubjectName>, bool), Refused> {
+    if let Some((_, SubjectAltName(list))) = certificate.get_extension()? {
+        return Ok((list.iter().filter_map(subject_name).collect(), false));
+    }
+    let common = certificate.subject().common_name()?;
+    let names = common.map(|name| SubjectName::Dns(name.value().to_lowercase()));
+    Ok((names.into_iter().collect(), true))
+}
+
+fn subject_name(name: &GeneralName) -> Option<SubjectName> {
+    match name {
+        GeneralName::DnsName(name) => Some(SubjectName::Dns(name.as_str().to_ascii_lowercase())),
+        GeneralName::IpAddress(octets) => {
+            let octets = octets.as_bytes();
+            let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok().map(SubjectName::Ip)
+        }
+        _ => None,
+    }
+}
+
+/// Returns true if the certificate says where that of its issuer is. The field has no other use here: one that cannot be
+/// read says nothing.
+fn names_issuer(certificate: &TbsCertificate) -> bool {
+    let field = certificate.get_extension::<AuthorityInfoAccessSyntax>();
+    field.ok().flatten().is_some_and(|(_, AuthorityInfoAccessSyntax(list))| {
+        list.iter().any(|access| access.access_method == ID_AD_CA_ISSUERS)
+    })
+}
+
+fn algorithm(key: &SubjectPublicKeyInfo) -> Result<Algorithm, Refused> {
+    match key.algorithm.oid {
+        RSA_ENCRYPTION => {
+            let bits = rsa_bits(key.subject_public_key.raw_bytes())?;
+            let supported = u16::try_from(bits).ok().filter(|bits| RSA_BITS.contains(bits));
+            supported
+                .map(Algorithm::Rsa)
+                .ok_or_else(|| Refused::UnsupportedKey(format!("RSA {bits}")))
+        }
+        ID_ED_25519 => Ok(Algorithm::Ed25519),
+        ID_EC_PUBLIC_KEY => {
+            let parameters = key.algorithm.parameters.as_ref();
+            match parameters.and_then(|any| any.decode_as::<ObjectIdentifier>().ok()) {
+                Some(SECP_256_R_1) => Ok(Algorithm::EcdsaP256),
+                Some(SECP_384_R_1) => Ok(Algorithm::EcdsaP384),
+                Some(SECP_521_R_1) => Ok(Algorithm::EcdsaP521),
+                Some(curve) => Err(Refused::UnsupportedKey(format!("ECDSA {}", name(curve)))),
+                None => {
+                    Err(Refused::UnsupportedKey("ECDSA without the name of a curve".to_owned()))
+                }
+            }
+        }
+        other => Err(Refused::UnsupportedKey(name(other))),
+    }
+}
+
+/// The least that clients accept, and the most that the cryptography signs with.
+const RSA_BITS: core::ops::RangeInclusive<u16> = 2048..=8192;
+
+/// Returns the bits of the modulus: RSAPublicKey of RFC 8017 §A.1.1.
+fn rsa_bits(key: &[u8]) -> Result<usize, Refused> {
+    let mut reader = SliceReader::new(key)?;
+    let modulus = reader.sequence(|fields| {
+        let modulus = UintRef::decode(fields)?;
+        UintRef::decode(fields)?;
+        Ok::<_, Error>(modulus)
+    })?;
+    let bytes = modulus.as_bytes();
+    let unused = bytes.first().map_or(0, |first| first.leading_zeros() as usize);
+    Ok(bytes.len() * 8 - unused)
+}
+
+/// Returns the name that an object has in an RFC, such as `id-Ed448`, or its number.
+fn name(object: ObjectIdentifier) -> String {
+    DB.by_oid(&object).map_or_else(|| object.to_string(), str::to_owned)
+}
