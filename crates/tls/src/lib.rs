@@ -12,17 +12,24 @@
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
 pub mod check;
+mod clients;
 mod fault;
 mod names;
 mod pair;
 mod pem;
+mod provider;
 #[cfg(test)]
 mod testing;
+mod tickets;
 mod x509;
 
+pub use self::acceptor::{Acceptor, Chosen, SiteTls};
+pub use self::clients::Clients;
 pub use self::fault::{CERTIFICATES_MAX, CRL_BYTES_MAX, Cause, FILE_BYTES_MAX, Fault};
 pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
 pub use self::pair::Pair;
 pub use self::pem::Source;
+pub use self::tickets::{Profile, TicketKeys};
 pub use self::x509::{Algorithm, SubjectName};

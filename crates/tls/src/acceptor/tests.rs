@@ -1,0 +1,516 @@
+use core::time::Duration;
+
+use rcgen::{
+    CertificateRevocationListParams, KeyIdMethod, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue,
+    Tls13ClientSessionValue,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::Accepted;
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionCommon, DigitallySignedStruct, Error, HandshakeKind,
+    NamedGroup, ProtocolVersion, ServerConnection, SideData, SignatureScheme,
+    SupportedProtocolVersion,
+};
+
+use super::*;
+use crate::testing::{Authority, pair, pair_of, params, source};
+
+/// A client that accepts every certificate, if it can verify its signatures.
+#[derive(Debug)]
+struct Anyone(Vec<SignatureScheme>);
+
+const ECDSA: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
+const RSA: &[SignatureScheme] =
+    &[SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256];
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.clone()
+    }
+}
+
+/// Tickets that a client shows to each server, whoever gave them.
+#[derive(Debug)]
+struct Careless(ClientSessionMemoryCache);
+
+fn anywhere() -> ServerName<'static> {
+    ServerName::try_from("anywhere").unwrap()
+}
+
+impl ClientSessionStore for Careless {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.0.set_tls12_session(anywhere(), value);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.0.tls12_session(&anywhere())
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.0.remove_tls12_session(&anywhere());
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.0.insert_tls13_ticket(anywhere(), value);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.0.take_tls13_ticket(&anywhere())
+    }
+}
+
+const ALL: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+
+/// The settings of a client, with a certificate and its key if it has one.
+fn client(
+    versions: &[&'static SupportedProtocolVersion],
+    schemes: &[SignatureScheme],
+    certificate: Option<&(String, String)>,
+) -> ClientConfig {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(schemes.to_vec())));
+    let mut config = match certificate {
+        Some((certificate, key)) => {
+            let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
+            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain.map(Result::unwrap).collect(), key).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    let tickets = Careless(ClientSessionMemoryCache::new(8));
+    config.resumption = Resumption::store(Arc::new(tickets));
+    config
+}
+
+fn any_client() -> ClientConfig {
+    client(ALL, &[ECDSA, RSA].concat(), None)
+}
+
+/// Both ends of a connection after the handshake.
+struct Ends {
+    client: ClientConnection,
+    server: ServerConnection,
+    site: usize,
+}
+
+/// Gives all bytes that one end has for the other, and returns false if there were none.
+fn carry<From: SideData, To: SideData>(
+    from: &mut ConnectionCommon<From>,
+    to: &mut ConnectionCommon<To>,
+) -> Result<bool, Error> {
+    let mut bytes = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut bytes).unwrap();
+    }
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        to.read_tls(&mut rest).unwrap();
+        to.process_new_packets()?;
+    }
+    Ok(!bytes.is_empty())
+}
+
+fn connect(acceptor: &Acceptor, config: ClientConfig, name: &str) -> Result<Ends, Error> {
+    connect_as(acceptor, Arc::new(config), name)
+}
+
+/// Makes a handshake in two steps, and returns the server's error if it fails.
+fn connect_as(acceptor: &Acceptor, config: Arc<ClientConfig>, name: &str) -> Result<Ends, Error> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut client = ClientConnection::new(config, name).unwrap();
+    let accepted = first_message(&mut client);
+    let Chosen { config, site } = acceptor.choose(&accepted.client_hello());
+    let mut server = accepted.into_connection(config).map_err(|(error, _)| error)?;
+    let mut is_moving = true;
+    while is_moving {
+        is_moving = carry(&mut server, &mut client)? | carry(&mut client, &mut server)?;
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(Ends { client, server, site })
+}
+
+fn first_message(client: &mut ClientConnection) -> Accepted {
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    let mut acceptor = rustls::server::Acceptor::default();
+    acceptor.read_tls(&mut &bytes[..]).unwrap();
+    acceptor.accept().map_err(|(error, _)| error).unwrap().expect("a whole message")
+}
+
+fn site(hosts: &[&str], pairs: &[&Arc<Pair>]) -> SiteTls {
+    SiteTls {
+        hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+        pairs: pairs.iter().map(|&pair| pair.clone()).collect(),
+        profile: Profile::Intermediate,
+        clients: None,
+    }
+}
+
+fn acceptor(sites: Vec<SiteTls>) -> Acceptor {
+    Acceptor::new(sites, 0, &TicketKeys::new()).unwrap()
+}
+
+/// Returns the site that a handshake chose, and the fingerprint of the certificate that the client got.
+fn shown(acceptor: &Acceptor, schemes: &[SignatureScheme], name: &str) -> (usize, [u8; 32]) {
+    let ends = connect(acceptor, client(ALL, schemes, None), name).unwrap();
+    let certificate = &ends.client.peer_certificates().unwrap()[0];
+    let mut digest = [0; 32];
+    let full = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, certificate);
+    digest.copy_from_slice(full.as_ref());
+    (ends.site, digest)
+}
+
+#[test]
+fn a_client_gets_the_site_of_the_name_and_of_its_pairs_the_best_that_covers_it() {
+    let rsa = pair_of(&["example.org", "www.example.org"], &PKCS_RSA_SHA256);
+    let ecdsa = pair(&["www.example.org", "example.org"]);
+    let wildcard = pair(&["*.example.org"]);
+    let wild_rsa = pair_of(&["*.example.org"], &PKCS_RSA_SHA256);
+    let other = pair(&["other.test"]);
+    let plain = pair(&["default.test"]);
+    let acceptor = acceptor(vec![
+        site(&[], &[&plain]),
+        site(&["example.org", "www.example.org", "ftp.example.org"], &[&rsa, &ecdsa, &wildcard]),
+        site(&["*.example.org", "192.0.2.1"], &[&other, &wild_rsa, &wildcard]),
+        // The first site has this host.
+        site(&["example.org"], &[&other]),
+    ]);
+    let both = &[RSA, ECDSA].concat();
+    for (name, schemes, index, pair) in [
+        ("example.org", both, 1, &ecdsa),
+        ("example.org", &RSA.to_vec(), 1, &rsa),
+        ("www.example.org", both, 1, &ecdsa),
+        ("WWW.Example.ORG", both, 1, &ecdsa),
+        ("www.example.org", &RSA.to_vec(), 1, &rsa),
+        ("ftp.example.org", both, 1, &wildcard),
+        ("a.example.org", both, 2, &wildcard),
+        ("a.example.org", &RSA.to_vec(), 2, &wild_rsa),
+        // The site's wildcard has any depth, those of certificates have one label: the first pair, which does not fit.
+        ("a.b.example.org", both, 2, &other),
+        ("unknown.test", both, 0, &plain),
+        // The certificate of a site that the name does not belong to is not shown.
+        ("other.test", both, 0, &plain),
+        // Clients do not name addresses.
+        ("192.0.2.1", both, 0, &plain),
+    ] {
+        assert_eq!(shown(&acceptor, schemes, name), (index, pair.digest()), "{name} {schemes:?}");
+    }
+    assert_eq!(acceptor.choose_by_name(Some("a.b.example.org")).site, 2);
+    assert_eq!(acceptor.choose_by_name(None).site, 0);
+    assert!(format!("{acceptor:?}").len() < 5000);
+}
+
+#[test]
+fn clients_that_name_no_server_get_a_pair_that_they_can_verify() {
+    let rsa = pair_of(&["example.org"], &PKCS_RSA_SHA256);
+    let ecdsa = pair(&["example.org", "www.example.org"]);
+    let beside = pair(&["other.test"]);
+    let acceptor = acceptor(vec![site(&["example.org"], &[&rsa, &beside, &ecdsa])]);
+    for (schemes, pair) in [(ECDSA, &ecdsa), (RSA, &rsa)] {
+        assert_eq!(shown(&acceptor, schemes, "127.0.0.1").1, pair.digest());
+        assert_eq!(shown(&acceptor, schemes, "unknown.test").1, pair.digest());
+    }
+    // No name of it is one that a client could ask for.
+    let nameless = pair(&["127.0.0.1"]);
+    let acceptor = self::acceptor(vec![site(&[], &[&nameless, &ecdsa])]);
+    assert_eq!(shown(&acceptor, ECDSA, "127.0.0.1").1, nameless.digest());
+    assert_eq!(shown(&acceptor, ECDSA, "www.example.org").1, ecdsa.digest());
+}
+
+#[test]
+fn a_client_without_any_signature_in_common_is_told_so() {
+    let ecdsa = pair(&["example.org"]);
+    let acceptor = acceptor(vec![site(&["example.org"], &[&ecdsa])]);
+    for versions in [ALL, &[&TLS12]] {
+        let config = client(versions, &[SignatureScheme::RSA_PSS_SHA256], None);
+        let error = connect(&acceptor, config, "example.org").err().unwrap();
+        assert!(matches!(error, Error::PeerIncompatible(_)), "{error}");
+    }
+}
+
+#[test]
+fn profiles_have_their_versions_and_all_groups() {
+    let pair = pair(&["example.org"]);
+    let intermediate = site(&["old.test"], &[&pair]);
+    let modern = SiteTls { profile: Profile::Modern, ..site(&["new.test"], &[&pair]) };
+    let acceptor = acceptor(vec![intermediate, modern]);
+    for (name, versions, version) in [
+        ("old.test", ALL, Some(ProtocolVersion::TLSv1_3)),
+        ("old.test", &[&TLS12], Some(ProtocolVersion::TLSv1_2)),
+        ("new.test", ALL, Some(ProtocolVersion::TLSv1_3)),
+        ("new.test", &[&TLS12], None),
+    ] {
+        let ends = connect(&acceptor, client(versions, ECDSA, None), name);
+        assert_eq!(ends.ok().and_then(|ends| ends.server.protocol_version()), version);
+    }
+
+    let group = |ends: &Ends| ends.server.negotiated_key_exchange_group().unwrap().name();
+    let best = connect(&acceptor, any_client(), "new.test").unwrap();
+    assert_eq!(group(&best), NamedGroup::X25519MLKEM768);
+    for wanted in [NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1] {
+        let mut only = rustls::crypto::aws_lc_rs::default_provider();
+        only.kx_groups.retain(|group| group.name() == wanted);
+        let builder = ClientConfig::builder_with_provider(Arc::new(only));
+        let config = builder.with_protocol_versions(ALL).unwrap().dangerous();
+        let anyone = Arc::new(Anyone(ECDSA.to_vec()));
+        let config = config.with_custom_certificate_verifier(anyone).with_no_client_auth();
+        assert_eq!(group(&connect(&acceptor, config, "old.test").unwrap()), wanted);
+    }
+    for suite in &provider().cipher_suites {
+        let name = format!("{:?}", suite.suite());
+        let is_aead = name.contains("_GCM_") || name.contains("_CHACHA20_POLY1305_");
+        assert!(is_aead && (name.contains("_ECDHE_") || name.starts_with("TLS13_")), "{name}");
+    }
+}
+
+#[test]
+fn clients_get_http1_or_choose_nothing() {
+    let pair = pair(&["example.org"]);
+    let acceptor = acceptor(vec![site(&["example.org"], &[&pair])]);
+    for (offered, chosen) in [
+        (&[][..], Ok(None)),
+        (&[&b"h2"[..], b"http/1.1"], Ok(Some(&b"http/1.1"[..]))),
+        (&[b"h2"], Err(Error::NoApplicationProtocol)),
+    ] {
+        let mut config = any_client();
+        config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
+        let ends = connect(&acceptor, config, "example.org");
+        let protocol = ends.map(|ends| ends.server.alpn_protocol().map(<[u8]>::to_vec));
+        assert_eq!(protocol, chosen.map(|chosen| chosen.map(<[u8]>::to_vec)));
+    }
+}
+
+#[test]
+fn the_secrets_of_a_connection_can_be_taken_and_no_session_is_kept() {
+    let acceptor = acceptor(vec![site(&[], &[&pair(&["example.org"])])]);
+    let Chosen { config, .. } = acceptor.choose_by_name(None);
+    assert!(config.enable_secret_extraction);
+    assert!(!config.session_storage.can_cache());
+    assert!(config.ticketer.enabled());
+    assert_eq!(config.max_early_data_size, 0);
+    let ends = connect(&acceptor, any_client(), "example.org").unwrap();
+    assert!(ends.server.dangerous_extract_secrets().is_ok());
+}
+
+fn clients(authority: &Authority, require: bool, crl: Option<&str>) -> Clients {
+    let crl = crl.map(|crl| source("it.crl", crl.as_bytes()));
+    Clients::read(source("ca.pem", authority.certificate.as_bytes()), require, crl).unwrap()
+}
+
+#[test]
+fn a_ticket_is_good_for_its_name_and_the_rules_that_it_was_made_under() {
+    let authority = Authority::new("authority");
+    let pair = pair(&["a.test", "b.test"]);
+    let open = |host| site(&[host], &[&pair]);
+    let modern = |host| SiteTls { profile: Profile::Modern, ..open(host) };
+    let optional = |host| SiteTls { clients: Some(clients(&authority, false, None)), ..open(host) };
+    let keys = TicketKeys::new();
+    let before = Acceptor::new(vec![open("a.test"), open("b.test")], 0, &keys).unwrap();
+    let again = Acceptor::new(vec![open("b.test"), open("a.test")], 0, &keys).unwrap();
+    let to_modern = Acceptor::new(vec![modern("a.test"), open("b.test")], 0, &keys).unwrap();
+    let to_optional = Acceptor::new(vec![optional("a.test"), open("b.test")], 0, &keys).unwrap();
+    let elsewhere = acceptor(vec![open("a.test")]);
+    for version in [&TLS13, &TLS12] {
+        for (second, name, is_resumed) in [
+            (&before, "a.test", true),
+            // A reload.
+            (&again, "a.test", true),
+            (&before, "b.test", false),
+            (&to_modern, "a.test", false),
+            (&to_optional, "a.test", false),
+            // Another server.
+            (&elsewhere, "a.test", false),
+        ] {
+            let config = Arc::new(client(&[version], ECDSA, None));
+            let first = connect_as(&before, config.clone(), "a.test").unwrap();
+            assert_eq!(first.server.handshake_kind(), Some(HandshakeKind::Full));
+            let Ok(second) = connect_as(second, config, name) else {
+                assert_eq!(version.version, ProtocolVersion::TLSv1_2);
+                assert!(Arc::ptr_eq(&second.0, &to_modern.0));
+                continue;
+            };
+            let is = second.server.handshake_kind() == Some(HandshakeKind::Resumed);
+            assert_eq!(is, is_resumed, "{name} {version:?}");
+        }
+    }
+}
+
+#[test]
+fn keys_of_tickets_that_no_acceptor_has_are_dropped() {
+    let keys = TicketKeys::new();
+    let pair = pair(&["a.test"]);
+    let modern = || SiteTls { profile: Profile::Modern, ..site(&[], &[&pair]) };
+    let first = Acceptor::new(vec![modern()], 0, &keys).unwrap();
+    let second = Acceptor::new(vec![modern(), site(&[], &[&pair])], 0, &keys).unwrap();
+    let of = |acceptor: &Acceptor, site: usize| acceptor.0.sites[site].config.ticketer.clone();
+    assert!(Arc::ptr_eq(&of(&first, 0), &of(&second, 0)));
+    assert!(!Arc::ptr_eq(&of(&second, 0), &of(&second, 1)));
+    let kept = Arc::downgrade(&of(&second, 0));
+    drop(first);
+    assert!(kept.upgrade().is_some());
+    drop(second);
+    assert!(kept.upgrade().is_none());
+}
+
+/// A certificate for a client and its key in PEM.
+fn identity(authority: &Authority, serial: u64) -> (String, String) {
+    let mut params = params("client", &[]);
+    params.serial_number = Some(serial.into());
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let (certificate, key) = authority.issue(&params);
+    (certificate, key.serialize_pem())
+}
+
+/// A list of revoked certificates that is out of date after `valid`.
+fn revoked(authority: &Authority, serial: u64, valid: Duration) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let this_update = date_time_ymd(1970, 1, 1) + now - Duration::from_secs(3600);
+    let list = CertificateRevocationListParams {
+        this_update,
+        next_update: this_update + valid,
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![RevokedCertParams {
+            serial_number: serial.into(),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        }],
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(&authority.issuer).unwrap().pem().unwrap()
+}
+
+#[test]
+fn clients_are_let_in_by_their_certificates() {
+    let authority = Authority::new("authority");
+    let stranger = Authority::new("stranger");
+    let pair = pair(&["example.org"]);
+    let day = Duration::from_secs(24 * 60 * 60);
+    let crl = revoked(&authority, 7, day);
+    let late = revoked(&authority, 7, Duration::from_secs(1));
+    let good = identity(&authority, 8);
+    let bad = identity(&authority, 7);
+    let strange = identity(&stranger, 8);
+    for (require, crl, certificate, is_let_in) in [
+        (true, None, None, false),
+        (true, None, Some(&good), true),
+        (true, None, Some(&bad), true),
+        (true, None, Some(&strange), false),
+        (false, None, None, true),
+        (false, None, Some(&good), true),
+        (false, None, Some(&strange), false),
+        (true, Some(&crl), Some(&good), true),
+        (true, Some(&crl), Some(&bad), false),
+        (false, Some(&crl), Some(&bad), false),
+        (false, Some(&crl), None, true),
+        (true, Some(&late), Some(&good), false),
+    ] {
+        let clients = Some(clients(&authority, require, crl.map(|crl| &crl[..])));
+        let acceptor = acceptor(vec![SiteTls { clients, ..site(&[], &[&pair]) }]);
+        for version in [&TLS13, &TLS12] {
+            let config = client(&[version], ECDSA, certificate);
+            let ends = connect(&acceptor, config, "example.org");
+            let is_known = |ends: &Ends| ends.server.peer_certificates().is_some();
+            let is_in = ends.as_ref().is_ok_and(|ends| is_known(ends) == certificate.is_some());
+            assert_eq!(is_in, is_let_in, "{require} {version:?} {:?}", ends.err());
+        }
+    }
+}
+
+#[test]
+fn sites_with_the_same_rules_and_certificates_are_interchangeable() {
+    let authority = Authority::new("authority");
+    let (one, two) = (pair(&["a.test", "b.test"]), pair(&["a.test", "b.test"]));
+    let closed = |require| Some(clients(&authority, require, None));
+    let acceptor = acceptor(vec![
+        site(&["a.test"], &[&one]),
+        site(&["b.test"], &[&one]),
+        site(&["c.test"], &[&two]),
+        SiteTls { profile: Profile::Modern, ..site(&["d.test"], &[&one]) },
+        SiteTls { clients: closed(true), ..site(&["e.test"], &[&one]) },
+        SiteTls { clients: closed(false), ..site(&["f.test"], &[&one]) },
+        SiteTls { clients: closed(true), ..site(&["g.test"], &[&one]) },
+        site(&["h.test"], &[&one, &two]),
+    ]);
+    for shown in 0..8 {
+        for asked in 0..8 {
+            let expected =
+                shown == asked || [(0, 1), (1, 0), (4, 6), (6, 4)].contains(&(shown, asked));
+            assert_eq!(acceptor.is_interchangeable(shown, asked), expected, "{shown} {asked}");
+        }
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_refused() {
+    let fault = |sites| Acceptor::new(sites, 0, &TicketKeys::new()).unwrap_err().to_string();
+    let nothing = "has no certificate: name its file, or use \"self-signed\"";
+    assert_eq!(fault(vec![site(&["a.test", "b.test"], &[])]), format!("the site a.test {nothing}"));
+    assert_eq!(fault(vec![site(&[], &[])]), format!("the site * {nothing}"));
+
+    let authority = Authority::new("authority");
+    let ca = authority.certificate.as_bytes();
+    let crl = revoked(&authority, 1, Duration::from_secs(60));
+    let cut = &crl[..crl.len() - 30];
+    let (_, key) = crate::testing::self_signed(&params("it", &[]), &PKCS_ECDSA_P256_SHA256);
+    let random = b"-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+    let no_list = b"-----BEGIN X509 CRL-----\nMAMCAQE=\n-----END X509 CRL-----\n";
+    for (ca, crl, text) in [
+        (&b""[..], None, "ca.pem: the file has no certificate: "),
+        (key.as_bytes(), None, "ca.pem: the file has no certificate: "),
+        (random, None, "ca.pem: certificate 1 of the file cannot be read ("),
+        (&ca[..ca.len() - 30], None, "ca.pem: the file ends in the middle of a section: "),
+        (ca, Some(ca), "it.crl: the file has no list of revoked certificates: "),
+        (ca, Some(cut.as_bytes()), "it.crl: the file ends in the middle of a section: "),
+        (ca, Some(no_list), "it.crl: the list of revoked certificates cannot be used ("),
+    ] {
+        let crl = crl.map(|crl| source("it.crl", crl));
+        let fault = Clients::read(source("ca.pem", ca), true, crl).unwrap_err();
+        assert!(fault.to_string().starts_with(text), "{fault}\n{text}");
+    }
+}
