@@ -4,6 +4,18 @@
 //! server. An [`Acceptor`] has what a listener needs for its handshakes: it chooses a site by the client's first message,
 //! and so the settings of the handshake. [`check`] says what an operator should know about pairs that can be used.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use tls::{Acceptor, Pair, Profile, SiteTls, TicketKeys};
+//!
+//! let hosts = vec!["example.org".to_owned()];
+//! let pair = Pair::self_signed(&hosts, 1_782_907_200)?;
+//! let site = SiteTls { hosts, pairs: vec![Arc::new(pair)], profile: Profile::default(), clients: None };
+//! let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new())?;
+//! assert_eq!(acceptor.choose_by_name(Some("example.org")).site, 0);
+//! # Ok::<(), tls::Fault>(())
+//! ```
+//!
 //! Nothing here opens a file or a socket: callers give bytes, and paths for messages. Errors are [`Fault`]s, for the
 //! operator. Private keys are wiped after use, are never shown, and can only sign.
 //!
@@ -20,6 +32,7 @@ mod names;
 mod pair;
 mod pem;
 mod provider;
+mod self_signed;
 #[cfg(test)]
 mod testing;
 mod tickets;
