@@ -31,6 +31,18 @@ stats! {
     accepted,
     /// Connections that are open now.
     connections,
+    /// Handshakes of TLS under way now.
+    tls_handshakes_under_way,
+    /// Handshakes of TLS that have failed, or that the client has given up.
+    tls_handshakes_failed,
+    /// Full handshakes of TLS 1.2.
+    tls12_full,
+    /// Resumed handshakes of TLS 1.2.
+    tls12_resumed,
+    /// Full handshakes of TLS 1.3.
+    tls13_full,
+    /// Resumed handshakes of TLS 1.3.
+    tls13_resumed,
     /// Responses begun.
     responses,
     /// Requests whose responses are under way now.

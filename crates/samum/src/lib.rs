@@ -35,6 +35,7 @@ mod memory;
 pub mod network;
 pub mod preload;
 pub mod reload;
+pub mod secure;
 pub mod server;
 pub mod serving;
 mod shares;

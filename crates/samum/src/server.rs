@@ -15,6 +15,7 @@ use std::thread;
 use std::time::SystemTime;
 
 use signal_hook::iterator::Signals;
+use tls::Acceptors;
 
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
@@ -78,7 +79,8 @@ fn serve(
     supervisor::adopt_orphans();
     snapshot.resolve_names()?;
 
-    let shared = Shared::new(&server, &snapshot, &roots, shares);
+    let acceptors = Acceptors::new();
+    let shared = Shared::new(&server, &snapshot, &roots, shares, &acceptors);
     let loaded = source.as_ref().map(|(_, loaded)| loaded);
     let digest = loaded.and_then(|loaded| loaded.digest.as_deref());
     let metrics = Arc::clone(&shared.metrics);

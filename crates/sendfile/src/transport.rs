@@ -14,7 +14,9 @@
 //! - `set_receiving(false)` stops plain bytes and never acknowledgements.
 //! - Positions of a queue begin at 0 again when the connection gives its work back.
 
+use core::fmt;
 use core::num::NonZeroU64;
+use std::rc::Rc;
 
 use outq::{OutQ, Weight};
 use ring::{Notice, Ring};
@@ -48,6 +50,29 @@ pub enum Drained {
     Failed(Failure),
 }
 
+/// What a handshake has said about a connection: who may read it, and whom the client has asked for.
+pub trait Handshake: fmt::Debug {
+    /// The version of TLS: `TLSv1.2` or `TLSv1.3`.
+    fn version(&self) -> &'static str;
+
+    /// The cipher suite, by its name at IANA.
+    fn cipher(&self) -> Option<&'static str>;
+
+    /// The server that the client has named (SNI).
+    fn server_name(&self) -> Option<&str>;
+
+    /// The subject of the client's certificate, if it has shown one that is accepted.
+    fn client(&self) -> Option<&str>;
+
+    /// True if the keys are those of an earlier connection.
+    fn is_resumed(&self) -> bool;
+
+    /// Returns whether requests for a host may come on this connection; `None` is a request without a host. If not, the
+    /// request is answered 421 (RFC 9110 §15.5.20): for that host the client would have seen another certificate, or met
+    /// other rules.
+    fn permits(&self, host: Option<&str>) -> bool;
+}
+
 /// One way of bytes to a peer, and back. It drains a queue. No other code calls [`mark_sent`](OutQ::mark_sent) and
 /// [`mark_released`](OutQ::mark_released).
 ///
@@ -69,6 +94,11 @@ pub trait Transport {
     /// stays open.
     fn is_open(&self) -> bool {
         true
+    }
+
+    /// What the handshake of the transport has said, once the transport [is open](Self::is_open); `None` if it has none.
+    fn handshake(&self) -> Option<Rc<dyn Handshake>> {
+        None
     }
 
     /// The memory that the transport holds beside the queue, such as a record that is not sent yet, or the first part

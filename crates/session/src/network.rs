@@ -12,7 +12,7 @@ use std::rc::Rc;
 use config::Listen;
 use metrics::Stats;
 use ring::{Completion, Fd, RecvBuf, Ring};
-use sendfile::{Takes, Transport};
+use sendfile::{Handshake, Takes, Transport};
 
 use crate::client::Client;
 
@@ -115,15 +115,17 @@ pub enum Peer {
     V4(SocketAddrV4),
     /// The same; boxed, so that other connections are small.
     V6(Box<SocketAddrV6>),
-    /// One whose client is known, because something needs to know it: a log, access rules, limits.
+    /// One whose client is known, because something needs to know it: a log, access rules, limits; or one with which
+    /// there was a handshake.
     Known(Rc<Known>),
 }
 
-/// A peer whose client is known.
-#[derive(Debug)]
+/// A peer about which more is known than its address.
+#[derive(Clone, Debug)]
 pub struct Known {
     peer: Peer,
-    client: Client,
+    client: Option<Rc<Client>>,
+    handshake: Option<Rc<dyn Handshake>>,
 }
 
 // Each connection has one.
@@ -150,18 +152,37 @@ impl Origin {
     #[must_use]
     pub fn client(&self) -> Option<&Client> {
         match &self.peer {
-            Peer::Known(known) => Some(&known.client),
+            Peer::Known(known) => known.client.as_deref(),
             _ => None,
         }
     }
 
     /// Notes the client, in place of the one that was known before.
     pub fn set_client(&mut self, client: Client) {
-        let peer = match &self.peer {
-            Peer::Known(known) => known.peer.clone(),
-            peer => peer.clone(),
-        };
-        self.peer = Peer::Known(Rc::new(Known { peer, client }));
+        let known = Known { client: Some(Rc::new(client)), ..self.known() };
+        self.peer = Peer::Known(Rc::new(known));
+    }
+
+    /// The handshake of the connection, if it has TLS.
+    #[must_use]
+    pub fn handshake(&self) -> Option<&dyn Handshake> {
+        match &self.peer {
+            Peer::Known(known) => known.handshake.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Notes the handshake.
+    pub fn set_handshake(&mut self, handshake: Rc<dyn Handshake>) {
+        let known = Known { handshake: Some(handshake), ..self.known() };
+        self.peer = Peer::Known(Rc::new(known));
+    }
+
+    fn known(&self) -> Known {
+        match &self.peer {
+            Peer::Known(known) => Known::clone(known),
+            peer => Known { peer: peer.clone(), client: None, handshake: None },
+        }
     }
 
     /// The address of the client, as far as the connection tells; `None` as for

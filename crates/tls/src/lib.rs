@@ -25,24 +25,33 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod acceptors;
 pub mod check;
 mod clients;
+mod counters;
+mod established;
 mod fault;
 mod names;
 mod pair;
 mod pem;
 mod provider;
+mod secured;
 mod self_signed;
 #[cfg(test)]
 mod testing;
 mod tickets;
+mod transport;
 mod x509;
 
 pub use self::acceptor::{Acceptor, Chosen, SiteTls};
+pub use self::acceptors::{Acceptors, ListenerTls, Listening, SharedAcceptors, WorkerAcceptors};
 pub use self::clients::Clients;
+pub use self::counters::Counters;
 pub use self::fault::{CERTIFICATES_MAX, CRL_BYTES_MAX, Cause, FILE_BYTES_MAX, Fault};
 pub use self::names::{InvalidName, NAME_BYTES_MAX, Names, Reach};
 pub use self::pair::Pair;
 pub use self::pem::Source;
+pub use self::secured::Secured;
 pub use self::tickets::{Profile, TicketKeys};
+pub use self::transport::Tls;
 pub use self::x509::{Algorithm, SubjectName};

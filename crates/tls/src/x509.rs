@@ -104,6 +104,11 @@ impl Link {
     }
 }
 
+/// Returns the subject of a certificate, such as `CN=alice,O=Example` (RFC 4514); `None` if it cannot be read.
+pub(crate) fn subject(der: &[u8]) -> Option<String> {
+    Link::read(der).ok().map(|link| link.subject)
+}
+
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
         match error.kind() {

@@ -10,12 +10,14 @@ use std::thread;
 use ring::{Choice, Ring, Silences, Waker};
 use rustix::io::Errno;
 use sendfile::{Devices, PageCache};
+use tls::{Acceptors, WorkerAcceptors};
 
 use super::exit::exit;
 use crate::control::{Inbox, Workers};
 use crate::crowd::Crowd;
 use crate::follow::Root;
 use crate::network::{Listeners, Network};
+use crate::secure::Secure;
 use crate::serving::Snapshot;
 use crate::shares::Shares;
 use crate::worker::{Parts, Worker};
@@ -67,6 +69,9 @@ pub(super) struct Shared {
     devices: Arc<Devices>,
     silences: Arc<Silences<String>>,
     told: Arc<Told>,
+    acceptors: Arc<Acceptors>,
+    /// True if a listener speaks TLS when the server starts.
+    has_tls: bool,
     /// Descriptors of each worker for connections and files.
     descriptors: usize,
 }
@@ -77,6 +82,7 @@ impl Shared {
         snapshot: &Arc<Snapshot>,
         roots: &[Root],
         shares: Shares,
+        acceptors: &Arc<Acceptors>,
     ) -> Self {
         Self {
             snapshot: Arc::clone(snapshot),
@@ -89,6 +95,8 @@ impl Shared {
             devices: Arc::new(Devices::default()),
             silences: Arc::new(Silences::default()),
             told: Arc::default(),
+            acceptors: Arc::clone(acceptors),
+            has_tls: snapshot.listeners().iter().any(|(_, listen)| listen.tls),
             descriptors: shares.descriptors,
         }
     }
@@ -199,7 +207,7 @@ impl Seed {
     fn worker<N: Network>(
         self,
         network: impl FnOnce(&mut Ring) -> Result<N, String>,
-    ) -> Result<(ServerWorker<N>, Waker, String), String> {
+    ) -> Result<(ServerWorker<Secure<N>>, Waker, String), String> {
         let Self { number, logs, shared, .. } = self;
         let choice = shared.driver;
         let mut ring = Ring::new(choice).map_err(|error| no_ring(choice, &error))?;
@@ -208,7 +216,8 @@ impl Seed {
             ring.waker(kind::WAKE).map_err(|error| format!("cannot make a waker: {error}"))?;
         shared.crowd.join(waker.clone());
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
-        let network = network(&mut ring)?;
+        let acceptors = WorkerAcceptors::new(shared.acceptors);
+        let network = Secure::new(network(&mut ring)?, acceptors, shared.has_tls);
         let parts = Parts {
             listeners: Vec::new(),
             snapshot: shared.snapshot,

@@ -113,6 +113,16 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
     }
 
+    /// Notes what the handshake has said, if it is complete.
+    #[cold]
+    fn note_handshake(&mut self) {
+        if self.origin.handshake().is_none()
+            && let Some(handshake) = self.transport.handshake()
+        {
+            self.origin.set_handshake(handshake);
+        }
+    }
+
     /// The time by which something must have happened.
     pub(super) fn deadline(&self, shell: &Shell<Desk>) -> Option<Time> {
         if let Some(opening) = &self.opening {
@@ -140,7 +150,15 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 return end(tools.shell, Why::Failed(failure));
             }
         };
-        if !has_turn {
+        if self.opening.is_some() {
+            // The first requests may come with the last bytes of the handshake, and have to know of it.
+            let plain = plain.to_vec();
+            self.note_handshake();
+            work.input.extend_from_slice(&plain);
+            if has_turn {
+                self.read_input(tools, &mut work);
+            }
+        } else if !has_turn {
             work.input.extend_from_slice(plain);
         } else if work.input.is_empty() {
             let taken = read(&mut self.session, &self.origin, takes, tools, &mut work, plain);

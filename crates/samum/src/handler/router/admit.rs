@@ -80,8 +80,9 @@ pub(super) fn client_of(shell: &Shell, request: &Request<'_>, serving: &Serving)
 /// The sender of a request.
 pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Sender {
     let peer = request.origin.client_address(&shell.ring);
-    // All listeners are plain.
-    serving.snapshot.proxies().sender_of(peer, Scheme::Http, request.head)
+    let is_secure = request.origin.handshake().is_some();
+    let scheme = if is_secure { Scheme::Https } else { Scheme::Http };
+    serving.snapshot.proxies().sender_of(peer, scheme, request.head)
 }
 
 /// The terms on which the body of a request is collected; `None` if an upstream takes the body while it comes.

@@ -1,0 +1,122 @@
+//! A network whose listeners may speak TLS, over any other network.
+
+use core::cell::RefCell;
+use core::fmt;
+use core::time::Duration;
+use std::rc::Rc;
+
+use metrics::Stats;
+use ring::{Completion, Fd, Ring};
+use sendfile::Takes;
+use tls::{Secured, SharedAcceptors, WorkerAcceptors};
+
+use crate::network::{NetEvent, Network, Origin};
+use config::Listen;
+
+/// A network with TLS at those of its listeners that have an acceptor.
+pub struct Secure<N> {
+    below: N,
+    acceptors: SharedAcceptors,
+    /// True if some listener has TLS. Then not all transports take the same pieces.
+    has_tls: bool,
+}
+
+impl<N> Secure<N> {
+    /// Adds TLS to a network. `has_tls`: a listener has TLS from the beginning.
+    #[must_use]
+    pub fn new(below: N, acceptors: WorkerAcceptors, has_tls: bool) -> Self {
+        Self { below, acceptors: Rc::new(RefCell::new(acceptors)), has_tls }
+    }
+}
+
+impl<N: Network> Network for Secure<N> {
+    type Transport = Secured<N::Transport>;
+    type Newcomer = N::Newcomer;
+    type Bytes = N::Bytes;
+
+    fn takes(&self) -> Option<Takes> {
+        match self.below.takes() {
+            Some(Takes::Files) if self.has_tls => None,
+            takes => takes,
+        }
+    }
+
+    fn set_accepting(&mut self, ring: &mut Ring, on: bool) {
+        self.below.set_accepting(ring, on);
+    }
+
+    #[inline]
+    fn handle(
+        &mut self,
+        ring: &mut Ring,
+        completion: Completion,
+    ) -> Option<NetEvent<N::Newcomer, N::Bytes>> {
+        self.below.handle(ring, completion)
+    }
+
+    #[inline]
+    fn next_event(&mut self) -> Option<NetEvent<N::Newcomer, N::Bytes>> {
+        self.below.next_event()
+    }
+
+    fn open(&mut self, ring: &mut Ring, newcomer: N::Newcomer, id: u64) -> Self::Transport {
+        let listener = self.below.origin(&newcomer).listener;
+        Secured::new(self.below.open(ring, newcomer, id), &self.acceptors, listener)
+    }
+
+    fn origin(&self, newcomer: &N::Newcomer) -> Origin {
+        self.below.origin(newcomer)
+    }
+
+    fn is_open(&self, listener: u32) -> bool {
+        self.below.is_open(listener)
+    }
+
+    fn add(&mut self, number: u32, socket: Fd) {
+        self.below.add(number, socket);
+    }
+
+    fn remove(&mut self, ring: &mut Ring, number: u32) {
+        self.below.remove(ring, number);
+    }
+
+    fn set_listeners(&mut self, listeners: &[(u32, Listen)]) {
+        self.below.set_listeners(listeners);
+    }
+
+    fn report(&self, has_connections: bool) -> Option<String> {
+        self.below.report(has_connections)
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        self.below.count(stats);
+        let acceptors = self.acceptors.borrow();
+        let counters = acceptors.counters();
+        stats.tls_handshakes_under_way = counters.under_way();
+        stats.tls_handshakes_failed = counters.failed();
+        [stats.tls12_full, stats.tls12_resumed, stats.tls13_full, stats.tls13_resumed] =
+            counters.complete_by_kind();
+    }
+
+    fn flush(&mut self, ring: &mut Ring) {
+        self.below.flush(ring);
+    }
+
+    fn close(&mut self, ring: &mut Ring) {
+        self.below.close(ring);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.below.is_closed()
+    }
+
+    fn end(&mut self, limit: Duration) {
+        self.below.end(limit);
+    }
+}
+
+impl<N: fmt::Debug> fmt::Debug for Secure<N> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Secure").field("below", &self.below).finish_non_exhaustive()
+    }
+}

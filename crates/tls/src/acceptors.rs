@@ -1,0 +1,114 @@
+//! The settings of all listeners with TLS, which a reload or a renewed certificate replaces while workers use them.
+
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::acceptor::Acceptor;
+use crate::counters::Counters;
+
+/// The acceptors of listeners, by the number of the listener.
+type All = HashMap<u32, ListenerTls>;
+
+/// The TLS of a listener.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// Its settings for handshakes.
+    pub acceptor: Acceptor,
+    /// The URL that a client is told which speaks HTTP without TLS, such as `https://example.org/`.
+    pub url: Arc<str>,
+}
+
+/// The acceptors as the process has them: one value for all threads.
+#[derive(Debug, Default)]
+pub struct Acceptors {
+    /// Counts replacements. Each is a release, so who sees it sees the acceptors, too.
+    generation: AtomicU64,
+    all: Mutex<Arc<All>>,
+}
+
+/// The acceptors as one worker has them, with its counters. No lock is taken for a connection, but after a replacement.
+#[derive(Debug)]
+pub struct WorkerAcceptors {
+    shared: Arc<Acceptors>,
+    generation: u64,
+    listening: HashMap<u32, Rc<Listening>>,
+    counters: Rc<Counters>,
+}
+
+/// A listener, as the handshakes of one worker use it.
+#[derive(Debug)]
+pub struct Listening {
+    pub(crate) acceptor: Acceptor,
+    pub(crate) counters: Rc<Counters>,
+    url: Arc<str>,
+}
+
+impl Acceptors {
+    /// No listener speaks TLS.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Replaces all acceptors. Connections that have been accepted go on with theirs.
+    pub fn replace(&self, all: HashMap<u32, ListenerTls>) {
+        *self.all.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(all);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn all(&self) -> Arc<All> {
+        Arc::clone(&self.all.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl WorkerAcceptors {
+    /// The acceptors for one worker.
+    #[must_use]
+    pub fn new(shared: Arc<Acceptors>) -> Self {
+        // No generation has this number.
+        let generation = u64::MAX;
+        Self { shared, generation, listening: HashMap::new(), counters: Rc::default() }
+    }
+
+    /// Returns the settings for a connection of a listener; `None` if it begins without TLS.
+    pub fn of(&mut self, listener: u32) -> Option<Rc<Listening>> {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            self.generation = generation;
+            self.renew();
+        }
+        self.listening.get(&listener).cloned()
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        let listening = |(number, tls): (&u32, &ListenerTls)| {
+            let ListenerTls { acceptor, url } = tls.clone();
+            (*number, Rc::new(Listening { acceptor, counters: Rc::clone(&self.counters), url }))
+        };
+        self.listening = self.shared.all().iter().map(listening).collect();
+    }
+
+    /// The numbers of handshakes of the worker.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Listening {
+    /// The answer to a client that speaks something else than TLS: a response, if it is HTTP.
+    pub(crate) fn answer_to_plain(&self, bytes: &[u8]) -> Vec<u8> {
+        if !bytes.first().is_some_and(u8::is_ascii_uppercase) {
+            return Vec::new();
+        }
+        let text = format!("This port speaks HTTPS. The address is {}\n", self.url);
+        let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close";
+        format!("{head}\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
+    }
+}
+
+/// The acceptors of a worker, which the transports of its connections share.
+pub type SharedAcceptors = Rc<RefCell<WorkerAcceptors>>;
