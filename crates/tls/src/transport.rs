@@ -47,6 +47,10 @@ pub struct Tls<T> {
     state: State,
     /// Plain bytes of the last receive.
     plain: Vec<u8>,
+    /// The bytes of a record that has not come completely, which the state of the handshake keeps.
+    partial: Partial,
+    /// True once our end has been said. What comes from then on is dropped: a session only waits for the peer's end.
+    has_said_end: bool,
     /// True once our end follows the records.
     shuts_down: bool,
     has_ended: bool,
@@ -70,7 +74,17 @@ impl<T: Transport> Tls<T> {
         listening.counters.begin();
         let state = State::Hello { hello: Box::default(), listening, received: 0 };
         let (records, plain) = (OutQ::new(), Vec::new());
-        Self { below, records, state, plain, shuts_down: false, has_ended: false }
+        let partial = Partial::default();
+        Self {
+            below,
+            records,
+            state,
+            plain,
+            partial,
+            has_said_end: false,
+            shuts_down: false,
+            has_ended: false,
+        }
     }
 
     /// Sends records: [`Drained::Empty`] only if all of them have left.
@@ -143,7 +157,7 @@ impl<T: Transport> Tls<T> {
         }
     }
 
-    /// Takes records. Plain bytes go to `plain`, and what the handshake answers to the records.
+    /// Takes records, whole or in parts. Plain bytes go to `plain`, and what the handshake answers to the records.
     fn handle_records(&mut self, mut input: &[u8]) -> Result<(), Failure> {
         loop {
             let (State::Shaking(connection, ..) | State::Open(connection, _)) = &mut self.state
@@ -161,7 +175,9 @@ impl<T: Transport> Tls<T> {
             self.has_ended |= state.peer_has_closed();
             self.push(made);
             self.note_open();
-            if !is_read || input.is_empty() || taken == 0 {
+            // The peer has ended its side if nothing is taken although nothing waits.
+            let goes_on = taken > 0 || self.plain.len() > begin;
+            if !is_read || input.is_empty() || !goes_on {
                 return Ok(());
             }
         }
@@ -207,6 +223,7 @@ impl<T: Transport> Tls<T> {
     /// Says our end, if the handshake is complete.
     fn say_end(&mut self) {
         if let State::Open(connection, _) = &mut self.state {
+            self.has_said_end = true;
             connection.send_close_notify();
             let made = take_records(connection);
             self.push(made);
@@ -232,6 +249,37 @@ fn take_records_of(connection: &mut ServerConnection, plain: usize) -> Vec<u8> {
     made
 }
 
+/// The bytes that have come of the last record, counted by the heads of records (RFC 8446 §5.1).
+#[derive(Debug, Default)]
+struct Partial {
+    head: [u8; 5],
+    /// The bytes of the record that have come, its head included.
+    came: usize,
+}
+
+impl Partial {
+    fn note(&mut self, mut bytes: &[u8]) {
+        while let Some(first) = bytes.first() {
+            if self.came < self.head.len() {
+                self.head[self.came] = *first;
+                (self.came, bytes) = (self.came + 1, &bytes[1..]);
+                continue;
+            }
+            let whole =
+                self.head.len() + usize::from(u16::from_be_bytes([self.head[3], self.head[4]]));
+            let next = bytes.len().min(whole - self.came);
+            (self.came, bytes) = (self.came + next, &bytes[next..]);
+            if self.came == whole {
+                self.came = 0;
+            }
+        }
+    }
+
+    const fn bytes(&self) -> usize {
+        self.came
+    }
+}
+
 /// The place of a chunk in its payload.
 fn bounds(range: &Range<u64>) -> Range<usize> {
     let index = |at| usize::try_from(at).expect("within a slice");
@@ -255,7 +303,8 @@ impl<T: Transport> Transport for Tls<T> {
     fn weight(&self) -> Weight {
         let records = self.records.weight();
         let below = self.below.weight();
-        let own = records.own + below.own + STATE_BYTES + self.plain.capacity() as u64;
+        let buffers = (self.plain.capacity() + self.partial.bytes()) as u64;
+        let own = records.own + below.own + STATE_BYTES + buffers;
         Weight { own, shared: records.shared + below.shared }
     }
 
@@ -288,8 +337,12 @@ impl<T: Transport> Transport for Tls<T> {
         _queue: &mut OutQ<Piece>,
     ) -> Result<&'a [u8], Failure> {
         self.plain.clear();
+        if self.has_said_end {
+            return Ok(&self.plain);
+        }
         let bytes = self.below.receive(bytes, &mut self.records)?.to_vec();
         let mut input = &bytes[..];
+        self.partial.note(input);
         while matches!(self.state, State::Hello { .. }) && !input.is_empty() {
             input = &input[self.handle_hello(input)?..];
         }

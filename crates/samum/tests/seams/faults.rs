@@ -15,6 +15,7 @@ use crate::cases::Site;
 use crate::seams::below::Layered;
 use crate::seams::lossy::{Lossy, LossyClient};
 use crate::seams::record::{RecordClient, Records, SECRET};
+use crate::seams::tls::{self, TlsClient};
 use crate::seams::world::{
     self, Client, Dial, Make, Plain, assert_nothing_is_left, config, for_seeds, options, serve_over,
 };
@@ -37,6 +38,11 @@ fn over_records() {
     for_seeds(SEEDS, |seed| {
         run(seed, |tcp, _| Layered::new(tcp, Records::new(SECRET)), RecordClient::new)
     });
+}
+
+#[test]
+fn over_tls() {
+    for_seeds(SEEDS, |seed| run(seed, tls::make, TlsClient::new));
 }
 
 #[test]

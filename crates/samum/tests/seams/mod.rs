@@ -20,6 +20,7 @@ mod reloads;
 mod seeing;
 mod stage;
 mod table;
+mod tls;
 mod turns;
 mod upstreams;
 mod whoami;

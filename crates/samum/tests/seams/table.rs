@@ -14,6 +14,7 @@ use crate::cases::{Conversation, Cut, sites};
 use crate::seams::below::Layered;
 use crate::seams::lossy::{Lossy, LossyClient};
 use crate::seams::record::{RecordClient, Records, SECRET};
+use crate::seams::tls::{self, TlsClient};
 use crate::seams::world;
 use crate::seams::world::{
     Client, Dial, Make, Plain, assert_nothing_is_left, config, options, run_until, serve_over,
@@ -27,6 +28,11 @@ fn over_the_kernels_tcp() {
 #[test]
 fn over_records() {
     run_all(|tcp, _| Layered::new(tcp, Records::new(SECRET)), RecordClient::new);
+}
+
+#[test]
+fn over_tls() {
+    run_all(tls::make, TlsClient::new);
 }
 
 #[test]

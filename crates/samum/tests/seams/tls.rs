@@ -1,0 +1,269 @@
+//! TLS itself over the kernel's TCP: the transport of the binary, and a client by rustls.
+//!
+//! The keys of a handshake are random, so two runs of one seed differ in a few bytes of their handshakes.
+
+use core::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
+
+use ring::sim::{End, Peer};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, ProtocolVersion, SignatureScheme,
+};
+use sendfile::KernelTcp;
+use tls::{
+    Acceptor, Acceptors, ListenerTls, Pair, Profile, Secured, SharedAcceptors, SiteTls, TicketKeys,
+    WorkerAcceptors,
+};
+
+use crate::cases::Site;
+use crate::seams::below::assert_a_part_is_counted;
+use crate::seams::world::{
+    Client, config, make as make_world, options, pass, run_until, serve_over,
+};
+use core::time::Duration;
+use session::Http1;
+
+const HOST: &str = "example.org";
+
+thread_local! {
+    static ACCEPTORS: SharedAcceptors = {
+        let pair = Pair::self_signed(&[HOST.to_owned()], 1_782_907_200).expect("a pair");
+        let site = SiteTls {
+            hosts: vec![HOST.to_owned()],
+            pairs: vec![Arc::new(pair)],
+            profile: Profile::Intermediate,
+            clients: None,
+        };
+        let acceptor = Acceptor::new(vec![site], 0, &TicketKeys::new()).expect("settings");
+        let acceptors = Acceptors::new();
+        acceptors.replace(HashMap::from([(0, ListenerTls { acceptor, url: "https://example.org/".into() })]));
+        Rc::new(RefCell::new(WorkerAcceptors::new(acceptors)))
+    };
+}
+
+/// Makes the server's end.
+pub(crate) fn make(tcp: KernelTcp, listener: usize) -> Secured<KernelTcp> {
+    let listener = u32::try_from(listener).expect("a listener");
+    ACCEPTORS.with(|acceptors| Secured::new(tcp, acceptors, listener))
+}
+
+/// Takes every certificate: these tests are about bytes.
+#[derive(Debug)]
+struct Trusting;
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The settings of clients: those with an even number speak TLS 1.3, the others TLS 1.2. Each connection has new keys.
+fn client_config(number: u64) -> Arc<ClientConfig> {
+    static CONFIGS: LazyLock<[Arc<ClientConfig>; 2]> = LazyLock::new(|| {
+        [&rustls::version::TLS13, &rustls::version::TLS12].map(|version| {
+            let provider = Arc::new(aws_lc_rs::default_provider());
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .expect("a version")
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Trusting))
+                .with_no_client_auth();
+            Arc::new(config)
+        })
+    });
+    Arc::clone(&CONFIGS[usize::try_from(number % 2).expect("0 or 1")])
+}
+
+/// The client's end.
+pub(crate) struct TlsClient {
+    peer: Rc<Peer>,
+    connection: ClientConnection,
+    received: Vec<u8>,
+    has_closed: bool,
+    /// True once the client has sent its end.
+    has_shut_down: bool,
+}
+
+impl TlsClient {
+    pub(crate) fn new(peer: Rc<Peer>, seed: u64) -> Self {
+        let name = ServerName::try_from(HOST).expect("a name");
+        let mut connection =
+            ClientConnection::new(client_config(seed), name).expect("a connection");
+        connection.set_buffer_limit(None);
+        let mut client = Self {
+            peer,
+            connection,
+            received: Vec::new(),
+            has_closed: false,
+            has_shut_down: false,
+        };
+        client.flush();
+        client
+    }
+
+    fn flush(&mut self) {
+        let mut records = Vec::new();
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut records).expect("a vector");
+        }
+        if !records.is_empty() {
+            self.peer.send(&records);
+        }
+    }
+}
+
+impl Client for TlsClient {
+    fn send(&mut self, bytes: &[u8]) {
+        self.connection.writer().write_all(bytes).expect("no limit");
+        self.flush();
+    }
+
+    fn shut_down(&mut self) {
+        self.has_shut_down = true;
+        if !self.connection.is_handshaking() {
+            self.connection.send_close_notify();
+        }
+        self.flush();
+    }
+
+    fn look(&mut self) {
+        let bytes = self.peer.take();
+        let mut input = &bytes[..];
+        loop {
+            let taken = self.connection.read_tls(&mut input).unwrap_or(0);
+            let state = self.connection.process_new_packets().expect("records in order");
+            let begin = self.received.len();
+            self.received.resize(begin + state.plaintext_bytes_to_read(), 0);
+            self.connection
+                .reader()
+                .read_exact(&mut self.received[begin..])
+                .expect("they are there");
+            self.has_closed |= state.peer_has_closed();
+            if taken == 0 {
+                break;
+            }
+        }
+        if self.has_shut_down && !self.connection.is_handshaking() {
+            // The end had to wait for the handshake.
+            self.connection.send_close_notify();
+        }
+        self.flush();
+    }
+
+    fn received(&self) -> &[u8] {
+        &self.received
+    }
+
+    /// An end that was not said is a cut.
+    fn end(&self) -> Option<End> {
+        let end = self.peer.end()?;
+        Some(if self.has_closed { end } else { End::Reset })
+    }
+}
+
+#[test]
+fn a_part_of_a_record_is_counted() {
+    assert_a_part_is_counted(make, &[22, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb]);
+}
+
+/// What a client is sent that begins with `bytes`, and whether the connection has ended.
+fn answer(bytes: &[u8]) -> (Vec<u8>, bool) {
+    let site = Site::new("hello").file("f", "hello");
+    let world = make_world(config(1), &site);
+    let mut worker = serve_over::<Http1, _>(&world, options(&site), make);
+    let peer = world.connect();
+    peer.send(bytes);
+    run_until(&mut worker, || peer.end().is_some());
+    pass(&mut worker, Duration::from_secs(1));
+    let received = peer.received();
+    (received, peer.end().is_some())
+}
+
+#[test]
+fn a_client_that_speaks_something_else_is_told() {
+    let (text, has_ended) = answer(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n");
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert!(text.contains("https://example.org/") && has_ended, "{text}");
+    // Neither HTTP nor TLS.
+    assert_eq!(answer(b"\x05\x01\0"), (Vec::new(), true));
+}
+
+/// The type of a record of an alert.
+const ALERT: u8 = 21;
+
+#[test]
+fn a_broken_handshake_ends_with_an_alert() {
+    // The version of a hello is nonsense; a record is longer than records may be; the type of the message is another.
+    for hello in [
+        &[22, 3, 1, 0, 4, 9, 0, 0, 0][..],
+        &[22, 3, 1, 0xff, 0xff, 1, 0, 0, 0],
+        &[22, 9, 9, 0, 5, 1, 0, 0, 1, 0],
+    ] {
+        let (bytes, has_ended) = answer(hello);
+        assert!(has_ended, "{hello:?}");
+        assert!(bytes.is_empty() || bytes[0] == ALERT, "{hello:?}: {bytes:?}");
+    }
+}
+
+#[test]
+fn a_hello_without_end_is_refused() {
+    // A message of 65,535 bytes in records of 16 KiB.
+    let mut hello = vec![22, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff];
+    hello.resize(5 + 0x4000, 0);
+    let second = [&[22, 3, 1, 0x40, 0][..], &vec![0; 0x4000]].concat();
+    hello.extend(second);
+    assert!(answer(&hello).1);
+}
+
+/// Both versions of TLS, and what the server knows of a handshake.
+#[test]
+fn the_server_knows_what_the_handshake_has_said() {
+    for (seed, version) in [(0, ProtocolVersion::TLSv1_3), (1, ProtocolVersion::TLSv1_2)] {
+        let site = Site::new("hello").file("f", "hello");
+        let world = make_world(config(1), &site);
+        let mut worker = serve_over::<Http1, _>(&world, options(&site), make);
+        let mut client = TlsClient::new(Rc::new(world.connect()), seed);
+        client.send(b"GET /f HTTP/1.1\r\nHost: example.org\r\n\r\n");
+        assert!(run_until(&mut worker, || {
+            client.look();
+            client.received().ends_with(b"hello")
+        }));
+        assert_eq!(client.connection.protocol_version(), Some(version));
+    }
+}
