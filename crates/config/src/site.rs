@@ -121,10 +121,7 @@ impl Hosts {
     /// an absolute name.
     #[inline(never)]
     fn find(&self, host: &[u8]) -> Option<SiteId> {
-        let name = match host.iter().rposition(|&byte| byte == b':') {
-            Some(colon) if !host.ends_with(b"]") => &host[..colon],
-            _ => host,
-        };
+        let name = without_port(host);
         let name = name.strip_suffix(b".").unwrap_or(name);
         let mut buffer = [0; NAME_BYTES_MAX];
         let lower = buffer.get_mut(..name.len())?;
@@ -143,6 +140,15 @@ impl Hosts {
             }
         }
         node.and_then(|node| node.exact).or(covering)
+    }
+}
+
+/// The host of a request without its port.
+#[must_use]
+pub fn without_port(host: &[u8]) -> &[u8] {
+    match host.iter().rposition(|&byte| byte == b':') {
+        Some(colon) if !host.ends_with(b"]") => &host[..colon],
+        _ => host,
     }
 }
 

@@ -109,6 +109,12 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "samum_tls_misdirected_total",
+        kind: Kind::Counter,
+        help: "Requests that were answered 421, because the handshake of their connection was for other hosts.",
+        samples: &[("", |stats| stats.tls_misdirected)],
+    },
+    Family {
         name: "samum_responses_total",
         kind: Kind::Counter,
         help: "Responses that were begun.",

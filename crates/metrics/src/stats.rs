@@ -43,6 +43,8 @@ stats! {
     tls13_full,
     /// Resumed handshakes of TLS 1.3.
     tls13_resumed,
+    /// Requests with the response 421, because the handshake of their connection was for other hosts.
+    tls_misdirected,
     /// Responses begun.
     responses,
     /// Requests whose responses are under way now.

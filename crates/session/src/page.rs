@@ -77,6 +77,7 @@ const fn explanation(status: Status) -> &'static str {
         Status::PreconditionFailed => "The file does not meet the condition of the request.",
         Status::ContentTooLarge => "The body of the request is too long.",
         Status::UriTooLong => "The address is too long.",
+        Status::MisdirectedRequest => "This connection is for other hosts. Please try again.",
         Status::RangeNotSatisfiable => "The requested range is beyond the end of the file.",
         Status::InternalServerError => "The server cannot do this: it has met an error.",
         Status::NotImplemented => "The server does not know this method.",

@@ -5,6 +5,7 @@ mod advance;
 mod answer;
 mod asked;
 mod gateways;
+mod https;
 mod moved;
 mod pages;
 mod perform;
@@ -42,6 +43,7 @@ pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
+use https::is_misdirected;
 use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
@@ -85,6 +87,10 @@ impl Handler for Router {
 
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
+        // Such a request is answered without its body.
+        if is_misdirected(request) {
+            return None;
+        }
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
         let place = {
             let find = |name: &[u8]| serving.place(site, name);
@@ -123,6 +129,9 @@ impl Handler for Router {
     #[inline]
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
+        if is_misdirected(request) {
+            return self.refuse_misdirected(shell, request, &serving, site);
+        }
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
                 let place = serving.place(site, path);

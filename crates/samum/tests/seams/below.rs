@@ -3,10 +3,11 @@
 
 use core::ops::Range;
 use core::time::Duration;
+use std::rc::Rc;
 
 use outq::OutQ;
 use ring::Ring;
-use sendfile::{Drained, Failure, KernelTcp, Piece, Takes, Transport, Weight};
+use sendfile::{Drained, Failure, Handshake, KernelTcp, Piece, Takes, Transport, Weight};
 use session::Http1;
 
 use crate::cases::Site;
@@ -50,6 +51,11 @@ pub(crate) trait Layer {
     /// As [`Transport::is_open`].
     fn is_open(&self) -> bool {
         true
+    }
+
+    /// As [`Transport::handshake`].
+    fn handshake(&self) -> Option<Rc<dyn Handshake>> {
+        None
     }
 
     /// Whether something has to come before any frame can be made.
@@ -112,6 +118,10 @@ impl<L: Layer> Transport for Layered<L> {
 
     fn is_open(&self) -> bool {
         self.layer.is_open()
+    }
+
+    fn handshake(&self) -> Option<Rc<dyn Handshake>> {
+        self.layer.handshake()
     }
 
     fn weight(&self) -> Weight {

@@ -17,6 +17,7 @@ mod mixed;
 mod proxy;
 mod record;
 mod reloads;
+mod secured;
 mod seeing;
 mod stage;
 mod table;

@@ -1,0 +1,337 @@
+//! Requests on connections with a handshake: a transport whose handshake is a double, and what its facts change.
+//!
+//! The first line of a client is the handshake: the name of the server, the subject of the client, and the hosts for
+//! which requests may come. The rest are plain bytes.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use config::{Access, Action, Address, Config, FileRules, Files, FixedStatus, Listen, Route, Site};
+use http::Status;
+use outq::OutQ;
+use ring::sim::World;
+use samum::handler::Request;
+use samum::handler::attach::{Admission, Authorizer};
+use samum::handler::router::Router;
+use samum::network::Listeners;
+use samum::serving::Snapshot;
+use samum::worker::Worker;
+use sendfile::{Failure, Handshake, KernelTcp, Piece, Takes};
+use session::Http1;
+use session::shell::Shell;
+use testkit::metrics::Metrics;
+
+use crate::options::Options;
+use crate::seams::below::{Below, Layer, Layered, bounds};
+use crate::seams::stage::{Response, content, parse};
+use crate::seams::world::{Client as _, Make, Plain, config, parts, run_until};
+
+/// The numbers of the listeners: the first without TLS.
+const PLAIN: usize = 0;
+const TLS: usize = 1;
+/// The ports of the listeners.
+const PORTS: [u16; 2] = [80, 8443];
+
+/// What a client has said in its handshake.
+#[derive(Debug)]
+struct Said {
+    server_name: Option<String>,
+    client: Option<String>,
+    /// `-` stands for requests without a host.
+    permitted: Vec<String>,
+}
+
+impl Handshake for Said {
+    fn version(&self) -> &'static str {
+        "TLSv1.3"
+    }
+
+    fn cipher(&self) -> Option<&'static str> {
+        Some("TLS_AES_128_GCM_SHA256")
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        self.server_name.as_deref()
+    }
+
+    fn client(&self) -> Option<&str> {
+        self.client.as_deref()
+    }
+
+    fn is_resumed(&self) -> bool {
+        false
+    }
+
+    fn permits(&self, host: Option<&str>) -> bool {
+        let host = host.unwrap_or("-");
+        self.permitted.iter().any(|permitted| permitted.eq_ignore_ascii_case(host))
+    }
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+enum Hello {
+    /// It has no handshake.
+    None,
+    Expected,
+    Said(Rc<Said>),
+}
+
+impl Layer for Hello {
+    fn is_open(&self) -> bool {
+        !matches!(self, Self::Expected)
+    }
+
+    fn handshake(&self) -> Option<Rc<dyn Handshake>> {
+        let Self::Said(said) = self else { return None };
+        Some(Rc::<Said>::clone(said))
+    }
+
+    fn make(&mut self, below: &mut Below, queue: &mut OutQ<Piece>, most: u64) -> u64 {
+        let mut bytes = Vec::new();
+        for chunk in queue.next_ready() {
+            bytes.extend_from_slice(&chunk.payload.bytes()[bounds(&chunk.range)]);
+        }
+        bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        let count = bytes.len() as u64;
+        below.push(bytes);
+        queue.mark_sent(count);
+        queue.mark_released(count);
+        count
+    }
+
+    fn undo(
+        &mut self,
+        _below: &mut Below,
+        _queue: &mut OutQ<Piece>,
+        input: &mut Vec<u8>,
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, Failure> {
+        if matches!(self, Self::Expected)
+            && let Some(end) = input.iter().position(|byte| *byte == b'\n')
+        {
+            let line: Vec<u8> = input.drain(..=end).collect();
+            let line = String::from_utf8(line).expect("a text");
+            let [server_name, client, permitted] =
+                line.trim_end().split('|').collect::<Vec<_>>()[..].try_into().expect("three parts");
+            let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let (server_name, client) = (some(server_name), some(client));
+            let permitted = permitted.split(',').map(str::to_owned).collect();
+            *self = Self::Said(Rc::new(Said { server_name, client, permitted }));
+        }
+        if self.is_open() {
+            plain.append(input);
+        }
+        Ok(false)
+    }
+
+    fn end(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+fn make(tcp: KernelTcp, listener: usize) -> Layered<Hello> {
+    Layered::new(tcp, if listener == TLS { Hello::Expected } else { Hello::None })
+}
+
+/// A configuration of these sites, each with both listeners and the route of [`files`].
+fn sites(all: &[&[&str]]) -> Config {
+    let mut config = Config::default();
+    let site = config.sites.remove(0);
+    let address = |port: u16| Listen::from(Address::Ip(([127, 0, 0, 1], port).into()));
+    let [plain, tls] = PORTS.map(address);
+    for hosts in all {
+        config.sites.push(Site {
+            name: hosts.first().map_or("default", |host| host).to_owned(),
+            listen: vec![plain.clone(), Listen { tls: true, ..tls.clone() }],
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            routes: vec![files(), metrics()],
+            ..site.clone()
+        });
+    }
+    config
+}
+
+fn files() -> Route {
+    let files = Files { root: ".".into(), rules: FileRules::default() };
+    Route { action: Action::Files(files), ..Route::default() }
+}
+
+fn metrics() -> Route {
+    Route { path: "/metrics".to_owned(), action: Action::Metrics, ..Route::default() }
+}
+
+struct Stage {
+    world: World,
+    worker: Worker<Http1, Listeners<Make<Layered<Hello>>>, Router>,
+    /// The listening sockets.
+    listeners: Vec<i32>,
+}
+
+impl Stage {
+    fn new(config: &Config) -> Self {
+        Self::with(config, |_| {})
+    }
+
+    fn with(config: &Config, change: impl FnOnce(&mut Router)) -> Self {
+        let world = World::new(self::config(1));
+        world.write_file("small", &content(1, 100));
+        world.write_file("421.html", b"another connection");
+        let mut parts = parts(&world, Options::default());
+        parts.listeners.push(parts.ring.sim_listener(&world));
+        let listeners = parts.listeners.iter().map(ring::Fd::raw).collect();
+        parts.snapshot = Arc::new(Snapshot::new(config).expect("a valid configuration"));
+        let network = Listeners::with(parts.listeners.clone(), make as Make<_>);
+        let network = network.taking(Some(Takes::Memory));
+        let (roots, most) = (core::mem::take(&mut parts.roots), parts.descriptors_max);
+        let worker = Worker::with(parts, network, |shell| {
+            let mut router = Router::new(&roots, most, shell)?;
+            change(&mut router);
+            Ok(router)
+        });
+        Self { world, worker: worker.expect("memory"), listeners }
+    }
+
+    /// The responses to requests on one connection, which begins with a handshake if there is one.
+    fn ask_all(&mut self, hello: Option<&str>, requests: &[&str]) -> Vec<Response> {
+        let listener = self.listeners[if hello.is_some() { TLS } else { PLAIN }];
+        let mut client = Plain::new(Rc::new(self.world.connect_to(listener)), 1);
+        if let Some(hello) = hello {
+            client.send(format!("{hello}\n").as_bytes());
+        }
+        let (mut responses, mut at) = (Vec::new(), 0);
+        for request in requests {
+            client.send(request.as_bytes());
+            let mut response = None;
+            run_until(&mut self.worker, || {
+                client.look();
+                response = parse(&client.received()[at..]).filter(|response| response.whole);
+                response.is_some()
+            });
+            let response = response.unwrap_or_else(|| panic!("no response to {request}"));
+            at += response.len;
+            responses.push(response);
+        }
+        responses
+    }
+
+    fn ask(&mut self, hello: Option<&str>, request: &str) -> Response {
+        self.ask_all(hello, &[request]).remove(0)
+    }
+
+    fn metrics(&mut self) -> Metrics {
+        let page = self.ask(None, &get("/metrics", "a.org"));
+        Metrics::parse(&String::from_utf8(page.body).expect("text")).expect("a valid page")
+    }
+}
+
+fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+/// Answers for the route that it guards.
+#[derive(Debug)]
+struct Refusing;
+
+impl Authorizer for Refusing {
+    fn admit(&mut self, _shell: &mut Shell, _request: &Request<'_>) -> Admission {
+        Admission::Now(Err(Status::Unauthorized))
+    }
+
+    fn next_admitted(&mut self) -> Option<(samum::handler::Ticket, Result<(), Status>)> {
+        None
+    }
+}
+
+#[test]
+fn rfc9110_15_5_20_a_request_for_another_host_than_that_of_the_handshake_is_misdirected() {
+    let mut stage = Stage::new(&sites(&[&["a.org"], &["b.org", "*.b.org"]]));
+    let a = "a.org||a.org,[2001:db8::1]";
+    let mut misdirected = 0.0;
+    for (hello, host, status) in [
+        (Some(a), "a.org", 200),
+        (Some(a), "A.ORG:8443", 200),
+        (Some(a), "a.org:", 200),
+        (Some(a), "[2001:db8::1]", 200),
+        (Some(a), "[2001:db8::1]:8443", 200),
+        (Some(a), "b.org", 421),
+        (Some(a), "x.b.org", 421),
+        (Some(a), "unknown.org", 421),
+        (Some(a), "", 421),
+        (Some("||a.org,b.org"), "a.org", 200),
+        (Some("||a.org,b.org"), "b.org", 200),
+        (Some("||"), "", 200),
+        (Some("b.org||x"), "a.org", 421),
+        (None, "a.org", 200),
+        (None, "b.org", 200),
+        (None, "", 200),
+    ] {
+        let response = stage.ask(hello, &get("/small", host));
+        assert_eq!(response.status, status, "{hello:?} {host}");
+        misdirected += f64::from(u8::from(status == 421));
+    }
+    // The authority of an absolute target is the host, and Host is not.
+    for (target, host, status) in [
+        ("http://a.org/small", "b.org", 200),
+        ("http://b.org/small", "a.org", 421),
+        ("https://b.org:8443/small", "a.org", 421),
+    ] {
+        let response = stage.ask(Some(a), &get(target, host));
+        assert_eq!(response.status, status, "{target} {host}");
+        misdirected += f64::from(u8::from(status == 421));
+    }
+    for (hello, status) in [("a.org||-", 200), ("a.org||a.org", 421)] {
+        assert_eq!(stage.ask(Some(hello), "GET /small HTTP/1.0\r\n\r\n").status, status);
+        misdirected += f64::from(u8::from(status == 421));
+    }
+    assert_eq!(stage.metrics().sum("samum_tls_misdirected_total", &[]), misdirected);
+}
+
+#[test]
+fn a_misdirected_request_leaves_the_connection_open_for_others() {
+    let mut stage = Stage::new(&sites(&[&["a.org"], &["b.org"]]));
+    let post = "POST /small HTTP/1.1\r\nHost: b.org\r\nContent-Length: 5\r\n\r\nabcde";
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: b.org\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n";
+    let star = "OPTIONS * HTTP/1.1\r\nHost: b.org\r\n\r\n";
+    let small = get("/small", "a.org");
+    let all = [&small[..], &get("/small", "b.org"), post, chunked, star, &small];
+    let responses = stage.ask_all(Some("a.org||a.org"), &all);
+    let statuses: Vec<_> = responses.iter().map(|response| response.status).collect();
+    assert_eq!(statuses, [200, 421, 421, 421, 421, 200]);
+}
+
+#[test]
+fn nothing_of_a_site_is_asked_about_a_misdirected_request() {
+    let mut config = sites(&[&["a.org"], &["b.org"]]);
+    for site in &mut config.sites {
+        site.errors.insert(421, "/421.html".to_owned());
+        let status = FixedStatus { code: 410, text: None };
+        site.routes.push(Route {
+            path: "/gone".to_owned(),
+            action: Action::Status(status),
+            ..Route::default()
+        });
+        let access =
+            Access { deny: vec!["0.0.0.0/0".parse().expect("a range")], allow: Vec::new() };
+        site.routes.push(Route { path: "/closed/".to_owned(), access, ..files() });
+    }
+    let paths = ["/small", "/gone", "/closed/", "/closed", "/a/../b", "/%2e%2e/", "/none"];
+    for (has_authorizer, statuses) in
+        [(false, [200, 410, 403, 301, 404, 400, 404]), (true, [401, 401, 403, 401, 401, 400, 401])]
+    {
+        let change = |router: &mut Router| {
+            if has_authorizer {
+                router.set_authorizer(Box::new(Refusing));
+            }
+        };
+        let mut stage = Stage::with(&config, change);
+        for (path, status) in paths.into_iter().zip(statuses) {
+            let request = get(path, "b.org");
+            assert_eq!(stage.ask(Some("b.org||b.org"), &request).status, status, "{path}");
+            let response = stage.ask(Some("a.org||a.org"), &request);
+            assert_eq!(response.status, 421, "{path}");
+            assert_eq!(response.body, b"another connection", "{path}");
+        }
+    }
+}
