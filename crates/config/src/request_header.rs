@@ -45,19 +45,22 @@ pub enum Variable {
     Peer,
     /// The query as the client has sent it, without its question mark.
     Query,
+    /// The scheme that the client has asked for: `http` or `https`. A trusted proxy may have named it.
+    Scheme,
 }
 
-const VARIABLES: [(&str, Variable); 6] = [
+const VARIABLES: [(&str, Variable); 7] = [
     ("client", Variable::Client),
     ("host", Variable::Host),
     ("method", Variable::Method),
     ("path", Variable::Path),
     ("peer", Variable::Peer),
     ("query", Variable::Query),
+    ("scheme", Variable::Scheme),
 ];
 
 /// The variables of nginx that mean the same as a variable here, or a fact that upstreams always get.
-const ELSEWHERE: [(&str, &str); 10] = [
+const ELSEWHERE: [(&str, &str); 9] = [
     ("args", "use `$query`"),
     ("http_host", "use `$host`"),
     ("proxy_add_x_forwarded_for", "`X-Forwarded-For` is continued anyway"),
@@ -66,7 +69,6 @@ const ELSEWHERE: [(&str, &str); 10] = [
     ("remote_addr", "use `$client`"),
     ("request_method", "use `$method`"),
     ("request_uri", "use `$path` and `$query`"),
-    ("scheme", "`X-Forwarded-Proto` has it anyway"),
     ("uri", "use `$path`"),
 ];
 

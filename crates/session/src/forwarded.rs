@@ -9,10 +9,10 @@ use core::net::{IpAddr, Ipv6Addr};
 /// The scheme of the URL in a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// `http`, the scheme of samum itself.
+    /// `http`
     #[default]
     Http,
-    /// `https`, as a proxy in front of samum reports.
+    /// `https`: the connection has TLS, or a proxy in front of samum says so.
     Https,
 }
 

@@ -467,7 +467,8 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               samum, are left out; `_` is the same as `-` there. A field whose value is empty is left out. In a \
               value `$client` stands for the address of the client, and `$peer` for the address of the other end of \
               its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the client has \
-              asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them. \
+              asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them; \
+              `$scheme` for `http` or `https`, by the connection or by what a trusted proxy says. \
               `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host without \
               variables, or `$host`, which is what servers get without this key. Some fields cannot be changed, \
               because they frame a request, belong to one connection or count servers: `Connection`, \

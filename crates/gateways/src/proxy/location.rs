@@ -3,7 +3,7 @@
 //!
 //! | `Location` | as the client gets it |
 //! |---|---|
-//! | a URL with the address of the server as it is configured | its path, query and fragment, the path below that of the route |
+//! | a URL with the address of the server as it is configured; with `https` only if the URL names the port, because an upstream may write the scheme that it was told | its path, query and fragment, the path below that of the route |
 //! | a path below that of the server's URL, if that has one | the path below that of the route |
 //! | a URL with the host that the client has asked for | the same, if the server's URL has a path |
 //! | anything else | as it is |
@@ -32,16 +32,18 @@ impl Way<'_> {
     pub(super) fn back(&self, location: &[u8]) -> Option<Vec<u8>> {
         let (start, path) = split(location);
         let authority = start.strip_prefix(b"http://");
-        if authority.is_some_and(|authority| self.is_server(authority)) {
+        let secure = start.strip_prefix(b"https://");
+        // Without a port, a URL with `https` is about another server: this one speaks no TLS.
+        let named = authority.or_else(|| secure.filter(|authority| names_port(authority)));
+        if named.is_some_and(|authority| self.is_server(authority)) {
             let path =
                 if path.starts_with(b"/") { Cow::from(path) } else { [b"/", path].concat().into() };
             let back = self.path_back(&path).unwrap_or_else(|| path.into_owned());
             // A browser takes the name after two slashes for a host.
             return (!matches!(back.get(1), Some(b'/' | b'\\'))).then_some(back);
         }
-        let is_of_client = authority
-            .or_else(|| start.strip_prefix(b"https://"))
-            .is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
+        let is_of_client =
+            authority.or(secure).is_some_and(|authority| authority.eq_ignore_ascii_case(self.host));
         let is_path = start.is_empty() && !matches!(path.get(1), Some(b'/' | b'\\'));
         if !is_of_client && !is_path {
             return None;
@@ -70,6 +72,12 @@ impl Way<'_> {
             _ => None,
         }
     }
+}
+
+/// Returns true if an authority has a port.
+fn names_port(authority: &[u8]) -> bool {
+    let port = authority.rsplit(|&byte| byte == b':').next().unwrap_or_default();
+    port.len() < authority.len() && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
 }
 
 /// A URL in two parts: scheme and authority, if it has both, and the rest.
@@ -117,7 +125,11 @@ mod tests {
             ("http://10.0.0.1:9000/a/b?c=http://d#e", Some("/a/b?c=http://d#e")),
             ("http://10.0.0.1:9001/", None),
             ("http://10.0.0.1/", None),
-            ("https://10.0.0.1:9000/", None),
+            ("https://10.0.0.1:9000/a", Some("/a")),
+            ("https://10.0.0.1:9000", Some("/")),
+            ("https://10.0.0.1/", None),
+            ("https://10.0.0.1:/", None),
+            ("https://10.0.0.1:9001/", None),
             ("http://10.0.0.1:9000.example.org/", None),
             ("http://user@10.0.0.1:9000/", None),
             ("", None),
@@ -129,9 +141,21 @@ mod tests {
         for route in ["", "/api"] {
             check(SERVER, route, &pairs);
         }
-        let names = [("http://APP.local/x", Some("/x")), ("http://app.local:80/x", Some("/x"))];
+        let names = [
+            ("http://APP.local/x", Some("/x")),
+            ("http://app.local:80/x", Some("/x")),
+            ("https://app.local:80/x", Some("/x")),
+            // Another server than the upstream answers there.
+            ("https://app.local/x", None),
+            ("https://app.local:443/x", None),
+        ];
         check("http://App.local", "", &names);
-        check("http://[::1]:81", "", &[("http://[0::1]:81/x", Some("/x"))]);
+        let names = [
+            ("http://[0::1]:81/x", Some("/x")),
+            ("https://[::1]:81/x", Some("/x")),
+            ("https://[::81]/x", None),
+        ];
+        check("http://[::1]:81", "", &names);
         check("/run/a.sock", "", &[("http://localhost/x", None), ("/x", None)]);
     }
 

@@ -295,6 +295,7 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
             Variable::Method => to.extend_from_slice(head.method.as_bytes()),
             Variable::Path => to.extend_from_slice(path),
             Variable::Query => to.extend_from_slice(query),
+            Variable::Scheme => to.extend_from_slice(how.sender.scheme().name().as_bytes()),
         },
     }
 }

@@ -183,6 +183,30 @@ fn a_trusted_proxy_says_what_its_client_has_asked_for() {
 }
 
 #[test]
+fn a_connection_with_tls_has_the_scheme_https_and_the_port_of_its_listener() {
+    let (http, https) = (Some(Scheme::Http), Some(Scheme::Https));
+    for (own, told, port, host, expected) in [
+        (Scheme::Https, None, Some(8443), "a", [Some("on"), Some("https"), Some("8443")]),
+        (Scheme::Https, None, Some(443), "a:1", [Some("on"), Some("https"), Some("443")]),
+        (Scheme::Https, None, None, "a:444", [Some("on"), Some("https"), Some("444")]),
+        (Scheme::Https, None, None, "a", [Some("on"), Some("https"), Some("443")]),
+        (Scheme::Http, None, None, "a", [None, Some("http"), Some("80")]),
+        // A trusted proxy may speak TLS to samum, and HTTP to its client.
+        (Scheme::Https, http, Some(8443), "a", [None, Some("http"), Some("80")]),
+        (Scheme::Https, https, Some(8443), "a", [Some("on"), Some("https"), Some("443")]),
+    ] {
+        let sender =
+            Sender { own_scheme: own, told_scheme: told, is_trusted: told.is_some(), ..SENDER };
+        let all = Circumstances { sender, port, ..circumstances() };
+        let lines = environment(&format!("GET / HTTP/1.1\nHost: {host}"), &all, SCRIPT);
+        let value =
+            |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        let found = ["HTTPS", "REQUEST_SCHEME", "SERVER_PORT"].map(value);
+        assert_eq!(found, expected, "{own:?} {told:?} {port:?} {host}");
+    }
+}
+
+#[test]
 fn what_others_say_of_the_scheme_does_not_reach_the_application() {
     let fields = [
         "Forwarded: proto=https",

@@ -347,6 +347,32 @@ fn the_scheme_that_a_trusted_proxy_says_is_the_same_in_all_fields() {
 }
 
 #[test]
+fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
+    let all = fields(&[("X-Scheme", "$scheme"), ("X-Url", "$scheme://$host$path")]);
+    let (http, https) = (Scheme::Http, Scheme::Https);
+    for (own_scheme, is_trusted, told_scheme, expected) in [
+        (http, false, None, "http"),
+        (https, false, None, "https"),
+        (http, true, None, "http"),
+        (https, true, None, "https"),
+        (http, true, Some(https), "https"),
+        (https, true, Some(http), "http"),
+        (https, true, Some(https), "https"),
+    ] {
+        let sender = Sender { own_scheme, is_trusted, told_scheme, ..SENDER };
+        let how = Forwarding { fields: Some(&all), sender, ..HOW };
+        // Whatever a client says of itself, its fields are left out.
+        let head = sent("GET /a HTTP/1.1\r\nHost: h\r\nX-Scheme: ftp\r\n\r\n", &how);
+        let told = format!("{sender:?}");
+        assert_eq!(values_of(&head, "X-Forwarded-Proto"), [expected], "{told}");
+        assert_eq!(values_of(&head, "X-Scheme"), [expected], "{told}");
+        assert_eq!(values_of(&head, "X-Url"), [format!("{expected}://h/a")], "{told}");
+        let forwarded = format!("for=192.0.2.7;host=h;proto={expected}");
+        assert_eq!(values_of(&head, "Forwarded"), [forwarded], "{told}");
+    }
+}
+
+#[test]
 fn rfc7239_the_origin_is_told() {
     let by = |sender| Forwarding { sender, ..HOW };
     let trusted = Sender { is_trusted: true, ..SENDER };
