@@ -109,6 +109,16 @@ impl Hosts {
         if self.is_one_site { self.default } else { self.site_of(head.host()) }
     }
 
+    /// Returns the host of a request in the form in which hosts are compared, if it is one of a site: without a port, and
+    /// safe in a URL. A host that is the site's only because the site is the default is none.
+    pub fn listed(&self, host: &[u8], site: SiteId) -> Option<String> {
+        let name = without_port(host);
+        let name = String::from_utf8(name.strip_suffix(b".").unwrap_or(name).to_vec()).ok()?;
+        let name = name.to_ascii_lowercase();
+        let is_safe = is_name(&name) || ipv6(&name).is_some();
+        (is_safe && self.find(host) == Some(site)).then_some(name)
+    }
+
     fn site_of(&self, host: Option<&[u8]>) -> SiteId {
         let Some(host) = host else { return self.default };
         match self.usual.get(host) {
@@ -150,6 +160,13 @@ pub fn without_port(host: &[u8]) -> &[u8] {
         Some(colon) if !host.ends_with(b"]") => &host[..colon],
         _ => host,
     }
+}
+
+/// The first of the hosts of a site that is no wildcard, in the form in which hosts are compared.
+#[must_use]
+pub fn first_name(hosts: &[String]) -> Option<String> {
+    let names = hosts.iter().filter_map(|host| canonical(host).ok());
+    names.filter(|(_, is_wildcard)| !is_wildcard).map(|(name, _)| name).next()
 }
 
 /// Returns a host in the form in which hosts are compared, without the star of a wildcard, and whether it
@@ -282,6 +299,39 @@ mod tests {
             assert_eq!(sites.site_of(Some(host.as_bytes())), SiteId(expected), "{host:?}");
         }
         assert_eq!(sites.site_of(None), SiteId::FIRST, "HTTP/1.0 without Host");
+    }
+
+    #[test]
+    fn only_a_host_that_a_site_lists_is_a_name_of_it() {
+        let sites = sites();
+        for (host, site, expected) in [
+            ("www.example.org", 0, Some("www.example.org")),
+            ("WWW.Example.ORG.:80", 0, Some("www.example.org")),
+            ("www.example.org", 1, None),
+            ("a.b.example.org", 1, Some("a.b.example.org")),
+            ("[2001:DB8::1]:8080", 3, Some("[2001:db8::1]")),
+            ("192.0.2.1", 3, Some("192.0.2.1")),
+            // It is the site's because that is the default.
+            ("example.com", 0, None),
+            ("evil.example", 0, None),
+            ("", 0, None),
+            ("[2001:db8::2]", 0, None),
+            // Wildcards cover what a browser would read in another way.
+            ("a%2fb.example.org", 1, None),
+            ("*.example.org", 1, None),
+            ("a;b.example.org", 1, None),
+            ("a@b.example.org", 1, None),
+            ("b\u{fc}cher.example.org", 1, None),
+        ] {
+            let found = sites.listed(host.as_bytes(), SiteId(site));
+            assert_eq!(found.as_deref(), expected, "{host:?} of {site}");
+        }
+        let first = |hosts: &[&str]| {
+            first_name(&hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(first(&["*.a.org", "B.org.", "c.org"]).as_deref(), Some("b.org"));
+        assert_eq!(first(&["*.a.org", "[2001:DB8:0::1]"]).as_deref(), Some("[2001:db8::1]"));
+        assert_eq!((first(&["*.a.org"]), first(&[])), (None, None));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) use redirects::{NoRedirects, read_redirects};
 use session::context::Recorder;
 use session::fields::Rules;
 use snapshot::TreeIndex;
-pub(crate) use snapshot::{Page, RouteEntry, Served};
+pub(crate) use snapshot::{Page, RouteEntry, Served, ToHttps};
 pub use snapshot::{Snapshot, Succession};
 use upstream::Upstream;
 
@@ -78,6 +78,17 @@ impl Serving {
     #[inline]
     pub(crate) fn site(&self, listener: u32, head: &Head<'_>) -> Option<SiteId> {
         Some(self.snapshot.listener(listener)?.hosts.site(head))
+    }
+
+    /// The host of a request, if its site has it and not only because the site is the default.
+    pub(crate) fn listed(&self, listener: u32, host: &[u8], site: SiteId) -> Option<String> {
+        self.snapshot.listener(listener)?.hosts.listed(host, site)
+    }
+
+    /// The address to which a site redirects requests without TLS, if it does.
+    #[inline]
+    pub(crate) fn to_https(&self, site: SiteId) -> Option<&ToHttps> {
+        self.snapshot.inner[site.index()].to_https.as_ref()
     }
 
     /// Returns the site for requests to a listener that name no host, or are malformed.

@@ -107,20 +107,22 @@ impl Proxies {
     /// Returns the sender of a request, on a connection of this peer with this scheme.
     pub fn sender_of(&self, peer: Option<IpAddr>, own_scheme: Scheme, head: &Head<'_>) -> Sender {
         let client = self.client_of(peer, head);
-        let is_trusted = self.trusts(peer);
         Sender {
             peer,
-            is_trusted,
+            is_trusted: self.trusts(peer),
             client: client.unwrap_or(peer),
             is_forged: client.is_err(),
             own_scheme,
-            // What others say is nothing.
-            told_scheme: if is_trusted { self.told_scheme(head) } else { None },
+            told_scheme: self.told_scheme(peer, head),
         }
     }
 
-    /// The scheme that a proxy which is believed says.
-    fn told_scheme(&self, head: &Head<'_>) -> Option<Scheme> {
+    /// Returns the scheme that the client has asked for, if this peer is a proxy that is believed, and says it.
+    pub fn told_scheme(&self, peer: Option<IpAddr>, head: &Head<'_>) -> Option<Scheme> {
+        // What others say is nothing.
+        if !self.trusts(peer) {
+            return None;
+        }
         let trusts = |address| self.addresses.contains(address);
         let (forwarded, others) = (lines(head, b"Forwarded"), head.lines(Field::XForwardedFor));
         forwarded::scheme(forwarded, others, lines(head, b"X-Forwarded-Proto"), trusts)

@@ -15,6 +15,7 @@ use ring::{Completion, Fd, RecvBuf, Ring};
 use sendfile::{Handshake, Takes, Transport};
 
 use crate::client::Client;
+use crate::forwarded::Scheme;
 
 /// A stack that accepts connections: the kernel's, or one of our own whose interface is one more
 /// descriptor in the ring.
@@ -170,6 +171,13 @@ impl Origin {
             Peer::Known(known) => known.handshake.as_deref(),
             _ => None,
         }
+    }
+
+    /// The scheme of requests on the connection, as far as the connection tells.
+    #[must_use]
+    #[inline]
+    pub fn scheme(&self) -> Scheme {
+        if self.handshake().is_some() { Scheme::Https } else { Scheme::Http }
     }
 
     /// Notes the handshake.

@@ -97,9 +97,12 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "`allow` or `redirect`",
         default: "`\"allow\"`",
         example: r#""redirect""#,
-        doc: "The treatment of requests without TLS: they are answered, or redirected with 308 to the same URL with `https`. \
-              Clients are sent to names of `hosts` only. If a proxy of `trusted-proxies` says the scheme, that \
-              scheme counts.",
+        doc: "The treatment of requests without TLS: they are answered, or redirected with 308 to the same URL with `https`, \
+              before their routes are asked. The URL has the host of the request if that is one of `hosts`, else the first \
+              of `hosts` that is no wildcard; if there is none, the answer is 421. It has the port of the first address \
+              with `tls = true`, unless that is 443. If a proxy of `trusted-proxies` says the scheme, that scheme counts, and the URL \
+              has no port. A proxy that speaks TLS has to say it: otherwise its clients are redirected again and again. \
+              Files in `/.well-known/acme-challenge/` are sent without TLS, too.",
         read: |site, node, notes| {
             site.https_place = Some(node.place);
             set(&mut site.https, node.text(value::choice::<Https>, notes));

@@ -43,7 +43,7 @@ pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
-use https::is_misdirected;
+use https::{is_misdirected, redirected};
 use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
@@ -92,6 +92,12 @@ impl Handler for Router {
             return None;
         }
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
+        if serving
+            .to_https(site)
+            .is_some_and(|to| redirected(shell, request, &serving, site, to).is_some())
+        {
+            return None;
+        }
         let place = {
             let find = |name: &[u8]| serving.place(site, name);
             place_of(&serving, path, &mut self.scratch, find).ok()?
@@ -131,6 +137,12 @@ impl Handler for Router {
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
         if is_misdirected(request) {
             return self.refuse_misdirected(shell, request, &serving, site);
+        }
+        if let Some(to) = serving.to_https(site)
+            && let Some(outcome) = redirected(shell, request, &serving, site, to)
+        {
+            let place = Place { site, route: None };
+            return self.refuse(shell, request, &serving, place, outcome);
         }
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {

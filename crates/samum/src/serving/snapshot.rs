@@ -18,8 +18,8 @@ use crate::guard::{Guard, Guards};
 use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
-    self, Action, Config, FileRules, Files, FixedStatus, Listen, Log, LogTarget, Pattern, Route,
-    Site, Tuning, rule,
+    self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogTarget, Pattern,
+    Route, Site, Tuning, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -30,6 +30,7 @@ use logs::say::say;
 pub(crate) use pages::Page;
 use session::client::Proxies;
 use session::fields::Rules;
+use session::forwarded::Scheme;
 use session::limits::Limiter;
 pub use succession::Succession;
 use upstream::Upstream;
@@ -122,6 +123,33 @@ pub(super) struct Inner {
     pub(super) has_files: bool,
     /// The pages for errors of requests without a route.
     pub(super) pages: BTreeMap<u16, Page>,
+    /// Some if requests without TLS are redirected.
+    pub(super) to_https: Option<ToHttps>,
+}
+
+/// The address to which a site redirects requests without TLS.
+#[derive(Debug)]
+pub(crate) struct ToHttps {
+    /// The host for requests whose own host the site does not list: the first that is no wildcard, if there is one.
+    pub(crate) name: Option<String>,
+    /// The port of the site's first listener with TLS, if the URL has to name it.
+    pub(crate) port: Option<u16>,
+}
+
+impl ToHttps {
+    /// The port of URLs with `https` that name none.
+    const DEFAULT_PORT: u16 = Scheme::Https.port();
+
+    fn of(site: &Site) -> Option<Self> {
+        if site.https == Https::Allow {
+            return None;
+        }
+        let mut ports = site.listen.iter().filter(|listen| listen.tls);
+        let port = ports.find_map(|listen| listen.address.port());
+        // With port 0 the kernel has chosen the port.
+        let port = port.filter(|port| ![0, Self::DEFAULT_PORT].contains(port));
+        Some(Self { name: site::first_name(&site.hosts), port })
+    }
 }
 
 impl Served {
@@ -230,6 +258,7 @@ impl Snapshot {
                 routes: first..made.routes.len(),
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
                 pages,
+                to_https: ToHttps::of(site),
             });
         }
         made.hide_sources();

@@ -6,7 +6,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use config::{Access, Action, Address, Config, FileRules, Files, FixedStatus, Listen, Route, Site};
+use config::{
+    Access, Action, Address, Config, FileRules, Files, FixedStatus, GatewayRules, Https, Listen,
+    Route, Site, Upstream,
+};
 use http::Status;
 use outq::OutQ;
 use ring::sim::World;
@@ -177,6 +180,9 @@ impl Stage {
         let world = World::new(self::config(1));
         world.write_file("small", &content(1, 100));
         world.write_file("421.html", b"another connection");
+        world.make_dir(".well-known");
+        world.make_dir(".well-known/acme-challenge");
+        world.write_file(".well-known/acme-challenge/token-_", b"key");
         let mut parts = parts(&world, Options::default());
         parts.listeners.push(parts.ring.sim_listener(&world));
         let listeners = parts.listeners.iter().map(ring::Fd::raw).collect();
@@ -333,5 +339,158 @@ fn nothing_of_a_site_is_asked_about_a_misdirected_request() {
             assert_eq!(response.status, 421, "{path}");
             assert_eq!(response.body, b"another connection", "{path}");
         }
+    }
+}
+
+/// The same sites, which redirect requests without TLS.
+fn redirecting(all: &[&[&str]]) -> Config {
+    let mut config = sites(all);
+    config.sites.iter_mut().for_each(|site| site.https = Https::Redirect);
+    config
+}
+
+/// The value of a field of a response.
+fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+    let mut lines = response.head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// The status of a response, with the address if it is a redirect.
+fn outcome(response: &Response) -> String {
+    let location = field(response, "Location").map(|to| format!(" {to}"));
+    format!("{}{}", response.status, location.unwrap_or_default())
+}
+
+#[test]
+fn a_request_without_tls_is_redirected_to_a_host_of_its_site() {
+    let a = &["*.a.org", "a.org", "www.a.org"][..];
+    let mut config = redirecting(&[a, &["*.b.org"], &["c.org"]]);
+    config.sites[2].https = Https::Allow;
+    let mut stage = Stage::new(&config);
+    for (host, path, expected) in [
+        ("a.org", "/small", "308 https://a.org:8443/small"),
+        ("A.org:80", "/x?y=1&z", "308 https://a.org:8443/x?y=1&z"),
+        ("www.a.org", "/?", "308 https://www.a.org:8443/?"),
+        ("x.y.a.org.", "/d/../e//f%2e", "308 https://x.y.a.org:8443/d/../e//f%2e"),
+        ("a.org", "//evil.example/", "308 https://a.org:8443//evil.example/"),
+        // What the site does not list is not repeated.
+        ("evil.example", "/", "308 https://a.org:8443/"),
+        ("evil.example%2f.a.org", "/", "308 https://a.org:8443/"),
+        ("", "/", "308 https://a.org:8443/"),
+        ("x.b.org", "/", "308 https://x.b.org:8443/"),
+        ("a%23.b.org", "/", "421"),
+        ("c.org", "/small", "200"),
+        // An authority looks there without TLS.
+        ("a.org", "/.well-known/acme-challenge/token-_", "200"),
+        ("a.org", "/.well-known/acme-challenge/none", "404"),
+        (
+            "a.org",
+            "/.well-known/acme-challenge/../small",
+            "308 https://a.org:8443/.well-known/acme-challenge/../small",
+        ),
+        (
+            "a.org",
+            "/.well-known/acme-challenge/%2e%2e/small",
+            "308 https://a.org:8443/.well-known/acme-challenge/%2e%2e/small",
+        ),
+        ("a.org", "/.well-known/acme", "308 https://a.org:8443/.well-known/acme"),
+    ] {
+        assert_eq!(outcome(&stage.ask(None, &get(path, host))), expected, "{host:?} {path}");
+    }
+    for (request, expected) in [
+        ("GET http://www.a.org/b HTTP/1.1\r\nHost: a.org", "308 https://www.a.org:8443/b"),
+        ("GET http://x.b.org:80 HTTP/1.1\r\nHost: a.org", "308 https://x.b.org:8443/"),
+        ("GET /b HTTP/1.0", "308 https://a.org:8443/b"),
+        ("DELETE /small HTTP/1.0", "308 https://a.org:8443/small"),
+        ("BREW /small HTTP/1.1\r\nHost: a.org", "308 https://a.org:8443/small"),
+        ("OPTIONS /small HTTP/1.1\r\nHost: a.org", "308 https://a.org:8443/small"),
+        ("OPTIONS * HTTP/1.1\r\nHost: a.org", "204"),
+        ("CONNECT a.org:80 HTTP/1.1\r\nHost: a.org:80", "405"),
+    ] {
+        assert_eq!(outcome(&stage.ask(None, &format!("{request}\r\n\r\n"))), expected, "{request}");
+    }
+    // With TLS there is no redirect, whatever the client says.
+    for fields in ["", "X-Forwarded-Proto: http\r\n", "Forwarded: proto=http\r\n"] {
+        let request = format!("GET /small HTTP/1.1\r\nHost: a.org\r\n{fields}\r\n");
+        assert_eq!(outcome(&stage.ask(Some("a.org||a.org"), &request)), "200", "{fields}");
+    }
+    assert_eq!(outcome(&stage.ask(Some("a.org||a.org"), &get("/small", "x.b.org"))), "421");
+}
+
+#[test]
+fn the_port_of_a_redirect_is_that_of_the_first_listener_with_tls() {
+    let tls = |port| {
+        let address = Address::Ip(([127, 0, 0, 1], port).into());
+        Listen { tls: true, ..Listen::from(address) }
+    };
+    for (ports, expected) in [
+        (&[443][..], "https://a.org/"),
+        (&[444, 443], "https://a.org:444/"),
+        (&[443, 444], "https://a.org/"),
+        (&[0], "https://a.org/"),
+        (&[], "https://a.org/"),
+    ] {
+        let mut config = redirecting(&[&["a.org"]]);
+        config.sites[0].listen.truncate(1);
+        config.sites[0].listen.extend(ports.iter().map(|port| tls(*port)));
+        let response = Stage::new(&config).ask(None, &get("/", "a.org"));
+        assert_eq!(outcome(&response), format!("308 {expected}"), "{ports:?}");
+    }
+}
+
+#[test]
+fn a_redirect_never_loops_behind_a_proxy_that_says_the_scheme() {
+    let mut config = redirecting(&[&["a.org"]]);
+    // Peers of the simulation have such addresses.
+    config.server.trusted_proxies = vec!["10.0.0.0/8".parse().expect("a range")];
+    let mut stage = Stage::new(&config);
+    let https = "308 https://a.org/small";
+    let tls = Some("a.org||a.org");
+    for (hello, fields, expected) in [
+        (None, "X-Forwarded-Proto: https", "200"),
+        (None, "Forwarded: for=192.0.2.1;proto=https", "200"),
+        (None, "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: https", "200"),
+        (None, "X-Forwarded-Proto: http", https),
+        (None, "Forwarded: proto=http", https),
+        // Only one of the two is the proxy's.
+        (None, "Forwarded: proto=https\r\nX-Forwarded-Proto: http", https),
+        (None, "X-Other: 1", "308 https://a.org:8443/small"),
+        (tls, "X-Other: 1", "200"),
+        (tls, "X-Forwarded-Proto: https", "200"),
+        (tls, "X-Forwarded-Proto: http", https),
+    ] {
+        let request = format!("GET /small HTTP/1.1\r\nHost: a.org\r\n{fields}\r\n\r\n");
+        assert_eq!(outcome(&stage.ask(hello, &request)), expected, "{hello:?} {fields}");
+    }
+}
+
+#[test]
+fn a_redirect_comes_before_the_route_and_the_body() {
+    let mut config = redirecting(&[&["a.org"]]);
+    let site = &mut config.sites[0];
+    let access = Access { deny: vec!["0.0.0.0/0".parse().expect("a range")], allow: Vec::new() };
+    site.routes.push(Route { path: "/closed/".to_owned(), access, ..files() });
+    // Nothing listens there, and nothing has to.
+    let servers = vec![config::upstream::server("http://192.0.2.1:1").expect("a server")];
+    let upstream = Upstream { servers, rules: GatewayRules::default() };
+    site.routes.push(Route {
+        path: "/app/".to_owned(),
+        action: Action::Proxy(upstream),
+        max_body: Some(3),
+        ..Route::default()
+    });
+    let change = |router: &mut Router| router.set_authorizer(Box::new(Refusing));
+    let mut stage = Stage::with(&config, change);
+    let to = |path: &str| format!("308 https://a.org:8443{path}");
+    assert_eq!(outcome(&stage.ask(None, &get("/closed/", "a.org"))), to("/closed/"));
+    assert_eq!(outcome(&stage.ask(None, &get("/closed/../%", "a.org"))), to("/closed/../%"));
+    for fields in [
+        "Content-Length: 5\r\n\r\nabcde",
+        "Content-Length: 5000000\r\nExpect: 100-continue\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    ] {
+        let request = format!("POST /app/x HTTP/1.1\r\nHost: a.org\r\n{fields}");
+        assert_eq!(outcome(&stage.ask(None, &request)), to("/app/x"), "{fields}");
     }
 }

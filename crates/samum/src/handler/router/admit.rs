@@ -80,9 +80,21 @@ pub(super) fn client_of(shell: &Shell, request: &Request<'_>, serving: &Serving)
 /// The sender of a request.
 pub(super) fn sender_of(shell: &Shell, request: &Request<'_>, serving: &Serving) -> Sender {
     let peer = request.origin.client_address(&shell.ring);
-    let is_secure = request.origin.handshake().is_some();
-    let scheme = if is_secure { Scheme::Https } else { Scheme::Http };
-    serving.snapshot.proxies().sender_of(peer, scheme, request.head)
+    serving.snapshot.proxies().sender_of(peer, request.origin.scheme(), request.head)
+}
+
+/// The scheme that a trusted proxy says that the client of a request has asked for.
+pub(super) fn told_scheme(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+) -> Option<Scheme> {
+    let proxies = serving.snapshot.proxies();
+    // Without proxies nothing needs to know the peer.
+    if proxies.is_empty() {
+        return None;
+    }
+    proxies.told_scheme(request.origin.client_address(&shell.ring), request.head)
 }
 
 /// The terms on which the body of a request is collected; `None` if an upstream takes the body while it comes.

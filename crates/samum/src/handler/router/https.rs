@@ -2,14 +2,20 @@
 
 use std::rc::Rc;
 
-use http::Status;
+use http::{Status, Target};
 
 use super::Router;
-use super::answer::{Answer, Outcome};
+use super::admit::told_scheme;
+use super::answer::{Answer, Moved, Outcome};
 use crate::handler::{Found, Request};
-use crate::serving::{Place, Serving};
+use crate::serving::{Place, Serving, ToHttps};
 use config::site::{SiteId, without_port};
+use session::forwarded::Scheme;
 use session::shell::Shell;
+
+/// The directory in which an authority looks for its challenge, by HTTP on port 80 (RFC 8555 §8.3). Files in it are sent
+/// without TLS, too: it may be that there is no certificate yet.
+const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl Router {
     /// Refuses a request on a connection whose handshake was for other hosts, before anything of its site is asked. The
@@ -41,4 +47,49 @@ pub(super) fn is_misdirected(request: &Request<'_>) -> bool {
         // No site has such a host, and no handshake is for it.
         Some(Err(_)) => true,
     }
+}
+
+/// The redirection of a request without TLS to the same URL with `https`, or its refusal; `None` if the request may be
+/// answered without TLS.
+///
+/// A client is sent to hosts of its site only, so that nothing that a client names is an address for others. What is asked
+/// of the server itself (`OPTIONS *`) has no such URL.
+#[inline(never)]
+pub(super) fn redirected(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    site: SiteId,
+    to: &ToHttps,
+) -> Option<Outcome> {
+    let told = told_scheme(shell, request, serving);
+    if told.unwrap_or_else(|| request.origin.scheme()) == Scheme::Https {
+        return None;
+    }
+    let Target::Origin { path, query } = request.head.target else { return None };
+    if path.strip_prefix(CHALLENGES).is_some_and(is_of_challenge) {
+        return None;
+    }
+    let host = request.head.host();
+    let listed = host.and_then(|host| serving.listed(request.origin.listener, host, site));
+    let Some(name) = listed.as_deref().or(to.name.as_deref()) else {
+        return Some(Outcome::Error(Status::MisdirectedRequest));
+    };
+    let mut location = format!("https://{name}").into_bytes();
+    // A proxy that speaks TLS has the port that its clients know.
+    if let Some(port) = to.port.filter(|_| told.is_none()) {
+        location.extend_from_slice(format!(":{port}").as_bytes());
+    }
+    location.extend_from_slice(path);
+    if let Some(query) = query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    Some(Outcome::Moved(Box::new(Moved { status: Status::PermanentRedirect, location })))
+}
+
+/// Returns true for names of files of challenges, which lead nowhere else. Those of authorities have no dot.
+fn is_of_challenge(name: &[u8]) -> bool {
+    let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    name.iter().all(is_valid) && !name.starts_with(b".")
 }

@@ -14,6 +14,7 @@
 //!
 //! | step | decided by | waits in | goes back |
 //! |---|---|---|---|
+//! | connection: its handshake, its scheme | `https.rs` | | |
 //! | route: the place of the path | `place.rs` | | |
 //! | guard: the conditions of the route | `admit.rs` | | |
 //! | consumer of the body | [`Router::consumer`](super::Router) | Offered | |

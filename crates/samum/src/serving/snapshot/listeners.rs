@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Snapshot;
 use config::site::{Hosts, SiteId};
-use config::{Access, Action, Address, Config, Listen, Route};
+use config::{Access, Action, Address, Config, Https, Listen, Route};
 
 /// A listener in the form for connections.
 #[derive(Debug)]
@@ -32,8 +32,13 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The demands on clients of a listener, made of the routes of all its sites.
-    fn new<'r>(listen: &Listen, routes: impl Iterator<Item = &'r Route> + Clone) -> Self {
+    /// The demands on clients of a listener, made of the routes of all its sites. `believes`: what trusted proxies say of
+    /// the scheme counts.
+    fn new<'r>(
+        listen: &Listen,
+        believes: bool,
+        routes: impl Iterator<Item = &'r Route> + Clone,
+    ) -> Self {
         let needs = |route: &Route| {
             let limits = &route.limits;
             let has_limit = limits.connections.is_some() || limits.requests.is_some();
@@ -45,7 +50,7 @@ impl Admission {
             routes.clone().map(|route| route.limits.connections).collect();
         let most = limits.and_then(|limits| limits.into_iter().max());
         Self {
-            asks: listen.proxy_protocol || routes.clone().any(needs),
+            asks: listen.proxy_protocol || believes || routes.clone().any(needs),
             counts: routes.clone().any(|route| route.limits.connections.is_some()),
             // Connections between the limit and this number get a response with the reason.
             connections_max: most.map(|most| most.saturating_mul(2)),
@@ -92,7 +97,9 @@ impl Snapshot {
                 }
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
-            let admission = Admission::new(listen, routes);
+            let mut sites = sites.iter().map(|index| &config.sites[*index]);
+            let believes = !self.proxies.is_empty() && sites.any(|site| site.https != Https::Allow);
+            let admission = Admission::new(listen, believes, routes);
             self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }
         Ok(())
