@@ -123,6 +123,18 @@ pub fn response_head(
     date_at
 }
 
+/// Adds lines at the end of a head that was written, in front of its empty line.
+///
+/// # Panics
+///
+/// In debug builds, if `head` does not end with an empty line.
+pub fn add_lines(lines: &FieldSection<'_>, head: &mut Vec<u8>) {
+    debug_assert!(head.ends_with(b"\r\n\r\n"), "{}", head.escape_ascii());
+    head.truncate(head.len().saturating_sub(2));
+    head.extend_from_slice(lines.as_bytes());
+    head.extend_from_slice(b"\r\n");
+}
+
 /// `HTTP/1.1 200 OK` and its line end. The version is the server's own, not the request's (RFC 9110
 /// §2.5).
 fn push_status_line(status: Status, out: &mut Vec<u8>) {

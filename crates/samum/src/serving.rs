@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Head, Status};
+use http::{FieldSection, Head, Status};
 
 use crate::guard::Guard;
 use config::redirect::Redirects;
@@ -34,6 +34,7 @@ use logs::Recording;
 pub(crate) use redirects::{NoRedirects, read_redirects};
 use session::context::Recorder;
 use session::fields::Rules;
+use session::forwarded::Scheme;
 use snapshot::TreeIndex;
 pub(crate) use snapshot::{Page, RouteEntry, Served, ToHttps};
 pub use snapshot::{Snapshot, Succession};
@@ -89,6 +90,12 @@ impl Serving {
     #[inline]
     pub(crate) fn to_https(&self, site: SiteId) -> Option<&ToHttps> {
         self.snapshot.inner[site.index()].to_https.as_ref()
+    }
+
+    /// The field `Strict-Transport-Security` of a site, if it has one.
+    #[inline]
+    pub(crate) fn hsts(&self, site: SiteId) -> Option<&Arc<FieldSection<'static>>> {
+        self.snapshot.inner[site.index()].hsts.as_ref()
     }
 
     /// Returns the site for requests to a listener that name no host, or are malformed.
@@ -300,6 +307,19 @@ impl Servings {
         }
     }
 
+    /// Does the same for a request that no handler answers, or for bytes that are no request.
+    fn of_refused(&self, listener: u32, head: Option<&Head<'_>>) -> (Rc<Serving>, SiteId) {
+        match head {
+            Some(head) => self.of(listener, head),
+            None => {
+                let serving = self.at(listener);
+                // A network of another kind than the kernel's has no listeners.
+                let site = serving.default_site(listener).unwrap_or(SiteId::FIRST);
+                (serving, site)
+            }
+        }
+    }
+
     #[cold]
     fn of_removed(&self, listener: u32, head: &Head<'_>) -> (Rc<Serving>, SiteId) {
         let serving = self.at(listener);
@@ -352,16 +372,22 @@ impl Servings {
 
 impl Recorder for Servings {
     fn recording(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Rc<Recording>> {
-        let (serving, site) = match head {
-            Some(head) => self.of(listener, head),
-            None => {
-                let serving = self.at(listener);
-                // A network of another kind than the kernel's has no listeners.
-                let site = serving.default_site(listener).unwrap_or(SiteId::FIRST);
-                (serving, site)
-            }
-        };
+        let (serving, site) = self.of_refused(listener, head);
         serving.recording(site)
+    }
+
+    fn scheme(&self, own: Scheme, client: Option<Option<IpAddr>>, head: &Head<'_>) -> Scheme {
+        let now = self.now.borrow();
+        let proxies = now.snapshot.proxies();
+        if proxies.is_empty() {
+            return own;
+        }
+        client.and_then(|client| proxies.told_scheme(client, head)).unwrap_or(own)
+    }
+
+    fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Arc<FieldSection<'static>>> {
+        let (serving, site) = self.of_refused(listener, head);
+        serving.hsts(site).cloned()
     }
 
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr> {

@@ -6,13 +6,15 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::hash::RandomState;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use http::Head;
 use http::date::{self, DATE_LEN};
+use http::{FieldSection, Head};
 use ring::Time;
 use sendfile::Takes;
 
 use crate::budget::Budget;
+use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
 use crate::record::Recording;
 use config::Tuning;
@@ -53,7 +55,8 @@ pub struct Context {
     tokens: (RandomState, u64),
 }
 
-/// Says where requests are recorded that no handler answers, because they are refused or their clients have left.
+/// Says where requests are recorded that no handler answers, because they are refused or their clients have left; and what
+/// the responses to these say of TLS.
 pub trait Recorder: fmt::Debug {
     /// The place where a request to a listener is recorded, if it is. Without a head it is that of bytes that are no
     /// request.
@@ -63,6 +66,18 @@ pub trait Recorder: fmt::Debug {
     /// connection's client, `Some(None)` on a Unix socket; nobody is believed where it was not asked for. A forged field
     /// names no client.
     fn client(&self, own: Option<Option<IpAddr>>, head: &Head<'_>) -> Option<IpAddr>;
+
+    /// The scheme of a request on a connection with the scheme `own`: another one if a proxy that is believed says so.
+    /// `client` is as for [`client`](Self::client). By default nobody is believed.
+    fn scheme(&self, own: Scheme, _client: Option<Option<IpAddr>>, _head: &Head<'_>) -> Scheme {
+        own
+    }
+
+    /// The field `Strict-Transport-Security` of the site of a request, if it has one. Without a head the site is that of
+    /// bytes that are no request. By default there is none.
+    fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Arc<FieldSection<'static>>> {
+        None
+    }
 }
 
 /// Records nothing.

@@ -23,6 +23,14 @@ const OF_CACHING: [&str; 5] =
 /// The suffix of `Cache-Control` and of the fields that replace it for some caches (RFC 9213 §2).
 const TARGETED: &[u8] = b"Cache-Control";
 
+/// The field that tells browsers to use TLS only (RFC 6797 §6.1).
+pub const HSTS: &[u8] = b"Strict-Transport-Security";
+
+/// Returns true if a response has [`HSTS`] by a rule, an upstream or a program.
+pub fn has_hsts(head: &ResponseHead<'_>) -> bool {
+    head.extra.fields().any(|(name, _)| name.eq_ignore_ascii_case(HSTS))
+}
+
 /// Returns the rules that match one of these paths.
 pub fn matching(rules: &Rules, paths: &[&[u8]]) -> Rules {
     let is_for = |rule: &&Arc<HeaderRule>| match &rule.pattern {

@@ -4,7 +4,7 @@ use core::cell::{Cell, OnceCell, RefCell};
 use core::ops::Range;
 use std::rc::Rc;
 
-use http::{Coding, Codings, ResponseHead, Status, date};
+use http::{Coding, Codings, FieldSection, ResponseHead, Status, date};
 use http1::write;
 use media::Layout;
 use ring::Stat;
@@ -77,6 +77,8 @@ pub struct Finished {
     modified: i64,
     /// Bytes of the head, with the empty line behind it.
     pub head_len: usize,
+    /// True if a rule has set `Strict-Transport-Security`.
+    pub has_hsts: bool,
     body_for: BodyFor,
 }
 
@@ -176,6 +178,7 @@ impl Variant {
             modified_at,
             modified: stat.mtime,
             head_len,
+            has_hsts: fields::has_hsts(&head),
             body_for,
         };
         Self { stat, etag, data, finished }
@@ -232,32 +235,44 @@ impl Finished {
         self.bytes.borrow()[self.head_len..].to_vec()
     }
 
-    /// Pushes the response with the current date, or its head alone if there is no body or it is not wanted.
+    /// Pushes the response with the current date, or its head alone if there is no body or it is not wanted. `more` has
+    /// further lines for the head.
     ///
     /// The date in the buffer cannot be changed while other responses send the buffer. Then the
     /// head is copied and the body is a part of the buffer, so slow clients never need a second
-    /// buffer.
+    /// buffer. A head with further lines is a copy, too.
     pub fn send(
         &self,
         second: i64,
         date: &[u8; date::DATE_LEN],
         with_body: bool,
+        more: Option<&FieldSection<'_>>,
         mut push: impl FnMut(Piece),
     ) {
         let mut bytes = self.bytes.borrow_mut();
-        if self.second.get() != second {
-            if let Some(own) = bytes.get_mut() {
+        let is_current = self.second.get() == second || {
+            let own = bytes.get_mut();
+            own.is_some_and(|own| {
                 self.stamp(own, second, date);
                 self.second.set(second);
-            } else {
-                let mut head = bytes[..self.head_len].to_vec();
+                true
+            })
+        };
+        if !is_current || more.is_some() {
+            let room = more.map_or(0, |more| more.as_bytes().len());
+            let mut head = Vec::with_capacity(self.head_len + room);
+            head.extend_from_slice(&bytes[..self.head_len]);
+            if !is_current {
                 self.stamp(&mut head, second, date);
-                push(Piece::Bytes(head));
-                if with_body {
-                    push(Piece::Shared(bytes.clone(), self.head_len..bytes.len()));
-                }
-                return;
             }
+            if let Some(more) = more {
+                write::add_lines(more, &mut head);
+            }
+            push(Piece::Bytes(head));
+            if with_body {
+                push(Piece::Shared(bytes.clone(), self.head_len..bytes.len()));
+            }
+            return;
         }
         let end = if with_body { bytes.len() } else { self.head_len };
         push(Piece::Shared(bytes.clone(), 0..end));
@@ -320,6 +335,11 @@ pub fn head<'a>(
 impl FileSet {
     /// A file in memory, for tests of what is given one.
     pub fn sample(content_type: &str, body: &[u8]) -> Self {
+        Self::ruled(content_type, body, Rules::new())
+    }
+
+    /// The same with these rules for its fields.
+    pub(crate) fn ruled(content_type: &str, body: &[u8], rules: Rules) -> Self {
         let stat = Stat {
             kind: ring::FileKind::Regular,
             size: body.len() as u64,
@@ -335,7 +355,7 @@ impl FileSet {
             direct_align: 0,
             mount: 1,
         };
-        let (rules, account) = (Rules::new(), Account::default());
+        let account = Account::default();
         let (etag, data) = (Vec::new(), Data::Memory);
         Self {
             content_type: content_type.to_owned(),
@@ -398,7 +418,7 @@ mod tests {
         for second in 1..100 {
             let date = date::format(second);
             let first = held.len();
-            variant.finished.send(second, &date, true, |piece| held.push(piece));
+            variant.finished.send(second, &date, true, None, |piece| held.push(piece));
             let sent: Vec<u8> =
                 held[first..].iter().flat_map(|piece| piece.bytes()).copied().collect();
             assert!(sent.ends_with(&body), "the whole body");
@@ -407,8 +427,46 @@ mod tests {
         }
         assert_eq!(account.charged(), one, "nothing was copied but heads");
         held.clear();
-        variant.finished.send(100, &date::format(100), true, |piece| held.push(piece));
+        variant.finished.send(100, &date::format(100), true, None, |piece| held.push(piece));
         assert_eq!(held.len(), 1, "no response holds the buffer: its date is changed in place");
+    }
+
+    #[test]
+    fn a_head_with_further_lines_is_a_copy() {
+        let files = FileSet::sample("text/plain", b"body");
+        let finished = &files.plain.finished;
+        let mut more = FieldSection::EMPTY;
+        more.push(b"X-More", b"1");
+        let mut held = Vec::new();
+        for (second, more, with_body) in [
+            (7, None, true),
+            (7, Some(&more), true),
+            (7, Some(&more), false),
+            // The buffer is held, or not.
+            (8, Some(&more), true),
+            (8, None, true),
+        ] {
+            let date = date::format(second);
+            let mut sent = Vec::new();
+            finished.send(second, &date, with_body, more, |piece| {
+                sent.extend_from_slice(piece.bytes());
+                held.push(piece);
+            });
+            let text = String::from_utf8(sent).expect("a text");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+            assert!(head.contains(str::from_utf8(&date).expect("a text")), "{second}: {head}");
+            assert_eq!(head.ends_with("\r\nX-More: 1"), more.is_some(), "{head}");
+            assert_eq!(body, if with_body { "body" } else { "" });
+            if second == 7 && with_body && more.is_some() {
+                held.truncate(1);
+            }
+        }
+        held.clear();
+        finished.send(9, &date::format(9), true, Some(&more), |piece| held.push(piece));
+        finished.send(9, &date::format(9), true, None, |piece| held.push(piece));
+        assert_eq!(held.len(), 3, "a copy of the head, a body, and both in the buffer");
+        let whole = held[2].bytes();
+        assert!(!whole.windows(6).any(|word| word == b"X-More"), "the buffer has stayed the same");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use core::net::IpAddr;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
@@ -27,6 +28,7 @@ use sendfile::{File, Piece, Policy, Takes, Tries, Weight};
 use crate::context::Context;
 use crate::files::{Data, Variant};
 pub use crate::files::{Finished, Whole};
+use crate::forwarded::Scheme;
 use crate::network::Origin;
 use crate::record::Recording;
 use crate::shell::Shell;
@@ -203,6 +205,11 @@ pub struct Terms {
     pub is_last: bool,
     /// The maximum rate of the response in bytes per second.
     pub rate: Option<NonZeroU64>,
+    /// The scheme that the client has asked for, if metrics or `hsts` need it; otherwise `http`.
+    pub scheme: Scheme,
+    /// The field `Strict-Transport-Security` of the site, if it has one. It is sent only with the scheme `https`, and not
+    /// if the response has such a field already.
+    pub hsts: Option<Arc<FieldSection<'static>>>,
 }
 
 impl Terms {
@@ -214,6 +221,8 @@ impl Terms {
         server_timing: false,
         is_last: false,
         rate: None,
+        scheme: Scheme::Http,
+        hsts: None,
     };
 }
 

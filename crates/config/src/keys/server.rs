@@ -142,7 +142,7 @@ pub(super) const SERVER: &[Key<Draft, Server>] = &[
               the PROXY protocol; `unix` are all that connect to a Unix socket. The client that they name \
               counts for access rules, limits and logs. The scheme that they say (`X-Forwarded-Proto`, or `proto` of \
               `Forwarded`) is that of the request: for programs and applications (`HTTPS`, `REQUEST_SCHEME`), upstreams, \
-              `$scheme` and `https`. \
+              `$scheme`, `https` and `hsts`. \
               `X-Forwarded-Port`, `X-Forwarded-Host` or the scheme says the port of `SERVER_PORT`; what others send in these fields \
               is left out. A request whose fields name different clients is answered 400.",
         read: |draft, node, notes| {

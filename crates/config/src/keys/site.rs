@@ -114,9 +114,10 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         kind: "seconds: a number, or a string with s or d (days), or `none`",
         default: "`\"none\"`",
         example: r#""180d""#,
-        doc: "Responses over TLS have the field `Strict-Transport-Security` with this time, 1 second to 3,650 days. A browser \
-              then asks for the host by TLS only, until the time is over. A value of `max-age=0`, which `headers` can set, \
-              ends it.",
+        doc: "Responses over TLS have the field `Strict-Transport-Security` with this time, 1 second to 3,650 days, whatever \
+              their status. A browser then asks for the host by TLS only, until the time is over. If a proxy of \
+              `trusted-proxies` says the scheme, that scheme counts. A response that has the field by `headers` or from an \
+              upstream keeps its own. The value `max-age=0`, which `headers` can set, ends it.",
         read: |site, node, notes| {
             site.hsts_place = Some(node.place);
             let read = |node: Node<'_>, notes: &mut Notes| node.quantity(value::days, notes);

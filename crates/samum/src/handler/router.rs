@@ -188,6 +188,7 @@ impl Handler for Router {
         }
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
+        terms.hsts = serving.hsts(place.site).cloned();
         terms.is_from_disk =
             matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
         if let Some(id) = place.route {

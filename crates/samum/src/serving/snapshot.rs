@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::Status;
+use http::{FieldSection, Status};
 
 use super::redirects::read_redirects;
 use crate::descriptors;
@@ -29,7 +29,7 @@ use listeners::{Endpoint, Listener};
 use logs::say::say;
 pub(crate) use pages::Page;
 use session::client::Proxies;
-use session::fields::Rules;
+use session::fields::{HSTS, Rules};
 use session::forwarded::Scheme;
 use session::limits::Limiter;
 pub use succession::Succession;
@@ -125,6 +125,8 @@ pub(super) struct Inner {
     pub(super) pages: BTreeMap<u16, Page>,
     /// Some if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
+    /// The field `Strict-Transport-Security`, if responses over TLS have it.
+    pub(super) hsts: Option<Arc<FieldSection<'static>>>,
 }
 
 /// The address to which a site redirects requests without TLS.
@@ -259,6 +261,7 @@ impl Snapshot {
                 has_files: made.routes[first..].iter().any(|entry| entry.served.tree().is_some()),
                 pages,
                 to_https: ToHttps::of(site),
+                hsts: site.hsts.map(hsts_of),
             });
         }
         made.hide_sources();
@@ -479,4 +482,11 @@ fn documents_of(site: &Site) -> Option<PathBuf> {
     let has_all = |route: &&Route| route.path == "/" && route.pattern.is_none();
     let files = site.routes.iter().filter(has_all).find_map(|route| route.action.files());
     files.map(|files| files.root.clone())
+}
+
+/// The field that tells browsers to use TLS only, for this time.
+fn hsts_of(time: Duration) -> Arc<FieldSection<'static>> {
+    let mut field = FieldSection::EMPTY;
+    field.push(HSTS, format!("max-age={}", time.as_secs()).as_bytes());
+    Arc::new(field)
 }

@@ -154,6 +154,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             // The first requests may come with the last bytes of the handshake, and have to know of it.
             let plain = plain.to_vec();
             self.note_handshake();
+            self.tell_origin(&mut work);
             work.input.extend_from_slice(&plain);
             if has_turn {
                 self.read_input(tools, &mut work);
@@ -424,9 +425,15 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         self.work.take().unwrap_or_else(|| {
             let mut work = tools.spare.0.pop().unwrap_or_default();
             work.session.set_takes(self.transport.takes());
-            work.session.set_origin(self.origin.listener, self.client_address());
+            self.tell_origin(&mut work);
             work
         })
+    }
+
+    /// Tells the session what is known of the other end.
+    fn tell_origin(&self, work: &mut Work<S::Work, A>) {
+        let (listener, scheme) = (self.origin.listener, self.origin.scheme());
+        work.session.set_origin(listener, scheme, self.client_address());
     }
 
     /// Follows what the session said outside of [`proceed`](Self::proceed).

@@ -3,12 +3,13 @@
 //! The first line of a client is the handshake: the name of the server, the subject of the client, and the hosts for
 //! which requests may come. The rest are plain bytes.
 
+use core::time::Duration;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{
     Access, Action, Address, Config, FileRules, Files, FixedStatus, GatewayRules, Https, Listen,
-    Route, Site, Upstream,
+    Redirect, Route, Site, Upstream,
 };
 use http::Status;
 use outq::OutQ;
@@ -492,5 +493,122 @@ fn a_redirect_comes_before_the_route_and_the_body() {
     ] {
         let request = format!("POST /app/x HTTP/1.1\r\nHost: a.org\r\n{fields}");
         assert_eq!(outcome(&stage.ask(None, &request)), to("/app/x"), "{fields}");
+    }
+}
+
+/// Two sites of which the first has `hsts`, with a route of each kind of response.
+fn strict() -> Config {
+    let mut config = sites(&[&["a.org"], &["b.org"]]);
+    let site = &mut config.sites[0];
+    site.hsts = Some(Duration::from_secs(15_552_000));
+    site.errors.insert(404, "/421.html".to_owned());
+    let own = vec![config::rule::header("strict-transport-security: max-age=0").expect("a rule")];
+    site.routes.push(Route { path: "/own/".to_owned(), headers: own, ..files() });
+    let to = Redirect { to: "/elsewhere".to_owned(), status: 302 };
+    let redirect = Action::Redirect(to);
+    site.routes.push(Route { path: "/old".to_owned(), action: redirect, ..Route::default() });
+    let text = Some("a text".to_owned());
+    let status = Action::Status(FixedStatus { code: 200, text });
+    site.routes.push(Route { path: "/text".to_owned(), action: status, ..Route::default() });
+    let access = Access { deny: vec!["0.0.0.0/0".parse().expect("a range")], allow: Vec::new() };
+    site.routes.push(Route { path: "/closed/".to_owned(), access, ..files() });
+    config
+}
+
+/// The values of `Strict-Transport-Security` in a response.
+fn hsts(response: &Response) -> Vec<&str> {
+    let lines = response.head.lines().filter_map(|line| line.split_once(": "));
+    let is_it = |(name, _): &(&str, _)| name.eq_ignore_ascii_case("Strict-Transport-Security");
+    lines.filter(is_it).map(|(_, value)| value).collect()
+}
+
+#[test]
+fn rfc6797_7_responses_over_tls_tell_browsers_to_stay_there() {
+    let mut stage = Stage::new(&strict());
+    stage.world.make_dir("dir");
+    stage.world.make_dir("own");
+    stage.world.write_file("own/small", &content(1, 100));
+    stage.world.write_file("large", &content(2, 700_000));
+    let with = |fields: &str| format!("GET /small HTTP/1.1\r\nHost: a.org\r\n{fields}\r\n\r\n");
+    let tag = stage.ask(None, &get("/small", "a.org"));
+    let tag = field(&tag, "ETag").expect("a tag").to_owned();
+    let a_year = "max-age=15552000";
+    for (request, status, expected) in [
+        (get("/small", "a.org"), 200, a_year),
+        // From memory.
+        (get("/small", "a.org"), 200, a_year),
+        (get("/large", "a.org"), 200, a_year),
+        (get("/large", "a.org"), 200, a_year),
+        (with("Range: bytes=1-5"), 206, a_year),
+        (with(&format!("If-None-Match: {tag}")), 304, a_year),
+        (with("Range: bytes=1000-"), 416, a_year),
+        (with("Connection: close"), 200, a_year),
+        ("GET /small HTTP/1.0\r\nHost: a.org\r\n\r\n".to_owned(), 200, a_year),
+        (get("/dir", "a.org"), 301, a_year),
+        (get("/old", "a.org"), 302, a_year),
+        (get("/text", "a.org"), 200, a_year),
+        (get("/closed/", "a.org"), 403, a_year),
+        (get("/none", "a.org"), 404, a_year),
+        (get("/%", "a.org"), 400, a_year),
+        (get("/metrics", "a.org"), 200, a_year),
+        ("POST /small HTTP/1.1\r\nHost: a.org\r\n\r\n".to_owned(), 405, a_year),
+        ("OPTIONS * HTTP/1.1\r\nHost: a.org\r\n\r\n".to_owned(), 204, a_year),
+        // No handler answers these; the site of malformed heads is the default one.
+        (with("A B: c"), 400, a_year),
+        ("GET / HTTP/3.0\r\n\r\n".to_owned(), 505, a_year),
+        // Another host than that of the handshake; the browser takes it for that of the host.
+        (get("/small", "other.org"), 421, a_year),
+        // A rule of the route.
+        (get("/own/small", "a.org"), 200, "max-age=0"),
+        (get("/own/small", "a.org"), 200, "max-age=0"),
+        (get("/own/none", "a.org"), 404, "max-age=0"),
+        // A site without it.
+        (get("/small", "b.org"), 200, ""),
+        (get("/none", "b.org"), 404, ""),
+    ] {
+        for hello in [Some("a.org||a.org,b.org"), None] {
+            if hello.is_none() && status == 421 {
+                continue;
+            }
+            let response = stage.ask(hello, &request);
+            assert_eq!(response.status, status, "{request}");
+            let is_by_rule = expected == "max-age=0";
+            let expected = if hello.is_some() || is_by_rule { expected } else { "" };
+            let expected: Vec<_> =
+                Some(expected).filter(|text| !text.is_empty()).into_iter().collect();
+            assert_eq!(hsts(&response), expected, "{hello:?} {request}: {}", response.head);
+            if status == 200 && request.contains("/small") {
+                assert_eq!(response.body, content(1, 100), "{request}");
+            } else if request.contains("/large") {
+                assert!(response.body == content(2, 700_000), "{request}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_trusted_proxy_may_speak_tls_for_a_site_with_hsts() {
+    let mut config = strict();
+    let ask = |config: &Config, hello: Option<&str>, fields: &str| {
+        let mut stage = Stage::new(config);
+        ["GET", "BREW"].map(|method| {
+            let request = format!("{method} /small HTTP/1.1\r\nHost: a.org\r\n{fields}\r\n\r\n");
+            !hsts(&stage.ask(hello, &request)).is_empty()
+        })
+    };
+    let tls = Some("a.org||a.org");
+    for (is_trusted, hello, fields, expected) in [
+        (false, None, "X-Forwarded-Proto: https", false),
+        (false, tls, "X-Forwarded-Proto: http", true),
+        (true, None, "X-Other: 1", false),
+        (true, None, "X-Forwarded-Proto: https", true),
+        (true, None, "Forwarded: proto=https", true),
+        (true, None, "X-Forwarded-Proto: http", false),
+        (true, tls, "X-Other: 1", true),
+        (true, tls, "X-Forwarded-Proto: http", false),
+    ] {
+        let proxies = is_trusted.then(|| "10.0.0.0/8".parse().expect("a range"));
+        config.server.trusted_proxies = proxies.into_iter().collect();
+        assert_eq!(ask(&config, hello, fields), [expected; 2], "{is_trusted} {hello:?} {fields}");
     }
 }

@@ -26,6 +26,7 @@ use ring::{Ring, Time};
 use sendfile::{Disk, Failure, Progress, ReadDone, Takes, Transport, Weight};
 
 use crate::context::Context;
+use crate::forwarded::Scheme;
 use crate::handler::{AnswerSize, Consumer, Found, Interim, Response, Search};
 use crate::record::Record;
 use http::{Head, HeadBuf};
@@ -293,9 +294,9 @@ pub trait Outgoing: Default + core::fmt::Debug {
     /// Says which pieces the transport takes. By default all pieces are made in memory.
     fn set_takes(&mut self, _takes: Takes) {}
 
-    /// Says which listener accepted the connection, and the address of its client: `Some(None)` on a Unix socket,
-    /// `None` if nothing needed the address. By default it changes nothing.
-    fn set_origin(&mut self, _listener: u32, _client: Option<Option<IpAddr>>) {}
+    /// Says which listener accepted the connection, the scheme of its requests, and the address of its client:
+    /// `Some(None)` on a Unix socket, `None` if nothing needed the address. By default it changes nothing.
+    fn set_origin(&mut self, _listener: u32, _scheme: Scheme, _client: Option<Option<IpAddr>>) {}
 
     /// Takes a read that has ended.
     fn handle_read(&mut self, done: ReadDone);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::Snapshot;
 use config::site::{Hosts, SiteId};
-use config::{Access, Action, Address, Config, Https, Listen, Route};
+use config::{Access, Action, Address, Config, Https, Listen, Route, Site};
 
 /// A listener in the form for connections.
 #[derive(Debug)]
@@ -85,6 +85,8 @@ impl Snapshot {
                 sites.push(index);
             }
         }
+        let mut routes = config.sites.iter().flat_map(|site| &site.routes);
+        let counts = routes.any(|route| route.action == Action::Metrics);
         for (number, listen) in &self.listeners {
             let address = &listen.address;
             let sites = &by_endpoint[&Endpoint::of(address)];
@@ -98,7 +100,9 @@ impl Snapshot {
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
             let mut sites = sites.iter().map(|index| &config.sites[*index]);
-            let believes = !self.proxies.is_empty() && sites.any(|site| site.https != Https::Allow);
+            let needs_scheme =
+                |site: &Site| site.https != Https::Allow || site.hsts.is_some() || counts;
+            let believes = !self.proxies.is_empty() && sites.any(needs_scheme);
             let admission = Admission::new(listen, believes, routes);
             self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }

@@ -37,9 +37,12 @@ pub(super) fn respond<S: Session, H: Handler>(
         response = tools.handler.response(&mut tools.shell.cx, head, &other);
     }
     let Shell { cx, operator, .. } = tools.shell;
+    let client = || origin.client().map(|client| client.address);
     if cx.logs {
-        let own = origin.client().map(|client| client.address);
-        response.terms.client = operator.servings.client(own, head);
+        response.terms.client = operator.servings.client(client(), head);
+    }
+    if cx.counts || response.terms.hsts.is_some() {
+        response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
     }
     let rate = response.terms.rate;
     session.respond(work, cx, request, head, response);

@@ -68,11 +68,15 @@ impl Http1 {
         let mut response = page::refused(reject, bare);
         let Some((head, asked)) = request else {
             response.terms.recording = cx.recorder.recording(work.listener, None);
+            (response.terms.scheme, response.terms.hsts) =
+                (work.scheme, cx.recorder.hsts(work.listener, None));
             work.begin_response(cx, None, &mut response, true);
             return;
         };
         let head = &head.as_head();
         response.terms.recording = cx.recorder.recording(work.listener, Some(head));
+        response.terms.scheme = cx.recorder.scheme(work.scheme, work.client, head);
+        response.terms.hsts = cx.recorder.hsts(work.listener, Some(head));
         if cx.logs {
             response.terms.client = cx.recorder.client(work.client, head);
         }

@@ -12,6 +12,8 @@ use super::body::{BodyFraming, Form, Producing, Sending, Sink};
 use super::ends::End;
 use super::work::{PRODUCED_BYTES_MAX, Work};
 use crate::context::Context;
+use crate::fields::has_hsts;
+use crate::forwarded::Scheme;
 use crate::handler::{Part, Produced, Response, Terms};
 use crate::record::{Began, Record};
 
@@ -30,6 +32,8 @@ impl Work {
         if response.terms.server_timing {
             self.add_timing(cx, response);
         }
+        let is_secure = response.terms.scheme == Scheme::Https;
+        let hsts = response.terms.hsts.take().filter(|_| is_secure);
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
         if let Some(finished) = response.finished()
@@ -38,10 +42,12 @@ impl Work {
             && self.incoming.is_none()
         {
             let record = self.begin_record(cx, head, Status::Ok, &response.terms);
-            let body_at = self.stream.promised() + finished.head_len as u64;
+            let hsts = hsts.as_deref().filter(|_| !finished.has_hsts);
+            let head_len = finished.head_len + hsts.map_or(0, |lines| lines.as_bytes().len());
+            let body_at = self.stream.promised() + head_len as u64;
             let stream = &mut self.stream;
             let with_body = !is_head && finished.has_body_for(stream.takes());
-            finished.send(cx.unix, &cx.date, with_body, |piece| stream.push(piece));
+            finished.send(cx.unix, &cx.date, with_body, hsts, |piece| stream.push(piece));
             if is_head || with_body {
                 self.end_response(record, body_at);
             } else {
@@ -87,6 +93,9 @@ impl Work {
         };
         let mut bytes = Vec::new();
         write::response_head(fields, &cx.date, wire, &mut bytes);
+        if let Some(hsts) = hsts.filter(|_| !has_hsts(fields)) {
+            write::add_lines(&hsts, &mut bytes);
+        }
         self.stream.push(Piece::Bytes(bytes));
         let body_at = self.stream.promised();
         if is_head {

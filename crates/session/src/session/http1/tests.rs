@@ -5,6 +5,7 @@ use core::fmt::Write as _;
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::{FieldSection, Method, ResponseHead, Target};
 use http1::Limits;
@@ -15,6 +16,9 @@ use super::body::{BodyFraming, Producing};
 use super::work::{PRODUCED_TURN_BYTES_MAX, TURN_BYTES_MAX, TURN_REQUESTS_MAX};
 use super::*;
 use crate::context::Recorder;
+use crate::fields::HSTS;
+use crate::files::{FileSet, Whole};
+use crate::forwarded::Scheme;
 use crate::handler::{Body, BodySink, CONSUMER_ROOM_MIN, Consumer, Part, Producer, Terms};
 use crate::record::Recording;
 use config::Tuning;
@@ -798,11 +802,15 @@ fn a_response_that_is_not_recorded_has_no_entry() {
 
 /// The bytes of a response with these parts, whose length is not said.
 fn sent_for(status: Status, parts: Vec<Part>) -> String {
-    let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
-    let turn = session.next_turn(&mut work, &mut context()).expect("a response can begin");
     let mut body = Body::EMPTY;
     parts.into_iter().for_each(|part| body.push(part));
-    let response = Response::new(ResponseHead::new(status), body);
+    sent_of(Response::new(ResponseHead::new(status), body))
+}
+
+/// The bytes of a response.
+fn sent_of(response: Response<'_>) -> String {
+    let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
+    let turn = session.next_turn(&mut work, &mut context()).expect("a response can begin");
     session.respond(&mut work, &mut context(), 0, &turn.head.as_head(), response);
     let (mut out, unsent) = (Vec::new(), work.queue().unsent_ready());
     send(&mut work, unsent, &mut out);
@@ -814,6 +822,39 @@ fn a_response_without_a_body_says_its_length() {
     assert!(sent_for(Status::Ok, vec![]).ends_with("\r\nContent-Length: 0\r\n\r\n"));
     for status in [Status::NoContent, Status::NotModified] {
         assert!(!sent_for(status, vec![]).contains("Content-Length"), "{status}");
+    }
+}
+
+#[test]
+fn rfc6797_6_1_a_response_says_once_that_its_host_is_to_be_asked_by_tls() {
+    let files = FileSet::sample("text/plain", b"body");
+    let rule = config::rule::header("Strict-Transport-Security: max-age=3").expect("a rule");
+    let ruled = FileSet::ruled("text/plain", b"body", vec![Arc::new(rule)]);
+    let whole = |files| Response::whole(Whole::new(files, None, sendfile::Policy::default()));
+    let made = |own: Option<&[u8]>| {
+        let mut head = ResponseHead::new(Status::NotFound);
+        own.into_iter().for_each(|own| head.extra.push(b"strict-transport-security", own));
+        Response::bare(head)
+    };
+    let mut field = FieldSection::EMPTY;
+    field.push(HSTS, b"max-age=1");
+    let field = Arc::new(field);
+    let values = |mut response: Response<'_>, scheme, hsts: Option<&Arc<_>>| {
+        (response.terms.scheme, response.terms.hsts) = (scheme, hsts.cloned());
+        let sent = sent_of(response);
+        let lines = sent.lines().filter_map(|line| line.split_once(": "));
+        let is_it = |(name, _): &(&str, _)| name.eq_ignore_ascii_case("Strict-Transport-Security");
+        lines.filter(is_it).map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
+    };
+    for (scheme, hsts, expected) in [
+        (Scheme::Https, Some(&field), [&["max-age=1"][..], &["max-age=3"], &["max-age=1"]]),
+        (Scheme::Http, Some(&field), [&[], &["max-age=3"], &[]]),
+        (Scheme::Https, None, [&[], &["max-age=3"], &[]]),
+    ] {
+        let found = [whole(&files), whole(&ruled), made(None)].map(|one| values(one, scheme, hsts));
+        assert_eq!(found, expected, "{scheme:?} {hsts:?}");
+        // That of an upstream stays.
+        assert_eq!(values(made(Some(b"max-age=2")), scheme, hsts), ["max-age=2"]);
     }
 }
 

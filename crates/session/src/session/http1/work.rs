@@ -14,6 +14,7 @@ use super::ends::Ends;
 use super::exchange::{Asked, Exchange, Exchanges, Lookup};
 use crate::budget::Budget;
 use crate::context::Context;
+use crate::forwarded::Scheme;
 use crate::handler::BODY_BYTES_END;
 use crate::record::Record;
 use crate::session::Outgoing;
@@ -40,6 +41,8 @@ pub struct Work {
     pub(super) reader: server::Connection,
     /// The number of the listener that accepted the connection.
     pub(super) listener: u32,
+    /// The scheme of requests, as far as the connection tells.
+    pub(super) scheme: Scheme,
     /// The address of the client, `Some(None)` on a Unix socket; `None` if nothing needed the address.
     pub(super) client: Option<Option<IpAddr>>,
     pub(super) stream: Stream,
@@ -113,8 +116,8 @@ impl Outgoing for Work {
     }
 
     #[inline]
-    fn set_origin(&mut self, listener: u32, client: Option<Option<IpAddr>>) {
-        (self.listener, self.client) = (listener, client);
+    fn set_origin(&mut self, listener: u32, scheme: Scheme, client: Option<Option<IpAddr>>) {
+        (self.listener, self.scheme, self.client) = (listener, scheme, client);
     }
 
     fn handle_read(&mut self, done: ReadDone) {
