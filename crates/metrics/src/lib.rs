@@ -18,6 +18,7 @@ mod histogram;
 mod series;
 mod stats;
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -37,6 +38,11 @@ pub use stats::Stats;
 pub struct Metrics {
     workers: Vec<Arc<Shown>>,
     loads: Mutex<Loads>,
+    /// Certificates that were read again because their files had changed, and that are used.
+    tls_renewals: AtomicU64,
+    /// Those that cannot be used.
+    tls_renewal_failures: AtomicU64,
+    certificates: Mutex<Vec<CertificateNumbers>>,
 }
 
 /// The numbers of one worker, for readers.
@@ -107,12 +113,29 @@ pub struct ServerNumbers {
     pub failures: u64,
 }
 
+/// The numbers of a certificate that clients are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateNumbers {
+    /// The name of the site.
+    pub site: String,
+    /// The path of its file; empty if the server has made it.
+    pub file: String,
+    /// The last second in which it is valid, in seconds since 1970.
+    pub expires_at: i64,
+}
+
 impl Metrics {
     /// Makes the numbers of `workers` workers.
     #[must_use]
     pub fn new(workers: usize) -> Arc<Self> {
         let workers = (0..workers).map(|_| Arc::new(Shown::new())).collect();
-        Arc::new(Self { workers, loads: Mutex::default() })
+        Arc::new(Self {
+            workers,
+            loads: Mutex::default(),
+            tls_renewals: AtomicU64::new(0),
+            tls_renewal_failures: AtomicU64::new(0),
+            certificates: Mutex::default(),
+        })
     }
 
     /// The numbers of a worker, which that alone writes.
@@ -147,6 +170,33 @@ impl Metrics {
         let mut loads = lock(&self.loads);
         loads.failures += 1;
         loads.has_failed = true;
+    }
+
+    /// Notes that files of a certificate have changed, and that the certificate is used.
+    pub fn note_renewal(&self) {
+        // No other memory depends on the counts.
+        self.tls_renewals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that files of a certificate have changed, and cannot be used: the one before stays in use.
+    pub fn note_failed_renewal(&self) {
+        self.tls_renewal_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The numbers of renewals of certificates: used, and not used.
+    pub fn tls_renewals(&self) -> (u64, u64) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (of(&self.tls_renewals), of(&self.tls_renewal_failures))
+    }
+
+    /// Replaces the numbers of all certificates.
+    pub fn set_certificates(&self, all: Vec<CertificateNumbers>) {
+        *lock(&self.certificates) = all;
+    }
+
+    /// The numbers of the certificates that clients are shown, in the order of the configuration.
+    pub fn certificates(&self) -> Vec<CertificateNumbers> {
+        lock(&self.certificates).clone()
     }
 
     /// The text for a scrape.
