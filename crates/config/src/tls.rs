@@ -17,7 +17,7 @@ pub struct Tls {
 }
 
 /// The files of a certificate and of its key, both in the format PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TlsFiles {
     /// The file of the certificate, which may have further certificates of its chain.
     pub certificate: PathBuf,

@@ -110,6 +110,12 @@ impl Pair {
         self.path.as_deref()
     }
 
+    /// Returns the name of the authority that has issued the certificate, such as `CN=R3,O=Let's Encrypt,C=US`.
+    pub fn issuer(&self) -> &str {
+        // The first link is that of the certificate.
+        self.links.first().map_or("", |link| &link.issuer)
+    }
+
     /// Returns the names that the certificate is valid for, in its order: its alternative names, or else its common name.
     pub fn names(&self) -> &[SubjectName] {
         &self.fields.names
