@@ -41,6 +41,15 @@ pub fn message(text: &str) -> Vec<u8> {
 /// Writes a message to standard error, unless that is closed or full: a message must not block the
 /// server.
 pub fn say(text: &str) {
+    write(&message(text));
+}
+
+/// Writes a message about a configuration to standard error, in the same way.
+pub fn say_about(about: &config::Message) {
+    write(&lines(about));
+}
+
+fn write(bytes: &[u8]) {
     let mut stderr = io::stderr();
     // If poll(2) reports room, a line fits.
     let mut ready = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
@@ -49,5 +58,5 @@ pub fn say(text: &str) {
         return;
     }
     // An error of standard error itself can be reported nowhere.
-    let _ = stderr.write_all(&message(text));
+    let _ = stderr.write_all(bytes);
 }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod certificates;
 pub mod check;
 pub mod cli;
 mod control;

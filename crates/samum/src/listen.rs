@@ -21,7 +21,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::account;
 use config::errno::words;
-use config::{Address, UnixSocket};
+use config::{Address, Listen, UnixSocket};
 pub(crate) use socket_file::SocketFile;
 use socket_file::{Identity, Node, lock_directory, remove};
 
@@ -376,11 +376,22 @@ fn local(socket: &OwnedFd) -> Option<SocketAddr> {
 }
 
 /// The address of a listener to show, with the port that the kernel chose.
-pub(crate) fn name(socket: &OwnedFd, address: &Address) -> String {
-    match (address, local(socket)) {
-        (Address::Ip(_), Some(ip)) => format!("http://{ip}/"),
-        _ => address.to_string(),
+pub(crate) fn name(socket: &OwnedFd, listen: &Listen) -> String {
+    match (&listen.address, local(socket)) {
+        (Address::Ip(_), Some(ip)) => url(ip, listen.tls),
+        (address, _) => address.to_string(),
     }
+}
+
+/// The URL of an address at which the server listens, with TLS or without.
+pub(crate) fn url(local: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{local}/")
+}
+
+/// The port of a listening socket, if the kernel chose it.
+pub(crate) fn chosen_port(socket: &OwnedFd, address: &Address) -> Option<u16> {
+    local(socket).filter(|_| address.port() == Some(0)).map(|local| local.port())
 }
 
 fn explain(address: &Address, error: Errno) -> String {

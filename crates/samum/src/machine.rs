@@ -1,6 +1,6 @@
 //! The machine on which a configuration is used, as the files of the configuration need it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -72,9 +72,17 @@ impl Environment for Machine {
 ///
 /// # Errors
 ///
-/// Those of the system; [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more than `bytes_max` bytes, and a
-/// sentence for the operator if it is not a regular file.
+/// Those of [`open_regular`], and [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more than `bytes_max` bytes.
 pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    read_to_end(open_regular(path)?.0, bytes_max)
+}
+
+/// Opens a regular file for reading, and looks at it.
+///
+/// # Errors
+///
+/// Those of the system, and a sentence for the operator if it is not a regular file.
+pub(crate) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     // Without the flag, an open of a FIFO would wait for a writer. The flag has no effect on files.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -86,7 +94,7 @@ pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
         // A device may have no end.
         return Err(io::Error::other("it is not a regular file"));
     }
-    read_to_end(file, bytes_max)
+    Ok((file, data))
 }
 
 /// Returns true if a path leads to a pipe that has no name in a file system.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::SystemTime;
 
+use crate::certificates::Certificates;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
 use crate::interface::Owners;
@@ -58,6 +59,7 @@ pub(crate) struct Reloader {
     /// The number of connections that may wait at all listeners of a worker.
     pub(crate) waiting_max: usize,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) certificates: Arc<Certificates>,
     /// Earlier configurations that some requests may still use. The last reference is dropped here: to free 100,000
     /// routes takes milliseconds, for which no worker may stop.
     pub(crate) before: Vec<Arc<Snapshot>>,
@@ -74,6 +76,8 @@ enum Found {
 struct Opened {
     number: u32,
     name: String,
+    /// Some if the kernel has chosen it.
+    port: Option<u16>,
     /// A socket for each worker; none if an interface has the port.
     sockets: Vec<OwnedFd>,
     file: Option<SocketFile>,
@@ -102,6 +106,10 @@ impl Reloader {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.before.retain(|snapshot| Arc::strong_count(snapshot) > 1);
+            if self.before.is_empty() {
+                // A worker keeps the configuration of a removed listener as long as connections may wait there.
+                self.certificates.forget_removed();
+            }
         }
     }
 
@@ -128,16 +136,26 @@ impl Reloader {
         self.room.check(&self.served, &next)?;
         let roots = self.open_roots(&next, &loaded)?;
         let logs = self.open_logs(&next, &loaded)?;
+        let mut reading = self.certificates.read(&loaded).map_err(text_of)?;
+        let said = core::mem::take(&mut reading.said);
+        let doubts = core::mem::take(&mut reading.warnings);
         let listeners = self.open_listeners(&next)?;
         let rights = self.look_up_rights(&next)?;
         next.resolve_names()?;
+        let ports = listeners.iter().filter_map(|opened| Some((opened.number, opened.port?)));
+        let ports = ports.collect();
+        let certificates = Arc::clone(&self.certificates);
+        let shown = certificates.replace(reading, next.listeners(), &ports)?;
         let before = listen::change_rights(&rights)?;
         let replaced = self.replace(&next, roots, logs, listeners);
         replaced.inspect_err(|_| before.iter().for_each(Former::restore))?;
+        shown.complete();
+        said.iter().for_each(|text| say(text));
         let Loaded { config, digest, warnings, .. } = loaded;
-        let warnings = warnings.iter().map(ToString::to_string);
+        let warnings = warnings.iter().chain(&doubts).map(ToString::to_string);
         let notes: Vec<_> = warnings.chain(self.needs_restart(&config.server)).collect();
-        notes.iter().for_each(|text| say(text));
+        // A warning has a line of text, and perhaps two of the file.
+        notes.iter().flat_map(|text| text.lines()).for_each(say);
         let digest = digest.unwrap_or_default();
         say(&format!("loaded the configuration {digest}: {}", summary(&next)));
         Ok((digest, notes))
@@ -186,24 +204,27 @@ impl Reloader {
             self.served.listeners().iter().map(|(number, _)| *number).collect();
         let backlog = listen::backlog(self.waiting_max, next.listeners().len());
         let mut all = Vec::new();
-        for (number, Listen { address, .. }) in next.listeners() {
-            if !numbers.contains(number) {
-                if let Some(local) = self.owners.taken(address) {
-                    let name = format!("http://{local}/");
-                    all.push(Opened { number: *number, name, sockets: Vec::new(), file: None });
-                    continue;
-                }
-                if let Some(interface) = self.owners.owner(address) {
-                    return Err(format!(
-                        "cannot listen on {address}: it is an address of the interface {interface}, which takes new \
-                         listeners at a restart only"
-                    ));
-                }
-                let opened = listen::open(address, self.room.threads, backlog);
-                let (sockets, file) = opened.map_err(|error| self.explain(address, error))?;
-                let name = listen::name(&sockets[0], address);
-                all.push(Opened { number: *number, name, sockets, file });
+        for (number, listen) in next.listeners() {
+            if numbers.contains(number) {
+                continue;
             }
+            let (number, address) = (*number, &listen.address);
+            if let Some(local) = self.owners.taken(address) {
+                let name = listen::url(local, listen.tls);
+                all.push(Opened { number, name, port: None, sockets: Vec::new(), file: None });
+                continue;
+            }
+            if let Some(interface) = self.owners.owner(address) {
+                return Err(format!(
+                    "cannot listen on {address}: it is an address of the interface {interface}, which takes new \
+                     listeners at a restart only"
+                ));
+            }
+            let opened = listen::open(address, self.room.threads, backlog);
+            let (sockets, file) = opened.map_err(|error| self.explain(address, error))?;
+            let name = listen::name(&sockets[0], listen);
+            let port = listen::chosen_port(&sockets[0], address);
+            all.push(Opened { number, name, port, sockets, file });
         }
         Ok(all)
     }
@@ -276,7 +297,7 @@ impl Reloader {
                     logs: logs.pop().unwrap_or_default(),
                 })
                 .collect();
-            for Opened { number, name, sockets, file } in listeners {
+            for Opened { number, name, sockets, file, .. } in listeners {
                 for (order, socket) in orders.iter_mut().zip(sockets) {
                     order.listeners.push((number, socket));
                 }
@@ -300,8 +321,23 @@ impl Reloader {
             say(&format!("no longer listening on {address}{}", still.unwrap_or_default()));
         }
         names.iter().for_each(|name| say(&format!("listening on {name}")));
+        self.say_changes_of_tls(next);
         self.before.push(core::mem::replace(&mut self.served, Arc::clone(next)));
         Ok(())
+    }
+
+    /// Reports listeners that stay, and speak TLS now, or do no more.
+    fn say_changes_of_tls(&self, next: &Snapshot) {
+        let before = self.served.listeners().iter();
+        let before: HashMap<u32, bool> =
+            before.map(|(number, listen)| (*number, listen.tls)).collect();
+        for (number, Listen { address, tls, .. }) in next.listeners() {
+            match before.get(number) {
+                Some(false) if *tls => say(&format!("{address} speaks TLS now")),
+                Some(true) if !*tls => say(&format!("{address} speaks no TLS any more")),
+                _ => {}
+            }
+        }
     }
 
     /// Sentences about settings that cannot change while the server runs.

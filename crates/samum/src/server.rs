@@ -17,6 +17,7 @@ use std::time::SystemTime;
 use signal_hook::iterator::Signals;
 use tls::Acceptors;
 
+use crate::certificates::{self, Certificates, Reading};
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
 use crate::interface::{Interfaces, Owners};
@@ -27,12 +28,12 @@ use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
 use crate::{control_socket, descriptors, interface, listen};
-use config::file::Loaded;
-use config::{Config, Listen, Log, Server};
+use config::file::{Errors, Loaded};
+use config::{Config, Log};
 use exit::{exit, let_go, note_inherited_sockets};
 use gateways::programs::supervisor;
 use logs::files::{self, OpenLogs};
-use logs::say::{say, set_format};
+use logs::say::{say, say_about, set_format};
 use signals::{SIGNALS, Wishes, obey_signals, reopen_logs};
 use start::{RESPONSES_MAX, Shared, Started, Way, start_workers};
 
@@ -49,7 +50,7 @@ const RELOADS_MAX: usize = 16;
 /// A message for the operator.
 pub fn run(config: &Config) -> Result<(), String> {
     set_format(config.server.error_format);
-    serve(config.server.clone(), Snapshot::new(config)?, None)
+    serve(Loaded::of(config.clone()), None)
 }
 
 /// Serves a configuration until a signal stops it. At each reload it is replaced by the one that the source reads.
@@ -59,20 +60,27 @@ pub fn run(config: &Config) -> Result<(), String> {
 /// A message for the operator.
 pub fn run_reloadable(loaded: Loaded, source: Source) -> Result<(), String> {
     set_format(loaded.config.server.error_format);
-    let server = loaded.config.server.clone();
-    serve(server, Snapshot::new(&loaded.config)?, Some((source, loaded)))
+    serve(loaded, Some(source))
 }
 
-fn serve(
-    server: Server,
-    snapshot: Snapshot,
-    source: Option<(Source, Loaded)>,
-) -> Result<(), String> {
+fn serve(loaded: Loaded, source: Option<Source>) -> Result<(), String> {
+    let server = loaded.config.server.clone();
+    let snapshot = Arc::new(Snapshot::new(&loaded.config)?);
     note_inherited_sockets();
     end_on_panic();
-    let snapshot = Arc::new(snapshot);
-    let Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved } =
-        prepare(&server, &snapshot, source.is_some())?;
+    let Prepared {
+        shares,
+        roots,
+        logs,
+        ways,
+        texts,
+        ports,
+        socket_files,
+        control,
+        owners,
+        reserved,
+        reading,
+    } = prepare(&loaded, &snapshot, source.is_some())?;
     // The signals are taken before any thread starts, so that no signal meets its default action.
     let signals =
         Signals::new(SIGNALS).map_err(|error| format!("cannot catch signals: {error}"))?;
@@ -81,13 +89,17 @@ fn serve(
 
     let acceptors = Acceptors::new();
     let shared = Shared::new(&server, &snapshot, &roots, shares, &acceptors);
-    let loaded = source.as_ref().map(|(_, loaded)| loaded);
-    let digest = loaded.and_then(|loaded| loaded.digest.as_deref());
     let metrics = Arc::clone(&shared.metrics);
-    metrics.note_load(digest, SystemTime::now());
+    metrics.note_load(loaded.digest.as_deref(), SystemTime::now());
+    let certificates = Certificates::new(acceptors, Arc::clone(&metrics));
+    let Reading { said, warnings, .. } = &reading;
+    let (said, warnings) = (said.clone(), warnings.clone());
+    certificates.replace(reading, snapshot.listeners(), &ports)?.complete();
     let Started { workers, driver, ends } = start_workers(shared, ways, logs)?;
-    texts.iter().for_each(|text| say(text));
-    announce(&snapshot, loaded, shares, server.tuning.connections_max, &driver);
+    texts.iter().chain(&said).for_each(|text| say(text));
+    warnings.iter().for_each(say_about);
+    let from_files = source.is_some().then_some(&loaded);
+    announce(&snapshot, from_files, shares, server.tuning.connections_max, &driver);
 
     let workers = Arc::new(workers);
     let roots = Roots::new(roots, Arc::clone(&workers));
@@ -96,7 +108,7 @@ fn serve(
     let (reload, reloads) = mpsc::sync_channel(RELOADS_MAX);
     let wishes = Wishes { reopen, reload: source.is_some().then(|| reload.clone()) };
     match source {
-        Some((source, loaded)) => {
+        Some(source) => {
             let reloader = Reloader {
                 source,
                 served: snapshot,
@@ -110,6 +122,7 @@ fn serve(
                 count: shares.workers,
                 waiting_max: shares.waiting_max(),
                 metrics,
+                certificates,
                 before: Vec::new(),
             };
             start_reloader(reloader, loaded, reloads)?;
@@ -155,15 +168,20 @@ struct Prepared {
     ways: Vec<Way>,
     /// The addresses at which the server listens, for the operator.
     texts: Vec<String>,
+    /// The ports that the kernel has chosen, by the numbers of listeners.
+    ports: HashMap<u32, u16>,
     socket_files: Arc<SocketFiles>,
     control: Option<(UnixListener, SocketFile)>,
     owners: Owners,
     /// Sockets that keep addresses of interfaces from other programs until the server ends.
     reserved: HashMap<SocketAddr, OwnedFd>,
+    /// The certificates and keys.
+    reading: Reading,
 }
 
-/// Opens the directories, logs and listeners, and gives up the rights that only this needs.
-fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
+/// Opens the directories, logs and listeners, reads the keys, and gives up the rights that only this needs.
+fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result<Prepared, String> {
+    let server = &loaded.config.server;
     // If the call fails, programs (CGI) get the descriptors that the server itself has inherited.
     let _ = ring::keep_descriptors_from_programs();
     let limit = descriptors::raise();
@@ -178,13 +196,19 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let connections = server.tuning.connections_max;
     grow_descriptor_table(limit.min(DESCRIPTORS_AT_ONCE.max(connections.saturating_mul(2))));
     let logs = open_logs(snapshot)?;
+    let reading = Reading::new(loaded, &HashMap::new(), certificates::now());
+    let reading = reading.map_err(|Errors(errors)| {
+        errors.iter().for_each(say_about);
+        "the server does not start, because of errors in its certificates".to_owned()
+    })?;
     let mut sockets: Vec<Vec<(u32, OwnedFd)>> = (0..server.threads).map(|_| Vec::new()).collect();
-    let mut texts = Vec::new();
+    let (mut texts, mut ports) = (Vec::new(), HashMap::new());
     let socket_files = Arc::new(SocketFiles::default());
     let backlog = listen::backlog(shares.waiting_max(), snapshot.listeners().len());
-    for (number, Listen { address, .. }) in &kernel {
-        let (opened, file) = listen::open(address, server.threads, backlog)?;
-        texts.push(format!("listening on {}", listen::name(&opened[0], address)));
+    for (number, listen) in &kernel {
+        let (opened, file) = listen::open(&listen.address, server.threads, backlog)?;
+        texts.push(format!("listening on {}", listen::name(&opened[0], listen)));
+        ports.extend(listen::chosen_port(&opened[0], &listen.address).map(|port| (*number, port)));
         socket_files.add(file.map(|file| (*number, file)));
         for (worker, socket) in sockets.iter_mut().zip(opened) {
             worker.push((*number, socket));
@@ -198,7 +222,19 @@ fn prepare(server: &Server, snapshot: &Snapshot, is_replaceable: bool) -> Result
     }
     let ways = sockets.into_iter().map(Way::Listeners);
     let ways = ways.chain(seeds.into_iter().map(|seed| Way::Interface(Box::new(seed)))).collect();
-    Ok(Prepared { shares, roots, logs, ways, texts, socket_files, control, owners, reserved })
+    Ok(Prepared {
+        shares,
+        roots,
+        logs,
+        ways,
+        texts,
+        ports,
+        socket_files,
+        control,
+        owners,
+        reserved,
+        reading,
+    })
 }
 
 /// Reports what is served, and what may be unwanted about it.

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Address, tether};
 
 /// A running server. It announces its address on standard error, by a line that ends in
-/// `listening on http://HOST:PORT/` or `listening on unix:PATH`.
+/// `listening on http://HOST:PORT/`, `listening on https://HOST:PORT/` or `listening on unix:PATH`.
 ///
 /// The server is killed when this is dropped, or when the thread that started it ends in any way. So a killed
 /// test leaves no server behind.
@@ -180,7 +180,9 @@ fn announced(line: &str) -> Option<Address> {
     match place.strip_prefix("unix:") {
         Some(path) => Some(Address::Unix(path.into())),
         None => {
-            let address = place.strip_prefix("http://")?.split('/').next()?;
+            let rest = place.strip_prefix("http")?;
+            let rest = rest.strip_prefix('s').unwrap_or(rest);
+            let address = rest.strip_prefix("://")?.split('/').next()?;
             address.parse::<SocketAddr>().ok().map(Address::Tcp)
         }
     }
@@ -256,6 +258,7 @@ mod tests {
         let tcp = |address: &str| Some(Address::Tcp(address.parse().unwrap()));
         assert_eq!(announced("samum: listening on http://127.0.0.1:80/"), tcp("127.0.0.1:80"));
         assert_eq!(announced("listening on http://[::1]:8080/"), tcp("[::1]:8080"));
+        assert_eq!(announced("listening on https://127.0.0.1:443/"), tcp("127.0.0.1:443"));
         assert_eq!(announced("listening on unix:/a b"), Some(Address::Unix("/a b".into())));
         assert_eq!(announced("listening on http://example/"), None);
         assert_eq!(announced("not yet listening"), None);

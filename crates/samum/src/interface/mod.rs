@@ -112,7 +112,7 @@ impl Interfaces {
         let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), HashMap::new());
         let mut opened = Self { kernel, seeds, said, reserved, owners };
         for (interface, locals) in server.interfaces.iter().zip(plan.interfaces) {
-            opened.add(interface, locals, server)?;
+            opened.add(interface, locals, server, listeners)?;
         }
         Ok(opened)
     }
@@ -122,6 +122,7 @@ impl Interfaces {
         interface: &Interface,
         locals: Vec<Local>,
         server: &Server,
+        listeners: &[(u32, Listen)],
     ) -> Result<(), String> {
         let is_ours = !interface.addresses.is_empty();
         if !is_ours {
@@ -189,8 +190,10 @@ impl Interfaces {
                 locals: locals.clone(),
             });
         }
-        for (_, local) in &locals {
-            self.said.push(format!("interface {}: listening on http://{local}/", interface.name));
+        for (number, local) in &locals {
+            let tls = listeners.iter().any(|(other, listen)| other == number && listen.tls);
+            let url = listen::url(*local, tls);
+            self.said.push(format!("interface {}: listening on {url}", interface.name));
         }
         self.said.push(opened.choice);
         Ok(())

@@ -1,0 +1,183 @@
+//! The certificates of the server: read at the start and at each reload.
+//!
+//! A configuration names files. A [`Reading`] has all of them, read and matched; one that has an error is not used.
+//! [`Certificates`] makes acceptors of it, one for each listener with TLS, and gives them to the workers.
+//!
+//! Workers are never waited for: they take new acceptors at the next connection. Acceptors of
+//! removed listeners stay as long as connections may wait there.
+
+mod files;
+mod item;
+mod plan;
+mod reading;
+mod text;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tls::{Acceptor, Acceptors, Fault, ListenerTls, TicketKeys};
+
+use config::Listen;
+use config::file::{Errors, Loaded};
+use metrics::{CertificateNumbers, Metrics};
+use plan::Listener;
+pub(crate) use reading::Reading;
+
+/// The certificates that the workers show.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    acceptors: Arc<Acceptors>,
+    /// One value for the process, so that a reload does not make tickets of clients useless.
+    tickets: TicketKeys,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    shown: Shown,
+    /// The acceptors of listeners that were removed, while connections may wait there.
+    removed: HashMap<u32, ListenerTls>,
+}
+
+/// A configuration, as its certificates are shown.
+#[derive(Debug, Default)]
+struct Shown {
+    reading: Reading,
+    /// The acceptors of the listeners.
+    acceptors: HashMap<u32, ListenerTls>,
+    /// The ports of all listeners for which the kernel has chosen one, and that were not removed.
+    ports: HashMap<u32, u16>,
+}
+
+/// A configuration whose acceptors the workers see beside those of the one before. If this is dropped before it is
+/// [complete](Self::complete), the one before counts again.
+#[derive(Debug)]
+pub(crate) struct Replacement<'a> {
+    certificates: &'a Arc<Certificates>,
+    state: MutexGuard<'a, State>,
+    /// The configuration; `None` when it is complete.
+    next: Option<Shown>,
+    /// The numbers of all its listeners.
+    numbers: Vec<u32>,
+}
+
+impl Certificates {
+    /// No listener has TLS yet.
+    pub(crate) fn new(acceptors: Arc<Acceptors>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let (tickets, state) = (TicketKeys::new(), Mutex::default());
+        Arc::new(Self { acceptors, tickets, metrics, state })
+    }
+
+    /// Reads the files of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// All errors of the files, with their lines.
+    pub(crate) fn read(&self, loaded: &Loaded) -> Result<Reading, Errors> {
+        let made = self.lock().shown.reading.made.clone();
+        Reading::new(loaded, &made, now())
+    }
+
+    /// Gives the workers the acceptors of another configuration. Those of the one before stay until the replacement is
+    /// complete. `opened` has the ports of new listeners for which the kernel has chosen one.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the operator, if no acceptor can be made. Then nothing has changed.
+    pub(crate) fn replace(
+        self: &Arc<Self>,
+        reading: Reading,
+        listeners: &[(u32, Listen)],
+        opened: &HashMap<u32, u16>,
+    ) -> Result<Replacement<'_>, String> {
+        let state = self.lock();
+        let numbers: Vec<u32> = listeners.iter().map(|(number, _)| *number).collect();
+        let mut ports = state.shown.ports.clone();
+        ports.extend(opened);
+        ports.retain(|number, _| numbers.contains(number));
+        let listeners = plan::listeners(&reading.sites, listeners, &ports);
+        let acceptors =
+            self.acceptors_of(&reading, &listeners).map_err(|fault| fault.to_string())?;
+        let next = Shown { reading, acceptors, ports };
+        self.publish([&state.removed, &state.shown.acceptors, &next.acceptors]);
+        Ok(Replacement { certificates: self, state, next: Some(next), numbers })
+    }
+
+    /// Drops the acceptors of listeners that were removed: no connection waits there any more.
+    pub(crate) fn forget_removed(&self) {
+        let mut state = self.lock();
+        if !state.removed.is_empty() {
+            state.removed.clear();
+            self.publish([&state.shown.acceptors]);
+        }
+    }
+
+    fn acceptors_of<'l>(
+        &self,
+        reading: &Reading,
+        listeners: impl IntoIterator<Item = &'l Listener>,
+    ) -> Result<HashMap<u32, ListenerTls>, Fault> {
+        let acceptor = |listener: &Listener| {
+            let sites = listener.sites.iter().map(|shown| reading.site_tls(*shown)).collect();
+            let acceptor = Acceptor::new(sites, listener.default, &self.tickets)?;
+            let url = Arc::from(listener.url.as_str());
+            Ok((listener.number, ListenerTls { acceptor, url }))
+        };
+        listeners.into_iter().map(acceptor).collect()
+    }
+
+    /// Gives the workers acceptors; of several for one listener, the last.
+    fn publish<const N: usize>(&self, all: [&HashMap<u32, ListenerTls>; N]) {
+        let all = all.into_iter().flatten();
+        self.acceptors.replace(all.map(|(number, tls)| (*number, tls.clone())).collect());
+    }
+
+    /// Shows in the metrics when the certificates expire.
+    fn count(&self, reading: &Reading) {
+        let certificates = reading.sites.iter().flat_map(|site| {
+            reading.pairs(site).into_iter().map(|pair| CertificateNumbers {
+                site: site.name.clone(),
+                file: pair.path().map(|path| path.display().to_string()).unwrap_or_default(),
+                expires_at: pair.not_after(),
+            })
+        });
+        self.metrics.set_certificates(certificates.collect());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Replacement<'_> {
+    /// The configuration is served from now on. The acceptors of removed listeners stay until
+    /// [`forget_removed`](Certificates::forget_removed).
+    pub(crate) fn complete(mut self) {
+        let Some(next) = self.next.take() else { return };
+        let before = core::mem::replace(&mut self.state.shown, next);
+        let numbers = &self.numbers;
+        let removed = before.acceptors.into_iter().filter(|(number, _)| !numbers.contains(number));
+        self.state.removed.extend(removed);
+        self.certificates.publish([&self.state.removed, &self.state.shown.acceptors]);
+        self.certificates.count(&self.state.shown.reading);
+    }
+}
+
+impl Drop for Replacement<'_> {
+    fn drop(&mut self) {
+        if self.next.is_some() {
+            self.certificates.publish([&self.state.removed, &self.state.shown.acceptors]);
+        }
+    }
+}
+
+/// The time in seconds since 1970. A clock before that was not set, and counts as 0.
+pub(crate) fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

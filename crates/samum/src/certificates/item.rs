@@ -1,0 +1,117 @@
+//! Files that are read together: those of a pair, or those about the certificates of clients.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tls::check::{Warning, check_key_mode, check_pair};
+use tls::{CRL_BYTES_MAX, Clients, FILE_BYTES_MAX, Fault, Pair, Source};
+
+use super::files::{self, Content};
+use config::{TlsClients, TlsFiles};
+
+/// Files that are read together. Sites may share them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Item {
+    Pair(TlsFiles),
+    Clients(TlsClients),
+}
+
+/// The content of an item, which can be used.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Pair(Arc<Pair>),
+    Clients(Clients),
+}
+
+/// An item that was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) value: Value,
+    /// Some if others can read the key.
+    open_key: Option<Warning>,
+}
+
+/// The reason why an item cannot be used.
+#[derive(Debug)]
+pub(super) struct Problem {
+    /// The file to blame.
+    pub(super) path: Option<PathBuf>,
+    /// A sentence for the operator, with the path.
+    pub(super) text: String,
+}
+
+impl Item {
+    /// The files, each once.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let (first, second) = match self {
+            Self::Pair(TlsFiles { certificate, key }) => (certificate, key),
+            Self::Clients(TlsClients { ca, crl, .. }) => (ca, crl),
+        };
+        core::iter::once(first.as_path()).chain(second.as_deref())
+    }
+
+    /// Reads the files.
+    pub(super) fn read(&self) -> Result<Read, Problem> {
+        let (value, open_key) = match self {
+            Self::Pair(TlsFiles { certificate, key }) => {
+                let content = read(certificate, FILE_BYTES_MAX)?;
+                let content_of_key =
+                    key.as_deref().map(|key| read(key, FILE_BYTES_MAX)).transpose()?;
+                let source_of_key = key.as_deref().zip(content_of_key.as_ref());
+                let source_of_key = source_of_key.map(|(path, content)| source(path, content));
+                let pair = Pair::read(source(certificate, &content), source_of_key)?;
+                let mode = content_of_key.as_ref().unwrap_or(&content).mode;
+                let open_key = check_key_mode(key.as_ref().unwrap_or(certificate), mode);
+                (Value::Pair(Arc::new(pair)), open_key)
+            }
+            Self::Clients(TlsClients { ca, require, crl }) => {
+                let content = read(ca, FILE_BYTES_MAX)?;
+                let lists = crl.as_deref().map(|crl| read(crl, CRL_BYTES_MAX)).transpose()?;
+                let lists = crl.as_deref().zip(lists.as_ref());
+                let lists = lists.map(|(path, content)| source(path, content));
+                let clients = Clients::read(source(ca, &content), *require, lists)?;
+                (Value::Clients(clients), None)
+            }
+        };
+        Ok(Read { value, open_key })
+    }
+}
+
+impl Read {
+    /// The pair, if it is one.
+    pub(super) const fn pair(&self) -> Option<&Arc<Pair>> {
+        match &self.value {
+            Value::Pair(pair) => Some(pair),
+            Value::Clients(_) => None,
+        }
+    }
+
+    /// The certificates of clients, if it is about them.
+    pub(super) const fn clients(&self) -> Option<&Clients> {
+        match &self.value {
+            Value::Clients(clients) => Some(clients),
+            Value::Pair(_) => None,
+        }
+    }
+
+    /// What the operator should know of it. `now` is in seconds since 1970.
+    pub(super) fn warnings(&self, now: i64) -> Vec<Warning> {
+        let mut warnings = self.pair().map(|pair| check_pair(pair, now)).unwrap_or_default();
+        warnings.extend(self.open_key.clone());
+        warnings
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        Self { path: fault.path().map(Path::to_owned), text: fault.to_string() }
+    }
+}
+
+fn read(path: &Path, bytes_max: usize) -> Result<Content, Problem> {
+    files::read(path, bytes_max).map_err(|text| Problem { path: Some(path.to_owned()), text })
+}
+
+fn source<'a>(path: &'a Path, content: &'a Content) -> Source<'a> {
+    Source { path, bytes: &content.bytes }
+}

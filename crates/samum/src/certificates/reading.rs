@@ -1,0 +1,162 @@
+//! The certificates of a configuration, read and matched.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use tls::check::{EXPIRY_DAYS, Warning, check_hosts};
+use tls::{Pair, SiteTls};
+
+use super::item::{Item, Read};
+use super::plan::{self, Shown, Site};
+use super::text;
+use config::file::{Errors, Loaded};
+use config::{Message, Thing, TlsProfile};
+
+/// The pairs that the server has made, by the hosts of their sites.
+pub(super) type Made = HashMap<Vec<String>, Arc<Pair>>;
+
+/// The certificates of a configuration, read and matched.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    /// The sites that have TLS.
+    pub(super) sites: Vec<Site>,
+    pub(super) items: HashMap<Item, Read>,
+    pub(super) made: Made,
+    /// Sentences about certificates that were made.
+    pub(crate) said: Vec<String>,
+    /// Probable mistakes.
+    pub(crate) warnings: Vec<Message>,
+}
+
+impl Reading {
+    /// Reads the files of all sites that have a listener with TLS. `before` has pairs that were made earlier. `now` is in
+    /// seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// All errors of the files, with their lines.
+    pub(crate) fn new(loaded: &Loaded, before: &Made, now: i64) -> Result<Self, Errors> {
+        let mut reading = Self { sites: plan::sites(&loaded.config), ..Self::default() };
+        let mut errors = Vec::new();
+        for index in 0..reading.sites.len() {
+            for item in items(&reading.sites[index]) {
+                let Entry::Vacant(entry) = reading.items.entry(item) else { continue };
+                match entry.key().read() {
+                    Ok(read) => {
+                        let warnings = read.warnings(now).into_iter();
+                        let warnings = warnings.map(|it| match &it {
+                            Warning::OpenKey { path, .. } => {
+                                loaded.warning(&Thing::TlsFile(path.clone()), &it.to_string())
+                            }
+                            _ => loaded.warning(&thing(entry.key()), &it.to_string()),
+                        });
+                        reading.warnings.extend(warnings);
+                        entry.insert(read);
+                    }
+                    Err(problem) => {
+                        let thing = problem.path.map_or_else(|| thing(entry.key()), Thing::TlsFile);
+                        errors.push(loaded.error(&thing, &problem.text));
+                    }
+                }
+            }
+            if let Err(why) = reading.make(index, before, now) {
+                errors.extend(Errors::from(why).0);
+            }
+        }
+        if !errors.is_empty() {
+            shorten(&mut errors, "error");
+            return Err(Errors(errors));
+        }
+        reading.check_hosts(loaded);
+        shorten(&mut reading.warnings, "warning");
+        Ok(reading)
+    }
+
+    /// Makes the pair of a site whose certificate is self-signed, unless there is one that is good for a while.
+    fn make(&mut self, index: usize, before: &Made, now: i64) -> Result<(), String> {
+        let site = &self.sites[index];
+        if !is_self_signed(site) || self.made.contains_key(&site.hosts) {
+            return Ok(());
+        }
+        let is_good = |pair: &&Arc<Pair>| pair.not_after() - now >= EXPIRY_DAYS * 24 * 60 * 60;
+        let pair = match before.get(&site.hosts).filter(is_good) {
+            Some(pair) => Arc::clone(pair),
+            None => {
+                let pair = Pair::self_signed(&site.hosts, now);
+                let pair = pair.map_err(|fault| format!("{}: {fault}", site.name))?;
+                self.said.push(text::self_signed(&site.name, &pair));
+                Arc::new(pair)
+            }
+        };
+        self.made.insert(site.hosts.clone(), pair);
+        Ok(())
+    }
+
+    /// Warns of hosts that no certificate of their site is valid for.
+    fn check_hosts(&mut self, loaded: &Loaded) {
+        for site in &self.sites {
+            let Some(item) = items(site).next() else { continue };
+            let thing = thing(&item);
+            let warnings = self.uncovered_hosts(site).into_iter();
+            let warnings = warnings.map(|it| loaded.warning(&thing, &it.to_string()));
+            self.warnings.extend(warnings);
+        }
+    }
+
+    /// The pairs of a site, in the order of the configuration.
+    pub(super) fn pairs(&self, site: &Site) -> Vec<Arc<Pair>> {
+        if is_self_signed(site) {
+            return self.made.get(&site.hosts).cloned().into_iter().collect();
+        }
+        let pairs = items(site).filter_map(|item| self.items.get(&item)?.pair().cloned());
+        pairs.collect()
+    }
+
+    /// A site in the form for handshakes.
+    pub(super) fn site_tls(&self, Shown { site, tls }: Shown) -> SiteTls {
+        let shown = &self.sites[tls];
+        let profile = shown.tls.as_ref().map(|tls| tls.profile).unwrap_or_default();
+        let clients = items(shown).filter_map(|item| self.items.get(&item)?.clients().cloned());
+        SiteTls {
+            hosts: self.sites[site].hosts.clone(),
+            pairs: self.pairs(shown),
+            profile: match profile {
+                TlsProfile::Modern => tls::Profile::Modern,
+                TlsProfile::Intermediate => tls::Profile::Intermediate,
+            },
+            clients: { clients }.next(),
+        }
+    }
+
+    fn uncovered_hosts(&self, site: &Site) -> Vec<Warning> {
+        let pairs = self.pairs(site);
+        check_hosts(&site.hosts, pairs.iter().map(|pair| &**pair))
+    }
+}
+
+/// The items of a site: its pairs in the order of the configuration, then what is about clients.
+pub(super) fn items(site: &Site) -> impl Iterator<Item = Item> {
+    let pairs = site.tls.iter().flat_map(|tls| tls.pairs.iter().cloned().map(Item::Pair));
+    let clients = site.tls.iter().filter_map(|tls| tls.client.clone().map(Item::Clients));
+    pairs.chain(clients)
+}
+
+fn is_self_signed(site: &Site) -> bool {
+    site.tls.as_ref().is_some_and(|tls| tls.pairs.is_empty())
+}
+
+/// Leaves the first messages, and the number of the others.
+fn shorten(messages: &mut Vec<Message>, kind: &str) {
+    let more = messages.len().saturating_sub(text::LINES_MAX);
+    if more > 0 {
+        messages.truncate(text::LINES_MAX);
+        messages.push(Message { line: format!("{kind}: {}", text::more(more)), excerpt: None });
+    }
+}
+
+/// The thing that a message about an item is about, if it is about no other file.
+fn thing(item: &Item) -> Thing {
+    let first = item.paths().next().expect("an item has a file");
+    Thing::TlsFile(first.to_owned())
+}
