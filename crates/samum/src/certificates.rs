@@ -1,34 +1,43 @@
-//! The certificates of the server: read at the start and at each reload.
+//! The certificates of the server: read at the start and at each reload, and read again when their files change.
 //!
 //! A configuration names files. A [`Reading`] has all of them, read and matched; one that has an error is not used.
-//! [`Certificates`] makes acceptors of it, one for each listener with TLS, and gives them to the workers.
+//! [`Certificates`] makes acceptors of it, one for each listener with TLS, and gives them to the workers. A thread looks at
+//! the files, and renews the pairs whose files have changed. A pair that cannot be used leaves the one before.
 //!
-//! Workers are never waited for: they take new acceptors at the next connection. Acceptors of
-//! removed listeners stay as long as connections may wait there.
+//! Workers are never waited for: they take new acceptors at the next connection. A reload holds the state from the
+//! moment in which workers can see the acceptors of new listeners until it is complete or given up, so that no renewal
+//! comes between. Acceptors of removed listeners stay as long as connections may wait there.
+//!
+//! A file may be on a disk that does not answer. So files are read by the thread of a reload or by that of the renewals,
+//! and never while the state is held.
 
 mod files;
 mod item;
 mod plan;
 mod reading;
+mod renewal;
 mod text;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tls::{Acceptor, Acceptors, Fault, ListenerTls, TicketKeys};
 
 use config::Listen;
 use config::file::{Errors, Loaded};
+use logs::say::say;
 use metrics::{CertificateNumbers, Metrics};
 use plan::Listener;
 pub(crate) use reading::Reading;
 
-/// The certificates that the workers show.
+/// The certificates that the workers show, and the thread that renews them.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     acceptors: Arc<Acceptors>,
-    /// One value for the process, so that a reload does not make tickets of clients useless.
+    /// One value for the process, so that a reload or a renewal does not make tickets of clients useless.
     tickets: TicketKeys,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
@@ -39,12 +48,17 @@ struct State {
     shown: Shown,
     /// The acceptors of listeners that were removed, while connections may wait there.
     removed: HashMap<u32, ListenerTls>,
+    /// True while a thread looks at the files.
+    has_thread: bool,
 }
 
 /// A configuration, as its certificates are shown.
 #[derive(Debug, Default)]
 struct Shown {
+    /// The number of the configuration. A renewal that began under another one is not shown.
+    generation: u64,
     reading: Reading,
+    listeners: Vec<Listener>,
     /// The acceptors of the listeners.
     acceptors: HashMap<u32, ListenerTls>,
     /// The ports of all listeners for which the kernel has chosen one, and that were not removed.
@@ -100,7 +114,8 @@ impl Certificates {
         let listeners = plan::listeners(&reading.sites, listeners, &ports);
         let acceptors =
             self.acceptors_of(&reading, &listeners).map_err(|fault| fault.to_string())?;
-        let next = Shown { reading, acceptors, ports };
+        let generation = state.shown.generation + 1;
+        let next = Shown { generation, reading, listeners, acceptors, ports };
         self.publish([&state.removed, &state.shown.acceptors, &next.acceptors]);
         Ok(Replacement { certificates: self, state, next: Some(next), numbers })
     }
@@ -162,6 +177,16 @@ impl Replacement<'_> {
         self.state.removed.extend(removed);
         self.certificates.publish([&self.state.removed, &self.state.shown.acceptors]);
         self.certificates.count(&self.state.shown.reading);
+        if !self.state.has_thread && !self.state.shown.reading.items.is_empty() {
+            let certificates = Arc::clone(self.certificates);
+            let thread = thread::Builder::new().name("certificates".to_owned());
+            match thread.spawn(move || renewal::renew(&certificates)) {
+                Ok(_) => self.state.has_thread = true,
+                Err(error) => say(&format!(
+                    "cannot start a thread that notices renewed certificates: {error}; a reload reads them again"
+                )),
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The files of certificates and keys.
+//! The files of certificates and keys: their bytes, and the marks by which a change is noticed.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -8,6 +8,32 @@ use zeroize::Zeroizing;
 
 use crate::machine::open_regular;
 use config::errno::words;
+
+/// The marks of a file, seen through symbolic links: if a file is written, or another one takes its path, a mark changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marks {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    /// The same. No program can set this time back.
+    changed: (i64, i64),
+}
+
+impl Marks {
+    /// Looks at a path; `None` if there is nothing, or nothing that can be looked at.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let data = path.metadata().ok()?;
+        Some(Self {
+            device: data.dev(),
+            inode: data.ino(),
+            bytes: data.len(),
+            modified: (data.mtime(), data.mtime_nsec()),
+            changed: (data.ctime(), data.ctime_nsec()),
+        })
+    }
+}
 
 /// The content of a file, which may be a key.
 pub(super) struct Content {
@@ -102,5 +128,37 @@ mod tests {
             let error = read(&path, 100).err().unwrap();
             assert_eq!(error, format!("cannot read {}: {why}", path.display()));
         }
+    }
+
+    #[test]
+    fn each_way_to_change_a_file_changes_its_marks() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["1", "2"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::write(at(name).join("key"), "same").unwrap();
+        }
+        std::os::unix::fs::symlink("1", at("live")).unwrap();
+        let path = at("live/key");
+        let mut before = Marks::of(&path);
+        assert!(before.is_some());
+        assert_eq!(before, Marks::of(&path));
+        let mut is_changed = |how: &str| {
+            let now = Marks::of(&path);
+            assert_ne!(before, now, "{how}");
+            before = now;
+        };
+        // A link above the file is swapped.
+        std::os::unix::fs::symlink("2", at("next")).unwrap();
+        fs::rename(at("next"), at("live")).unwrap();
+        is_changed("a link");
+        fs::write(at("new"), "same").unwrap();
+        fs::rename(at("new"), &path).unwrap();
+        is_changed("a rename");
+        fs::write(&path, "other").unwrap();
+        is_changed("a write");
+        fs::remove_file(&path).unwrap();
+        is_changed("a removal");
+        assert_eq!(Marks::of(&path), None);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tls::check::{Warning, check_key_mode, check_pair};
 use tls::{CRL_BYTES_MAX, Clients, FILE_BYTES_MAX, Fault, Pair, Source};
 
-use super::files::{self, Content};
+use super::files::{self, Content, Marks};
 use config::{TlsClients, TlsFiles};
 
 /// Files that are read together. Sites may share them.
@@ -27,6 +27,8 @@ pub(super) enum Value {
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) value: Value,
+    /// The marks of its files, from before they were read.
+    pub(super) marks: Vec<Option<Marks>>,
     /// Some if others can read the key.
     open_key: Option<Warning>,
 }
@@ -50,8 +52,15 @@ impl Item {
         core::iter::once(first.as_path()).chain(second.as_deref())
     }
 
+    /// The marks of the files now.
+    pub(super) fn marks(&self) -> Vec<Option<Marks>> {
+        self.paths().map(Marks::of).collect()
+    }
+
     /// Reads the files.
     pub(super) fn read(&self) -> Result<Read, Problem> {
+        // A file that is replaced meanwhile has other marks at the next look, and is read again.
+        let marks = self.marks();
         let (value, open_key) = match self {
             Self::Pair(TlsFiles { certificate, key }) => {
                 let content = read(certificate, FILE_BYTES_MAX)?;
@@ -73,7 +82,7 @@ impl Item {
                 (Value::Clients(clients), None)
             }
         };
-        Ok(Read { value, open_key })
+        Ok(Read { value, marks, open_key })
     }
 }
 

@@ -129,6 +129,21 @@ impl Reading {
         }
     }
 
+    /// The names of the sites that have an item.
+    pub(super) fn names_of(&self, item: &Item) -> String {
+        text::names_of(self.sites_of(item).map(|site| &*site.name))
+    }
+
+    /// Sentences about hosts of the sites that have an item, if none of their certificates is valid for them.
+    pub(super) fn uncovered(&self, item: &Item) -> Vec<String> {
+        let warnings = self.sites_of(item).flat_map(|site| self.uncovered_hosts(site));
+        warnings.map(|warning| warning.to_string()).collect()
+    }
+
+    fn sites_of(&self, item: &Item) -> impl Iterator<Item = &Site> {
+        self.sites.iter().filter(move |site| has(site, item))
+    }
+
     fn uncovered_hosts(&self, site: &Site) -> Vec<Warning> {
         let pairs = self.pairs(site);
         check_hosts(&site.hosts, pairs.iter().map(|pair| &**pair))
@@ -140,6 +155,14 @@ pub(super) fn items(site: &Site) -> impl Iterator<Item = Item> {
     let pairs = site.tls.iter().flat_map(|tls| tls.pairs.iter().cloned().map(Item::Pair));
     let clients = site.tls.iter().filter_map(|tls| tls.client.clone().map(Item::Clients));
     pairs.chain(clients)
+}
+
+/// Returns true if a site has an item.
+pub(super) fn has(site: &Site, item: &Item) -> bool {
+    site.tls.as_ref().is_some_and(|tls| match item {
+        Item::Pair(files) => tls.pairs.contains(files),
+        Item::Clients(clients) => tls.client.as_ref() == Some(clients),
+    })
 }
 
 fn is_self_signed(site: &Site) -> bool {

@@ -1,8 +1,9 @@
 //! What the operator is told about certificates. No text has a part of a key.
 
+use http::date;
 use tls::Pair;
 
-/// Errors or warnings that are said at once. The others are counted: a disk with thousands of
+/// Errors, warnings, or sentences about renewals, that are said at once. The others are counted: a disk with thousands of
 /// certificates may be gone.
 pub(super) const LINES_MAX: usize = 50;
 
@@ -15,4 +16,76 @@ pub(super) fn more(count: usize) -> String {
 pub(super) fn self_signed(site: &str, pair: &Pair) -> String {
     let fingerprint = pair.fingerprint();
     format!("the certificate of {site} is self-signed; its SHA-256 fingerprint is {fingerprint}")
+}
+
+/// A pair whose files have changed, and whose certificate is another one now.
+pub(super) fn renewed(sites: &str, pair: &Pair) -> String {
+    let day = day(pair.not_after());
+    format!("the certificate of {sites} was renewed; it expires on {day}")
+}
+
+/// A pair whose files have changed, and whose certificate has not: its chain may have changed.
+pub(super) fn read_again(sites: &str, pair: &Pair) -> String {
+    let day = day(pair.not_after());
+    format!(
+        "the files of the certificate of {sites} were read again; the certificate is the same, and expires on {day}"
+    )
+}
+
+/// Files that have changed, and cannot be used.
+pub(super) fn not_renewed(sites: &str, why: &str) -> String {
+    format!("the certificate of {sites} was not renewed, and the one before is still shown: {why}")
+}
+
+/// What is about the certificates of clients, and has changed.
+pub(super) fn clients_renewed(sites: &str) -> String {
+    format!("the authorities for clients of {sites} were read again")
+}
+
+/// The same, if it cannot be used.
+pub(super) fn clients_not_renewed(sites: &str, why: &str) -> String {
+    format!(
+        "the authorities for clients of {sites} were not read again, and those before still count: {why}"
+    )
+}
+
+/// The reason against a certificate that has expired.
+pub(super) fn expired(pair: &Pair) -> String {
+    let day = day(pair.not_after());
+    match pair.path() {
+        Some(path) => format!("{}: the certificate expired on {day}: renew it", path.display()),
+        None => format!("the certificate expired on {day}"),
+    }
+}
+
+/// The names of sites: the first, and the number of the others.
+pub(super) fn names_of<'a>(mut sites: impl Iterator<Item = &'a str>) -> String {
+    let first = sites.next().unwrap_or_default();
+    match sites.count() {
+        0 => first.to_owned(),
+        1 => format!("{first} and another site"),
+        more => format!("{first} and {more} other sites"),
+    }
+}
+
+/// The day of a time in seconds since 1970, in UTC: `2027-03-01`.
+fn day(seconds: i64) -> String {
+    let time = date::rfc3339(seconds);
+    String::from_utf8_lossy(&time[..10]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_with_the_same_certificate_are_counted() {
+        for (sites, expected) in [
+            (&["a"][..], "a"),
+            (&["a", "b"], "a and another site"),
+            (&["a", "b", "c"], "a and 2 other sites"),
+        ] {
+            assert_eq!(names_of(sites.iter().copied()), expected);
+        }
+    }
 }
