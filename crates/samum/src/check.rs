@@ -1,13 +1,14 @@
-//! Tries the steps of a server with a configuration: opens directories and logs, binds addresses, and looks up
-//! interfaces.
+//! Tries the steps of a server with a configuration: opens directories and logs, reads certificates, binds addresses, and
+//! looks up interfaces.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 
+use crate::certificates::{self, Reading};
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
 use crate::serving::{self, NoRedirects, Snapshot};
@@ -21,7 +22,7 @@ use logs::place::Place;
 /// The result of a check that found no error.
 #[derive(Debug)]
 pub struct Checked {
-    /// The configuration with all defaults, as TOML.
+    /// The certificates that clients see, as comments, and the configuration with all defaults, as TOML.
     pub text: String,
     /// Probable mistakes.
     pub warnings: Vec<Message>,
@@ -42,14 +43,28 @@ pub fn check(path: &Path) -> Result<Checked, Errors> {
     let mut warnings = core::mem::take(&mut loaded.warnings);
     // This check reports all errors with their places; `Snapshot::new` would report the first one, without its place.
     warnings.extend(warnings::of(&loaded));
-    let errors = open_all(&loaded, &mut warnings);
+    let mut errors = open_all(&loaded, &mut warnings);
+    let reading = Reading::new(&loaded, &HashMap::new(), certificates::now());
+    let seen = match reading {
+        Ok(reading) => {
+            warnings.extend_from_slice(&reading.warnings);
+            reading.describe()
+        }
+        Err(Errors(more)) => {
+            errors.extend(more);
+            Vec::new()
+        }
+    };
     if !errors.is_empty() {
         return Err(Errors(errors));
     }
     // A server compares some values with others when it prepares the configuration.
     let snapshot = Snapshot::new(&loaded.config)?;
     shares::have_descriptors(&loaded.config.server, &snapshot)?;
-    Ok(Checked { text: print::to_toml(&loaded.config), warnings })
+    let seen: String = seen.iter().map(|line| format!("# {line}\n")).collect();
+    let text = print::to_toml(&loaded.config);
+    let text = if seen.is_empty() { text } else { format!("{seen}\n{text}") };
+    Ok(Checked { text, warnings })
 }
 
 /// Opens the things that a configuration names, each once; returns a message for each error.
@@ -78,7 +93,7 @@ fn open_all(loaded: &Loaded, warnings: &mut Vec<Message>) -> Vec<Message> {
             }
             // A disk may be mounted later.
             Thing::Links(_) => Ok(()),
-            // They are read together when the certificates are loaded.
+            // `Reading` reads them, because a certificate and its key are read together.
             Thing::TlsFile(_) => Ok(()),
             Thing::Buffers(path) => try_buffer(path),
             Thing::Log(path) => try_log(path),

@@ -85,7 +85,7 @@ pub enum ManPage {
 
 const CHECK_ABOUT: &str = "Check a configuration file, and print it with all defaults.\n\n\
     All errors of the file, and of those that it includes, are reported with file, line and column. Then the \
-    directories and logs are opened, the addresses are bound and let go, and the control socket, the interfaces and the \
+    directories and logs are opened, certificates and keys are read, the addresses are bound and let go, and the control socket, the interfaces and the \
     limit of descriptors are looked at. An address in use is an error, unless \
     the server that has it shares it, or answers at the control socket of the configuration: then it is probably \
     the samum that runs, and the check warns only. Exits with 0, or with 1 if there was an error.";

@@ -148,6 +148,19 @@ impl Reading {
         let pairs = self.pairs(site);
         check_hosts(&site.hosts, pairs.iter().map(|pair| &**pair))
     }
+
+    /// A line for each certificate, in the order of the configuration: what clients see.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for site in self.sites.iter().filter(|site| site.tls.is_some()) {
+            if is_self_signed(site) {
+                lines.push(text::not_made_yet(&site.name));
+                continue;
+            }
+            lines.extend(self.pairs(site).iter().map(|pair| text::certificate(&site.name, pair)));
+        }
+        lines
+    }
 }
 
 /// The items of a site: its pairs in the order of the configuration, then what is about clients.

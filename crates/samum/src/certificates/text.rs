@@ -1,7 +1,12 @@
 //! What the operator is told about certificates. No text has a part of a key.
 
+use core::fmt;
+
 use http::date;
 use tls::Pair;
+
+/// The names of a certificate that are shown.
+const NAMES_MAX: usize = 10;
 
 /// Errors, warnings, or sentences about renewals, that are said at once. The others are counted: a disk with thousands of
 /// certificates may be gone.
@@ -16,6 +21,24 @@ pub(super) fn more(count: usize) -> String {
 pub(super) fn self_signed(site: &str, pair: &Pair) -> String {
     let fingerprint = pair.fingerprint();
     format!("the certificate of {site} is self-signed; its SHA-256 fingerprint is {fingerprint}")
+}
+
+/// The line of a check about a certificate that the server will make.
+pub(super) fn not_made_yet(site: &str) -> String {
+    format!(
+        "{site} shows a self-signed certificate; the server makes it when it starts, and says its fingerprint"
+    )
+}
+
+/// The line of a check about a certificate: what clients see.
+pub(super) fn certificate(site: &str, pair: &Pair) -> String {
+    let (algorithm, issuer, fingerprint) = (pair.algorithm(), pair.issuer(), pair.fingerprint());
+    let (names, day) = (Names(pair), day(pair.not_after()));
+    let line = format!(
+        "{site} shows a certificate for {names}: {algorithm}, issued by {issuer}, expires on {day}, SHA-256 {fingerprint}"
+    );
+    // A certificate may have any text as a name, and the line must stay one.
+    config::text::plain(&line).into_owned()
 }
 
 /// A pair whose files have changed, and whose certificate is another one now.
@@ -74,9 +97,50 @@ fn day(seconds: i64) -> String {
     String::from_utf8_lossy(&time[..10]).into_owned()
 }
 
+/// The names of a certificate.
+struct Names<'a>(&'a Pair);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.0.names();
+        if names.is_empty() {
+            return out.write_str("no name");
+        }
+        for (index, name) in names.iter().take(NAMES_MAX).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(out, "{comma}{name}")?;
+        }
+        match names.len().saturating_sub(NAMES_MAX) {
+            0 => Ok(()),
+            more => write!(out, " and {more} more"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NOW: i64 = 1_782_907_200;
+
+    fn made(count: usize) -> Pair {
+        let names: Vec<_> = (0..count).map(|number| format!("{number}.example")).collect();
+        Pair::self_signed(&names, NOW).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_one_line() {
+        let pair = made(1);
+        let expected = format!(
+            "example.org shows a certificate for 0.example, localhost, 127.0.0.1, ::1: ECDSA P-256, issued by \
+             CN=samum\\, self-signed, expires on 2027-07-01, SHA-256 {}",
+            pair.fingerprint()
+        );
+        assert_eq!(certificate("example.org", &pair), expected);
+        let shown = certificate("example.org", &made(50));
+        assert!(shown.contains("9.example and 43 more: "), "{shown}");
+        assert_eq!(expired(&pair), "the certificate expired on 2027-07-01");
+    }
 
     #[test]
     fn sites_with_the_same_certificate_are_counted() {
