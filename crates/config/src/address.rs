@@ -24,6 +24,13 @@ impl From<Address> for Listen {
     }
 }
 
+/// Returns the URL of an address at which the server listens, with TLS or without.
+#[must_use]
+pub fn url(local: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://{local}/")
+}
+
 /// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {

@@ -53,7 +53,7 @@ use ring::{Choice, Links};
 use sendfile::Policy;
 
 pub use access::{Access, AddressSet, Peers, Permitted, Prefix};
-pub use address::{Address, Listen, UnixSocket};
+pub use address::{Address, Listen, UnixSocket, url};
 pub use draft::Thing;
 pub use interface::{Capture, Congestion, Frames, Interface, InterfaceAddress};
 pub use message::Message;

@@ -12,7 +12,7 @@ use crate::certificates::{self, Reading};
 use crate::listen::{self, Probe};
 use crate::machine::Machine;
 use crate::serving::{self, NoRedirects, Snapshot};
-use crate::{control_socket, follow, interface, shares, warnings};
+use crate::{control_socket, follow, shares, warnings};
 use config::errno::words;
 use config::file::{self, Errors, Loaded};
 use config::{Action, Address, Config, Fastcgi, LogTarget, Message, Thing, print};

@@ -29,7 +29,6 @@ pub mod desk;
 mod follow;
 mod guard;
 pub mod handler;
-pub mod interface;
 mod listen;
 mod machine;
 mod memory;

@@ -378,15 +378,9 @@ fn local(socket: &OwnedFd) -> Option<SocketAddr> {
 /// The address of a listener to show, with the port that the kernel chose.
 pub(crate) fn name(socket: &OwnedFd, listen: &Listen) -> String {
     match (&listen.address, local(socket)) {
-        (Address::Ip(_), Some(ip)) => url(ip, listen.tls),
+        (Address::Ip(_), Some(ip)) => config::url(ip, listen.tls),
         (address, _) => address.to_string(),
     }
-}
-
-/// The URL of an address at which the server listens, with TLS or without.
-pub(crate) fn url(local: SocketAddr, tls: bool) -> String {
-    let scheme = if tls { "https" } else { "http" };
-    format!("{scheme}://{local}/")
 }
 
 /// The port of a listening socket, if the kernel chose it.

@@ -21,7 +21,7 @@ use std::time::SystemTime;
 use crate::certificates::Certificates;
 use crate::control::{Configuration, Workers};
 use crate::follow::{Root, Roots};
-use crate::interface::Owners;
+use interface::Owners;
 use crate::listen::{self, Former, Rights, SocketFile, SocketFiles};
 use crate::serving::Snapshot;
 use crate::shares::Room;
@@ -210,7 +210,7 @@ impl Reloader {
             }
             let (number, address) = (*number, &listen.address);
             if let Some(local) = self.owners.taken(address) {
-                let name = listen::url(local, listen.tls);
+                let name = config::url(local, listen.tls);
                 all.push(Opened { number, name, port: None, sockets: Vec::new(), file: None });
                 continue;
             }

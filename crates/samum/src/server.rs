@@ -20,14 +20,14 @@ use tls::Acceptors;
 use crate::certificates::{self, Certificates, Reading};
 use crate::control::Workers;
 use crate::follow::{Root, Roots};
-use crate::interface::{Interfaces, Owners};
+use interface::{Interfaces, Owners};
 use crate::listen::{SocketFile, SocketFiles};
 use crate::reload::{Reloader, Reply, Source, summary};
 use crate::serving::Snapshot;
 use crate::shares::{
     DESCRIPTORS_AT_ONCE, Shares, cost_of_workers, grow_descriptor_table, room, share,
 };
-use crate::{control_socket, descriptors, interface, listen};
+use crate::{control_socket, descriptors, listen};
 use config::file::{Errors, Loaded};
 use config::{Config, Log};
 use exit::{exit, let_go, note_inherited_sockets};
@@ -186,7 +186,7 @@ fn prepare(loaded: &Loaded, snapshot: &Snapshot, is_replaceable: bool) -> Result
     let _ = ring::keep_descriptors_from_programs();
     let limit = descriptors::raise();
     let Interfaces { kernel, seeds, said, reserved, owners } =
-        Interfaces::open(server, snapshot.listeners())?;
+        Interfaces::open(server, snapshot.listeners(), listen::reserve)?;
     let has_interfaces = !server.interfaces.is_empty();
     let has_sockets = !has_interfaces || !kernel.is_empty();
     let room = room(limit, server.threads, snapshot, is_replaceable)?;

@@ -21,7 +21,7 @@ use crate::secure::Secure;
 use crate::serving::Snapshot;
 use crate::shares::Shares;
 use crate::worker::{Parts, Worker};
-use crate::{descriptors, interface, memory};
+use crate::{descriptors, memory};
 use config::{Log, Server};
 use logs::say::say;
 use metrics::Metrics;

@@ -28,7 +28,7 @@ use crate::crowd::Crowd;
 use crate::desk::Desk;
 use crate::handler::Handler;
 use crate::handler::router::Router;
-use crate::interface::StackTransport;
+use interface::StackTransport;
 use crate::network::{Listeners, NetEvent, Network};
 use crate::serving::{Serving, Servings, Snapshot, Succession};
 use config::Log;

@@ -22,7 +22,7 @@ use super::polls::{Alarm, Announcements, Arrivals, Departures, READABLE, TIMER, 
 use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
-use crate::network::{NetEvent, Network, Origin};
+use session::network::{NetEvent, Network, Origin};
 use config::Listen;
 use metrics::Stats;
 use session::shell::{id_of, kind};

@@ -15,6 +15,8 @@
 //! Sockets of the kernel that do not listen hold the ports. So a second server fails as at any port, and after the
 //! server's death the kernel refuses connections. Rights are dropped before threads start.
 
+#![forbid(unsafe_code)]
+
 mod capture;
 mod listening;
 mod network;
@@ -39,15 +41,14 @@ use netstack::tcp::Algorithm;
 use netstack::{Config, Gateway, Stack};
 use ring::Ring;
 
-use crate::listen;
 use capture::{Files, Port, Recorder};
-use config::{self, Address, Congestion, Frames, Interface, Listen, Server};
+use config::{Address, Congestion, Frames, Interface, Listen, Server};
 pub use network::StackNetwork;
 use news::News;
 use plan::{Local, Place};
-pub(crate) use rights::drop_rights;
+pub use rights::drop_rights;
 use strays::Strays;
-pub(crate) use transport::StackTransport;
+pub use transport::StackTransport;
 
 /// Connections of a stack that may wait for a slot in the worker, beside those that have one.
 const BACKLOG: u32 = 4096;
@@ -55,24 +56,28 @@ const BACKLOG: u32 = 4096;
 /// matter (`--timeout-send`).
 const PATIENCE: Duration = Duration::from_secs(100);
 
+/// Opens a socket of the kernel that does not listen, and keeps a port from other programs.
+type Reserve = fn(SocketAddr) -> Result<OwnedFd, String>;
+
 /// The interfaces of a server, which are open.
 #[derive(Debug)]
-pub(crate) struct Interfaces {
+pub struct Interfaces {
     /// The listeners that the kernel serves.
-    pub(crate) kernel: Vec<(u32, Listen)>,
+    pub kernel: Vec<(u32, Listen)>,
     /// The values that the workers need, one for each receive queue.
-    pub(crate) seeds: Vec<Seed>,
+    pub seeds: Vec<Seed>,
     /// Sentences for the operator about the addresses and the drivers of the frames.
-    pub(crate) said: Vec<String>,
+    pub said: Vec<String>,
     /// Sockets of the kernel that hold the ports of the interfaces, so that a second server at such a port fails as at
     /// any other.
-    pub(crate) reserved: HashMap<SocketAddr, OwnedFd>,
-    pub(crate) owners: Owners,
+    pub reserved: HashMap<SocketAddr, OwnedFd>,
+    /// The interfaces and their addresses.
+    pub owners: Owners,
 }
 
 /// The addresses of the interfaces.
 #[derive(Debug)]
-pub(crate) struct Owners {
+pub struct Owners {
     /// The addresses by the names of the interfaces.
     addresses: Vec<(String, Vec<IpAddr>)>,
     /// The addresses that the interfaces took at the start, and keep until the end.
@@ -81,7 +86,7 @@ pub(crate) struct Owners {
 
 /// The values with which a worker of an interface begins.
 #[derive(Debug)]
-pub(crate) struct Seed {
+pub struct Seed {
     /// The interface and its receive queue.
     name: String,
     queue: Queue,
@@ -96,12 +101,17 @@ pub(crate) struct Seed {
 }
 
 impl Interfaces {
-    /// Opens the interfaces for their listeners. Without interfaces all listeners are the kernel's.
+    /// Opens the interfaces for their listeners. Without interfaces all listeners are the kernel's. `reserve` keeps ports of
+    /// the kernel's addresses from other programs.
     ///
     /// # Errors
     ///
     /// A message for the operator.
-    pub(crate) fn open(server: &Server, listeners: &[(u32, Listen)]) -> Result<Self, String> {
+    pub fn open(
+        server: &Server,
+        listeners: &[(u32, Listen)],
+        reserve: Reserve,
+    ) -> Result<Self, String> {
         let mut names = Vec::new();
         for interface in &server.interfaces {
             names.push((interface.name.clone(), addresses_of(interface, server.frames)?));
@@ -112,7 +122,7 @@ impl Interfaces {
         let (kernel, seeds, said, reserved) = (plan.kernel, Vec::new(), Vec::new(), HashMap::new());
         let mut opened = Self { kernel, seeds, said, reserved, owners };
         for (interface, locals) in server.interfaces.iter().zip(plan.interfaces) {
-            opened.add(interface, locals, server, listeners)?;
+            opened.add(interface, locals, server, listeners, reserve)?;
         }
         Ok(opened)
     }
@@ -123,6 +133,7 @@ impl Interfaces {
         locals: Vec<Local>,
         server: &Server,
         listeners: &[(u32, Listen)],
+        reserve: Reserve,
     ) -> Result<(), String> {
         let is_ours = !interface.addresses.is_empty();
         if !is_ours {
@@ -132,7 +143,7 @@ impl Interfaces {
                     self.kernel.iter().any(|(_, other)| plan::is_all(&other.address, *local));
                 // The kernel may list an address twice.
                 if !is_kernels && !self.reserved.contains_key(local) {
-                    self.reserved.insert(*local, listen::reserve(*local)?);
+                    self.reserved.insert(*local, reserve(*local)?);
                 }
             }
         }
@@ -192,7 +203,7 @@ impl Interfaces {
         }
         for (number, local) in &locals {
             let tls = listeners.iter().any(|(other, listen)| other == number && listen.tls);
-            let url = listen::url(*local, tls);
+            let url = config::url(*local, tls);
             self.said.push(format!("interface {}: listening on {url}", interface.name));
         }
         self.said.push(opened.choice);
@@ -202,12 +213,12 @@ impl Interfaces {
 
 impl Owners {
     /// Returns the name of the interface that alone serves a listener.
-    pub(crate) fn owner(&self, listener: &Address) -> Option<&str> {
+    pub fn owner(&self, listener: &Address) -> Option<&str> {
         plan::owner(listener, &self.places())
     }
 
     /// Returns the address of a listener that an interface has taken since the start, even if it is not served now.
-    pub(crate) fn taken(&self, listener: &Address) -> Option<SocketAddr> {
+    pub fn taken(&self, listener: &Address) -> Option<SocketAddr> {
         let Address::Ip(ip) = listener else { return None };
         self.locals.get(ip).copied()
     }
@@ -223,7 +234,7 @@ impl Seed {
     /// # Errors
     ///
     /// A message for the operator.
-    pub(crate) fn start(mut self, ring: &Ring) -> Result<StackNetwork, String> {
+    pub fn start(mut self, ring: &Ring) -> Result<StackNetwork, String> {
         let mut secret = [0; 16];
         let got = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
         got.map_err(|error| format!("cannot get random bytes: {error}"))?;
@@ -264,7 +275,11 @@ fn addresses_of(interface: &Interface, frames: Frames) -> Result<Vec<IpAddr>, St
 }
 
 /// Checks if an interface exists.
-pub(crate) fn probe(interface: &Interface, frames: Frames) -> Result<(), String> {
+///
+/// # Errors
+///
+/// A message for the operator.
+pub fn probe(interface: &Interface, frames: Frames) -> Result<(), String> {
     addresses_of(interface, frames)?;
     netdev::Interface::open(&interface.name).map(drop).map_err(|error| error.to_string())
 }

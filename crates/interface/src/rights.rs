@@ -28,7 +28,7 @@ const KEPT: [CapabilitySet; 7] = [
 /// # Errors
 ///
 /// Those of capset(2).
-pub(crate) fn drop_rights() -> io::Result<()> {
+pub fn drop_rights() -> io::Result<()> {
     let kept = KEPT.into_iter().collect::<CapabilitySet>();
     let mut sets = capabilities(None)?;
     for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {

@@ -19,7 +19,6 @@ use netstack::channel::{Batch, Channel, Filter, Network};
 use netstack::{Frame, Full, Limits, Transmit};
 use rustix::fs::Mode;
 
-use config;
 use logs::place::Place;
 use logs::say::say;
 
