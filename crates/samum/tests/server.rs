@@ -10,5 +10,6 @@ mod http;
 mod includes;
 mod invalidation;
 mod long_contents;
+mod tls;
 mod tunnels;
 mod upstreams;

@@ -1,8 +1,16 @@
 //! `samum check` and `samum serve --config`, with the binary.
 
+use core::time::Duration;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::UNIX_EPOCH;
+
+use testkit::{Tree, skip};
+
+use crate::common::as_nobody;
+use crate::tls::Authority;
 
 mod examples;
 
@@ -92,6 +100,94 @@ fn the_tls_of_a_site_is_printed() {
     let (code, _, errors) = check("");
     assert_eq!(code, Some(1));
     assert!(errors.contains("the site `default` has no certificate for unix:"), "{errors}");
+}
+
+#[test]
+fn the_certificates_that_clients_see_are_printed() {
+    let authority = Authority::new();
+    let tree = Tree::new().directory("www");
+    let soon = || {
+        let left = Duration::from_secs(5 * 24 * 60 * 60 + 60);
+        rcgen::date_time_ymd(1970, 1, 1) + UNIX_EPOCH.elapsed().unwrap() + left
+    };
+    let issued = authority.issue_with(&["a.example", "*.a.example"], |params| {
+        params.not_after = soon();
+    });
+    issued.put(&tree, "a");
+    let keys = |tls: &str| {
+        format!(
+            "[[site]]\nlisten = [{{ address = '127.0.0.1:0', tls = true }}]\n\
+             hosts = ['a.example', 'b.example']\ntls = {tls}\n[[site.route]]\nfiles = 'www'\n"
+        )
+    };
+    let files = "{ certificate = 'a.pem', key = 'a.key' }";
+    tree.write("samum.toml", &*keys(files));
+    let check = || samum(tree.path(), &["check", "samum.toml"]);
+    let output = check();
+    let (printed, warnings) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{warnings}");
+    let line = printed.lines().next().unwrap();
+    let expected = "# a.example shows a certificate for a.example, *.a.example: ECDSA P-256, issued by \
+                    CN=Authority of tests, expires on ";
+    assert!(line.starts_with(expected), "{line}");
+    let fingerprint = line.rsplit("SHA-256 ").next().unwrap();
+    assert_eq!((fingerprint.len(), fingerprint.matches(':').count()), (95, 31), "{line}");
+    let path = tree.path().display();
+    for expected in [
+        format!(
+            "samum.toml:4:23: warning: {path}/a.pem: the certificate expires in 5 days: renew it\n"
+        ),
+        "samum.toml:4:23: warning: no certificate of the site is valid for its host b.example: "
+            .to_owned(),
+    ] {
+        assert!(warnings.contains(&expected), "{expected}: {warnings}");
+    }
+    assert_eq!(warnings.matches("warning:").count(), 2, "{warnings}");
+    let mut secret = issued.key.lines().filter(|line| !line.starts_with("-----"));
+    assert!(!secret.any(|line| printed.contains(line) || warnings.contains(line)));
+
+    let key = tree.path().join("a.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let warnings = text(&check().stderr);
+    let expected = format!(
+        "samum.toml:4:38: warning: {0}: others may read or write the private key (mode 0644): run `chmod o-rw {0}`",
+        key.display()
+    );
+    assert!(warnings.contains(&expected), "{expected}: {warnings}");
+
+    tree.write("samum.toml", &*keys("'self-signed'"));
+    let output = check();
+    let (printed, warnings) = (text(&output.stdout), text(&output.stderr));
+    let expected = "# a.example shows a self-signed certificate; the server makes it when it starts, and \
+                    says its fingerprint\n\n[server]\n";
+    assert!(printed.starts_with(expected), "{printed}");
+    assert_eq!(warnings, "");
+}
+
+#[test]
+fn a_key_that_the_user_cannot_read_is_an_error() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("only root can make a file that another user may not read");
+    }
+    let tree = Tree::new().directory("www");
+    Authority::new().issue(&["a.example"]).put(&tree, "a");
+    for name in ["", "a.pem"] {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(tree.path().join(name), mode).unwrap();
+    }
+    let keys = "[[site]]\nlisten = [{ address = '127.0.0.1:0', tls = true }]\n\
+                tls = { certificate = 'a.pem', key = 'a.key' }\n[[site.route]]\nfiles = 'www'\n";
+    tree.write("samum.toml", keys);
+    let mut command = Command::new(SAMUM);
+    command.args(["check", "samum.toml"]).current_dir(tree.path());
+    let output = as_nobody(&mut command).output().expect("it starts");
+    let shown = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    let expected = format!(
+        "samum.toml:3:38: error: cannot read {}/a.key: permission denied (the user that starts the server must be able to read it)",
+        tree.path().display()
+    );
+    assert!(shown.contains(&expected), "{expected}: {shown}");
 }
 
 #[test]

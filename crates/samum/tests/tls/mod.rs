@@ -1,0 +1,176 @@
+//! TLS, with the binary.
+
+mod certificates;
+
+use core::net::SocketAddr;
+use std::fs;
+use std::io::{self, Error, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SerialNumber,
+};
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use testkit::Tree;
+
+use crate::common::SOON;
+
+/// An authority that issues certificates, and clients that trust it alone.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+/// A certificate and its key, in PEM.
+pub(crate) struct Issued {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    /// The certificate in DER, as a client sees it.
+    pub(crate) der: CertificateDer<'static>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "Authority of tests");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        Self { issuer: Issuer::new(params, key), certificate }
+    }
+
+    /// Its own certificate in PEM.
+    pub(crate) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// A certificate for some names, which is valid for a long time.
+    pub(crate) fn issue(&self, names: &[&str]) -> Issued {
+        self.issue_with(names, |_| {})
+    }
+
+    /// The same, with other values.
+    pub(crate) fn issue_with(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Issued {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        // By default it is made of the key.
+        params.serial_number = Some(SerialNumber::from_slice(&key.public_key_raw()[1..17]));
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let der = certificate.der().clone();
+        Issued { certificate: certificate.pem(), key: key.serialize_pem(), der }
+    }
+
+    /// A connection whose handshake is complete.
+    pub(crate) fn connect(&self, address: SocketAddr, name: &str) -> io::Result<TlsClient> {
+        self.connect_as(address, name, None)
+    }
+
+    /// The same, of a client with a certificate, or with none.
+    pub(crate) fn connect_as(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        client: Option<&Issued>,
+    ) -> io::Result<TlsClient> {
+        let config = Arc::new(self.client_config(client));
+        let name = ServerName::try_from(name.to_owned()).map_err(Error::other)?;
+        let connection = ClientConnection::new(config, name).map_err(Error::other)?;
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(SOON))?;
+        let mut stream = StreamOwned::new(connection, socket);
+        while stream.conn.is_handshaking() {
+            stream.conn.complete_io(&mut stream.sock)?;
+        }
+        Ok(TlsClient(stream))
+    }
+
+    /// The settings of a client that trusts this authority.
+    fn client_config(&self, client: Option<&Issued>) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.der().clone()).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match client {
+            Some(Issued { der, key, .. }) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![der.clone()], key).unwrap()
+            }
+            None => builder.with_no_client_auth(),
+        };
+        // A client that resumes a session sees no certificate.
+        config.resumption = Resumption::disabled();
+        config
+    }
+
+    /// The certificate that a new client sees.
+    #[track_caller]
+    pub(crate) fn seen(&self, address: SocketAddr, name: &str) -> CertificateDer<'static> {
+        self.connect(address, name).expect("a handshake").certificate()
+    }
+}
+
+impl Issued {
+    /// Writes both to files, by renaming: `NAME.pem` and `NAME.key`.
+    pub(crate) fn put(&self, tree: &Tree, name: &str) {
+        for (end, text) in [("key", &self.key), ("pem", &self.certificate)] {
+            put(tree, &format!("{name}.{end}"), text);
+        }
+    }
+}
+
+/// Writes a file to another name, and renames that. Only its owner can read it.
+pub(crate) fn put(tree: &Tree, name: &str, text: &str) {
+    let new = format!("{name}.new");
+    tree.write(&new, text);
+    let at = |name: &str| tree.path().join(name);
+    fs::set_permissions(at(&new), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(at(&new), at(name)).unwrap();
+}
+
+/// A client of the server.
+pub(crate) struct TlsClient(StreamOwned<ClientConnection, TcpStream>);
+
+impl TlsClient {
+    /// The certificate that the server has shown.
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        let shown = self.0.conn.peer_certificates().expect("after a handshake");
+        shown[0].clone().into_owned()
+    }
+
+    /// The body of a response with the status 200, whose length is known. The connection stays open.
+    pub(crate) fn get(&mut self, host: &str, path: &str) -> io::Result<Vec<u8>> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        self.0.write_all(request.as_bytes())?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.0.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).map_err(Error::other)?.to_ascii_lowercase();
+        if !head.starts_with("http/1.1 200 ") {
+            return Err(Error::other(head));
+        }
+        let (_, rest) = head.split_once("\r\ncontent-length: ").expect("a length");
+        let length = rest.split("\r\n").next().expect("split yields one").parse();
+        let mut body = vec![0; length.map_err(Error::other)?];
+        self.0.read_exact(&mut body)?;
+        Ok(body)
+    }
+}
