@@ -22,9 +22,9 @@ use super::polls::{Alarm, Announcements, Arrivals, Departures, READABLE, TIMER, 
 use super::report::Facts;
 use super::transport::StackTransport;
 use super::wire::{Wire, time};
-use session::network::{NetEvent, Network, Origin};
 use config::Listen;
 use metrics::Stats;
+use session::network::{NetEvent, Network, Origin};
 use session::shell::{id_of, kind};
 
 /// So often a device is asked how many frames it has missed, for metrics.

@@ -2,10 +2,6 @@
 
 use core::cell::Cell;
 
-use sendfile::Handshake as _;
-
-use crate::established::Established;
-
 /// The numbers of handshakes. A worker publishes them with its other numbers.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -44,9 +40,8 @@ impl Counters {
         add(&self.failed, 1);
     }
 
-    pub(crate) fn complete(&self, established: &Established) {
+    pub(crate) fn complete(&self, is_1_3: bool, is_resumed: bool) {
         add(&self.under_way, -1);
-        let is_1_3 = usize::from(established.version() == "TLSv1.3");
-        add(&self.complete[2 * is_1_3 + usize::from(established.is_resumed())], 1);
+        add(&self.complete[2 * usize::from(is_1_3) + usize::from(is_resumed)], 1);
     }
 }

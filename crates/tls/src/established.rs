@@ -5,7 +5,6 @@ use rustls::{HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
 use crate::acceptor::Acceptor;
-use crate::acceptors::Listening;
 use crate::x509;
 
 /// The facts of a complete handshake.
@@ -22,14 +21,14 @@ pub(crate) struct Established {
 }
 
 impl Established {
-    pub(crate) fn new(connection: &ServerConnection, listening: &Listening, site: usize) -> Self {
+    pub(crate) fn new(connection: &ServerConnection, acceptor: &Acceptor, site: usize) -> Self {
         let version = match connection.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
             _ => "TLSv1.2",
         };
         let certificate = connection.peer_certificates().and_then(|all| all.first());
         Self {
-            acceptor: listening.acceptor.clone(),
+            acceptor: acceptor.clone(),
             site,
             version,
             cipher: connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()),

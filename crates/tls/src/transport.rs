@@ -189,8 +189,10 @@ impl<T: Transport> Tls<T> {
             && let State::Shaking(connection, listening, site) =
                 core::mem::replace(&mut self.state, State::Broken)
         {
-            let established = Established::new(&connection, &listening, site);
-            listening.counters.complete(&established);
+            let established = Established::new(&connection, &listening.acceptor, site);
+            listening
+                .counters
+                .complete(established.version() == "TLSv1.3", established.is_resumed());
             self.state = State::Open(connection, Rc::new(established));
         }
     }
