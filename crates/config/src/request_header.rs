@@ -5,6 +5,7 @@
 //! variable = "$" name | "${" name "}"
 //! ```
 //!
+//! A name without braces ends where the longest name of a variable ends: a hyphen belongs to it only if the name has one.
 //! `$$` stands for a dollar, as in the target of a redirect.
 
 use http1::Limits;
@@ -47,9 +48,17 @@ pub enum Variable {
     Query,
     /// The scheme that the client has asked for: `http` or `https`. A trusted proxy may have named it.
     Scheme,
+    /// The cipher suite of the connection. Without TLS it is empty, as are the other facts of a handshake.
+    TlsCipher,
+    /// The subject of the certificate that the client has shown; empty if there is none.
+    TlsClient,
+    /// The server that the client has named in its handshake (SNI); empty if there is none.
+    TlsServerName,
+    /// The version of TLS: `TLSv1.2` or `TLSv1.3`.
+    TlsVersion,
 }
 
-const VARIABLES: [(&str, Variable); 7] = [
+const VARIABLES: [(&str, Variable); 11] = [
     ("client", Variable::Client),
     ("host", Variable::Host),
     ("method", Variable::Method),
@@ -57,10 +66,14 @@ const VARIABLES: [(&str, Variable); 7] = [
     ("peer", Variable::Peer),
     ("query", Variable::Query),
     ("scheme", Variable::Scheme),
+    ("tls-cipher", Variable::TlsCipher),
+    ("tls-client", Variable::TlsClient),
+    ("tls-server-name", Variable::TlsServerName),
+    ("tls-version", Variable::TlsVersion),
 ];
 
 /// The variables of nginx that mean the same as a variable here, or a fact that upstreams always get.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("args", "use `$query`"),
     ("http_host", "use `$host`"),
     ("proxy_add_x_forwarded_for", "`X-Forwarded-For` is continued anyway"),
@@ -69,6 +82,10 @@ const ELSEWHERE: [(&str, &str); 9] = [
     ("remote_addr", "use `$client`"),
     ("request_method", "use `$method`"),
     ("request_uri", "use `$path` and `$query`"),
+    ("ssl_cipher", "use `$tls-cipher`"),
+    ("ssl_client_s_dn", "use `$tls-client`"),
+    ("ssl_protocol", "use `$tls-version`"),
+    ("ssl_server_name", "use `$tls-server-name`"),
     ("uri", "use `$path`"),
 ];
 
@@ -162,6 +179,13 @@ impl RequestHeader {
         &self.pieces
     }
 
+    /// Returns true if its value has the subject of the client's certificate, so that a client must not send the field
+    /// itself.
+    #[must_use]
+    pub fn names_tls_client(&self) -> bool {
+        self.pieces.contains(&Piece::Variable(Variable::TlsClient))
+    }
+
     /// Returns whether a field has this name, in the eyes of programs that treat `X_Real_IP` as `X-Real-IP`.
     pub fn is_named(&self, name: &[u8]) -> bool {
         let folded = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
@@ -184,11 +208,7 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
         }
         let (name, behind) = match behind.strip_prefix('{') {
             Some(inner) => inner.split_once('}').ok_or("expected `}` behind `${`")?,
-            None => {
-                let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-                let end = behind.bytes().position(|byte| !is_name(byte)).unwrap_or(behind.len());
-                behind.split_at(end)
-            }
+            None => behind.split_at(name_len(behind)),
         };
         if !plain.is_empty() {
             pieces.push(Piece::Text(core::mem::take(&mut plain)));
@@ -201,6 +221,16 @@ fn pieces(text: &str) -> Result<Vec<Piece>, String> {
         pieces.push(Piece::Text(plain));
     }
     Ok(pieces)
+}
+
+/// The length of the name at the beginning of a text: of the longest one of a variable, or else of a word.
+fn name_len(text: &str) -> usize {
+    let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let ends = |len: usize| !text.as_bytes().get(len).is_some_and(is_of_word);
+    let known = VARIABLES.iter().map(|(name, _)| *name);
+    let known = known.filter(|name| text.starts_with(name) && ends(name.len()));
+    let word = || text.bytes().take_while(is_of_word).count();
+    known.map(str::len).max().unwrap_or_else(word)
 }
 
 /// Finds a variable by its name.
@@ -250,13 +280,18 @@ mod tests {
     fn a_value_has_texts_and_variables() {
         let text = |text: &str| Piece::Text(text.to_owned());
         let (client, path) = (Piece::Variable(Variable::Client), Piece::Variable(Variable::Path));
+        let tls_client = Piece::Variable(Variable::TlsClient);
         for (value, expected) in [
             ("", vec![]),
             ("a b", vec![text("a b")]),
             ("$client", vec![client.clone()]),
             ("${client}s", vec![client.clone(), text("s")]),
             ("$client,$path", vec![client.clone(), text(","), path.clone()]),
-            ("$client$path", vec![client, path]),
+            ("$client$path", vec![client.clone(), path]),
+            ("$client-$client-x", vec![client.clone(), text("-"), client.clone(), text("-x")]),
+            ("$tls-client", vec![tls_client.clone()]),
+            ("$tls-client-$client", vec![tls_client.clone(), text("-"), client]),
+            ("${tls-client}s", vec![tls_client, text("s")]),
             ("$$client$$", vec![text("$client$")]),
             ("ä", vec![text("ä")]),
         ] {
@@ -279,6 +314,9 @@ mod tests {
                 "unknown variable `$remote_addr`; use `$client`; there are `$client`,",
             ),
             ("$1", "unknown variable `$1`; there are"),
+            ("$tls-clients", "unknown variable `$tls`;"),
+            ("$tls", "unknown variable `$tls`;"),
+            ("$ssl_client_s_dn", "unknown variable `$ssl_client_s_dn`; use `$tls-client`;"),
         ] {
             let error = pieces(value).expect_err(value);
             assert!(error.contains(expected), "{value}: {error}");

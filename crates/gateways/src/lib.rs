@@ -23,6 +23,7 @@ pub mod programs;
 pub mod proxy;
 pub mod quota;
 mod row;
+mod tls;
 
 /// Hand-overs of one request to a path, one after the other, by programs or scripts.
 pub const HAND_OVERS_MAX: u32 = 10;

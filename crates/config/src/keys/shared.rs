@@ -469,6 +469,9 @@ pub(super) const SHARED: &[Key<Shared, Route>] = &[
               its connection; both are `unknown` on a Unix socket. `$host` stands for the host that the client has \
               asked for; `$method`, `$path` and `$query` for these parts of the request as the client has sent them; \
               `$scheme` for `http` or `https`, by the connection or by what a trusted proxy says. \
+              `$tls-client` is the subject of the certificate that the client of the connection has shown, as in \
+              `CN=alice,O=Example`; a field that has it is left out of requests of clients on all routes. `$tls-version`, \
+              `$tls-cipher` and `$tls-server-name` (SNI) are of the handshake, too; what there is not is empty. \
               `${client}x` is a variable with letters behind it, and `$$` is a dollar. `Host` is a host without \
               variables, or `$host`, which is what servers get without this key. Some fields cannot be changed, \
               because they frame a request, belong to one connection or count servers: `Connection`, \

@@ -86,7 +86,8 @@ pub(super) const SITE: &[Key<SiteDraft, Site>] = &[
         doc: "The certificates of the site, for its addresses with `tls = true`. A client that names a host of no site gets \
               a certificate of the default site of the address. Sites that share an address may have different `profile` \
               and `client`. A request for another site than that of its handshake is answered 421 if the two sites differ \
-              in certificates, `profile` or `client`. `self-signed` is a certificate that the server makes in \
+              in certificates, `profile` or `client`. Programs and applications get `SSL_PROTOCOL`, `SSL_CIPHER` and \
+              `SSL_SERVER_NAME` of the handshake. `self-signed` is a certificate that the server makes in \
               memory, for tests: browsers warn of it. Files are read again when they change. samum does not get \
               certificates by ACME yet; certbot and lego do.",
         read: read_tls,

@@ -2,7 +2,9 @@
 //!
 //! It has the meta-variables of the RFC, and others that programs expect from every server: `REQUEST_URI`,
 //! `REQUEST_SCHEME`, `REMOTE_PORT`, `SCRIPT_FILENAME`, `DOCUMENT_ROOT`, `DOCUMENT_URI` (as with nginx, the path with
-//! the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run.
+//! the chosen index), and `REDIRECT_STATUS`, without which PHP refuses to run. A request over samum's own TLS has
+//! `SSL_PROTOCOL`, `SSL_CIPHER`, `SSL_SERVER_NAME`, `SSL_CLIENT_VERIFY` and `SSL_CLIENT_S_DN`, as with Apache httpd. No
+//! field of a client can be one of these, because each field's name begins with `HTTP_`.
 //!
 //! Left out on purpose:
 //!
@@ -10,6 +12,8 @@
 //! - fields whose names have other characters than letters, digits and `-`: `X_Real_IP` and `X-Real-IP` would be one
 //!   variable,
 //! - fields that concern only the connection, and `Expect`,
+//! - fields for which `request-headers` of a route have the subject of a certificate, because an application would believe
+//!   them,
 //! - fields by which a proxy describes its client's request (`Forwarded`, `X-Forwarded-Proto`), unless the peer is a
 //!   trusted proxy, because an application would believe them,
 //! - arguments made of the query (§4.4), because programs take those that begin with `-` for options.
@@ -19,7 +23,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use http::{Head, Target, path};
+use sendfile::Handshake;
 
+use crate::tls::safe;
+use config::RequestHeader;
 use session::client::Sender;
 use session::forwarded::Scheme;
 
@@ -45,6 +52,10 @@ pub struct Circumstances<'a> {
     pub server_name: &'a str,
     /// The port of the listener, if it has one.
     pub port: Option<u16>,
+    /// The handshake of the connection, if it has TLS.
+    pub handshake: Option<&'a dyn Handshake>,
+    /// Fields of routes that only the server may write: no client's field with such a name has a variable.
+    pub reserved: &'a [RequestHeader],
 }
 
 /// The way from the path of a request to a program.
@@ -110,8 +121,12 @@ impl Environment {
         if let Some(host) = head.host() {
             all.set("HTTP_HOST", host);
         }
+        if let Some(handshake) = circumstances.handshake {
+            all.set_handshake(handshake);
+        }
+        let is_reserved = |name: &[u8]| circumstances.reserved.iter().any(|one| one.is_named(name));
         for (name, value) in head.fields().end_to_end() {
-            if !sender.is_trusted && is_by_proxies(name) {
+            if !sender.is_trusted && is_by_proxies(name) || is_reserved(name) {
                 continue;
             }
             if name.eq_ignore_ascii_case(b"Content-Type") {
@@ -121,6 +136,22 @@ impl Environment {
             }
         }
         all
+    }
+
+    /// Sets the variables about TLS.
+    fn set_handshake(&mut self, handshake: &dyn Handshake) {
+        let client = handshake.client();
+        self.set("SSL_CLIENT_VERIFY", if client.is_some() { b"SUCCESS" } else { b"NONE" });
+        for (name, value) in [
+            ("SSL_CIPHER", handshake.cipher()),
+            ("SSL_CLIENT_S_DN", client),
+            ("SSL_PROTOCOL", Some(handshake.version())),
+            ("SSL_SERVER_NAME", handshake.server_name()),
+        ] {
+            if let Some(value) = value {
+                self.set(name, &safe(value));
+            }
+        }
     }
 
     /// Removes the variables about content, for a request that was handed over: it has no content (RFC 3875 §6.2.2).

@@ -28,7 +28,9 @@ use http::{Version, path, push_line};
 use http1::write::{self, ConnectionOption, RequestStart};
 
 use crate::names::{imitates_framing, is_plain};
+use crate::tls::safe;
 use config::{Piece, RequestHeader, Variable};
+use sendfile::Handshake;
 use session::client::Sender;
 use session::forwarded;
 
@@ -56,6 +58,8 @@ pub struct Forwarding<'a> {
     pub is_include: bool,
     /// The fields that the route sets or leaves out, if there are some.
     pub fields: Option<&'a Arc<[RequestHeader]>>,
+    /// The handshake of the connection, if it has TLS.
+    pub handshake: Option<&'a dyn Handshake>,
 }
 
 /// The head of a request would have more than `HEAD_BYTES_MAX` bytes.
@@ -282,6 +286,9 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
         Target::Origin { path, query } => (path, query.unwrap_or_default()),
         Target::Asterisk | Target::Authority => (&b""[..], &b""[..]),
     };
+    let fact = |text: Option<&str>, to: &mut Vec<u8>| {
+        to.extend_from_slice(&safe(text.unwrap_or_default()));
+    };
     let address = |address: Option<IpAddr>, to: &mut Vec<u8>| match address {
         Some(address) => push_address(address, to),
         None => to.extend_from_slice(b"unknown"),
@@ -296,6 +303,10 @@ fn push_piece(piece: &Piece, head: &Head<'_>, how: &Forwarding<'_>, to: &mut Vec
             Variable::Path => to.extend_from_slice(path),
             Variable::Query => to.extend_from_slice(query),
             Variable::Scheme => to.extend_from_slice(how.sender.scheme().name().as_bytes()),
+            Variable::TlsCipher => fact(how.handshake.and_then(|tls| tls.cipher()), to),
+            Variable::TlsClient => fact(how.handshake.and_then(|tls| tls.client()), to),
+            Variable::TlsServerName => fact(how.handshake.and_then(|tls| tls.server_name()), to),
+            Variable::TlsVersion => fact(how.handshake.map(|tls| tls.version()), to),
         },
     }
 }

@@ -19,7 +19,7 @@ use config::redirect::{self, Redirects};
 use config::route::{Matcher, RouteId, Routes};
 use config::{
     self, Action, Config, FileRules, Files, FixedStatus, Https, Listen, Log, LogTarget, Pattern,
-    Route, Site, Tuning, rule, site,
+    RequestHeader, Route, Site, Tuning, rule, site,
 };
 use content::TreeSpec;
 use content::sources::Runners;
@@ -64,6 +64,8 @@ pub struct Snapshot {
     records: Vec<(String, Log)>,
     /// True if a route shows the metrics.
     shows_metrics: bool,
+    /// The fields of requests with the subject of a client's certificate, left out: no client may send them.
+    reserved: Vec<RequestHeader>,
     tuning: Tuning,
 }
 
@@ -231,6 +233,7 @@ impl Snapshot {
             trees: Vec::new(),
             records: Vec::new(),
             shows_metrics: false,
+            reserved: reserved_of(config),
             tuning: config.server.tuning.clone(),
         };
         made.add_listeners(config, numbers, next)?;
@@ -341,7 +344,13 @@ impl Snapshot {
             Action::Metrics => Served::Metrics,
             Action::Status(fixed) => Served::Status(FixedStatus::check_code(fixed.code)?),
         };
-        let (route, pages) = (route.clone(), BTreeMap::new());
+        let (mut route, pages) = (route.clone(), BTreeMap::new());
+        if matches!(route.action, Action::Proxy(_)) && !self.reserved.is_empty() {
+            let own = &route.request_headers;
+            let is_own = |field: &&RequestHeader| is_among(own, field.name());
+            let others = self.reserved.iter().filter(|field| !is_own(field));
+            route.request_headers = own.iter().chain(others).cloned().collect();
+        }
         let (guard, fallback) = (None, None);
         Ok(RouteEntry { route, prefix, served, guard, fields, matcher, fallback, pages })
     }
@@ -396,6 +405,11 @@ impl Snapshot {
         resolved.map_err(|error| format!("cannot start a thread for names: {error}"))?;
         self.names.wait(NAMES_PATIENCE);
         Ok(())
+    }
+
+    /// The fields of requests that no client may send.
+    pub(crate) fn reserved(&self) -> &[RequestHeader] {
+        &self.reserved
     }
 
     /// The trusted proxies.
@@ -489,4 +503,27 @@ fn hsts_of(time: Duration) -> Arc<FieldSection<'static>> {
     let mut field = FieldSection::EMPTY;
     field.push(HSTS, format!("max-age={}", time.as_secs()).as_bytes());
     Arc::new(field)
+}
+
+/// Returns true if one of the fields has this name.
+fn is_among(fields: &[RequestHeader], name: &str) -> bool {
+    fields.iter().any(|field| field.is_named(name.as_bytes()))
+}
+
+/// The fields with the subject of a client's certificate, of all routes, left out. Another route may lead to the same
+/// application, which would believe a client that sends such a field itself.
+fn reserved_of(config: &Config) -> Vec<RequestHeader> {
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    let fields = routes.flat_map(|route| route.request_headers.iter());
+    let mut reserved: Vec<RequestHeader> = Vec::new();
+    for name in fields.filter(|field| field.names_tls_client()).map(RequestHeader::name) {
+        // The server writes these on all routes, in place of those of clients.
+        let is_written = ["forwarded", "x-forwarded-"].iter().any(|start| {
+            name.get(..start.len()).is_some_and(|found| found.eq_ignore_ascii_case(start))
+        });
+        if !is_written && !is_among(&reserved, name) {
+            reserved.extend(RequestHeader::new(name, ""));
+        }
+    }
+    reserved
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use config::{
     Access, Action, Address, Config, FileRules, Files, FixedStatus, GatewayRules, Https, Listen,
-    Redirect, Route, Site, Upstream,
+    Redirect, RequestHeader, Route, Site, Upstream,
 };
 use http::Status;
 use outq::OutQ;
-use ring::sim::World;
+use ring::sim::{Peer, PeerListener, World};
 use samum::handler::Request;
 use samum::handler::attach::{Admission, Authorizer};
 use samum::handler::router::Router;
@@ -610,5 +610,72 @@ fn a_trusted_proxy_may_speak_tls_for_a_site_with_hsts() {
         let proxies = is_trusted.then(|| "10.0.0.0/8".parse().expect("a range"));
         config.server.trusted_proxies = proxies.into_iter().collect();
         assert_eq!(ask(&config, hello, fields), [expected; 2], "{is_trusted} {hello:?} {fields}");
+    }
+}
+
+/// The head and the body of a request that is passed on, which gets an answer.
+fn passed(stage: &mut Stage, server: &PeerListener, hello: Option<&str>, request: &str) -> String {
+    let listener = stage.listeners[if hello.is_some() { TLS } else { PLAIN }];
+    let mut client = Plain::new(Rc::new(stage.world.connect_to(listener)), 1);
+    let hello = hello.map(|hello| format!("{hello}\n")).unwrap_or_default();
+    client.send(format!("{hello}{request}").as_bytes());
+    let (mut link, mut bytes) = (None, Vec::new());
+    let is_whole = run_until(&mut stage.worker, || {
+        link = link.take().or_else(|| server.accept());
+        bytes.extend(link.as_ref().map(Peer::take).unwrap_or_default());
+        let end: &[u8] = if request.contains("chunked") { b"0\r\n" } else { b"\r\n\r\n" };
+        bytes.ends_with(b"\r\n\r\n") && bytes.windows(end.len()).any(|part| part == end)
+    });
+    let sent = String::from_utf8(bytes).expect("a text");
+    assert!(is_whole, "{request}: {sent}");
+    sent
+}
+
+#[test]
+fn the_subject_of_a_certificate_is_a_field_that_no_client_can_send_on_any_route() {
+    let mut config = sites(&[&["a.org"], &["b.org"]]);
+    let route = |path: &str, fields: &[(&str, &str)]| {
+        let servers = vec![config::upstream::server("http://192.0.2.1:80").expect("a server")];
+        let upstream = Upstream { servers, rules: GatewayRules::default() };
+        let field = |(name, text): &(&str, &str)| RequestHeader::new(name, text).expect("a field");
+        Route {
+            path: path.to_owned(),
+            action: Action::Proxy(upstream),
+            request_headers: fields.iter().map(field).collect(),
+            ..Route::default()
+        }
+    };
+    config.sites[0].routes.push(route("/staff/", &[("X-Client", "$tls-client"), ("X-A", "a")]));
+    config.sites[0].routes.push(route("/open/", &[]));
+    config.sites[0].routes.push(route("/own/", &[("x_client", "nobody")]));
+    config.sites[1].routes.push(route("/app/", &[("X-A", "b")]));
+    let mut stage = Stage::new(&config);
+    let server = stage.world.listen(core::net::SocketAddr::from(([192, 0, 2, 1], 80)));
+    let both = "a.org,b.org";
+    for (hello, host, path, expected) in [
+        (Some("a.org|CN=al,O=b|a.org"), "a.org", "/staff/", Some("X-Client: CN=al,O=b")),
+        (Some("a.org||a.org"), "a.org", "/staff/", None),
+        (None, "a.org", "/staff/", None),
+        (Some("a.org|CN=al|a.org"), "a.org", "/open/", None),
+        (None, "a.org", "/open/", None),
+        (None, "a.org", "/own/", Some("x_client: nobody")),
+        (Some(&*format!("b.org|CN=al|{both}")), "b.org", "/app/", None),
+        (None, "b.org", "/app/", None),
+    ] {
+        for (fields, end) in [
+            ("", "\r\n"),
+            ("Connection: X-Client\r\n", "\r\n"),
+            ("Transfer-Encoding: chunked\r\n", "\r\n1\r\na\r\n0\r\nX-Client: CN=forged\r\n\r\n"),
+        ] {
+            let request = format!(
+                "POST {path} HTTP/1.1\r\nHost: {host}\r\nX-Client: CN=forged\r\n\
+                 x-client: CN=forged\r\nX_Client: CN=forged\r\n{fields}{end}"
+            );
+            let sent = passed(&mut stage, &server, hello, &request);
+            let is_it = |line: &&str| line.to_lowercase().replace('_', "-").starts_with("x-client");
+            let found: Vec<_> = sent.lines().filter(is_it).collect();
+            assert_eq!(found, Vec::from_iter(expected), "{hello:?} {host}{path}: {sent}");
+            assert!(!sent.contains("forged"), "{sent}");
+        }
     }
 }

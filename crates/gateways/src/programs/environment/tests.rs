@@ -3,6 +3,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use http1::{Limits, server};
 
 use super::*;
+use crate::tls::tests::Said;
 
 /// The environment of a request, one variable a line, sorted.
 fn environment(
@@ -45,6 +46,8 @@ fn circumstances() -> Circumstances<'static> {
         client_port: Some(4711),
         server_name: "default",
         port: Some(8080),
+        handshake: None,
+        reserved: &[],
     }
 }
 
@@ -204,6 +207,50 @@ fn a_connection_with_tls_has_the_scheme_https_and_the_port_of_its_listener() {
         let found = ["HTTPS", "REQUEST_SCHEME", "SERVER_PORT"].map(value);
         assert_eq!(found, expected, "{own:?} {told:?} {port:?} {host}");
     }
+}
+
+#[test]
+fn the_facts_of_a_handshake_are_variables_that_no_field_imitates() {
+    let named = Said(Some(("a.org", "CN=al\r\n\0")));
+    let request = "GET / HTTP/1.1\nHost: a.org\nSSL-Client-Verify: SUCCESS\nSSL_Client_Verify: SUCCESS\n\
+                   SSL-Protocol: x\nHTTPS: on";
+    let expected: [(Option<&dyn Handshake>, &[&str]); _] = [
+        (
+            Some(&named),
+            &[
+                "SSL_CIPHER=TLS_AES_128_GCM_SHA256",
+                "SSL_CLIENT_S_DN=CN=al\\0D\\0A\\00",
+                "SSL_CLIENT_VERIFY=SUCCESS",
+                "SSL_PROTOCOL=TLSv1.3",
+                "SSL_SERVER_NAME=a.org",
+            ],
+        ),
+        (Some(&Said(None)), &["SSL_CLIENT_VERIFY=NONE", "SSL_PROTOCOL=TLSv1.3"]),
+        (None, &[]),
+    ];
+    for (handshake, expected) in expected {
+        let all = Circumstances { handshake, ..circumstances() };
+        let lines = environment(request, &all, SCRIPT);
+        let begins = |start: &str| {
+            let lines = lines.iter().filter(|line| line.starts_with(start));
+            lines.map(String::as_str).collect::<Vec<_>>()
+        };
+        assert_eq!(begins("SSL_"), expected, "{handshake:?}");
+        // The scheme is of the sender, and the fields of the client have names of their own.
+        assert_eq!(begins("HTTPS"), [""; 0]);
+        let own = ["HTTP_SSL_CLIENT_VERIFY=SUCCESS", "HTTP_SSL_PROTOCOL=x"];
+        assert_eq!(begins("HTTP_SSL"), own);
+    }
+}
+
+#[test]
+fn a_field_that_only_the_server_may_write_has_no_variable() {
+    let reserved = [RequestHeader::new("X-Client", "").expect("a field")];
+    let all = Circumstances { reserved: &reserved, ..circumstances() };
+    let request = "GET / HTTP/1.1\nHost: a\nX-Client: a\nx-client: b\nX_Client: c\nX-Client-Id: d";
+    let mut lines = environment(request, &all, SCRIPT);
+    lines.retain(|line| line.starts_with("HTTP_X_"));
+    assert_eq!(lines, ["HTTP_X_CLIENT_ID=d"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use http1::Limits;
 
 use super::*;
+use crate::tls::tests::Said;
 use session::forwarded::Scheme;
 
 const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 7));
@@ -20,6 +21,7 @@ pub(in super::super) const HOW: Forwarding<'_> = Forwarding {
     sender: SENDER,
     is_include: false,
     fields: None,
+    handshake: None,
 };
 
 /// The head that is sent for one that was received.
@@ -369,6 +371,38 @@ fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
         assert_eq!(values_of(&head, "X-Url"), [format!("{expected}://h/a")], "{told}");
         let forwarded = format!("for=192.0.2.7;host=h;proto={expected}");
         assert_eq!(values_of(&head, "Forwarded"), [forwarded], "{told}");
+    }
+}
+
+#[test]
+fn the_facts_of_a_handshake_are_variables() {
+    let all = fields(&[
+        ("X-Client", "$tls-client"),
+        ("X-Tls", "$tls-version|$tls-cipher|$tls-server-name"),
+        ("X-Both", "$tls-client-$client"),
+    ]);
+    let named = Said(Some(("a.org", "CN=al\u{e4}\r\nX-Evil: 1,O=b")));
+    let cipher = "TLS_AES_128_GCM_SHA256";
+    let client = "CN=al\u{e4}\\0D\\0AX-Evil: 1,O=b";
+    for (handshake, expected) in [
+        (
+            Some(&named as &dyn Handshake),
+            [client, &format!("TLSv1.3|{cipher}|a.org"), &format!("{client}-192.0.2.7")],
+        ),
+        (Some(&Said(None)), ["", "TLSv1.3||", "-192.0.2.7"]),
+        (None, ["", "||", "-192.0.2.7"]),
+    ] {
+        let how = Forwarding { fields: Some(&all), handshake, ..HOW };
+        let received = "GET / HTTP/1.1\r\nHost: h\r\nX-Client: CN=forged\r\nX_Client: CN=forged\r\n\
+                        X-TLS: forged\r\n\r\n";
+        let head = sent(received, &how);
+        for (name, expected) in ["X-Client", "X-Tls", "X-Both"].into_iter().zip(expected) {
+            // An empty field is left out, and that of the client does not take its place.
+            let expected: Vec<_> =
+                Some(expected).filter(|text| !text.is_empty()).into_iter().collect();
+            assert_eq!(values_of(&head, name), expected, "{handshake:?}");
+        }
+        assert!(!head.contains("forged") && !head.contains("\nX-Evil"), "{head}");
     }
 }
 

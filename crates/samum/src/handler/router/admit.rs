@@ -130,11 +130,11 @@ fn name_of_device(dir: &Path) -> u64 {
 }
 
 /// The facts about a request that programs and scripts get beside its head.
-pub(super) fn circumstances(
+pub(super) fn circumstances<'a>(
     shell: &Shell,
-    request: &Request<'_>,
-    serving: &Serving,
-) -> Circumstances<'static> {
+    request: &Request<'a>,
+    serving: &'a Serving,
+) -> Circumstances<'a> {
     let address = serving.snapshot.address(request.origin.listener);
     let sender = sender_of(shell, request, serving);
     // It is that of a proxy if another client is named.
@@ -146,5 +146,7 @@ pub(super) fn circumstances(
         server_name: "localhost",
         // With port 0 the kernel has chosen the port.
         port: address.and_then(Address::port).filter(|port| *port != 0),
+        handshake: request.origin.handshake(),
+        reserved: serving.snapshot.reserved(),
     }
 }

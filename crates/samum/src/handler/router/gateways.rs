@@ -99,6 +99,7 @@ impl Router {
                 is_include,
                 fields: Some(&serving.route(id).request_headers)
                     .filter(|fields| !fields.is_empty()),
+                handshake: request.origin.handshake(),
             };
             match Wire::http(request.head, &how, self.proxy.text()) {
                 Ok(wire) => Ok((wire, upstream.key(sender.client, path))),
