@@ -19,6 +19,7 @@ use ring::{Completion, Fd, Key, Ring, Slab, Time, Token};
 
 use config::{Log, LogTarget};
 use line::{Clock, Line};
+use session::network::Origin;
 pub use session::record::{Began, Cut, LogId, Record, Recording};
 pub use sink::Sink;
 
@@ -111,12 +112,13 @@ impl Logs {
         self.all.is_empty()
     }
 
-    /// Writes the line of a response, if it is logged. `bytes` bytes of the body have been sent by now.
+    /// Writes the line of a response on a connection of this origin, if it is logged. `bytes` bytes of the body have been
+    /// sent by now.
     pub fn record(
         &mut self,
         ring: &mut Ring,
         record: &Record,
-        peer: &str,
+        origin: &Origin,
         bytes: u64,
         cut: Option<Cut>,
         now: Time,
@@ -125,9 +127,11 @@ impl Logs {
         // A log stays open as long as something refers to its id.
         let Some(open) = self.all.get_mut(*id.0) else { return };
         self.line.clear();
+        let peer = origin.client().map_or("-", |client| &*client.name);
         let forwarded = record.client.map(|client| client.to_string());
         let client = forwarded.as_deref().unwrap_or(peer);
-        let line = Line { record, peer, client, bytes, duration: now.since(record.began), cut };
+        let (handshake, duration) = (origin.handshake(), now.since(record.began));
+        let line = Line { record, peer, client, handshake, bytes, duration, cut };
         line.write(open.log.format, &mut self.clock, &mut self.line);
         open.sink.add(&self.line, now);
         if open.sink.is_full() {
@@ -206,6 +210,7 @@ impl Logs {
 
 #[cfg(test)]
 mod tests {
+    use core::net::SocketAddr;
     use core::time::Duration;
     use std::fs::{self, File};
 
@@ -222,6 +227,10 @@ mod tests {
         let recording = Recording { site: site.into(), log, label: None };
         let began = Began { at: Time::default(), unix_ms: 0, disk_wait: Duration::ZERO };
         Record::new(Rc::new(recording), None, Status::BadRequest, began)
+    }
+
+    fn origin() -> Origin {
+        Origin { listener: 0, peer: SocketAddr::from(([192, 0, 2, 1], 80)).into() }
     }
 
     /// Waits until all lines have been written, as a worker does.
@@ -259,7 +268,7 @@ mod tests {
         for _ in 0..3 {
             for (id, site) in ids.iter().zip(["one", "two", "three", "four"]) {
                 let now = ring.now();
-                logs.record(&mut ring, &record(id, site), "peer", 0, None, now);
+                logs.record(&mut ring, &record(id, site), &origin(), 0, None, now);
             }
             settle(&mut logs, &mut ring);
         }
@@ -284,7 +293,7 @@ mod tests {
         logs.close_unused();
         assert!(logs.id(&a).is_some() && logs.id(&b).is_none());
         let now = ring.now();
-        logs.record(&mut ring, &record, "peer", 0, None, now);
+        logs.record(&mut ring, &record, &origin(), 0, None, now);
         drop(record);
         logs.close_unused();
         assert!(logs.id(&a).is_some(), "a line waits");

@@ -10,6 +10,7 @@ use http::date;
 use super::{Cut, Record};
 use config::LogFormat;
 use config::text::{escape_json, is_plain_json};
+use session::network::Handshake;
 
 /// A request with its outcome.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Line<'a> {
     pub(super) peer: &'a str,
     /// The name of the client, which differs from the peer's if a proxy names the client.
     pub(super) client: &'a str,
+    /// The handshake of the connection, if it has TLS.
+    pub(super) handshake: Option<&'a dyn Handshake>,
     /// Bytes of the body that have been sent.
     pub(super) bytes: u64,
     pub(super) duration: Duration,
@@ -74,7 +77,7 @@ impl Line<'_> {
     }
 
     fn write_json(&self, clock: &Clock, out: &mut Vec<u8>) {
-        let Self { record, peer, client, bytes, duration, cut } = *self;
+        let Self { record, peer, client, handshake, bytes, duration, cut } = *self;
         let text = &record.text;
         begin_json(record.unix_ms, &clock.rfc3339, "request", out);
         for (name, value) in [
@@ -102,6 +105,19 @@ impl Line<'_> {
         ] {
             out.extend_from_slice(name);
             push_json(value, out);
+        }
+        if let Some(handshake) = handshake {
+            for (name, value) in [
+                (&b"\",\"tls\":\""[..], Some(handshake.version())),
+                (b"\",\"cipher\":\"", Some(handshake.cipher().unwrap_or_default())),
+                (b"\",\"sni\":\"", Some(handshake.server_name().unwrap_or_default())),
+                (b"\",\"tls_client\":\"", handshake.client()),
+            ] {
+                if let Some(value) = value {
+                    out.extend_from_slice(name);
+                    push_json(value.as_bytes(), out);
+                }
+            }
         }
         out.push(b'"');
         if let Some(cut) = cut {
@@ -215,11 +231,15 @@ mod tests {
     }
 
     fn line(format: LogFormat, cut: Option<Cut>) -> String {
+        line_of(format, None, cut)
+    }
+
+    fn line_of(format: LogFormat, handshake: Option<&dyn Handshake>, cut: Option<Cut>) -> String {
         let record = record();
         let duration = Duration::from_millis(1_002_003);
         let (mut clock, mut out) = (Clock::at(0), Vec::new());
         let (peer, client) = ("::1", "192.0.2.1");
-        let line = Line { record: &record, peer, client, bytes: 77, duration, cut };
+        let line = Line { record: &record, peer, client, handshake, bytes: 77, duration, cut };
         line.write(format, &mut clock, &mut out);
         String::from_utf8(out).unwrap()
     }
@@ -243,6 +263,58 @@ mod tests {
             line(LogFormat::Json, Some(Cut::Client)),
             format!("{json},\"cut\":\"client\"}}\n")
         );
+    }
+
+    /// A handshake with these names of the server and of the client.
+    #[derive(Debug)]
+    struct Said(Option<&'static str>, Option<&'static str>);
+
+    impl Handshake for Said {
+        fn version(&self) -> &'static str {
+            "TLSv1.2"
+        }
+
+        fn cipher(&self) -> Option<&'static str> {
+            Some("A_CIPHER")
+        }
+
+        fn server_name(&self) -> Option<&str> {
+            self.0
+        }
+
+        fn client(&self) -> Option<&str> {
+            self.1
+        }
+
+        fn is_resumed(&self) -> bool {
+            false
+        }
+
+        fn permits(&self, _host: Option<&str>) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_line_in_json_has_the_facts_of_the_handshake() {
+        let plain = line(LogFormat::Json, None);
+        let plain = plain.strip_suffix("}\n").expect("an object");
+        for (said, expected) in [
+            (Said(None, None), r#","tls":"TLSv1.2","cipher":"A_CIPHER","sni":"""#),
+            (Said(Some("a.org"), None), r#","tls":"TLSv1.2","cipher":"A_CIPHER","sni":"a.org""#),
+            (
+                Said(Some("a.org"), Some("CN=\"\n\u{e4},O=b")),
+                r#","tls":"TLSv1.2","cipher":"A_CIPHER","sni":"a.org","tls_client":"CN=\"\u000aä,O=b""#,
+            ),
+        ] {
+            let found = line_of(LogFormat::Json, Some(&said), None);
+            assert_eq!(found, format!("{plain}{expected}}}\n"));
+            let found = line_of(LogFormat::Json, Some(&said), Some(Cut::Client));
+            assert_eq!(found, format!("{plain}{expected},\"cut\":\"client\"}}\n"));
+            for format in [LogFormat::Common, LogFormat::Combined] {
+                assert_eq!(line_of(format, Some(&said), None), line(format, None));
+            }
+        }
     }
 
     #[test]

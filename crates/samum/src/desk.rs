@@ -15,6 +15,7 @@ use logs::say::message;
 use logs::{Cut, Logs, Record, Recording, Sink};
 use metrics::Meters;
 use session::context::Context;
+use session::network::Origin;
 use session::other_protocol::{OtherProtocol, Told};
 use session::shell::{Complaint, Operator, kind};
 
@@ -117,13 +118,13 @@ impl Desk {
     }
 
     /// Logs and counts a request whose response has left, or of which no more will leave.
-    /// `bytes` bytes of its body have been sent.
+    /// `bytes` bytes of its body have been sent, on a connection of this origin.
     pub(crate) fn record(
         &mut self,
         ring: &mut Ring,
         record: &Record,
         bytes: u64,
-        peer: &str,
+        origin: &Origin,
         cut: Option<Cut>,
     ) {
         // Not when the turn began, because the requests before it may have taken long.
@@ -131,7 +132,7 @@ impl Desk {
         if let Some(observation) = record.observation(bytes, now) {
             self.meters.observe(&observation);
         }
-        self.logs.record(ring, record, peer, bytes, cut, now);
+        self.logs.record(ring, record, origin, bytes, cut, now);
     }
 
     /// Shows the numbers of the worker at the end of a turn, where requests are counted.

@@ -12,7 +12,8 @@ use std::rc::Rc;
 use config::Listen;
 use metrics::Stats;
 use ring::{Completion, Fd, RecvBuf, Ring};
-use sendfile::{Handshake, Takes, Transport};
+pub use sendfile::Handshake;
+use sendfile::{Takes, Transport};
 
 use crate::client::Client;
 use crate::forwarded::Scheme;

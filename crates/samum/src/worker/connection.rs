@@ -630,8 +630,8 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
 
     /// Logs and counts a response that has left, or of which no more will leave.
     fn record(&self, shell: &mut Shell<Desk>, left: &Left, cut: Option<Cut>) {
-        let peer = self.origin.client().map_or("-", |client| &*client.name);
-        shell.operator.record(&mut shell.ring, &left.record, left.bytes, peer, cut);
+        let Shell { ring, operator, .. } = shell;
+        operator.record(ring, &left.record, left.bytes, &self.origin, cut);
     }
 }
 
