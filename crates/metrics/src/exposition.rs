@@ -63,7 +63,10 @@ const FAMILIES: &[Family] = &[
         name: "http_server_active_requests",
         kind: Kind::Gauge,
         help: "Number of active HTTP server requests.",
-        samples: &[("url_scheme=\"http\"", |stats| stats.active_requests)],
+        samples: &[
+            ("url_scheme=\"http\"", |stats| stats.active_requests),
+            ("url_scheme=\"https\"", |stats| stats.active_requests_tls),
+        ],
     },
     Family {
         name: "samum_connections_open",
@@ -107,6 +110,29 @@ const FAMILIES: &[Family] = &[
             ("reason=\"forged\"", |stats| stats.forged_clients),
             ("reason=\"body\"", |stats| stats.long_bodies),
         ],
+    },
+    Family {
+        name: "samum_tls_handshakes",
+        kind: Kind::Gauge,
+        help: "Handshakes of TLS that are under way.",
+        samples: &[("", |stats| stats.tls_handshakes_under_way)],
+    },
+    Family {
+        name: "samum_tls_handshakes_total",
+        kind: Kind::Counter,
+        help: "Handshakes of TLS that were completed, by version; resumed ones continue an earlier session.",
+        samples: &[
+            ("version=\"1.2\",resumed=\"false\"", |stats| stats.tls12_full),
+            ("version=\"1.2\",resumed=\"true\"", |stats| stats.tls12_resumed),
+            ("version=\"1.3\",resumed=\"false\"", |stats| stats.tls13_full),
+            ("version=\"1.3\",resumed=\"true\"", |stats| stats.tls13_resumed),
+        ],
+    },
+    Family {
+        name: "samum_tls_handshakes_failed_total",
+        kind: Kind::Counter,
+        help: "Handshakes of TLS that failed, or that clients gave up.",
+        samples: &[("", |stats| stats.tls_handshakes_failed)],
     },
     Family {
         name: "samum_tls_misdirected_total",
@@ -548,10 +574,11 @@ fn total<'a, const N: usize>(all: impl Iterator<Item = &'a Histogram<N>>) -> Tot
 }
 
 fn request_labels(labels: &Labels) -> String {
-    let Labels { site, method, status } = labels;
+    let Labels { site, scheme, method, status } = labels;
     let (site, method, status) = (site_label(site), method.text(), status.text());
+    let scheme = scheme.text();
     format!(
-        "{site},url_scheme=\"http\",http_request_method=\"{method}\",http_response_status_code=\"{status}\""
+        "{site},url_scheme=\"{scheme}\",http_request_method=\"{method}\",http_response_status_code=\"{status}\""
     )
 }
 

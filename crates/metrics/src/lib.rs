@@ -6,7 +6,7 @@
 //! unwritten ones.
 //!
 //! The values of labels come only from the configuration and from fixed tables, so clients cannot make
-//! series. A series (site, method, status) is made at the first request with its labels.
+//! series. A series (site, scheme, method, status) is made at the first request with its labels.
 //!
 //! Reading list: OpenTelemetry's semantic conventions for HTTP metrics, and its rules for names in
 //! Prometheus; Prometheus' text format 0.0.4.
@@ -30,7 +30,7 @@ use sendfile::DeviceStats;
 pub use exposition::{CONTENT_TYPE, Exposition};
 use histogram::{DURATIONS, Durations, Number, nanos};
 use series::{Labels, Series, Sites};
-pub use series::{MethodLabel, Observation, SiteLabel, StatusLabel};
+pub use series::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 pub use stats::Stats;
 
 /// The numbers of all workers, and of the process.

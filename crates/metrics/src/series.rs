@@ -1,4 +1,4 @@
-//! The numbers of requests, by site, method and status. One worker writes them.
+//! The numbers of requests, by site, scheme, method and status. One worker writes them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +12,16 @@ use super::histogram::{DURATIONS, Durations, SIZES, Sizes};
 /// The methods that are label values; the last stands for all others, as OpenTelemetry has it.
 const METHODS: [&str; 10] =
     ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT", "_OTHER"];
+
+/// The scheme of a request as a label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SchemeLabel {
+    /// `http`
+    #[default]
+    Http,
+    /// `https`
+    Https,
+}
 
 /// A method as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +39,7 @@ pub struct SiteLabel(Key);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Labels {
     pub(super) site: Arc<str>,
+    pub(super) scheme: SchemeLabel,
     pub(super) method: MethodLabel,
     pub(super) status: StatusLabel,
 }
@@ -46,6 +57,8 @@ pub(super) struct Series {
 pub struct Observation {
     /// The site that responded.
     pub site: SiteLabel,
+    /// The scheme of its URL.
+    pub scheme: SchemeLabel,
     /// One of the standard methods, or any other.
     pub method: MethodLabel,
     /// The status that was sent.
@@ -68,7 +81,7 @@ pub(super) struct Sites {
 #[derive(Debug)]
 struct Site {
     name: Arc<str>,
-    series: Vec<(MethodLabel, StatusLabel, Arc<Series>)>,
+    series: Vec<(SchemeLabel, MethodLabel, StatusLabel, Arc<Series>)>,
 }
 
 impl Sites {
@@ -108,15 +121,16 @@ impl Sites {
     /// more is not counted.
     #[inline]
     pub(super) fn observe(&mut self, observation: &Observation) -> Option<(Labels, Arc<Series>)> {
-        let Observation { site, method, status, .. } = *observation;
+        let Observation { site, scheme, method, status, .. } = *observation;
         let site = self.all.get_mut(site.0)?;
-        let has_labels =
-            |(has, had, _): &(MethodLabel, StatusLabel, _)| (*has, *had) == (method, status);
+        let has_labels = |one: &(SchemeLabel, MethodLabel, StatusLabel, _)| {
+            (one.0, one.1, one.2) == (scheme, method, status)
+        };
         let found = site.series.iter().position(has_labels);
         let Some(place) = found else {
             return Some(site.add_series(observation));
         };
-        site.series[place].2.observe(observation);
+        site.series[place].3.observe(observation);
         if place > 0 {
             // A frequent series moves to the front, where it is found soon.
             site.series.swap(place, place - 1);
@@ -128,11 +142,11 @@ impl Sites {
 impl Site {
     #[cold]
     fn add_series(&mut self, observation: &Observation) -> (Labels, Arc<Series>) {
-        let Observation { method, status, .. } = *observation;
+        let Observation { scheme, method, status, .. } = *observation;
         let series = Arc::new(Series::new());
         series.observe(observation);
-        self.series.push((method, status, Arc::clone(&series)));
-        (Labels { site: Arc::clone(&self.name), method, status }, series)
+        self.series.push((scheme, method, status, Arc::clone(&series)));
+        (Labels { site: Arc::clone(&self.name), scheme, method, status }, series)
     }
 }
 
@@ -150,6 +164,15 @@ impl Series {
         self.durations.observe_duration(observation.duration);
         self.body_sizes.observe(observation.body_bytes);
         self.disk_waits.observe_duration(observation.disk_wait);
+    }
+}
+
+impl SchemeLabel {
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
     }
 }
 
@@ -204,6 +227,7 @@ mod tests {
     fn observation(site: SiteLabel, method: Method<'_>, code: u16) -> Observation {
         Observation {
             site,
+            scheme: SchemeLabel::Http,
             method: MethodLabel::of(method),
             status: StatusLabel::of(Status::from_code(code).unwrap()),
             duration: Duration::from_micros(70),

@@ -47,8 +47,10 @@ stats! {
     tls_misdirected,
     /// Responses begun.
     responses,
-    /// Requests whose responses are under way now.
+    /// Requests without TLS whose responses are under way now.
     active_requests,
+    /// Requests over TLS whose responses are under way now.
+    active_requests_tls,
     /// Responses cut off because a file became shorter while it was being sent.
     truncated,
     /// Opens, stats and reads that failed for another reason than "not found" or "not permitted".

@@ -9,7 +9,7 @@ use http::{Field, Head, Status, Target};
 use ring::{Key, Time};
 use sendfile::Failure;
 
-use metrics::{MethodLabel, Observation, SiteLabel, StatusLabel};
+use metrics::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The number of a log, which stays open as long as there is a clone of it.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ pub struct Record {
     pub began: Time,
     /// The same, in milliseconds since 1970.
     pub unix_ms: i64,
+    /// The label of its scheme.
+    pub scheme: SchemeLabel,
     /// The label of its method.
     pub method: MethodLabel,
     /// The status of the response.
@@ -91,8 +93,8 @@ pub enum Cut {
 }
 
 impl Record {
-    /// Makes the entry of a request, or, without a head, of bytes that were no request. The position of its body is set
-    /// later.
+    /// Makes the entry of a request, or, without a head, of bytes that were no request. Its scheme, unless that is `http`,
+    /// and the position of its body are set later.
     pub fn new(
         recording: Rc<Recording>,
         head: Option<&Head<'_>>,
@@ -108,6 +110,7 @@ impl Record {
             client: None,
             began: at,
             unix_ms,
+            scheme: SchemeLabel::Http,
             method,
             status,
             disk_wait,
@@ -122,6 +125,7 @@ impl Record {
     pub fn observation(&self, body_bytes: u64, now: Time) -> Option<Observation> {
         Some(Observation {
             site: self.recording.label?,
+            scheme: self.scheme,
             method: self.method,
             status: StatusLabel::of(self.status),
             duration: now.since(self.began),

@@ -5,7 +5,7 @@ use http::{Method, Status};
 use testkit::metrics::Metrics as Parsed;
 
 use super::*;
-use crate::{Meters, MethodLabel, Observation, SiteLabel, StatusLabel};
+use crate::{Meters, MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The text, made in parts of about this many bytes.
 fn text(metrics: &Metrics, part: usize) -> String {
@@ -23,6 +23,7 @@ fn text(metrics: &Metrics, part: usize) -> String {
 fn observe(meters: &mut Meters, site: SiteLabel, method: Method<'_>, code: u16, micros: u64) {
     meters.observe(&Observation {
         site,
+        scheme: SchemeLabel::Http,
         method: MethodLabel::of(method),
         status: StatusLabel::of(Status::from_code(code).unwrap()),
         duration: Duration::from_micros(micros),
@@ -68,6 +69,56 @@ fn the_numbers_of_all_workers_are_added_up() {
     assert_eq!((closed("idle"), closed("header"), closed("send")), (4.0, 2.0, 0.0));
     assert_eq!(parsed.sum("samum_worker_turn_seconds_bucket", &[("le", "0.0005")]), 1.0);
     assert_eq!(parsed.sum("samum_worker_turn_longest_seconds", &[]), 0.000_6);
+}
+
+#[test]
+fn requests_and_handshakes_are_told_apart_by_scheme_and_version() {
+    let metrics = Metrics::new(2);
+    for (worker, count) in [(0, 1), (1, 10)] {
+        let mut meters = metrics.meters(worker);
+        let site = meters.configure(["a"])[0];
+        for (scheme, times) in [(SchemeLabel::Http, 1), (SchemeLabel::Https, 2)] {
+            for _ in 0..times {
+                meters.observe(&Observation {
+                    site,
+                    scheme,
+                    method: MethodLabel::of(Method::Get),
+                    status: StatusLabel::of(Status::Ok),
+                    duration: Duration::ZERO,
+                    body_bytes: 0,
+                    disk_wait: Duration::ZERO,
+                });
+            }
+        }
+        let stats = Stats {
+            active_requests: count,
+            active_requests_tls: 2 * count,
+            tls_handshakes_under_way: 3 * count,
+            tls_handshakes_failed: 4 * count,
+            tls12_full: 5 * count,
+            tls12_resumed: 6 * count,
+            tls13_full: 7 * count,
+            tls13_resumed: 8 * count,
+            tls_misdirected: 9 * count,
+            ..Stats::default()
+        };
+        meters.end_turn(&stats, Duration::ZERO);
+    }
+    let parsed = Parsed::parse(&text(&metrics, 1)).unwrap();
+    let sum = |name: &str, labels: &[(&str, &str)]| parsed.sum(name, labels);
+    let count =
+        |scheme| sum("http_server_request_duration_seconds_count", &[("url_scheme", scheme)]);
+    assert_eq!((count("http"), count("https")), (2.0, 4.0));
+    let active = |scheme| sum("http_server_active_requests", &[("url_scheme", scheme)]);
+    assert_eq!((active("http"), active("https")), (11.0, 22.0));
+    let handshakes = |version, resumed| {
+        sum("samum_tls_handshakes_total", &[("version", version), ("resumed", resumed)])
+    };
+    assert_eq!((handshakes("1.2", "false"), handshakes("1.2", "true")), (55.0, 66.0));
+    assert_eq!((handshakes("1.3", "false"), handshakes("1.3", "true")), (77.0, 88.0));
+    assert_eq!(sum("samum_tls_handshakes", &[]), 33.0);
+    assert_eq!(sum("samum_tls_handshakes_failed_total", &[]), 44.0);
+    assert_eq!(sum("samum_tls_misdirected_total", &[]), 99.0);
 }
 
 #[test]

@@ -384,7 +384,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
     fn count_requests(&mut self, stats: &mut Stats) {
         if let Some(work) = &mut self.work {
             let active = u32::try_from(work.session.active_requests()).unwrap_or(u32::MAX);
-            work.count_requests(stats, active);
+            work.count_requests(stats, self.origin.scheme(), active);
         }
     }
 
@@ -402,7 +402,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
             while let Some((head, at)) = self.session.next_unanswered(&mut work.session) {
                 self.record_unanswered(shell, &head.as_head(), at, cut);
             }
-            work.count_requests(&mut shell.cx.stats, 0);
+            work.count_requests(&mut shell.cx.stats, self.origin.scheme(), 0);
         }
         shell.operator.servings.leave_removed(self.origin.listener);
         if is_done {
@@ -549,7 +549,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
         // A blocked transport may hold back bytes of its own, which leave when the transport is pumped again.
         if after == After::Keep && work.is_idle() && !self.transport.is_blocked() {
-            work.count_requests(&mut tools.shell.cx.stats, 0);
+            work.count_requests(&mut tools.shell.cx.stats, self.origin.scheme(), 0);
             work.restart();
             if tools.spare.0.len() < SPARE_MAX {
                 tools.spare.0.push(work);
@@ -619,6 +619,10 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         let mut record = Record::new(recording, Some(head), status, began);
         if cx.logs {
             record.client = servings.client(self.client_address(), head);
+        }
+        if cx.counts {
+            let scheme = servings.scheme(self.origin.scheme(), self.client_address(), head);
+            record.scheme = scheme.label();
         }
         self.record(shell, &Left::new(record, 0), Some(cut));
     }

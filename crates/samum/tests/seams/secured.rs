@@ -28,7 +28,7 @@ use testkit::metrics::Metrics;
 use crate::options::Options;
 use crate::seams::below::{Below, Layer, Layered, bounds};
 use crate::seams::stage::{Response, content, parse};
-use crate::seams::world::{Client as _, Make, Plain, config, parts, run_until};
+use crate::seams::world::{Client as _, Make, Plain, config, parts, pass, run_until};
 
 /// The numbers of the listeners: the first without TLS.
 const PLAIN: usize = 0;
@@ -678,4 +678,58 @@ fn the_subject_of_a_certificate_is_a_field_that_no_client_can_send_on_any_route(
             assert!(!sent.contains("forged"), "{sent}");
         }
     }
+}
+
+#[test]
+fn requests_are_counted_by_the_scheme_that_their_clients_have_asked_for() {
+    for (is_trusted, expected) in [(false, [2.0, 2.0]), (true, [1.0, 3.0])] {
+        let mut config = sites(&[&["a.org"]]);
+        let proxies = is_trusted.then(|| "10.0.0.0/8".parse().expect("a range"));
+        config.server.trusted_proxies = proxies.into_iter().collect();
+        let mut stage = Stage::new(&config);
+        let small = get("/small", "a.org");
+        let told = "GET / HTTP/1.1\r\nHost: a.org\r\nX-Forwarded-Proto: https\r\n\r\n";
+        for (hello, request) in [
+            (None, &small[..]),
+            (None, told),
+            (Some("a.org||a.org"), &small),
+            (Some("a.org||a.org"), "GET / HTTP/3.0\r\n\r\n"),
+        ] {
+            stage.ask(hello, request);
+        }
+        let metrics = stage.metrics();
+        let count = |scheme| {
+            let name = "http_server_request_duration_seconds_count";
+            metrics.sum(name, &[("url_scheme", scheme)])
+        };
+        assert_eq!(["http", "https"].map(count), expected, "{is_trusted}");
+    }
+}
+
+#[test]
+fn requests_that_are_being_answered_are_counted_by_the_scheme_of_their_connection() {
+    let mut stage = Stage::new(&sites(&[&["a.org"]]));
+    stage.world.write_file("large", &content(2, 700_000));
+    let active = |stage: &mut Stage| {
+        let metrics = stage.metrics();
+        let count = |scheme| metrics.sum("http_server_active_requests", &[("url_scheme", scheme)]);
+        ["http", "https"].map(count)
+    };
+    let mut clients = Vec::new();
+    for (hello, expected) in [
+        (Some("a.org||a.org\n"), [0.0, 1.0]),
+        (Some("a.org||a.org\n"), [0.0, 2.0]),
+        (None, [1.0, 2.0]),
+    ] {
+        let listener = stage.listeners[if hello.is_some() { TLS } else { PLAIN }];
+        let client = stage.world.connect_to(listener);
+        client.stop_reading();
+        client.send(format!("{}{}", hello.unwrap_or_default(), get("/large", "a.org")).as_bytes());
+        clients.push(client);
+        pass(&mut stage.worker, Duration::from_secs(1));
+        assert_eq!(active(&mut stage), expected);
+    }
+    clients.clear();
+    pass(&mut stage.worker, Duration::from_secs(1));
+    assert_eq!(active(&mut stage), [0.0, 0.0]);
 }

@@ -3,6 +3,7 @@
 use core::num::NonZeroU64;
 
 use metrics::Stats;
+use session::forwarded::Scheme;
 use session::{Outgoing, Session};
 
 /// The largest memory of an empty input buffer that is kept: for the rest of a tunnel, or for the next connection.
@@ -48,10 +49,15 @@ impl<W: Outgoing, A> Work<W, A> {
         self.is_done() && !self.queued
     }
 
-    /// Notes how many requests the worker counts as active from now on.
-    pub(super) fn count_requests(&mut self, stats: &mut Stats, active: u32) {
+    /// Notes how many requests the worker counts as active from now on. The scheme is that of the connection: it does not
+    /// change while requests are active.
+    pub(super) fn count_requests(&mut self, stats: &mut Stats, scheme: Scheme, active: u32) {
         let before = core::mem::replace(&mut self.active_requests, active);
-        stats.active_requests = stats.active_requests + u64::from(active) - u64::from(before);
+        let sum = match scheme {
+            Scheme::Http => &mut stats.active_requests,
+            Scheme::Https => &mut stats.active_requests_tls,
+        };
+        *sum = *sum + u64::from(active) - u64::from(before);
     }
 
     pub(super) fn take_answer(&mut self, request: u32) -> Option<A> {
