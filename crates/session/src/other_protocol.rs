@@ -53,8 +53,9 @@ impl OtherProtocol {
     pub fn text(self, client: &str) -> String {
         match self {
             Self::Tls => format!(
-                "{client} speaks TLS to a listener for plain HTTP, and got a TLS alert (use http:// there, or let a proxy \
-                 in front speak TLS to clients and HTTP to samum)"
+                "{client} speaks TLS to a listener for plain HTTP, and got a TLS alert (use http:// there, or have samum \
+                 speak TLS: `listen = [{{ address = \"...\", tls = true }}]` and `tls` of the site, or `--tls` on the command \
+                 line)"
             ),
             Self::Http2 => format!(
                 "{client} begins with HTTP/2, and got a 505 (if it is a proxy: let it speak HTTP/1.1 to samum)"
@@ -109,6 +110,18 @@ mod tests {
             (b"EHLO example.org\r\n", None),
         ] {
             assert_eq!(OtherProtocol::of(bytes), protocol, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn the_operator_is_told_what_to_configure() {
+        for (protocol, advice) in [
+            (OtherProtocol::Tls, "`listen = [{ address = \"...\", tls = true }]`"),
+            (OtherProtocol::Http2, "let it speak HTTP/1.1 to samum"),
+            (OtherProtocol::ProxyHeader, "`proxy-protocol = true`"),
+        ] {
+            let text = protocol.text("192.0.2.1");
+            assert!(text.starts_with("192.0.2.1 ") && text.contains(advice), "{text}");
         }
     }
 

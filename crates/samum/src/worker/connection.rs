@@ -206,7 +206,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
                 let text = if is_tls {
                     format!(
                         "{client} speaks TLS where a header of the PROXY protocol has to be; closed the connection (the \
-                         proxy has to send the header, and then HTTP without TLS)"
+                         proxy has to send the header first; TLS may follow if the listener has `tls = true`)"
                     )
                 } else if reader.is_trusted() {
                     format!("{client}: not a header of the PROXY protocol; closed the connection")

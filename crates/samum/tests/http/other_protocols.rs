@@ -26,7 +26,7 @@ fn tls_is_answered_by_an_alert_and_the_operator_is_told_once() {
             assert_eq!(ask_raw(&server, hello()), ALERT);
         }
         let line = server.wait_for_stderr("speaks TLS", SOON).expect("a line");
-        assert!(line.contains("http://"), "{line}");
+        assert!(line.contains("http://") && line.contains("tls = true"), "{line}");
         // The first byte is enough, and what comes behind it does not reset the connection.
         let mut client = connect(&server);
         client.send(&hello()[..1]).unwrap();

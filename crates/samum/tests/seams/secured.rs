@@ -733,3 +733,10 @@ fn requests_that_are_being_answered_are_counted_by_the_scheme_of_their_connectio
     pass(&mut stage.worker, Duration::from_secs(1));
     assert_eq!(active(&mut stage), [0.0, 0.0]);
 }
+
+#[test]
+fn tls_within_tls_is_no_request() {
+    let mut stage = Stage::new(&sites(&[&["a.org"]]));
+    let response = stage.ask(Some("a.org||a.org"), "\u{16}\u{3}\u{1}\r\n\r\n");
+    assert_eq!(response.status, 400);
+}

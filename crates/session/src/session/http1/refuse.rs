@@ -7,6 +7,7 @@ use super::Http1;
 use super::exchange::{Asked, Exchange};
 use super::work::Work;
 use crate::context::Context;
+use crate::forwarded::Scheme;
 use crate::other_protocol::OtherProtocol;
 use crate::page;
 
@@ -29,8 +30,11 @@ impl Http1 {
         cx: &mut Context,
         bytes: &[u8],
     ) -> bool {
+        // TLS within TLS is nothing that a listener could be configured for.
+        let is_twice = |protocol| protocol == OtherProtocol::Tls && work.scheme == Scheme::Https;
         let is_first = self.next_request == 0;
-        let Some(protocol) = OtherProtocol::of(bytes).filter(|_| is_first) else { return false };
+        let protocol = OtherProtocol::of(bytes).filter(|one| is_first && !is_twice(*one));
+        let Some(protocol) = protocol else { return false };
         cx.other_protocol = Some((protocol, work.client.flatten()));
         let Some(alert) = protocol.alert() else { return false };
         self.take_no_more();
