@@ -20,9 +20,9 @@
 //! ```
 //!
 //! A path is first opened with `O_PATH`. This has no side effects: the writer of a FIFO keeps waiting, and no driver opens
-//! a device. A regular file is then opened for reading. If changes on the way are watched, the file is opened by its path,
-//! which the kernel can do at once. If a FIFO or a device has replaced the file meanwhile, it is opened but not served.
-//! Otherwise the file is opened through `/proc/self/fd`. This opens exactly the inode that was examined.
+//! a device. A regular file is then opened for reading. If changes on the way are not watched, the file is opened through
+//! `/proc/self/fd`, which opens exactly the inode that was examined. If they are watched, it is opened by its path, which
+//! the kernel can do at once. A FIFO or a device that has replaced the file meanwhile is then opened but not served.
 //!
 //! This module makes no system call. A step and a reply give the next step and requests to the system ([`Ask`]).
 //! Descriptors are of any type `F`, so tests need no system.
@@ -140,9 +140,9 @@ enum Step<F> {
         found: Parts<Seen<F>>,
         open: Parts<Seen<F>>,
     },
-    /// The state of the part that was just opened is being read again. If the part was opened by its path, it may
-    /// now be another file. Or it is on a network file system: only an open for reading asks the server for the current
-    /// state (nfs(5), close-to-open).
+    /// The state of the part that was just opened is being read again. There are two
+    /// reasons. A part that was opened by its path may now be another file. On a network file system only an open for
+    /// reading asks the server for the current state (nfs(5), close-to-open).
     Comparing {
         look: Look<F>,
         part: usize,
@@ -254,7 +254,8 @@ pub(super) enum Outcome<F> {
     },
     /// The path names a directory, but the slash at its end is missing.
     Redirect(Look<F>),
-    /// The path has a clean form: its first bytes; the number is their count. The path is not that of a directory.
+    /// The path has a clean form: the path without its end (`.html`, or the name of the index). The number is the length of
+    /// the clean form in bytes. The path itself is not that of a directory.
     Unclean(Look<F>, usize),
     Directory(Look<F>, Box<Listing>),
     /// Nothing that can be served has the path.
@@ -736,7 +737,7 @@ impl<F> Look<F> {
     }
 
     /// Returns true if the file is on another mount than its watched directory. Then something was mounted over the
-    /// file, or later over its watched directory.
+    /// file, or over its directory after the watch of the directory began.
     fn is_elsewhere(&self, stat: &Stat) -> bool {
         self.way == Way::Watched && self.mount.is_some_and(|mount| mount != stat.mount)
     }

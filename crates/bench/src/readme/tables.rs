@@ -84,8 +84,8 @@ pub(super) fn cold_table(runs: &[Kept<'_>]) -> Option<Comparison> {
         "A small file in memory, beside downloads from a slow disk.",
         |ran| {
             format!(
-                "{} In columns of requests, each connection sends its next request after the response \
-                 (a closed loop). In columns \"by the clock\", requests are sent at fixed times.",
+                "{} In the columns with requests/s, each connection sends its next request as soon as it has the response \
+                 (a closed loop). In the columns \"by the clock\", requests are sent at fixed times.",
                 setup(ran, "disk slowed down")
             )
         },

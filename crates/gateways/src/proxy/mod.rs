@@ -15,8 +15,8 @@
 //! before the head of its response, the client gets a 502 or 504. If it stops later, the response is cut off. If only the
 //! end of the connection marks the end of the response (HTTP/1.0), a cut resets the connection.
 //!
-//! An upstream has one duty at a time: to accept the connection, to take waiting bytes of the request, or to send. Other
-//! activity gives the upstream no more time. It has no duty while the client that sent the request has to act first.
+//! An upstream has one duty at a time: to accept the connection, to take waiting bytes of the request, or to send. Only
+//! progress in this duty extends its deadline. It has no duty while the client that sent the request has to act first.
 
 mod exchange;
 mod location;
@@ -73,9 +73,9 @@ const EXCHANGES_MAX: usize = 16_384;
 /// once. Each costs 3 µs, including the answer.
 const EXPIRIES_MAX: usize = 128;
 
-/// The time in a worker turn for pulling: for exchanges that get another quantum, and for exchanges whose clients have
-/// made room. Pulls for newly received bytes come earlier in the turn and have the same limit. Other parts of a worker
-/// turn have this limit, too.
+/// The time in a worker turn for moving long contents from upstreams to clients (pulling). There is one such time for
+/// newly received bytes, and later another one for exchanges that get another quantum or whose clients have made room.
+/// Other parts of a worker turn have this limit, too.
 const PULL_TIME: Duration = Duration::from_micros(400);
 
 const _: () = assert!(HEAD_BYTES_MAX == 64 * 1024, "the message says so");
@@ -386,7 +386,7 @@ impl Proxy {
         self.bodies.handle(shell, completion, &mut self.woken);
     }
 
-    /// Reports a hand-over to a target that no route with files of the site has.
+    /// Reports a hand-over whose target belongs to none of the site's routes with files.
     pub fn refuse(&mut self, shell: &mut Shell, server: &Server, to: &Target) {
         shell.cx.stats.proxy_failed += 1;
         let text = format!("{to} leads to no file of a route of the site");
@@ -477,7 +477,7 @@ impl Proxy {
 
     fn handle_tick(&mut self, shell: &mut Shell) {
         let now = shell.cx.now;
-        // An earlier tick has replaced the tick for which this timer was set.
+        // If an earlier tick was set after this timer, that tick has already replaced this one.
         if self.tick_at.take_if(|tick| *tick <= now).is_none() {
             return;
         }
@@ -578,7 +578,7 @@ pub fn response(answer: &Answer, now: i64) -> Response<'_> {
     };
     let Reached { passed, has_content, output, interest } = &**reached;
     let fields = ResponseHead { server: None, ..passed.head(now) };
-    // The response to HEAD must also show an unknown length, so it gets a body.
+    // A response to HEAD must have the same head as one to GET. The session sees an unknown length only from a body.
     let has_unknown_length = passed.content_length.is_none() && !passed.status.is_bodiless();
     if !has_content && !has_unknown_length {
         return Response::bare(fields);

@@ -13,7 +13,7 @@
 //! | Open | Idle: the first byte of a request | none | none | drained |
 //! | Open | Request: the rest of a request or of its body | none, or one that waits for its body | none | drained |
 //! | Open, Last | Request: the rest of a body that a consumer takes, or bytes from the peer of a half-closed tunnel | any | any | drained |
-//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | not drained; it may be drained during a wait for a handler, a producer, a consumer or a tunnel |
+//! | Open, Last | Source: a disk, a handler, a producer, a consumer, a tunnel | any | any | in a wait for a disk: not drained; in the other waits: any |
 //! | Open | Source: the next worker turn, because the quantum of this turn is used up | any | any | any |
 //! | Open, Last | Peer: the socket is full | any | any | not drained, or the transport has bytes that it has not sent yet |
 //! | Last | Request: the next worker turn, because a shutdown ended the wait for a body | only the request with that body | none | drained |
@@ -256,14 +256,14 @@ impl Session for Http1 {
     ) -> bool {
         let mut with_it = work.weight();
         with_it.shared += size.shared;
-        // A large answer, or one with open files, is kept only for the next response. Kept for later requests, it could
-        // hold what the next answer needs. An answer that cannot be found again is always kept.
+        // A large answer, or one with open files, is kept only for the next response. If it were kept
+        // for a later response, it could occupy memory or files that the next response needs. An answer that cannot be found again is always kept.
         let may_wait = size.unique || (!size.holds_files && cx.budget.allows(with_it));
         work.exchanges.settle(request, size, cx.now, |place| place == 0 || may_wait)
     }
 
-    /// Sends an interim response, if no other bytes are being sent and it is for the first of the requests that wait. The
-    /// client would take any interim response for one to the first request.
+    /// Sends an interim response, if no other bytes are being sent and it is for the first of the requests that wait. A
+    /// client believes that every interim response belongs to its first unanswered request.
     fn handle_interim(&mut self, work: &mut Work, request: u32, interim: &Interim) {
         let is_next = matches!(
             work.exchanges.front(),
@@ -315,8 +315,8 @@ impl Session for Http1 {
         if work.asked.expect_continue && response.is_made_while_sent() {
             work.invite();
         }
-        // Without `100 Continue`, a client may leave out its body after the response (RFC 9110 §10.1.1). So this
-        // response is the last.
+        // A client that got no `100 Continue` may send its body after this response or leave it out (RFC 9110 §10.1.1).
+        // The next bytes could be either a body or a request, so this response is the last.
         let last = work.asked.last || work.asked.expect_continue || response.terms.is_last;
         if work.begin_response(cx, Some(head), &mut response, last) {
             // The response ends the connection, whatever the request said. Later requests get no response, even if one of
@@ -337,7 +337,7 @@ impl Session for Http1 {
         match moved.progress {
             Progress::Drained => self.handle_drained(work, cx, moved),
             Progress::Blocked => {
-                // Bytes that only the transport itself sends, and not the stream, do not end the idle time.
+                // The blocked bytes may be the transport's own, such as records of TLS. They do not end the idle time.
                 if !self.is_between_requests(work, moved) {
                     self.wait_for_peer(work, cx.now, moved.acknowledged);
                 }
@@ -692,7 +692,7 @@ impl Http1 {
         if work.asked.last {
             self.take_no_more();
         }
-        // The idle time before the next request begins now.
+        // From now on the connection is idle until the next request.
         if let Phase::Open(wait @ (Wait::Idle(_) | Wait::Request(_)))
         | Phase::Last(wait @ (Wait::Idle(_) | Wait::Request(_))) = &mut self.phase
         {
@@ -705,8 +705,8 @@ impl Http1 {
     }
 
     /// Chooses the next step after all promised bytes were sent and released. It is the first that applies: make more of the
-    /// body; begin the next response; read the next request; wait for the body of, or the answer to, the first request;
-    /// continue a tunnel; be idle, or close.
+    /// response's body; begin the next response; read the next request; wait for the first request's body or for its
+    /// answer; continue a tunnel; be idle, or close.
     fn handle_drained(&mut self, work: &mut Work, cx: &Context, moved: &Moved) -> Next {
         if work.producing.is_some() {
             return self.go_on_producing(work, cx);
