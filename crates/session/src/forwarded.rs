@@ -6,8 +6,6 @@
 
 use core::net::{IpAddr, Ipv6Addr};
 
-use metrics::SchemeLabel;
-
 /// The scheme of the URL in a client's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
@@ -24,14 +22,6 @@ impl Scheme {
         match self {
             Self::Http => "http",
             Self::Https => "https",
-        }
-    }
-
-    /// The label in metrics.
-    pub const fn label(self) -> SchemeLabel {
-        match self {
-            Self::Http => SchemeLabel::Http,
-            Self::Https => SchemeLabel::Https,
         }
     }
 

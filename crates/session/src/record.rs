@@ -9,6 +9,7 @@ use http::{Field, Head, Status, Target};
 use ring::{Key, Time};
 use sendfile::Failure;
 
+use crate::forwarded::Scheme;
 use metrics::{MethodLabel, Observation, SchemeLabel, SiteLabel, StatusLabel};
 
 /// The number of a log, which stays open as long as there is a clone of it.
@@ -90,6 +91,16 @@ pub enum Cut {
     Handler,
     /// The server ended the connection, because it needed memory or a slot, or shut down.
     Server,
+}
+
+/// The label in metrics.
+impl From<Scheme> for SchemeLabel {
+    fn from(scheme: Scheme) -> Self {
+        match scheme {
+            Scheme::Http => Self::Http,
+            Scheme::Https => Self::Https,
+        }
+    }
 }
 
 impl Record {

@@ -622,7 +622,7 @@ impl<S: Session, T: Transport, A> Connection<S, T, A> {
         }
         if cx.counts {
             let scheme = servings.scheme(self.origin.scheme(), self.client_address(), head);
-            record.scheme = scheme.label();
+            record.scheme = scheme.into();
         }
         self.record(shell, &Left::new(record, 0), Some(cut));
     }

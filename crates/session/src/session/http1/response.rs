@@ -123,7 +123,7 @@ impl Work {
         let disk_wait = if terms.is_from_disk { self.asked.found } else { Duration::ZERO };
         let began = Began { at, unix_ms: cx.unix_ms(at), disk_wait };
         let mut record = Record::new(recording, head, status, began);
-        (record.client, record.scheme) = (terms.client, terms.scheme.label());
+        (record.client, record.scheme) = (terms.client, terms.scheme.into());
         Some(record)
     }
 
