@@ -86,15 +86,24 @@ impl Serving {
         self.snapshot.listener(listener)?.hosts.listed(host, site)
     }
 
-    /// The address to which a site redirects requests without TLS, if it does.
+    /// Returns true if some site has `https = "redirect"` or `hsts`.
     #[inline]
+    pub(crate) fn has_scheme_rules(&self) -> bool {
+        self.snapshot.has_scheme_rules
+    }
+
+    /// The address to which a site redirects requests without TLS, if it does.
     pub(crate) fn to_https(&self, site: SiteId) -> Option<&ToHttps> {
         self.snapshot.inner[site.index()].to_https.as_ref()
     }
 
     /// The field `Strict-Transport-Security` of a site, if it has one.
     #[inline]
-    pub(crate) fn hsts(&self, site: SiteId) -> Option<&Arc<FieldSection<'static>>> {
+    pub(crate) fn hsts(&self, site: SiteId) -> Option<&FieldSection<'static>> {
+        // Most configurations have none, and each response asks.
+        if !self.has_scheme_rules() {
+            return None;
+        }
         self.snapshot.inner[site.index()].hsts.as_ref()
     }
 
@@ -385,7 +394,7 @@ impl Recorder for Servings {
         client.and_then(|client| proxies.told_scheme(client, head)).unwrap_or(own)
     }
 
-    fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<Arc<FieldSection<'static>>> {
+    fn hsts(&self, listener: u32, head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         let (serving, site) = self.of_refused(listener, head);
         serving.hsts(site).cloned()
     }

@@ -6,7 +6,6 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::hash::RandomState;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::date::{self, DATE_LEN};
 use http::{FieldSection, Head};
@@ -75,7 +74,7 @@ pub trait Recorder: fmt::Debug {
 
     /// The field `Strict-Transport-Security` of the site of a request, if it has one. Without a head the site is that of
     /// bytes that are no request. By default there is none.
-    fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<Arc<FieldSection<'static>>> {
+    fn hsts(&self, _listener: u32, _head: Option<&Head<'_>>) -> Option<FieldSection<'static>> {
         None
     }
 }

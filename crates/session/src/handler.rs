@@ -19,7 +19,6 @@ use core::net::IpAddr;
 use core::num::NonZeroU64;
 use core::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use http::{FieldSection, Head, ResponseHead, Status};
 use ring::Completion;
@@ -188,6 +187,9 @@ pub struct Response<'a> {
     form: Form<'a>,
     /// The terms on which the response is sent.
     pub terms: Terms,
+    /// The field `Strict-Transport-Security` of the site, if it has one. It is sent only with the scheme `https`, and not
+    /// if the response has such a field already.
+    pub hsts: Option<&'a FieldSection<'static>>,
 }
 
 /// The terms on which a response is sent, beside its bytes.
@@ -207,9 +209,6 @@ pub struct Terms {
     pub rate: Option<NonZeroU64>,
     /// The scheme that the client has asked for, if metrics or `hsts` need it; otherwise `http`.
     pub scheme: Scheme,
-    /// The field `Strict-Transport-Security` of the site, if it has one. It is sent only with the scheme `https`, and not
-    /// if the response has such a field already.
-    pub hsts: Option<Arc<FieldSection<'static>>>,
 }
 
 impl Terms {
@@ -222,7 +221,6 @@ impl Terms {
         is_last: false,
         rate: None,
         scheme: Scheme::Http,
-        hsts: None,
     };
 }
 
@@ -249,7 +247,7 @@ impl<'a> Response<'a> {
     #[must_use]
     #[inline]
     pub const fn new(head: ResponseHead<'a>, body: Body) -> Self {
-        Self { form: Form::Made(Made { head, body }), terms: Terms::DEFAULT }
+        Self { form: Form::Made(Made { head, body }), terms: Terms::DEFAULT, hsts: None }
     }
 
     /// A response without a body.
@@ -262,7 +260,7 @@ impl<'a> Response<'a> {
     /// The whole of a file.
     #[must_use]
     pub const fn whole(whole: Whole<'a>) -> Self {
-        Self { form: Form::Whole(whole), terms: Terms::DEFAULT }
+        Self { form: Form::Whole(whole), terms: Terms::DEFAULT, hsts: None }
     }
 
     /// The same response, prepared for HTTP/1.1 and a client whose connection stays open. It is a cache beside the

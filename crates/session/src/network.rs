@@ -167,6 +167,7 @@ impl Origin {
 
     /// The handshake of the connection, if it has TLS.
     #[must_use]
+    #[inline]
     pub fn handshake(&self) -> Option<&dyn Handshake> {
         match &self.peer {
             Peer::Known(known) => known.handshake.as_deref(),

@@ -43,7 +43,7 @@ pub use answer::Answer;
 use answer::{Outcome, add_fields, not_taken};
 use asked::Asked;
 use config::site::SiteId;
-use https::{is_misdirected, redirected};
+use https::{may_turn_away, turned_away};
 use metrics::Metrics;
 use moved::lacks_slash;
 use perform::{Pending, Reply};
@@ -87,14 +87,9 @@ impl Handler for Router {
 
     fn consumer(&mut self, shell: &mut Shell, request: &Request<'_>) -> Option<Box<dyn Consumer>> {
         let Target::Origin { path, .. } = request.head.target else { return None };
-        // Such a request is answered without its body.
-        if is_misdirected(request) {
-            return None;
-        }
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
-        if serving
-            .to_https(site)
-            .is_some_and(|to| redirected(shell, request, &serving, site, to).is_some())
+        // Such a request is answered without its body.
+        if may_turn_away(request, &serving) && turned_away(shell, request, &serving, site).is_some()
         {
             return None;
         }
@@ -135,14 +130,10 @@ impl Handler for Router {
     #[inline]
     fn find(&mut self, shell: &mut Shell, request: &Request<'_>) -> Found<Answer> {
         let (serving, site) = self.servings.of(request.origin.listener, request.head);
-        if is_misdirected(request) {
-            return self.refuse_misdirected(shell, request, &serving, site);
-        }
-        if let Some(to) = serving.to_https(site)
-            && let Some(outcome) = redirected(shell, request, &serving, site, to)
+        if may_turn_away(request, &serving)
+            && let Some(outcome) = turned_away(shell, request, &serving, site)
         {
-            let place = Place { site, route: None };
-            return self.refuse(shell, request, &serving, place, outcome);
+            return self.turn_away(shell, request, &serving, site, outcome);
         }
         match request.head.target {
             Target::Origin { path, .. } if path::is_normal(path) => {
@@ -186,9 +177,9 @@ impl Handler for Router {
         if !is_file {
             add_fields(head, serving, *place, &mut response);
         }
+        response.hsts = serving.hsts(place.site);
         let terms = &mut response.terms;
         terms.recording = serving.recording(place.site);
-        terms.hsts = serving.hsts(place.site).cloned();
         terms.is_from_disk =
             matches!(outcome, Outcome::Content(..) | Outcome::Page(_) | Outcome::HandedOver(_));
         if let Some(id) = place.route {

@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub(super) sites: Vec<Routes>,
     /// The routes to which answers of gateways lead, by site, internal routes included.
     pub(super) inner: Vec<Inner>,
+    /// True if some site has `https = "redirect"` or `hsts`.
+    pub(super) has_scheme_rules: bool,
     pub(super) routes: Vec<RouteEntry>,
     /// The directories, without repetitions.
     roots: Vec<PathBuf>,
@@ -128,7 +130,7 @@ pub(super) struct Inner {
     /// Some if requests without TLS are redirected.
     pub(super) to_https: Option<ToHttps>,
     /// The field `Strict-Transport-Security`, if responses over TLS have it.
-    pub(super) hsts: Option<Arc<FieldSection<'static>>>,
+    pub(super) hsts: Option<FieldSection<'static>>,
 }
 
 /// The address to which a site redirects requests without TLS.
@@ -228,6 +230,7 @@ impl Snapshot {
             names: Arc::new(Names::new(say)),
             sites: Vec::new(),
             inner: Vec::new(),
+            has_scheme_rules: config.sites.iter().any(has_scheme_rules),
             routes: Vec::new(),
             roots: Vec::new(),
             trees: Vec::new(),
@@ -499,10 +502,10 @@ fn documents_of(site: &Site) -> Option<PathBuf> {
 }
 
 /// The field that tells browsers to use TLS only, for this time.
-fn hsts_of(time: Duration) -> Arc<FieldSection<'static>> {
+fn hsts_of(time: Duration) -> FieldSection<'static> {
     let mut field = FieldSection::EMPTY;
     field.push(HSTS, format!("max-age={}", time.as_secs()).as_bytes());
-    Arc::new(field)
+    field
 }
 
 /// Returns true if one of the fields has this name.
@@ -526,4 +529,9 @@ fn reserved_of(config: &Config) -> Vec<RequestHeader> {
         }
     }
     reserved
+}
+
+/// Returns true if what becomes of a request of a site depends on its scheme.
+pub(super) fn has_scheme_rules(site: &Site) -> bool {
+    site.https != Https::Allow || site.hsts.is_some()
 }

@@ -18,28 +18,49 @@ use session::shell::Shell;
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
 impl Router {
-    /// Refuses a request on a connection whose handshake was for other hosts, before anything of its site is asked. The
-    /// client sends it again on another connection.
+    /// Answers a request that its site does not answer, before anything else of the site is asked.
     #[cold]
-    pub(super) fn refuse_misdirected(
+    pub(super) fn turn_away(
         &mut self,
         shell: &mut Shell,
         request: &Request<'_>,
         serving: &Rc<Serving>,
         site: SiteId,
+        outcome: Outcome,
     ) -> Found<Answer> {
-        if !request.is_again {
+        if is_misdirected(request) && !request.is_again {
             shell.cx.stats.tls_misdirected += 1;
         }
-        let place = Place { site, route: None };
-        self.refuse(shell, request, serving, place, Outcome::Error(Status::MisdirectedRequest))
+        self.refuse(shell, request, serving, Place { site, route: None }, outcome)
     }
 }
 
+/// Returns true if a request may have to be [turned away](turned_away). Without TLS, and without sites that treat schemes
+/// differently, no request has to.
+#[inline(always)]
+pub(super) fn may_turn_away(request: &Request<'_>, serving: &Serving) -> bool {
+    request.origin.handshake().is_some() || serving.has_scheme_rules()
+}
+
+/// The outcome of a request that its site does not answer because of the connection on which it came; `None` for all
+/// others.
+#[inline(never)]
+pub(super) fn turned_away(
+    shell: &Shell,
+    request: &Request<'_>,
+    serving: &Serving,
+    site: SiteId,
+) -> Option<Outcome> {
+    if is_misdirected(request) {
+        return Some(Outcome::Error(Status::MisdirectedRequest));
+    }
+    redirected(shell, request, serving, site, serving.to_https(site)?)
+}
+
 /// Returns true if a request came on a connection whose handshake was for other hosts than that of the request (RFC 9110
-/// §15.5.20). Otherwise a client could reach a site by the handshake of another one, which asks for no certificate.
-#[inline]
-pub(super) fn is_misdirected(request: &Request<'_>) -> bool {
+/// §15.5.20). Otherwise a client could reach a site by the handshake of another one, which asks for no certificate. The
+/// client sends the request again on another connection.
+fn is_misdirected(request: &Request<'_>) -> bool {
     let Some(handshake) = request.origin.handshake() else { return false };
     match request.head.host().map(|host| str::from_utf8(without_port(host))) {
         None => !handshake.permits(None),
@@ -54,8 +75,7 @@ pub(super) fn is_misdirected(request: &Request<'_>) -> bool {
 ///
 /// A client is sent to hosts of its site only, so that nothing that a client names is an address for others. What is asked
 /// of the server itself (`OPTIONS *`) has no such URL.
-#[inline(never)]
-pub(super) fn redirected(
+fn redirected(
     shell: &Shell,
     request: &Request<'_>,
     serving: &Serving,

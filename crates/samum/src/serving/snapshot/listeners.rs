@@ -4,9 +4,9 @@ use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Snapshot;
+use super::{Snapshot, has_scheme_rules};
 use config::site::{Hosts, SiteId};
-use config::{Access, Action, Address, Config, Https, Listen, Route, Site};
+use config::{Access, Action, Address, Config, Listen, Route};
 
 /// A listener in the form for connections.
 #[derive(Debug)]
@@ -100,9 +100,7 @@ impl Snapshot {
             }
             let routes = sites.iter().flat_map(|index| &config.sites[*index].routes);
             let mut sites = sites.iter().map(|index| &config.sites[*index]);
-            let needs_scheme =
-                |site: &Site| site.https != Https::Allow || site.hsts.is_some() || counts;
-            let believes = !self.proxies.is_empty() && sites.any(needs_scheme);
+            let believes = !self.proxies.is_empty() && (counts || sites.any(has_scheme_rules));
             let admission = Admission::new(listen, believes, routes);
             self.prepared[*number as usize] = Some(Listener { hosts, admission });
         }

@@ -41,7 +41,7 @@ pub(super) fn respond<S: Session, H: Handler>(
     if cx.logs {
         response.terms.client = operator.servings.client(client(), head);
     }
-    if cx.counts || response.terms.hsts.is_some() {
+    if cx.counts || response.hsts.is_some() {
         response.terms.scheme = operator.servings.scheme(origin.scheme(), client(), head);
     }
     let rate = response.terms.rate;

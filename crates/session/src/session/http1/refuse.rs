@@ -69,18 +69,19 @@ impl Http1 {
     ) {
         let bare =
             ResponseHead { server: Some(config::NAME.into()), ..ResponseHead::new(reject.status) };
+        let asked_head = request.as_ref().map(|(head, _)| head.as_head());
+        let hsts = cx.recorder.hsts(work.listener, asked_head.as_ref());
         let mut response = page::refused(reject, bare);
+        response.hsts = hsts.as_ref();
         let Some((head, asked)) = request else {
             response.terms.recording = cx.recorder.recording(work.listener, None);
-            (response.terms.scheme, response.terms.hsts) =
-                (work.scheme, cx.recorder.hsts(work.listener, None));
+            response.terms.scheme = work.scheme;
             work.begin_response(cx, None, &mut response, true);
             return;
         };
         let head = &head.as_head();
         response.terms.recording = cx.recorder.recording(work.listener, Some(head));
         response.terms.scheme = cx.recorder.scheme(work.scheme, work.client, head);
-        response.terms.hsts = cx.recorder.hsts(work.listener, Some(head));
         if cx.logs {
             response.terms.client = cx.recorder.client(work.client, head);
         }

@@ -32,8 +32,7 @@ impl Work {
         if response.terms.server_timing {
             self.add_timing(cx, response);
         }
-        let is_secure = response.terms.scheme == Scheme::Https;
-        let hsts = response.terms.hsts.take().filter(|_| is_secure);
+        let hsts = if response.terms.scheme == Scheme::Https { response.hsts } else { None };
         let is_head = head.is_some_and(|head| head.method == Method::Head);
         let is_http10 = head.is_some_and(|head| head.version == Version::Http10);
         if let Some(finished) = response.finished()
@@ -42,7 +41,7 @@ impl Work {
             && self.incoming.is_none()
         {
             let record = self.begin_record(cx, head, Status::Ok, &response.terms);
-            let hsts = hsts.as_deref().filter(|_| !finished.has_hsts);
+            let hsts = hsts.filter(|_| !finished.has_hsts);
             let head_len = finished.head_len + hsts.map_or(0, |lines| lines.as_bytes().len());
             let body_at = self.stream.promised() + head_len as u64;
             let stream = &mut self.stream;
@@ -94,7 +93,7 @@ impl Work {
         let mut bytes = Vec::new();
         write::response_head(fields, &cx.date, wire, &mut bytes);
         if let Some(hsts) = hsts.filter(|_| !has_hsts(fields)) {
-            write::add_lines(&hsts, &mut bytes);
+            write::add_lines(hsts, &mut bytes);
         }
         self.stream.push(Piece::Bytes(bytes));
         let body_at = self.stream.promised();

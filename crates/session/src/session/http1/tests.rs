@@ -807,6 +807,16 @@ fn sent_for(status: Status, parts: Vec<Part>) -> String {
     sent_of(Response::new(ResponseHead::new(status), body))
 }
 
+/// The response to a request with this scheme, at a site with this field.
+fn of_scheme<'a>(
+    mut response: Response<'a>,
+    scheme: Scheme,
+    hsts: Option<&'a FieldSection<'static>>,
+) -> Response<'a> {
+    (response.terms.scheme, response.hsts) = (scheme, hsts);
+    response
+}
+
 /// The bytes of a response.
 fn sent_of(response: Response<'_>) -> String {
     let (mut session, mut work) = with(state(Phase::Open(SOURCE)), [exchange(0, FOUND)]);
@@ -838,9 +848,8 @@ fn rfc6797_6_1_a_response_says_once_that_its_host_is_to_be_asked_by_tls() {
     };
     let mut field = FieldSection::EMPTY;
     field.push(HSTS, b"max-age=1");
-    let field = Arc::new(field);
-    let values = |mut response: Response<'_>, scheme, hsts: Option<&Arc<_>>| {
-        (response.terms.scheme, response.terms.hsts) = (scheme, hsts.cloned());
+    let values = |response: Response<'_>, scheme, hsts| {
+        let response = of_scheme(response, scheme, hsts);
         let sent = sent_of(response);
         let lines = sent.lines().filter_map(|line| line.split_once(": "));
         let is_it = |(name, _): &(&str, _)| name.eq_ignore_ascii_case("Strict-Transport-Security");
