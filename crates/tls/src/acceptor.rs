@@ -14,7 +14,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::clients::Clients;
 use crate::fault::{Cause, Fault};
-use crate::names::{Names, Reach};
+use crate::names::{Names, Reach, is_name};
 use crate::pair::Pair;
 use crate::provider::provider;
 use crate::tickets::{Profile, Rules, TicketKeys};
@@ -101,6 +101,15 @@ impl Acceptor {
     pub fn choose_by_name(&self, server_name: Option<&str>) -> Chosen {
         let site = self.0.hosts.find(server_name).next().copied().unwrap_or(self.0.default);
         Chosen { config: self.0.sites[site].config.clone(), site }
+    }
+
+    /// Returns true if a client whose handshake chose the site `shown` may send requests for a host, which need not be a
+    /// name in DNS. The site of such a host is chosen by the request and not known here, so it must not differ from any.
+    pub(crate) fn permits(&self, shown: usize, host: Option<&str>) -> bool {
+        if host.is_none_or(is_name) {
+            return self.is_interchangeable(shown, self.choose_by_name(host).site);
+        }
+        (0..self.0.sites.len()).all(|site| self.is_interchangeable(shown, site))
     }
 
     /// Returns true if a client whose handshake chose the site `shown` may send requests to the site `asked`: both have the

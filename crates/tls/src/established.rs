@@ -1,7 +1,7 @@
 //! What a complete handshake says about a connection.
 
 use rustls::server::ServerConnection;
-use rustls::{HandshakeKind, ProtocolVersion};
+use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};
 use sendfile::Handshake;
 
 use crate::acceptor::Acceptor;
@@ -31,11 +31,21 @@ impl Established {
             acceptor: acceptor.clone(),
             site,
             version,
-            cipher: connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()),
+            cipher: connection.negotiated_cipher_suite().and_then(|suite| name_of(suite.suite())),
             server_name: connection.server_name().map(Into::into),
             client: certificate.and_then(|der| x509::subject(der)).map(Into::into),
             is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         }
+    }
+}
+
+/// Returns the name of a suite at IANA. The names that rustls has for the suites of TLS 1.3 are its own.
+fn name_of(suite: CipherSuite) -> Option<&'static str> {
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => Some("TLS_AES_128_GCM_SHA256"),
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => Some("TLS_AES_256_GCM_SHA384"),
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some("TLS_CHACHA20_POLY1305_SHA256"),
+        suite => suite.as_str(),
     }
 }
 
@@ -65,7 +75,6 @@ impl Handshake for Established {
         if self.server_name.as_deref().is_some_and(is_same) {
             return true;
         }
-        let asked = self.acceptor.choose_by_name(host).site;
-        asked == self.site || self.acceptor.is_interchangeable(self.site, asked)
+        self.acceptor.permits(self.site, host)
     }
 }

@@ -85,6 +85,8 @@ impl<P> Names<P> {
 
     /// Returns the values for the name that a client asks for, the best first: those of the name itself, then those of the
     /// longest wildcard that covers it. If there are none, or the client asks for no name, they are the default.
+    ///
+    /// What is no name in DNS is covered by none.
     pub fn find(&self, name: Option<&str>) -> impl Iterator<Item = &P> {
         let (exact, wildcard) = name.and_then(|name| self.covering(name)).unwrap_or_default();
         let is_covered = !exact.is_empty() || !wildcard.is_empty();
@@ -142,6 +144,11 @@ fn canonical<'a>(
     let mut labels = lower.rsplit(|&byte| byte == b'.');
     let is_valid = !labels.clone().next().is_none_or(is_number) && labels.all(is_label);
     if is_valid { Ok(lower) } else { Err(InvalidName) }
+}
+
+/// Returns whether a host is a name in DNS. Hosts of requests may also be addresses, or have other bytes in their labels.
+pub(crate) fn is_name(host: &str) -> bool {
+    canonical(host, &mut [0; NAME_BYTES_MAX]).is_ok()
 }
 
 fn is_label(label: &[u8]) -> bool {

@@ -483,7 +483,19 @@ fn sites_with_the_same_rules_and_certificates_are_interchangeable() {
                 shown == asked || [(0, 1), (1, 0), (4, 6), (6, 4)].contains(&(shown, asked));
             assert_eq!(acceptor.is_interchangeable(shown, asked), expected, "{shown} {asked}");
         }
+        // The site of a request for these is not known, so it may be another one than the default.
+        for host in ["192.0.2.1", "-x.e.test", "x..e.test", "a b", ""] {
+            assert!(!acceptor.permits(shown, Some(host)), "{shown} {host}");
+        }
     }
+    assert!(acceptor.permits(0, None) && acceptor.permits(0, Some("b.test")));
+    assert!(!acceptor.permits(0, Some("e.test")));
+    // All sites are alike.
+    let sites = vec![site(&["a.test"], &[&one]), site(&["b.test"], &[&one])];
+    let acceptor = Acceptor::new(sites, 0, &TicketKeys::new()).unwrap();
+    assert!(
+        ["192.0.2.1", "-x.b.test", "b.test"].iter().all(|host| acceptor.permits(0, Some(host)))
+    );
 }
 
 #[test]
