@@ -93,7 +93,7 @@ impl Flag {
     ///
     /// # Errors
     ///
-    /// What is wrong with the value.
+    /// A sentence about the fault of the value.
     pub fn set(self, server: &mut Server, values: &[impl AsRef<str>]) -> Result<(), String> {
         let number = |value: &str| self.row.kind == "number" && value.parse::<u32>().is_ok();
         let element = |value: &str| if number(value) { value.to_owned() } else { quoted(value) };

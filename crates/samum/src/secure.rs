@@ -3,6 +3,7 @@
 use core::cell::RefCell;
 use core::fmt;
 use core::time::Duration;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use metrics::Stats;
@@ -17,16 +18,22 @@ use config::Listen;
 pub struct Secure<N> {
     below: N,
     acceptors: SharedAcceptors,
-    /// True if some listener has TLS. Then not all transports take the same pieces.
-    has_tls: bool,
+    /// The listeners with TLS. A connection of one that has no acceptor is closed, and never speaks without TLS.
+    tls: HashSet<u32>,
 }
 
 impl<N> Secure<N> {
-    /// Adds TLS to a network. `has_tls`: a listener has TLS from the beginning.
+    /// Adds TLS to a network with these listeners.
     #[must_use]
-    pub fn new(below: N, acceptors: WorkerAcceptors, has_tls: bool) -> Self {
-        Self { below, acceptors: Rc::new(RefCell::new(acceptors)), has_tls }
+    pub fn new(below: N, acceptors: WorkerAcceptors, listeners: &[(u32, Listen)]) -> Self {
+        let tls = with_tls(listeners).collect();
+        Self { below, acceptors: Rc::new(RefCell::new(acceptors)), tls }
     }
+}
+
+/// The numbers of the listeners with TLS.
+fn with_tls(listeners: &[(u32, Listen)]) -> impl Iterator<Item = u32> {
+    listeners.iter().filter(|(_, listen)| listen.tls).map(|(number, _)| *number)
 }
 
 impl<N: Network> Network for Secure<N> {
@@ -36,7 +43,7 @@ impl<N: Network> Network for Secure<N> {
 
     fn takes(&self) -> Option<Takes> {
         match self.below.takes() {
-            Some(Takes::Files) if self.has_tls => None,
+            Some(Takes::Files) if !self.tls.is_empty() => None,
             takes => takes,
         }
     }
@@ -61,7 +68,8 @@ impl<N: Network> Network for Secure<N> {
 
     fn open(&mut self, ring: &mut Ring, newcomer: N::Newcomer, id: u64) -> Self::Transport {
         let listener = self.below.origin(&newcomer).listener;
-        Secured::new(self.below.open(ring, newcomer, id), &self.acceptors, listener)
+        let below = self.below.open(ring, newcomer, id);
+        Secured::new(below, &self.acceptors, listener, self.tls.contains(&listener))
     }
 
     fn origin(&self, newcomer: &N::Newcomer) -> Origin {
@@ -81,6 +89,7 @@ impl<N: Network> Network for Secure<N> {
     }
 
     fn set_listeners(&mut self, listeners: &[(u32, Listen)]) {
+        self.tls = with_tls(listeners).collect();
         self.below.set_listeners(listeners);
     }
 

@@ -1,4 +1,4 @@
-//! What a complete handshake says about a connection.
+//! The facts that a complete handshake gives about a connection.
 
 use rustls::server::ServerConnection;
 use rustls::{CipherSuite, HandshakeKind, ProtocolVersion};

@@ -21,7 +21,7 @@ pub struct Source<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What a file has.
+/// The contents of a file.
 pub(crate) struct Sections {
     /// In the order of the file.
     pub(crate) certificates: Vec<CertificateDer<'static>>,

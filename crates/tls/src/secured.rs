@@ -20,9 +20,11 @@ pub enum Secured<T> {
 }
 
 impl<T: Transport> Secured<T> {
-    /// Makes the transport of a connection that a listener has accepted.
-    pub fn new(below: T, acceptors: &SharedAcceptors, listener: u32) -> Self {
+    /// Makes the transport of a connection that a listener has accepted. `has_tls`: the listener has TLS, so a connection
+    /// is closed if there is no acceptor.
+    pub fn new(below: T, acceptors: &SharedAcceptors, listener: u32, has_tls: bool) -> Self {
         match acceptors.borrow_mut().of(listener) {
+            None if has_tls => Self::Tls(Box::new(Tls::refused(below))),
             None => Self::Plain(below),
             Some(listening) => Self::Tls(Box::new(Tls::new(below, listening))),
         }

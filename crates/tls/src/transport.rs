@@ -30,6 +30,8 @@ use crate::established::Established;
 const BATCH_BYTES: usize = 64 * 1024;
 /// Bytes that a record adds to its plain bytes, at most (RFC 8446 §5.2, RFC 5246 §6.2.3.3).
 const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
+/// The most memory for received plain bytes that is kept for the next receive.
+const PLAIN_BYTES_KEPT: usize = 1024;
 /// The most plain bytes of a record.
 const RECORD_BYTES: usize = 16 * 1024;
 /// The most bytes that a client may send before its first message is complete. The message of a browser has 2 KiB.
@@ -72,7 +74,15 @@ impl<T: Transport> Tls<T> {
     /// The server's end of a connection that has been accepted.
     pub fn new(below: T, listening: Rc<Listening>) -> Self {
         listening.counters.begin();
-        let state = State::Hello { hello: Box::default(), listening, received: 0 };
+        Self::with(below, State::Hello { hello: Box::default(), listening, received: 0 })
+    }
+
+    /// A connection that ends with the first bytes of its client.
+    pub(crate) fn refused(below: T) -> Self {
+        Self::with(below, State::Broken)
+    }
+
+    fn with(below: T, state: State) -> Self {
         let (records, plain) = (OutQ::new(), Vec::new());
         let partial = Partial::default();
         Self {
@@ -339,8 +349,13 @@ impl<T: Transport> Transport for Tls<T> {
         _queue: &mut OutQ<Piece>,
     ) -> Result<&'a [u8], Failure> {
         self.plain.clear();
+        // A burst takes its memory along: a connection may be idle for long.
+        self.plain.shrink_to(PLAIN_BYTES_KEPT);
         if self.has_said_end {
             return Ok(&self.plain);
+        }
+        if matches!(self.state, State::Broken) {
+            return Err(Failure::Gone);
         }
         let bytes = self.below.receive(bytes, &mut self.records)?.to_vec();
         let mut input = &bytes[..];

@@ -103,7 +103,7 @@ impl Read {
         }
     }
 
-    /// What the operator should know of it. `now` is in seconds since 1970.
+    /// Warnings for the operator about it. `now` is in seconds since 1970.
     pub(super) fn warnings(&self, now: i64) -> Vec<Warning> {
         let mut warnings = self.pair().map(|pair| check_pair(pair, now)).unwrap_or_default();
         warnings.extend(self.open_key.clone());

@@ -1,4 +1,4 @@
-//! What the operator is told about certificates. No text has a part of a key.
+//! Messages to the operator about certificates. No message has a part of a key.
 
 use core::fmt;
 
@@ -60,7 +60,7 @@ pub(super) fn not_renewed(sites: &str, why: &str) -> String {
     format!("the certificate of {sites} was not renewed, and the one before is still shown: {why}")
 }
 
-/// What is about the certificates of clients, and has changed.
+/// The files about certificates of clients that have changed.
 pub(super) fn clients_renewed(sites: &str) -> String {
     format!("the authorities for clients of {sites} were read again")
 }

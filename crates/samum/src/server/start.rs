@@ -70,8 +70,6 @@ pub(super) struct Shared {
     silences: Arc<Silences<String>>,
     told: Arc<Told>,
     acceptors: Arc<Acceptors>,
-    /// True if a listener speaks TLS when the server starts.
-    has_tls: bool,
     /// Descriptors of each worker for connections and files.
     descriptors: usize,
 }
@@ -96,7 +94,6 @@ impl Shared {
             silences: Arc::new(Silences::default()),
             told: Arc::default(),
             acceptors: Arc::clone(acceptors),
-            has_tls: snapshot.listeners().iter().any(|(_, listen)| listen.tls),
             descriptors: shares.descriptors,
         }
     }
@@ -217,7 +214,7 @@ impl Seed {
         shared.crowd.join(waker.clone());
         let notes = io::stderr().as_fd().try_clone_to_owned().ok();
         let acceptors = WorkerAcceptors::new(shared.acceptors);
-        let network = Secure::new(network(&mut ring)?, acceptors, shared.has_tls);
+        let network = Secure::new(network(&mut ring)?, acceptors, shared.snapshot.listeners());
         let parts = Parts {
             listeners: Vec::new(),
             snapshot: shared.snapshot,

@@ -50,7 +50,7 @@ thread_local! {
 /// Makes the server's end.
 pub(crate) fn make(tcp: KernelTcp, listener: usize) -> Secured<KernelTcp> {
     let listener = u32::try_from(listener).expect("a listener");
-    ACCEPTORS.with(|acceptors| Secured::new(tcp, acceptors, listener))
+    ACCEPTORS.with(|acceptors| Secured::new(tcp, acceptors, listener, true))
 }
 
 /// Takes every certificate: these tests are about bytes.
@@ -201,7 +201,7 @@ fn a_part_of_a_record_is_counted() {
     assert_a_part_is_counted(make, &[22, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb]);
 }
 
-/// What a client is sent that begins with `bytes`, and whether the connection has ended.
+/// Sends `bytes` as a client. Returns the bytes that the client gets, and whether the connection has ended.
 fn answer(bytes: &[u8]) -> (Vec<u8>, bool) {
     let site = Site::new("hello").file("f", "hello");
     let world = make_world(config(1), &site);
@@ -222,6 +222,18 @@ fn a_client_that_speaks_something_else_is_told() {
     assert!(text.contains("https://example.org/") && has_ended, "{text}");
     // Neither HTTP nor TLS.
     assert_eq!(answer(b"\x05\x01\0"), (Vec::new(), true));
+}
+
+#[test]
+fn a_listener_with_tls_and_without_an_acceptor_says_nothing() {
+    let site = Site::new("hello").file("f", "hello");
+    let world = make_world(config(1), &site);
+    let without = |tcp, _| make(tcp, 1);
+    let mut worker = serve_over::<Http1, _>(&world, options(&site), without);
+    let peer = world.connect();
+    peer.send(b"GET /f HTTP/1.1\r\nHost: example.org\r\n\r\n");
+    assert!(run_until(&mut worker, || peer.end().is_some()));
+    assert_eq!(peer.received_bytes(), 0);
 }
 
 /// The type of a record of an alert.
