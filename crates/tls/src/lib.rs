@@ -39,6 +39,7 @@ mod secured;
 mod self_signed;
 #[cfg(test)]
 mod testing;
+mod ticketer;
 mod tickets;
 mod transport;
 mod x509;

@@ -8,10 +8,10 @@ use core::fmt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::ProducesTickets;
 
 use crate::fault::{Cause, Fault};
+use crate::ticketer::Ticketer;
 
 /// The rules of sites that accept each other's tickets: the profile, and the digest of the settings for clients.
 pub(crate) type Rules = (Profile, Option<[u8; 32]>);
@@ -29,8 +29,8 @@ pub enum Profile {
 /// The keys of all tickets. The server makes one value, and gives it to each [`Acceptor`](crate::Acceptor) of each
 /// configuration.
 ///
-/// The keys are only in memory. They are replaced every 6 hours, and a ticket is good for 6 to 12. Keys of rules that no
-/// acceptor has any more are wiped: a reload makes the new acceptors before it drops the old ones, and so keeps keys.
+/// The keys are only in memory. They are replaced every day, and a ticket is good for a day. Keys of rules that no acceptor
+/// has any more are wiped: a reload makes the new acceptors before it drops the old ones, and so keeps keys.
 #[derive(Default)]
 pub struct TicketKeys {
     of: Mutex<HashMap<Rules, Weak<dyn ProducesTickets>>>,
@@ -49,8 +49,8 @@ impl TicketKeys {
         if let Some(keys) = of.get(&rules).and_then(Weak::upgrade) {
             return Ok(keys);
         }
-        let keys = Ticketer::new()
-            .map_err(|error| Fault::new(None, Cause::Settings(error.to_string())))?;
+        let no_random = |_| Fault::new(None, Cause::Settings("no random numbers".to_owned()));
+        let keys: Arc<dyn ProducesTickets> = Arc::new(Ticketer::new().map_err(no_random)?);
         of.retain(|_, keys| keys.strong_count() > 0);
         of.insert(rules, Arc::downgrade(&keys));
         Ok(keys)

@@ -1,0 +1,214 @@
+//! Seals session tickets with keys that are replaced every day.
+//!
+//! ```text
+//!   ticket = name of the key (16) ‖ nonce (12) ‖ AES-256-GCM( second in which it was made (8) ‖ state ) ‖ tag (16)
+//! ```
+//!
+//! rustls' own ticketer replaces its keys every 6 hours, and clients of a site that is visited once a day come too late.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use rustls::server::ProducesTickets;
+use zeroize::Zeroizing;
+
+/// A ticket is good for so long, and a new key seals the next ones after so long.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const NAME_BYTES: usize = 16;
+const TIME_BYTES: usize = 8;
+
+/// Seals and opens tickets, by the clock of the system that never goes back.
+pub(crate) struct Ticketer {
+    start: Instant,
+    keys: Mutex<Keys>,
+}
+
+impl Ticketer {
+    /// # Errors
+    ///
+    /// If the system has no random numbers.
+    pub(crate) fn new() -> Result<Self, Unspecified> {
+        let start = Instant::now();
+        Ok(Self { start, keys: Mutex::new(Keys::new(Duration::ZERO)?) })
+    }
+
+    fn with<T>(&self, call: impl FnOnce(&mut Keys, Duration) -> T) -> T {
+        let now = self.start.elapsed();
+        call(&mut self.keys.lock().unwrap_or_else(PoisonError::into_inner), now)
+    }
+}
+
+impl ProducesTickets for Ticketer {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// The seconds for which a client keeps a ticket.
+    fn lifetime(&self) -> u32 {
+        u32::try_from(DAY.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    fn encrypt(&self, state: &[u8]) -> Option<Vec<u8>> {
+        self.with(|keys, now| keys.seal(now, state)).ok()
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.with(|keys, now| keys.open(now, ticket))
+    }
+}
+
+impl fmt::Debug for Ticketer {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ticketer").finish_non_exhaustive()
+    }
+}
+
+/// The key of today, and the one of yesterday, whose tickets are still good.
+struct Keys {
+    current: Key,
+    previous: Option<Key>,
+    /// The time at which the current key was made.
+    since: Duration,
+}
+
+impl Keys {
+    fn new(now: Duration) -> Result<Self, Unspecified> {
+        Ok(Self { current: Key::random()?, previous: None, since: now })
+    }
+
+    /// Replaces keys that are a day old. Without random numbers the old ones stay.
+    fn renew(&mut self, now: Duration) {
+        let age = now.saturating_sub(self.since);
+        if age < DAY {
+            return;
+        }
+        if let Ok(key) = Key::random() {
+            let previous = core::mem::replace(&mut self.current, key);
+            self.previous = (age < 2 * DAY).then_some(previous);
+            self.since = now;
+        }
+    }
+
+    fn seal(&mut self, now: Duration, state: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        self.renew(now);
+        self.current.seal(now, state)
+    }
+
+    fn open(&mut self, now: Duration, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.renew(now);
+        let keys = [Some(&self.current), self.previous.as_ref()];
+        let key = keys.into_iter().flatten().find(|key| ticket.starts_with(&key.name))?;
+        let (made, state) = key.open(ticket)?;
+        (now.saturating_sub(made) < DAY).then_some(state)
+    }
+}
+
+/// One key. Its memory is wiped by the cryptography when it is dropped.
+struct Key {
+    name: [u8; NAME_BYTES],
+    key: LessSafeKey,
+}
+
+impl Key {
+    fn random() -> Result<Self, Unspecified> {
+        let (mut name, mut bytes) = ([0; NAME_BYTES], Zeroizing::new([0; 32]));
+        aws_lc_rs::rand::fill(&mut name)?;
+        aws_lc_rs::rand::fill(&mut *bytes)?;
+        Ok(Self { name, key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &*bytes)?) })
+    }
+
+    /// A nonce is random: 96 bits are enough for 2^32 tickets of a key, 49,000 in each second of its day (NIST SP 800-38D §8.3).
+    fn seal(&self, now: Duration, state: &[u8]) -> Result<Vec<u8>, Unspecified> {
+        let mut nonce = [0; NONCE_LEN];
+        aws_lc_rs::rand::fill(&mut nonce)?;
+        let mut sealed = Zeroizing::new([&now.as_secs().to_be_bytes()[..], state].concat());
+        let nonce_of = Nonce::assume_unique_for_key(nonce);
+        let aad = Aad::from(&self.name);
+        let tag = self.key.seal_in_place_separate_tag(nonce_of, aad, &mut sealed)?;
+        Ok([&self.name[..], &nonce, &sealed, tag.as_ref()].concat())
+    }
+
+    /// Returns when a ticket was made, and the state in it.
+    fn open(&self, ticket: &[u8]) -> Option<(Duration, Vec<u8>)> {
+        let (nonce, sealed) = ticket.get(NAME_BYTES..)?.split_first_chunk::<NONCE_LEN>()?;
+        let mut sealed = Zeroizing::new(sealed.to_vec());
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let plain = self.key.open_in_place(nonce, Aad::from(&self.name), &mut sealed).ok()?;
+        let (made, state) = plain.split_first_chunk::<TIME_BYTES>()?;
+        Some((Duration::from_secs(u64::from_be_bytes(*made)), state.to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+
+    fn keys() -> Keys {
+        Keys::new(Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    fn a_ticket_is_good_for_a_day_whenever_it_was_made() {
+        for made in [0, 1, 23, 24, 25, 47] {
+            let mut keys = keys();
+            // A ticket each hour, as clients come.
+            for hour in 0..made {
+                keys.seal(hour * HOUR, b"other").unwrap();
+            }
+            let ticket = keys.seal(made * HOUR, b"state").unwrap();
+            for after in 0..24 {
+                let opened = keys.open((made + after) * HOUR, &ticket);
+                assert_eq!(
+                    opened.as_deref(),
+                    Some(&b"state"[..]),
+                    "made {made} h, {after} h later"
+                );
+            }
+            assert_eq!(keys.open((made + 24) * HOUR, &ticket), None, "made at {made} h");
+        }
+    }
+
+    #[test]
+    fn keys_are_replaced_every_day_and_wiped_the_day_after() {
+        let mut keys = keys();
+        let first = keys.current.name;
+        keys.seal(23 * HOUR, b"").unwrap();
+        assert_eq!(keys.current.name, first);
+        keys.seal(24 * HOUR, b"").unwrap();
+        assert_ne!(keys.current.name, first);
+        assert_eq!(keys.previous.as_ref().map(|key| key.name), Some(first));
+        keys.seal(48 * HOUR, b"").unwrap();
+        assert_ne!(keys.previous.as_ref().map(|key| key.name), Some(first));
+        // Nobody came for days: nothing that the old key has sealed is good.
+        keys.seal(300 * HOUR, b"").unwrap();
+        assert!(keys.previous.is_none());
+    }
+
+    #[test]
+    fn a_ticket_that_was_changed_or_cut_off_is_refused() {
+        let mut keys = keys();
+        let ticket = keys.seal(HOUR, b"state").unwrap();
+        for at in 0..ticket.len() {
+            let mut changed = ticket.clone();
+            changed[at] ^= 1;
+            assert_eq!(keys.open(HOUR, &changed), None, "byte {at}");
+            assert_eq!(keys.open(HOUR, &ticket[..at]), None, "{at} bytes");
+        }
+        assert_eq!(self::keys().open(HOUR, &ticket), None, "of another server");
+        assert_ne!(ticket, keys.seal(HOUR, b"state").unwrap(), "a nonce is used once");
+    }
+
+    #[test]
+    fn clients_are_told_the_same_day() {
+        let ticketer = Ticketer::new().unwrap();
+        assert_eq!(ticketer.lifetime(), 86_400);
+        let ticket = ticketer.encrypt(b"state").unwrap();
+        assert_eq!(ticketer.decrypt(&ticket).as_deref(), Some(&b"state"[..]));
+    }
+}
