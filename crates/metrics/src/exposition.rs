@@ -11,7 +11,7 @@ use std::time::UNIX_EPOCH;
 
 use super::histogram::{Bound, DURATIONS, Histogram, ROUND_TRIPS, SIZES, Total, nanos};
 use super::series::{Labels, Series};
-use super::{DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
+use super::{CertificateNumbers, DeviceNumbers, Loads, Metrics, ServerNumbers, Stats, lock};
 
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -30,6 +30,9 @@ pub struct Exposition {
 
 /// The maximum number of servers that are shown, each of which has a few numbers.
 const SERVERS_SHOWN_MAX: usize = 1024;
+
+/// The maximum number of certificates that are shown: those that expire first.
+const CERTIFICATES_SHOWN_MAX: usize = 1024;
 
 /// A number, taken from the sum of all workers.
 type Value = fn(&Stats) -> u64;
@@ -443,6 +446,7 @@ fn write_rest(metrics: &Metrics, text: &mut String) -> fmt::Result {
     let longest = metrics.workers.iter().map(|worker| worker.longest_turn.get()).max();
     write_sample(text, name, "", InSeconds(longest.unwrap_or_default()))?;
     write_devices(&metrics.devices(), text)?;
+    write_certificates(metrics, text)?;
     write_loads(&lock(&metrics.loads), text)
 }
 
@@ -545,6 +549,37 @@ fn write_servers(servers: &[ServerNumbers], text: &mut String) -> fmt::Result {
         "Requests that a server did not answer, or not completely.",
         |one| one.failures,
     )
+}
+
+/// Renewals, and the certificates that expire first.
+fn write_certificates(metrics: &Metrics, text: &mut String) -> fmt::Result {
+    let name = "samum_tls_renewals_total";
+    write_head(
+        text,
+        name,
+        Kind::Counter,
+        "Certificates whose files have changed, and were used or not.",
+    )?;
+    let (used, refused) = metrics.tls_renewals();
+    write_sample(text, name, "result=\"success\"", used)?;
+    write_sample(text, name, "result=\"failure\"", refused)?;
+    let mut all = metrics.certificates();
+    if all.is_empty() {
+        return Ok(());
+    }
+    all.sort_by_key(|one| one.expires_at);
+    let name = "samum_tls_certificate_expiry_seconds";
+    write_head(
+        text,
+        name,
+        Kind::Gauge,
+        "Time at which a certificate expires, in seconds since 1970.",
+    )?;
+    for CertificateNumbers { site, file, expires_at } in all.iter().take(CERTIFICATES_SHOWN_MAX) {
+        let labels = format!("{},file=\"{}\"", site_label(site), Escaped(file));
+        write_sample(text, name, &labels, expires_at)?;
+    }
+    Ok(())
 }
 
 fn write_loads(loads: &Loads, text: &mut String) -> fmt::Result {

@@ -177,8 +177,41 @@ fn loads_of_the_configuration_are_shown() {
 /// Each family of the text has a row in the document, with its type and the names and values of its labels, and the
 /// document has no others.
 #[test]
+fn certificates_are_shown_by_the_time_at_which_they_expire() {
+    let metrics = Metrics::new(1);
+    assert!(!text(&metrics, 1).contains("samum_tls_certificate_expiry_seconds"));
+    let certificate = |number: i64| CertificateNumbers {
+        site: format!("{number}.example"),
+        file: "/etc/ssl/a\"b.pem".to_owned(),
+        expires_at: 1_800_000_000 - number,
+    };
+    metrics.set_certificates((0..1_100).map(certificate).collect());
+    metrics.note_renewal();
+    metrics.note_failed_renewal();
+    metrics.note_failed_renewal();
+    let shown = text(&metrics, 1);
+    let name = "samum_tls_certificate_expiry_seconds";
+    let all: Vec<_> = shown.lines().filter(|line| line.starts_with(name)).collect();
+    assert_eq!(all.len(), CERTIFICATES_SHOWN_MAX);
+    let file = r#"file="/etc/ssl/a\"b.pem""#;
+    assert_eq!(
+        all[0],
+        format!("{name}{{server_address=\"1099.example\",{file}}} 1799998901"),
+        "what expires first is never left out"
+    );
+    let parsed = Parsed::parse(&shown).unwrap();
+    let renewals = |result| parsed.sum("samum_tls_renewals_total", &[("result", result)]);
+    assert_eq!((renewals("success"), renewals("failure")), (1.0, 2.0));
+}
+
+#[test]
 fn the_document_shows_all_families() {
     let metrics = Metrics::new(1);
+    metrics.set_certificates(vec![CertificateNumbers {
+        site: String::new(),
+        file: String::new(),
+        expires_at: 0,
+    }]);
     let mut meters = metrics.meters(0);
     let site = meters.configure(["a"])[0];
     observe(&mut meters, site, Method::Get, 200, 1);
