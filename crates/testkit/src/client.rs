@@ -78,7 +78,18 @@ pub fn get(address: &Address, path: &str) -> io::Result<Response> {
     if rest.is_empty() { Ok(response) } else { Err(malformed("bytes after the response", &rest)) }
 }
 
+impl From<TcpStream> for Client {
+    /// A connection that is open already, such as one from another address.
+    fn from(stream: TcpStream) -> Self {
+        Self::new(Stream::Tcp(stream))
+    }
+}
+
 impl Client {
+    const fn new(stream: Stream) -> Self {
+        Self { stream, buffer: Vec::new(), limit: LIMIT_DEFAULT }
+    }
+
     /// Opens a connection.
     ///
     /// # Errors
@@ -93,7 +104,7 @@ impl Client {
             }
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
         };
-        Ok(Self { stream, buffer: Vec::new(), limit: LIMIT_DEFAULT })
+        Ok(Self::new(stream))
     }
 
     /// Sets the longest time that each method may take. Default: 10 s.

@@ -4,11 +4,12 @@
 
 pub(crate) mod stage;
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -169,6 +170,17 @@ pub(crate) fn run(program: &str, args: &[&OsStr]) -> Result<(), String> {
 pub(crate) fn tcp_address(server: &Server) -> SocketAddr {
     let Address::Tcp(address) = server.address() else { unreachable!("it listens on TCP") };
     address
+}
+
+/// A connection from another address of this machine. A read waits at most 30 s.
+pub(crate) fn connect_from(server: &Server, from: Ipv4Addr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::new(from.into(), 0)).unwrap();
+    connect(&socket, &tcp_address(server)).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
 }
 
 /// Sets the modification time of a file.

@@ -1,14 +1,13 @@
 //! Bodies of unknown length, which wait until all of them has come: then the application gets their length.
 
-use core::net::{Ipv4Addr, SocketAddr};
+use core::net::Ipv4Addr;
 use core::time::Duration;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::thread;
 
-use testkit::{Address, Content, Server, request};
+use testkit::{Content, request};
 
-use crate::common::{SOON, on_both_drivers_at_once};
+use crate::common::{SOON, connect_from, on_both_drivers_at_once};
 use crate::fastcgi::application::{Act, Seen, application, end, output};
 use crate::fastcgi::stage::{serve, tree};
 
@@ -22,18 +21,6 @@ fn chunks(body: &[u8], size: usize) -> Vec<u8> {
     let chunk =
         |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
     body.chunks(size).flat_map(chunk).collect()
-}
-
-/// A connection from another address of this machine.
-fn connect_from(server: &Server, from: Ipv4Addr) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let Address::Tcp(to) = server.address() else { unreachable!("it listens at TCP") };
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&socket, &SocketAddr::new(from.into(), 0)).unwrap();
-    connect(&socket, &to).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    stream
 }
 
 #[test]
