@@ -1,6 +1,8 @@
 //! TLS, with the binary.
 
+mod attacks;
 mod certificates;
+mod programs;
 
 use core::net::SocketAddr;
 use std::fs;
